@@ -1,0 +1,124 @@
+//! What a block of bytes is: a magic and a version before everything that crosses a boundary (rule F6).
+//!
+//! ```text
+//!  0        4         6         8
+//!  +--------+---------+---------+
+//!  | magic  | version |    0    |     little endian
+//!  +--------+---------+---------+
+//! ```
+
+use thiserror::Error;
+
+/// Bytes that [`Format::header`] takes.
+pub const HEADER_BYTES: usize = 8;
+
+/// One layout: what it is, and which version of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Four letters that stand first.
+    pub magic: [u8; 4],
+    /// Raised whenever the layout changes.
+    pub version: u16,
+}
+
+/// Why a block was refused. Names both what was expected and what was found (rule F6).
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FormatError {
+    /// Fewer bytes than a header has.
+    #[error("{found} bytes where a header of {HEADER_BYTES} was expected")]
+    Short {
+        /// How many there were.
+        found: usize,
+    },
+    /// It is something else.
+    #[error("expected a block marked {expected:?}, found {found:?}")]
+    Magic {
+        /// The magic of the layout that was expected.
+        expected: String,
+        /// What stood there.
+        found: String,
+    },
+    /// It is the right thing in another version.
+    #[error("block {magic:?} has version {found}, this program speaks version {expected}")]
+    Version {
+        /// The layout.
+        magic: String,
+        /// What this program speaks.
+        expected: u16,
+        /// What was found.
+        found: u16,
+    },
+}
+
+impl Format {
+    /// A layout with this magic and version.
+    pub const fn new(magic: [u8; 4], version: u16) -> Self {
+        Format { magic, version }
+    }
+
+    /// The header as bytes.
+    pub fn header(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&self.magic);
+        bytes[4..6].copy_from_slice(&self.version.to_le_bytes());
+        bytes
+    }
+
+    /// The header as one little-endian word, for layouts in shared memory.
+    pub fn word(&self) -> u64 {
+        u64::from_le_bytes(self.header())
+    }
+
+    /// Checks a header word read from shared memory.
+    pub fn check_word(&self, word: u64) -> Result<(), FormatError> {
+        self.check(&word.to_le_bytes()).map(|_| ())
+    }
+
+    /// Checks that `bytes` begin with this header, and gives back what follows it.
+    pub fn check<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], FormatError> {
+        let (header, rest) =
+            bytes.split_at_checked(HEADER_BYTES).ok_or(FormatError::Short { found: bytes.len() })?;
+        if header[..4] != self.magic {
+            return Err(FormatError::Magic { expected: name(&self.magic), found: name(&header[..4]) });
+        }
+        let found = u16::from_le_bytes([header[4], header[5]]);
+        if found != self.version {
+            return Err(FormatError::Version { magic: name(&self.magic), expected: self.version, found });
+        }
+        Ok(rest)
+    }
+}
+
+fn name(magic: &[u8]) -> String {
+    magic.escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: Format = Format::new(*b"VPAG", 3);
+
+    #[test]
+    fn a_header_is_taken_off() {
+        let mut block = PAGE.header().to_vec();
+        block.extend_from_slice(b"rest");
+        assert_eq!(PAGE.check(&block), Ok(&b"rest"[..]));
+        assert_eq!(PAGE.check_word(PAGE.word()), Ok(()));
+    }
+
+    #[test]
+    fn refusals_name_both_sides() {
+        assert_eq!(PAGE.check(b"VPA"), Err(FormatError::Short { found: 3 }));
+        let other = Format::new(*b"V\0AG", 3);
+        assert_eq!(
+            PAGE.check(&other.header()).unwrap_err().to_string(),
+            r#"expected a block marked "VPAG", found "V\\x00AG""#
+        );
+        let newer = Format::new(*b"VPAG", 4);
+        assert_eq!(
+            PAGE.check(&newer.header()).unwrap_err().to_string(),
+            "block \"VPAG\" has version 4, this program speaks version 3"
+        );
+    }
+}
