@@ -1,2 +1,40 @@
-
 //! Memory regions, one-sided operations and messages over one interface, whatever the interconnect.
+//!
+//! A node *registers* a [`Region`] of memory and hands its [`RegionKey`] to whom it trusts. Who holds the key *opens* the
+//! region at the owner and *posts* [`Batch`]es of reads, writes and atomics on it, through the [`Remote`] it got; the owner's
+//! processes do not have to run for them to be executed, as far as the provider can do without
+//! ([`Capabilities::target_cpu_free`]). Beside that nodes exchange [`Message`]s.
+//!
+//! The providers differ in who executes an operation: the caller on mapped memory (`shm`), an agent thread of the owner
+//! (`tcp`), a simulator in virtual time (`sim`). What holds for all of them is the contract of docs/FABRIC.md, rules
+//! F1 to F6 of docs/RULES.md, and every provider passes the one suite in `conformance`. Nothing above this crate asks which
+//! provider it has; it asks [`Capabilities`].
+//!
+//! Three ideas carry the rest:
+//!
+//! * **A word is never torn; anything larger is.** Eight aligned bytes are the unit. Layouts above carry versions.
+//! * **Unknown is not an end.** An operation whose answer is missing may still be executed, until [`Remote::settle`] has
+//!   found its outcome or barred it for ever (F2). The [`window`] at the target is what makes that, and "exactly once",
+//!   true.
+//! * **Revoked means other memory.** A region made anew is memory that older keys never reach (F4).
+
+mod capability;
+mod completion;
+mod error;
+mod memory;
+mod message;
+mod operation;
+mod pool;
+mod provider;
+mod region;
+pub mod window;
+
+pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
+pub use completion::{Completer, Pending};
+pub use error::{Error, Result};
+pub use memory::Words;
+pub use message::{Class, Inbox, InboxSender, Message, Port, Views};
+pub use operation::{Batch, Completed, Done, LARGEST_BATCH, Operation, OperationId, Settled};
+pub use pool::{Buffer, Pool};
+pub use provider::{Address, Fabric, Peer};
+pub use region::{Region, RegionKey, Remote, Rights, Secret, SharedRemote};

@@ -76,8 +76,7 @@ impl Format {
 
     /// Checks that `bytes` begin with this header, and gives back what follows it.
     pub fn check<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], FormatError> {
-        let (header, rest) =
-            bytes.split_at_checked(HEADER_BYTES).ok_or(FormatError::Short { found: bytes.len() })?;
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(FormatError::Short { found: bytes.len() })?;
         if header[..4] != self.magic {
             return Err(FormatError::Magic { expected: name(&self.magic), found: name(&header[..4]) });
         }

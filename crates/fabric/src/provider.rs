@@ -1,0 +1,81 @@
+//! A node's place on an interconnect, and the peers it knows there.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use verbena_terms::{Clock, Incarnation, Time, ViewNumber};
+
+use crate::capability::Capabilities;
+use crate::error::Result;
+use crate::message::{Class, Inbox, Port, Views};
+use crate::pool::Pool;
+use crate::region::{Region, RegionKey, SharedRemote};
+
+/// Where a node is reached: `scheme://rest`, made by a provider and read by the same provider elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Address(pub String);
+
+impl Address {
+    /// What stands before `://`: which provider made it.
+    pub fn scheme(&self) -> &str {
+        self.0.split_once("://").map_or("", |(scheme, _)| scheme)
+    }
+
+    /// What stands behind `://`.
+    pub fn rest(&self) -> &str {
+        self.0.split_once("://").map_or(self.0.as_str(), |(_, rest)| rest)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One incarnation's endpoint on one provider. Dropping it closes it: its regions are gone, its peers see it as unreachable.
+pub trait Fabric: Send + Sync {
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Who it is.
+    fn identity(&self) -> Incarnation;
+
+    /// Where peers find it.
+    fn address(&self) -> Address;
+
+    /// The clock that deadlines are on.
+    fn clock(&self) -> &dyn Clock;
+
+    /// Where buffers for [`Operation::Read`](crate::Operation::Read) and `Write` come from.
+    fn pool(&self) -> &Pool;
+
+    /// Registers `bytes` of zeroed memory as a region of `view`.
+    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>>;
+
+    /// A peer by who it is and where. Does not wait for it: connections are made, and made again, when they are needed.
+    /// An incarnation is never taken for another that has come to live at its address.
+    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>>;
+
+    /// Opens a port for messages. [`Error::Full`](crate::Error::Full) if it is open already.
+    fn listen(&self, port: Port, views: Views) -> Result<Inbox>;
+
+    /// The view that the node acts in from now on: what its messages say, and which ones it takes (F5).
+    fn set_view(&self, view: ViewNumber);
+}
+
+/// Another incarnation, as one node's fabric knows it.
+pub trait Peer: Send + Sync {
+    /// Who.
+    fn incarnation(&self) -> Incarnation;
+
+    /// Opens a region of the peer. May block its thread until `deadline`, where opening takes the peer's help (never on the way of
+    /// a request).
+    fn open(&self, key: &RegionKey, deadline: Time) -> Result<SharedRemote>;
+
+    /// Sends a message in `view`. Never blocks: [`Error::Full`](crate::Error::Full) when too many wait. That it was taken says nothing about its
+    /// arrival.
+    fn send(&self, class: Class, view: ViewNumber, port: Port, number: u64, body: &[u8]) -> Result<()>;
+}

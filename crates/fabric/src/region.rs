@@ -1,0 +1,114 @@
+//! Regions of memory: the owner's side, the key, and the peer's side.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use verbena_terms::{Incarnation, Time, ViewNumber};
+
+use crate::completion::Pending;
+use crate::error::Result;
+use crate::message::Class;
+use crate::operation::{Batch, Completed, OperationId, Settled};
+
+/// What the holder of a key may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Rights {
+    /// Reads.
+    Read,
+    /// Everything.
+    Change,
+}
+
+/// 128 random bits that make a key one that was given and not guessed. Not shown when printed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub [u8; 16]);
+
+impl Secret {
+    /// A new one from the system's randomness.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| crate::Error::system("random bytes", error))?;
+        Ok(Secret(bytes))
+    }
+
+    /// Compares without telling by the time it takes where they differ.
+    pub fn matches(&self, other: &Secret) -> bool {
+        self.0.iter().zip(other.0).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What gives access to a region: handed from its owner to whom the owner trusts, by message or by membership record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RegionKey {
+    /// Whose memory.
+    pub owner: Incarnation,
+    /// Which of its regions.
+    pub region: u32,
+    /// The view in which the region was made (F4).
+    pub view: ViewNumber,
+    /// How large it is.
+    pub bytes: u64,
+    /// What the key allows.
+    pub rights: Rights,
+    /// One secret for each of the two rights.
+    pub secret: Secret,
+}
+
+/// The owner's side of a region. Dropping it gives the memory up and revokes its keys.
+///
+/// Where peers change a word by atomics and [`AtomicScope`](crate::AtomicScope) is `Fabric`, the owner changes it by posting too (F3); the
+/// two atomics here then answer [`Error::PostInstead`](crate::Error::PostInstead).
+pub trait Region: Send + Sync {
+    /// A key for the region as it is now.
+    fn key(&self, rights: Rights) -> RegionKey;
+
+    /// The word at byte `at`.
+    fn load(&self, at: u64) -> Result<u64>;
+
+    /// Stores a word that no atomic changes (F3). Visible to every read posted after this returned.
+    fn store(&self, at: u64, value: u64) -> Result<()>;
+
+    /// Adds to a word, gives what was there.
+    fn fetch_add(&self, at: u64, addend: u64) -> Result<u64>;
+
+    /// Stores `desired` if the word is `expected`, gives what was there.
+    fn compare_swap(&self, at: u64, expected: u64, desired: u64) -> Result<u64>;
+
+    /// Copies bytes out; only aligned words are untorn.
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
+
+    /// Copies bytes in; only aligned words are untorn.
+    fn write(&self, at: u64, from: &[u8]) -> Result<()>;
+
+    /// Makes the region anew, as zeroed memory of `view`: other memory that no older key reaches. Operations begun before may still
+    /// land in the old memory, which nobody reads again (F4).
+    fn remake(&self, view: ViewNumber) -> Result<()>;
+
+    /// Every member has acknowledged `view`: memory made in earlier ones may be used for something else (F4).
+    fn everyone_is_in(&self, view: ViewNumber);
+}
+
+/// A peer's side of a region: what a key opens. Cheap to share.
+pub trait Remote: Send + Sync {
+    /// The key it was opened with.
+    fn key(&self) -> &RegionKey;
+
+    /// Posts a batch. Each element with an effect takes the caller's next identifier in this class, in order. Never
+    /// blocks; ends at `deadline` at the latest, on the clock of the fabric.
+    fn post(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed>;
+
+    /// Asks the target what became of an operation that ended as unknown, or bars it for ever (F2). May itself end as
+    /// unknown, and be asked again.
+    fn settle(&self, operation: OperationId, class: Class, deadline: Time) -> Pending<Settled>;
+}
+
+/// A shared [`Remote`].
+pub type SharedRemote = Arc<dyn Remote>;
