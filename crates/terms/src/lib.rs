@@ -1,14 +1,18 @@
 //! The words that every floor of the house shares.
 //!
 //! Nodes agree on little: who somebody is ([`Incarnation`]), which membership is meant ([`ViewNumber`]), what time it
-//! is on this machine ([`Time`]), and how a block of bytes says what it is ([`Format`]). These stand below the ground
-//! floor so that `fabric`, `cluster` and `ipc` can speak of the same things without knowing of each other
-//! (docs/ARCHITECTURE.md, "The cellar").
+//! is on this machine ([`Time`]), how a block of bytes says what it is ([`Format`]), and how a person sets their behaviour
+//! ([`Section`]). These stand below the ground floor so that `fabric`, `cluster` and `ipc` can speak of the same things
+//! without knowing of each other (docs/ARCHITECTURE.md, "The cellar").
 
 mod format;
 mod member;
+mod quantity;
+mod section;
 mod time;
 
 pub use format::{Format, FormatError, HEADER_BYTES};
 pub use member::{Incarnation, Rank, ViewNumber};
+pub use quantity::{Lapse, Size};
+pub use section::{Contradiction, Key, Section};
 pub use time::{BootClock, Clock, Time};
