@@ -93,6 +93,11 @@ pub struct Completer<T> {
 }
 
 impl<T> Completer<T> {
+    /// From now on a drop without completing means this: a provider says so when it sends what it had only queued.
+    pub fn if_dropped(&mut self, error: Error) {
+        self.if_dropped = Some(error);
+    }
+
     /// Hands over the result and wakes who waits.
     pub fn complete(mut self, result: Result<T>) {
         self.if_dropped = None;
@@ -150,6 +155,14 @@ mod tests {
     #[test]
     fn a_dropped_completer_says_what_its_provider_left() {
         let (completer, pending) = Pending::<u8>::new(Error::Late);
+        drop(completer);
+        assert_eq!(pending.wait(), Err(Error::Late));
+    }
+
+    #[test]
+    fn what_a_drop_means_can_change() {
+        let (mut completer, pending) = Pending::<u8>::new(Error::Closed);
+        completer.if_dropped(Error::Late);
         drop(completer);
         assert_eq!(pending.wait(), Err(Error::Late));
     }

@@ -207,7 +207,12 @@ impl Drop for Words {
 /// Refuses an operation that is not inside a region of `region_bytes` or not aligned.
 pub(crate) fn check(operation: &Operation, region_bytes: u64) -> Result<()> {
     let (at, length) = operation.range();
-    if operation.is_word() && !at.is_multiple_of(8) {
+    check_range(at, length, operation.is_word(), region_bytes)
+}
+
+/// Refuses `length` bytes at `at` that are not inside a region of `region_bytes`, and a word that is not aligned.
+pub(crate) fn check_range(at: u64, length: u64, is_word: bool, region_bytes: u64) -> Result<()> {
+    if is_word && !at.is_multiple_of(8) {
         return Err(Error::Misaligned { at });
     }
     match at.checked_add(length) {

@@ -60,6 +60,17 @@ impl Window {
         Window { entries: vec![Entry { id: 0, state: State::Barred }; size].into_boxed_slice() }
     }
 
+    /// A window of `size` identifiers for a caller whose earlier window is gone and whose next identifier is `next`. Of what came
+    /// before nothing is known, so it neither executes nor settles: an outcome that was forgotten is never called barred.
+    pub fn resumed(size: usize, next: OperationId) -> Self {
+        let mut window = Window::new(size);
+        for id in next.0.saturating_sub(size as u64)..next.0 {
+            // A claim that nobody will conclude answers unknown to everything.
+            *window.entry(OperationId(id)) = Entry { id, state: State::Claimed };
+        }
+        window
+    }
+
     /// An operation has arrived. Identifier 0 is nobody's.
     pub fn claim(&mut self, id: OperationId) -> Claim {
         let entry = self.entry(id);
@@ -164,5 +175,18 @@ mod tests {
         assert_eq!(window.settle(FIRST), None);
         assert_eq!(window.claim(OperationId(0)), Claim::Unknown);
         assert_eq!(window.settle(OperationId(0)), None);
+    }
+
+    #[test]
+    fn a_resumed_window_knows_nothing_of_what_came_before() {
+        for next in [1, 2, 3, 9] {
+            let mut window = Window::resumed(4, OperationId(next));
+            for id in 0..next {
+                assert_eq!(window.claim(OperationId(id)), Claim::Unknown, "{id} before {next}");
+                assert_eq!(window.settle(OperationId(id)), None, "{id} before {next}");
+            }
+            assert_eq!(window.claim(OperationId(next)), Claim::Execute);
+            assert_eq!(window.settle(OperationId(next + 1)), Some(Settled::Barred));
+        }
     }
 }
