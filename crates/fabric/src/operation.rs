@@ -104,7 +104,8 @@ impl Done {
 pub type Completed = SmallVec<[Done; 4]>;
 
 /// Operations that are posted together: executed in order, not atomically (F1), in one round trip where the provider
-/// can. The first that is refused ends the batch: what stands behind it is not executed.
+/// can. The first that is refused ends the batch: what stands before it was executed, what stands behind it is not. Only what
+/// concerns the batch as a whole (too many elements, a passed deadline, a revoked key) is refused before any of it.
 ///
 /// Up to four elements take no allocation.
 #[derive(Debug, Default)]

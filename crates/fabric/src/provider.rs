@@ -56,7 +56,8 @@ pub trait Fabric: Send + Sync {
     fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>>;
 
     /// A peer by who it is and where. Does not wait for it: connections are made, and made again, when they are needed.
-    /// An incarnation is never taken for another that has come to live at its address.
+    /// An incarnation is never taken for another that has come to live at its address. A node can connect to itself: where the
+    /// owner must post on its own region, that is how (F3).
     fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>>;
 
     /// Opens a port for messages. [`Error::Full`](crate::Error::Full) if it is open already.

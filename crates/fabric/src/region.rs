@@ -106,7 +106,8 @@ pub trait Remote: Send + Sync {
     fn post(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed>;
 
     /// Asks the target what became of an operation that ended as unknown, or bars it for ever (F2). May itself end as
-    /// unknown, and be asked again.
+    /// unknown, and be asked again. An identifier that this caller has not given out yet is answered with
+    /// [`Error::Forgotten`](crate::Error::Forgotten) and never barred: the operation that is to have it must not find it taken.
     fn settle(&self, operation: OperationId, class: Class, deadline: Time) -> Pending<Settled>;
 }
 
