@@ -20,6 +20,8 @@
 
 mod capability;
 mod completion;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod memory;
 mod message;
