@@ -107,11 +107,11 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     together.wait();
-                    (0..2_000_000).for_each(|_| counter.increment());
+                    (0..10_000_000).for_each(|_| counter.increment());
                 });
             }
         });
-        assert_eq!(counter.value(), 4_000_000);
+        assert_eq!(counter.value(), 20_000_000);
     }
 
     #[test]
