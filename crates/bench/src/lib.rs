@@ -1,0 +1,3 @@
+//! The papers' tables and figures as experiments that anyone can run.
+
+pub mod traces;
