@@ -1,0 +1,344 @@
+//! The keeper (rule C4): grants leases, numbers views, and waits.
+//!
+//! One view is on its way at a time. The newest view is either *in effect* or *proposed*; only when it is in effect is the
+//! next one made, so every view takes effect, in order, and an acknowledgement can be meant for one view only:
+//!
+//! ```text
+//!              somebody joined, left or lapsed          durable
+//!  in effect ----------------------------------> making ---------> proposed --+
+//!      ^                                                             |   ^    | a member lapsed: durable first,
+//!      |                                                             |   +----+ then everybody is told
+//!      +-------------------------------------------------------------+
+//!        each member acknowledged it or is out; each leaver acknowledged it or lapsed
+//! ```
+//!
+//! Why nobody is left acting in an older view: a lease is held only by members of the newest view, by those the newest
+//! view dropped, and by nobody else, because the view before it was in effect. The first are waited for by name; the second
+//! lapsed before they were dropped, or are leavers, who are waited for too (`leavers`). A keeper that restarts takes
+//! everyone whom its record names for a holder of a lease granted a moment ago. An incarnation that was said to be out, to
+//! anybody, is out in the durable record first, so no later life of the keeper renews it.
+
+mod views;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+
+use crate::seat::Seat;
+use crate::{Body, KeeperRecord, LeaseTerms, MAX_DEPARTED, Member, Membership, Message, Refusal, Renewal, Rules, View};
+
+/// What happens to a keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeeperEvent {
+    /// A message arrived.
+    Message(Message),
+    /// The record of the last [`KeeperAction::Persist`] would survive a loss of power.
+    Persisted,
+    /// Time has passed.
+    Tick,
+}
+
+/// What a keeper wants done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeeperAction {
+    /// Send it to `to`, by the way its last message came or else to its address in the newest view.
+    Send(Message),
+    /// Replace the durable record by this one, then say [`KeeperEvent::Persisted`]. One at a time. If it cannot be done the
+    /// keeper goes on renewing leases in the view that it has and makes no other.
+    Persist(KeeperRecord),
+}
+
+/// What the driver knows about earlier lives of the keeper's own node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlierLife {
+    /// Nothing.
+    MayRun,
+    /// They have ended: this process holds the exclusive lock of the state directory, which each of them held for as long
+    /// as it lived. Leases of this rank need not be waited for, so a node that is alone serves at once.
+    Ended,
+}
+
+/// The keeper of a cluster with `static` membership. One life of it at a time: the driver holds an exclusive lock on the
+/// directory of the durable record for as long as the process lives.
+#[derive(Debug)]
+pub struct Keeper {
+    membership: Membership,
+    identity: Incarnation,
+    rules: Rules,
+    /// What is durable.
+    record: KeeperRecord,
+    /// What is being made durable.
+    making: Option<KeeperRecord>,
+    phase: Phase,
+    /// Members of the newest view and candidates: at most two for each rank of the configuration and the record.
+    seats: BTreeMap<Incarnation, Seat>,
+    /// Those whom the newest view dropped and who may hold a lease until then.
+    leavers: BTreeMap<Incarnation, Time>,
+    /// When enough was gathered for a next view.
+    gather_until: Option<Time>,
+    last: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    InEffect,
+    Proposed { since: Time },
+}
+
+impl Keeper {
+    /// A keeper that runs in the life `identity` of its node, from what an earlier one left behind. Without a record it is
+    /// the first ever: then nobody holds a lease and nothing is waited for.
+    pub fn start(
+        membership: Membership,
+        identity: Incarnation,
+        record: Option<KeeperRecord>,
+        earlier: EarlierLife,
+        now: Time,
+    ) -> Self {
+        Keeper::with_rules(membership, identity, record, earlier, now, Rules::ALL)
+    }
+
+    #[doc(hidden)]
+    pub fn with_rules(
+        membership: Membership,
+        identity: Incarnation,
+        record: Option<KeeperRecord>,
+        earlier: EarlierLife,
+        now: Time,
+        rules: Rules,
+    ) -> Self {
+        let terms = membership.terms();
+        let record = record.unwrap_or(KeeperRecord { view: None, out: vec![], starts: BTreeMap::new(), terms });
+        // Leases of the earlier life may be longer than those of this one (rule C2).
+        let over = if rules.wait_after_restart { record.terms.over_at(now).max(terms.over_at(now)) } else { now };
+        let ended = |who: Incarnation| earlier == EarlierLife::Ended && who.rank == identity.rank;
+        let mut seats = BTreeMap::new();
+        let mut leavers = BTreeMap::new();
+        if let Some(view) = &record.view {
+            for member in view.members() {
+                let ended = ended(member.incarnation);
+                let mut seat = Seat::new(member.clone(), if ended { now } else { over }, now);
+                seat.ended = ended;
+                seats.insert(member.incarnation, seat);
+            }
+            let gone = view.departed().iter().map(|gone| gone.incarnation).filter(|who| !ended(*who));
+            leavers.extend(gone.map(|who| (who, over)));
+        }
+        let phase = if record.view.is_some() { Phase::Proposed { since: now } } else { Phase::InEffect };
+        let gather_until = None;
+        Keeper { membership, identity, rules, record, making: None, phase, seats, leavers, gather_until, last: now }
+    }
+
+    /// Takes an event at `now`.
+    pub fn handle(&mut self, now: Time, event: KeeperEvent) -> Vec<KeeperAction> {
+        let mut out = Vec::new();
+        let now = self.arrive_at(now);
+        match event {
+            KeeperEvent::Message(message) => self.message(now, message, &mut out),
+            KeeperEvent::Persisted => self.persisted(now, &mut out),
+            KeeperEvent::Tick => {}
+        }
+        while self.making.is_none() && self.step(now, &mut out) {}
+        out
+    }
+
+    /// When it wants a [`KeeperEvent::Tick`] at the latest.
+    pub fn wake_at(&self) -> Time {
+        let lapses = self.seats.values().map(|seat| seat.lease_over).chain(self.leavers.values().copied());
+        let soonest = lapses.chain(self.gather_until).filter(|at| *at > self.last).min().unwrap_or(Time::FAR);
+        soonest.min(self.last + self.longest_nap() / 2)
+    }
+
+    /// The newest view, if there ever was one.
+    pub fn view(&self) -> Option<&View> {
+        self.record.view.as_ref()
+    }
+
+    /// The newest view's number, if that view is in effect.
+    pub fn in_effect(&self) -> Option<ViewNumber> {
+        self.view().map(View::number).filter(|_| self.phase == Phase::InEffect)
+    }
+
+    /// Moves the time, and excuses everybody if the keeper itself was stopped for so long that renewals may wait unread:
+    /// to call that their silence would expel them all.
+    fn arrive_at(&mut self, now: Time) -> Time {
+        let now = now.max(self.last);
+        if now.since(self.last) > self.longest_nap() {
+            let terms = self.terms();
+            self.seats.values_mut().for_each(|seat| seat.excuse(now, terms));
+            if let Phase::Proposed { since } = &mut self.phase {
+                *since = now;
+            }
+        }
+        self.last = now;
+        now
+    }
+
+    fn longest_nap(&self) -> Duration {
+        self.terms().renew_every()
+    }
+
+    fn terms(&self) -> LeaseTerms {
+        self.membership.terms()
+    }
+
+    fn number(&self) -> ViewNumber {
+        self.view().map_or(ViewNumber(0), View::number)
+    }
+
+    // What members say.
+
+    fn message(&mut self, now: Time, message: Message, out: &mut Vec<KeeperAction>) {
+        let Message { from, to, view, request, body } = message;
+        if to.rank != self.identity.rank {
+            return;
+        }
+        let answer = if self.membership.configured(from.rank).is_none() {
+            Err(Refusal::UnknownRank(from.rank))
+        } else if view > self.number() && self.rules.durable_view {
+            Err(Refusal::KeeperBehind(self.number()))
+        } else {
+            match body {
+                Body::Join { member, renewal } => self.join(now, member, &renewal),
+                Body::Renew(renewal) => self.renew(now, from, &renewal),
+                Body::Acknowledge(acknowledged) => self.acknowledge(from, acknowledged),
+                Body::Leave => self.leave(from),
+                Body::Grant(_) | Body::Propose(_) | Body::Stand(_) | Body::Refuse(_) => return,
+            }
+        };
+        let concerned = self.seats.contains_key(&from) || self.leavers.contains_key(&from);
+        match answer {
+            Ok(true) => out.push(self.to(from, request, Body::Grant(self.standing()))),
+            Ok(false) => {}
+            Err(refusal) => out.push(self.to(from, request, Body::Refuse(refusal))),
+        }
+        if let Some(newest) = self.view().filter(|newest| view < newest.number() && concerned)
+            && (newest.member(from).is_some() || newest.has_departed(from))
+        {
+            out.push(self.to(from, 0, Body::Propose(newest.clone())));
+        }
+    }
+
+    /// Whether to grant a lease to one who asks to join.
+    fn join(&mut self, now: Time, member: Member, renewal: &Renewal) -> Result<bool, Refusal> {
+        let who = member.incarnation;
+        if let Some(seat) = self.seats.get(&who) {
+            // Two processes that were given one start number are two lives all the same (rule C1).
+            return if seat.member == member { self.renew(now, who, renewal) } else { Err(self.start_used(who.rank)) };
+        }
+        if renewal.terms != self.terms() {
+            return Err(Refusal::Terms(self.terms()));
+        }
+        let expected = &self.membership.configured(who.rank).expect("invariant: message() looked it up").name;
+        if *expected != member.name {
+            return Err(Refusal::Name { rank: who.rank, expected: expected.clone(), found: member.name });
+        }
+        if who.start <= self.highest_start(who.rank) {
+            return Err(self.start_used(who.rank));
+        }
+        if self.view().is_some_and(|view| view.departed().len() >= MAX_DEPARTED) {
+            return Err(Refusal::Full);
+        }
+        if self.number().next().is_none() {
+            return Err(Refusal::ViewsUsedUp);
+        }
+        self.supersede(now, who.rank);
+        self.seats.insert(who, Seat::new(member, self.over_at(now), now));
+        Ok(true)
+    }
+
+    /// A later life of `rank` joins: an earlier candidate is forgotten, and a member gets no lease any more; the others
+    /// wait one full lease after this moment, in which they learnt that it is gone (rule C2).
+    fn supersede(&mut self, now: Time, rank: Rank) {
+        let is_member = |who: &Incarnation| self.record.view.as_ref().is_some_and(|view| view.member(*who).is_some());
+        self.seats.retain(|who, _| who.rank != rank || is_member(who));
+        let over = if self.rules.wait_a_full_lease { self.terms().over_at(now) } else { now };
+        for (_, seat) in self.seats.iter_mut().filter(|(who, seat)| who.rank == rank && !seat.ended) {
+            seat.ended = true;
+            seat.lease_over = over;
+        }
+    }
+
+    /// Whether to renew the lease of `from`.
+    fn renew(&mut self, now: Time, from: Incarnation, renewal: &Renewal) -> Result<bool, Refusal> {
+        let (terms, rules, number) = (self.terms(), self.rules, self.number());
+        if renewal.terms != terms {
+            return Err(Refusal::Terms(terms));
+        }
+        let highest = self.highest_start(from.rank);
+        if highest > from.start {
+            return Err(Refusal::Superseded(Incarnation { rank: from.rank, start: highest }));
+        }
+        // Whoever a view that is being made leaves out must not be told otherwise in the meantime.
+        let dropped = self.making.as_ref().is_some_and(|next| {
+            let known = self.record.view.as_ref().is_some_and(|view| view.member(from).is_some());
+            next.out.contains(&from) || known && next.view.as_ref().is_some_and(|view| view.member(from).is_none())
+        });
+        let out = (dropped || self.record.out.contains(&from)) && rules.out_is_final;
+        let over = self.over_at(now);
+        let in_view = self.record.view.as_ref().is_some_and(|view| view.member(from).is_some());
+        let Some(seat) = self.seats.get_mut(&from).filter(|seat| !out && !seat.ended) else {
+            return Err(Refusal::Expelled);
+        };
+        seat.note(now, renewal);
+        if renewal.acknowledged == number || !rules.exact_acknowledgement && renewal.acknowledged > ViewNumber(0) {
+            seat.acknowledged |= in_view;
+        }
+        if seat.deaf(now, terms) && rules.refuse_deaf {
+            return Ok(false);
+        }
+        if let Phase::Proposed { since } = self.phase
+            && in_view
+            && !seat.acknowledged
+            && now >= since + terms.lease()
+            && rules.refuse_unacknowledged
+        {
+            return Err(Refusal::Unacknowledged(number));
+        }
+        seat.lease_over = seat.lease_over.max(over);
+        Ok(true)
+    }
+
+    /// An acknowledgement counts for its own view only (rule C3).
+    fn acknowledge(&mut self, from: Incarnation, view: ViewNumber) -> Result<bool, Refusal> {
+        if view == self.number() || !self.rules.exact_acknowledgement {
+            if let Some(seat) = self.seats.get_mut(&from) {
+                seat.acknowledged = true;
+            }
+            self.leavers.remove(&from);
+        }
+        Ok(false)
+    }
+
+    /// A member that leaves keeps its lease until it acknowledges a view without it.
+    fn leave(&mut self, from: Incarnation) -> Result<bool, Refusal> {
+        if self.view().is_some_and(|view| view.member(from).is_some()) {
+            if let Some(seat) = self.seats.get_mut(&from) {
+                seat.leaving = true;
+            }
+        } else {
+            self.seats.remove(&from);
+        }
+        Ok(false)
+    }
+
+    fn start_used(&self, rank: Rank) -> Refusal {
+        Refusal::StartUsed { known: self.highest_start(rank) }
+    }
+
+    /// The highest start number of `rank` that a view or a candidate has used.
+    fn highest_start(&self, rank: Rank) -> u32 {
+        let seated = self.seats.keys().filter(|who| who.rank == rank).map(|who| who.start).max().unwrap_or(0);
+        let durable = self.making.as_ref().unwrap_or(&self.record).starts.get(&rank).copied().unwrap_or(0);
+        seated.max(durable)
+    }
+
+    fn over_at(&self, granted: Time) -> Time {
+        if self.rules.wait_a_full_lease { self.terms().over_at(granted) } else { granted + self.terms().lease() / 2 }
+    }
+
+    fn to(&self, to: Incarnation, request: u64, body: Body) -> KeeperAction {
+        KeeperAction::Send(Message { from: self.identity, to, view: self.number(), request, body })
+    }
+}

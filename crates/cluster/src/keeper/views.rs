@@ -1,0 +1,153 @@
+//! From view to view: what the keeper makes, waits for and declares (rule C3).
+
+use std::collections::BTreeSet;
+
+use verbena_terms::{Incarnation, Rank, Time};
+
+use super::{Keeper, KeeperAction, Phase};
+use crate::seat::Seat;
+use crate::{Body, Departed, KeeperRecord, MAX_DEPARTED, Member, Standing, View};
+
+impl Keeper {
+    /// One move on the way from view to view; `false` when there is nothing to do but wait.
+    pub(super) fn step(&mut self, now: Time, out: &mut Vec<KeeperAction>) -> bool {
+        match self.phase {
+            Phase::Proposed { .. } => {
+                let mut marks = self.record.out.clone();
+                marks
+                    .extend(self.members().filter(|who| self.seats[who].lapsed(now) && !self.record.out.contains(who)));
+                if marks.len() > self.record.out.len() {
+                    let next = KeeperRecord { out: marks, ..self.record.clone() };
+                    self.make(now, next, out);
+                    return true;
+                }
+                let agreed = self.agreed(now);
+                if agreed {
+                    self.phase = Phase::InEffect;
+                    self.tell_standing(out);
+                    self.leavers.clear();
+                }
+                agreed
+            }
+            Phase::InEffect => {
+                let view = &self.record.view;
+                let member = |who: &Incarnation| view.as_ref().is_some_and(|view| view.member(*who).is_some());
+                self.seats.retain(|who, seat| member(who) || !seat.lapsed(now));
+                let Some(next) = self.next_view(now) else {
+                    self.gather_until = None;
+                    return false;
+                };
+                let all_in = next.members().len() == self.membership.size();
+                let until = *self.gather_until.get_or_insert(now + self.terms().gather());
+                if !all_in && now < until {
+                    return false;
+                }
+                self.gather_until = None;
+                let mut starts = self.record.starts.clone();
+                starts.extend(next.members().iter().map(|member| (member.incarnation.rank, member.incarnation.start)));
+                self.make(now, KeeperRecord { view: Some(next), out: vec![], starts, terms: self.terms() }, out);
+                true
+            }
+        }
+    }
+
+    /// Everyone who could act in an older view has acknowledged this one or is out of lease (rule C3).
+    fn agreed(&self, now: Time) -> bool {
+        self.members().all(|who| self.record.out.contains(&who) || self.seats[&who].acknowledged)
+            && self.leavers.values().all(|over| now >= *over)
+    }
+
+    fn members(&self) -> impl Iterator<Item = Incarnation> {
+        self.record.view.iter().flat_map(View::members).map(|member| member.incarnation)
+    }
+
+    /// The view that should follow the one in effect, if anybody came or went.
+    fn next_view(&self, now: Time) -> Option<View> {
+        let out_is_final = self.rules.out_is_final;
+        let goes = |who: &Incarnation, seat: &Seat| {
+            seat.leaving || seat.lapsed(now) || self.record.out.contains(who) && out_is_final
+        };
+        let stays = |who: &Incarnation| self.seats.get(who).is_some_and(|seat| !goes(who, seat));
+        let (mut members, gone): (Vec<Member>, Vec<Member>) =
+            self.view().map_or(&[][..], View::members).iter().cloned().partition(|member| stays(&member.incarnation));
+        let number = self.number().next()?;
+        let settled = self.settled();
+        let unsettled =
+            self.view().map_or(&[][..], View::departed).iter().filter(|gone| !settled.contains(&gone.incarnation));
+        let mut departed: Vec<Departed> = unsettled.copied().collect();
+        departed.extend(gone.iter().map(|gone| Departed { incarnation: gone.incarnation, since: number }));
+        departed.sort_by_key(|gone| gone.incarnation);
+        let before = members.len();
+        if departed.len() < MAX_DEPARTED {
+            let taken: BTreeSet<Rank> = members.iter().map(|member| member.incarnation.rank).collect();
+            let known = |who: &Incarnation| self.view().is_some_and(|view| view.member(*who).is_some());
+            let candidates = self.seats.iter().filter(|(who, _)| !known(who) && !taken.contains(&who.rank));
+            members.extend(candidates.map(|(_, seat)| seat.member.clone()));
+            members.sort_by_key(|member| member.incarnation.rank);
+        }
+        if gone.is_empty() && members.len() == before {
+            return None;
+        }
+        Some(
+            View::new(number, members, departed)
+                .expect("invariant: one seat a rank beside the members; limits kept above"),
+        )
+    }
+
+    /// The departed that every home of the newest view has settled (rule P6). Without a home there is nobody to say so.
+    fn settled(&self) -> BTreeSet<Incarnation> {
+        let Some(view) = self.view().filter(|view| view.homes().next().is_some()) else { return BTreeSet::new() };
+        let by_all = |who: &Incarnation| {
+            view.homes().all(|home| self.seats.get(&home.incarnation).is_some_and(|seat| seat.settled.contains(who)))
+        };
+        view.departed().iter().map(|gone| gone.incarnation).filter(by_all).collect()
+    }
+
+    /// Makes `next` durable; nobody learns of it before (rule C3).
+    fn make(&mut self, now: Time, next: KeeperRecord, out: &mut Vec<KeeperAction>) {
+        out.push(KeeperAction::Persist(next.clone()));
+        self.making = Some(next);
+        if !self.rules.durable_view {
+            self.persisted(now, out);
+        }
+    }
+
+    pub(super) fn persisted(&mut self, now: Time, out: &mut Vec<KeeperAction>) {
+        let Some(next) = self.making.take() else { return };
+        let before = std::mem::replace(&mut self.record, next);
+        if before.view == self.record.view {
+            self.tell_standing(out);
+            return;
+        }
+        let view = self.record.view.clone().expect("invariant: a record is made with a view");
+        self.phase = Phase::Proposed { since: now };
+        for dropped in before.view.iter().flat_map(View::members).map(|member| member.incarnation) {
+            if view.member(dropped).is_some() {
+                continue;
+            }
+            if let Some(seat) = self.seats.remove(&dropped).filter(|seat| !seat.lapsed(now)) {
+                self.leavers.insert(dropped, seat.lease_over);
+            }
+        }
+        self.seats.values_mut().for_each(|seat| seat.acknowledged = false);
+        let concerned = view.members().iter().map(|member| member.incarnation).chain(self.leavers.keys().copied());
+        out.extend(concerned.map(|who| self.to(who, 0, Body::Propose(view.clone()))));
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        Standing {
+            view: self.number(),
+            in_effect: self.in_effect().is_some(),
+            acknowledged: self.members().filter(|who| self.seats[who].acknowledged).collect(),
+            out: self.record.out.clone(),
+            settled: self.settled().into_iter().collect(),
+        }
+    }
+
+    fn tell_standing(&self, out: &mut Vec<KeeperAction>) {
+        let standing = self.standing();
+        let concerned =
+            self.members().chain(self.view().map_or(&[][..], View::departed).iter().map(|gone| gone.incarnation));
+        out.extend(concerned.map(|who| self.to(who, 0, Body::Stand(standing.clone()))));
+    }
+}

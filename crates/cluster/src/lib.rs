@@ -1,0 +1,42 @@
+//! Who is in: numbered views, held together by leases.
+//!
+//! A node may act only in the view that it has acknowledged and only while its lease lasts. The *keeper* (the lowest rank
+//! of the configuration) grants the leases and numbers the views. A view takes effect when everybody who could act in an
+//! older one has acknowledged it, which ends acting in the older one, or has run out of lease. So at no moment does one
+//! node act in a view while a later one is in effect, whatever is lost, delayed, paused, killed or cut off. That is
+//! all that this crate promises, and everything above rests on it.
+//!
+//! Two state machines keep it: [`Keeper`] and, at every node, [`Participant`]. They take an event and the time and return
+//! actions; they have no sockets, clocks, threads, files or randomness, so the same code runs in a node and under
+//! the simulation in `tests/`. What hot paths need of it is one [`LeaseWord`], read without a lock. docs/CLUSTER.md has
+//! the states, the messages, and what each single failure looks like (rules C1-C6).
+
+mod config;
+mod error;
+mod keeper;
+mod lease;
+mod notice;
+mod participant;
+mod record;
+mod rendezvous;
+mod roles;
+mod rules;
+mod seat;
+#[cfg(test)]
+mod testing;
+mod view;
+mod wire;
+
+pub use config::{ClusterConfig, Configured, Membership};
+pub use error::ClusterError;
+pub use keeper::{EarlierLife, Keeper, KeeperAction, KeeperEvent};
+pub use lease::{Lease, LeaseTerms, LeaseWord};
+pub use notice::{Notice, ParticipantAction, ParticipantEvent};
+pub use participant::Participant;
+pub use record::{KEEPER_FORMAT, KeeperRecord, START_FORMAT, StartRecord};
+pub use rendezvous::home_of;
+pub use roles::{Role, Roles};
+#[doc(hidden)]
+pub use rules::Rules;
+pub use view::{Departed, MAX_DEPARTED, MAX_MEMBERS, MAX_TEXT_BYTES, Member, View};
+pub use wire::{Body, MAX_MESSAGE_BYTES, MESSAGE_FORMAT, Message, Refusal, Renewal, Standing};

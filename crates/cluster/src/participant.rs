@@ -1,0 +1,436 @@
+//! A node's side: joins, renews, prepares views and acknowledges them, and notices when it must stop.
+//!
+//! ```text
+//!            durable            a view names it                  a view without it
+//!  starting ---------> joining ----------------> in ------------------------------> leaving ----> ended
+//!      ^                  |                      |  (it asked to leave)                  acknowledged, and in effect
+//!      |   start used     |        expelled      |                                       or out of lease
+//!      +------------------+----------------------+----> ended: superseded by a later life of the node
+//! ```
+//!
+//! Each way back to *starting* is another incarnation with a higher start number (rule C1). A lease that runs out does not by
+//! itself end the incarnation: if the keeper renews it in time, for example because only the keeper was stopped, the
+//! node goes on where it was, for nobody has been told that it was out.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+
+use crate::{
+    Body, ClusterError, Lease, LeaseTerms, Member, Membership, Message, Notice, ParticipantAction, ParticipantEvent,
+    Refusal, Renewal, Rules, Standing, StartRecord, View,
+};
+
+/// Requests whose sending is remembered; more than are ever unanswered within one lease.
+const REMEMBERED: usize = 32;
+
+/// A node's part in the cluster.
+#[derive(Debug)]
+pub struct Participant {
+    terms: LeaseTerms,
+    keeper: Rank,
+    rules: Rules,
+    /// As it joins; its incarnation is the present one.
+    member: Member,
+    state: State,
+    leaving: bool,
+    /// The newest view of this incarnation.
+    view: Option<Arc<View>>,
+    /// The highest view number that any incarnation of this process has learnt.
+    learnt: ViewNumber,
+    lease: Lease,
+    /// Services were told of a lease and not of its loss.
+    held: bool,
+    /// It acknowledged a view without itself: it is gone when that is in effect, or then.
+    leave_by: Option<Time>,
+    /// Requests and when they were sent.
+    sent: VecDeque<(u64, Time)>,
+    next_request: u64,
+    heard: u64,
+    next_send: Time,
+    /// Facts about `view` that services were told.
+    told: BTreeSet<(Fact, Incarnation)>,
+    refused: Option<Refusal>,
+    settled: BTreeSet<Incarnation>,
+    now: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Starting,
+    Joining,
+    In,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fact {
+    Acknowledged,
+    Out,
+    Settled,
+}
+
+type Actions = Vec<ParticipantAction>;
+
+impl Participant {
+    /// The node's own line of `membership`, reached at `address`, in a new life after those of `record`.
+    pub fn start(
+        membership: &Membership,
+        address: String,
+        record: Option<StartRecord>,
+        now: Time,
+    ) -> Result<(Self, Vec<ParticipantAction>), ClusterError> {
+        Participant::with_rules(membership, address, record, now, Rules::ALL)
+    }
+
+    #[doc(hidden)]
+    pub fn with_rules(
+        membership: &Membership,
+        address: String,
+        record: Option<StartRecord>,
+        now: Time,
+        rules: Rules,
+    ) -> Result<(Self, Vec<ParticipantAction>), ClusterError> {
+        let rank = membership.own();
+        if let Some(found) = record.map(|record| record.rank).filter(|found| *found != rank) {
+            return Err(ClusterError::OthersState { expected: rank, found });
+        }
+        let start = record.map_or(0, |record| record.start);
+        let start = start.checked_add(1).ok_or(ClusterError::StartsUsedUp { rank })?;
+        let own = membership.configured(rank).expect("invariant: a membership has a line for its own rank");
+        let incarnation = Incarnation { rank, start };
+        let mut participant = Participant {
+            terms: membership.terms(),
+            keeper: membership.keeper(),
+            rules,
+            member: Member { incarnation, name: own.name.clone(), address, roles: own.roles },
+            state: State::Starting,
+            leaving: false,
+            view: None,
+            learnt: ViewNumber(0),
+            lease: Lease::NONE,
+            held: false,
+            leave_by: None,
+            sent: VecDeque::with_capacity(REMEMBERED),
+            next_request: 1,
+            heard: 0,
+            next_send: now,
+            told: BTreeSet::new(),
+            refused: None,
+            settled: BTreeSet::new(),
+            now,
+        };
+        let mut out = Vec::new();
+        participant.begin(incarnation, &mut out);
+        Ok((participant, out))
+    }
+
+    /// Takes an event at `now`.
+    pub fn handle(&mut self, now: Time, event: ParticipantEvent) -> Vec<ParticipantAction> {
+        let mut out = Vec::new();
+        self.now = self.now.max(now);
+        if self.state == State::Ended {
+            return out;
+        }
+        self.lapse(&mut out);
+        if self.state == State::Ended {
+            return out;
+        }
+        match event {
+            ParticipantEvent::Persisted => self.persisted(),
+            ParticipantEvent::Message(message) => self.message(message, &mut out),
+            ParticipantEvent::Prepared(view) => self.prepared(view, &mut out),
+            ParticipantEvent::Settled(who) => self.settle(who),
+            ParticipantEvent::Leave => self.leave(&mut out),
+            ParticipantEvent::Tick => {}
+        }
+        if matches!(self.state, State::Joining | State::In) && self.now >= self.next_send {
+            self.ask(&mut out);
+        }
+        out
+    }
+
+    /// When it wants a [`ParticipantEvent::Tick`] at the latest.
+    pub fn wake_at(&self) -> Time {
+        match self.state {
+            State::Starting | State::Ended => Time::FAR,
+            _ => {
+                let lapse = if self.held { self.lease.until } else { Time::FAR };
+                self.next_send.min(lapse).min(self.leave_by.unwrap_or(Time::FAR))
+            }
+        }
+    }
+
+    /// The present life.
+    pub fn incarnation(&self) -> Incarnation {
+        self.member.incarnation
+    }
+
+    /// The newest view of the present life.
+    pub fn view(&self) -> Option<&Arc<View>> {
+        self.view.as_ref()
+    }
+
+    /// What was last published.
+    pub fn lease(&self) -> Lease {
+        self.lease
+    }
+
+    /// It has left or was superseded: it does nothing any more.
+    pub fn ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    // A life, from its start to its end.
+
+    /// Begins the life `incarnation`: durable first (rule C1).
+    fn begin(&mut self, incarnation: Incarnation, out: &mut Actions) {
+        self.member.incarnation = incarnation;
+        self.state = if self.rules.durable_start { State::Starting } else { State::Joining };
+        self.view = None;
+        self.sent.clear();
+        self.next_request = 1;
+        self.heard = 0;
+        self.next_send = self.now;
+        self.told.clear();
+        self.refused = None;
+        self.settled.clear();
+        out.push(ParticipantAction::Persist(StartRecord { rank: incarnation.rank, start: incarnation.start }));
+    }
+
+    fn persisted(&mut self) {
+        if self.state == State::Starting {
+            self.state = State::Joining;
+            self.next_send = self.now;
+        }
+    }
+
+    /// This life is over and the node wants another, with a start number above `known`.
+    fn begin_again(&mut self, known: u32, out: &mut Actions) {
+        let was_in = self.state == State::In;
+        self.withdraw(out);
+        let Incarnation { rank, start } = self.incarnation();
+        let Some(start) = start.max(known).checked_add(1) else {
+            self.state = State::Ended;
+            return out.push(ParticipantAction::Tell(Notice::Failed(ClusterError::StartsUsedUp { rank })));
+        };
+        if self.leaving {
+            return self.end(Notice::Left, out);
+        }
+        let next = Incarnation { rank, start };
+        if was_in {
+            out.push(ParticipantAction::Tell(Notice::Expelled(next)));
+        }
+        self.begin(next, out);
+    }
+
+    fn end(&mut self, notice: Notice, out: &mut Actions) {
+        self.withdraw(out);
+        self.state = State::Ended;
+        out.push(ParticipantAction::Tell(notice));
+    }
+
+    /// Gives the lease up, at once and for every thread.
+    fn withdraw(&mut self, out: &mut Actions) {
+        self.lease = Lease::NONE;
+        out.push(ParticipantAction::Publish(self.lease));
+        if std::mem::take(&mut self.held) {
+            out.push(ParticipantAction::Tell(Notice::LeaseLost));
+        }
+    }
+
+    /// A lease runs out without any message (rule C5).
+    fn lapse(&mut self, out: &mut Actions) {
+        let lapsed = self.held && self.now >= self.lease.until;
+        if lapsed {
+            self.held = false;
+            out.push(ParticipantAction::Tell(Notice::LeaseLost));
+        }
+        if lapsed && self.leaving || self.leave_by.is_some_and(|by| self.now >= by) {
+            self.end(Notice::Left, out);
+        }
+    }
+
+    fn leave(&mut self, out: &mut Actions) {
+        self.leaving = true;
+        match self.state {
+            State::In if self.held => self.ask(out),
+            State::Starting | State::Ended => self.end(Notice::Left, out),
+            State::Joining | State::In => {
+                self.send(Body::Leave, out);
+                self.end(Notice::Left, out);
+            }
+        }
+    }
+
+    // What it says to the keeper.
+
+    /// Says what the keeper should know, and when to say it next.
+    fn ask(&mut self, out: &mut Actions) {
+        let view = self.view.as_ref().map_or(ViewNumber(0), |view| view.number());
+        let quiet = self.state == State::In && self.lease.in_effect == view;
+        self.next_send = self.now + if quiet { self.terms.renew_every() } else { self.terms.renew_every() / 2 };
+        if self.dropped() {
+            if self.lease.acknowledged == view {
+                self.send(Body::Acknowledge(view), out);
+            }
+            return;
+        }
+        let renewal = Renewal {
+            terms: self.terms,
+            heard: self.heard,
+            acknowledged: self.lease.acknowledged,
+            settled: self.settled.iter().copied().collect(),
+        };
+        match self.state {
+            State::Joining => self.send(Body::Join { member: self.member.clone(), renewal }, out),
+            _ => self.send(Body::Renew(renewal), out),
+        }
+        if self.leaving {
+            self.send(Body::Leave, out);
+        }
+    }
+
+    /// The newest view is without this incarnation.
+    fn dropped(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.member(self.incarnation()).is_none())
+    }
+
+    fn send(&mut self, body: Body, out: &mut Actions) {
+        let request = self.next_request;
+        self.next_request += 1;
+        if self.sent.len() == REMEMBERED {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((request, self.now));
+        let to = Incarnation { rank: self.keeper, start: 0 };
+        let (from, view) = (self.incarnation(), self.learnt);
+        out.push(ParticipantAction::Send(Message { from, to, view, request, body }));
+    }
+
+    // What the keeper says.
+
+    fn message(&mut self, message: Message, out: &mut Actions) {
+        let awake = matches!(self.state, State::Joining | State::In);
+        if message.to != self.incarnation() || message.from.rank != self.keeper || !awake {
+            return;
+        }
+        match message.body {
+            Body::Grant(standing) => {
+                self.granted(message.request, out);
+                self.standing(standing, out);
+            }
+            Body::Stand(standing) => self.standing(standing, out),
+            Body::Propose(view) => self.propose(view, out),
+            Body::Refuse(refusal) => self.refuse(refusal, out),
+            Body::Join { .. } | Body::Renew(_) | Body::Acknowledge(_) | Body::Leave => {}
+        }
+    }
+
+    /// The lease counts from the sending of the request, not from now (rule C2).
+    fn granted(&mut self, request: u64, out: &mut Actions) {
+        let Some((_, sent)) = self.sent.iter().find(|(number, _)| *number == request) else { return };
+        let until = self.terms.held_until(if self.rules.count_from_sending { *sent } else { self.now });
+        self.heard = self.heard.max(request);
+        self.refused = None;
+        if until > self.lease.until && until > self.now && !self.dropped() {
+            self.lease.until = until;
+            self.held = true;
+            out.push(ParticipantAction::Publish(self.lease));
+            out.push(ParticipantAction::Tell(Notice::LeaseExtended(until)));
+        }
+    }
+
+    fn propose(&mut self, view: View, out: &mut Actions) {
+        if view.number() <= self.learnt {
+            return;
+        }
+        let named = view.member(self.incarnation()).is_some();
+        self.learnt = view.number();
+        if !named && !self.leaving {
+            return self.begin_again(0, out);
+        }
+        self.state = State::In;
+        self.settled.retain(|who| view.has_departed(*who));
+        self.told.clear();
+        let view = Arc::new(view);
+        self.view = Some(Arc::clone(&view));
+        self.next_send = self.next_send.min(self.now + self.terms.renew_every() / 2);
+        out.push(ParticipantAction::Tell(Notice::ViewLearnt(view)));
+    }
+
+    fn standing(&mut self, standing: Standing, out: &mut Actions) {
+        let view = standing.view;
+        if self.view.as_ref().is_none_or(|newest| newest.number() != view) {
+            return;
+        }
+        let mut tell = |fact, who, notice| {
+            if self.told.insert((fact, who)) {
+                out.push(ParticipantAction::Tell(notice));
+            }
+        };
+        for incarnation in standing.acknowledged {
+            tell(Fact::Acknowledged, incarnation, Notice::MemberAcknowledged { incarnation, view });
+        }
+        for incarnation in standing.out {
+            tell(Fact::Out, incarnation, Notice::MemberOut { incarnation, view });
+        }
+        for incarnation in standing.settled {
+            tell(Fact::Settled, incarnation, Notice::DepartedSettled(incarnation));
+        }
+        if standing.in_effect && self.lease.in_effect < view {
+            if !self.rules.stop_before_acknowledging {
+                self.lease.acknowledged = view;
+            }
+            self.lease.in_effect = view;
+            out.push(ParticipantAction::Publish(self.lease));
+            out.push(ParticipantAction::Tell(Notice::ViewInEffect(view)));
+            if self.dropped() {
+                self.end(Notice::Left, out);
+            }
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal, out: &mut Actions) {
+        match refusal {
+            Refusal::Expelled => self.begin_again(0, out),
+            Refusal::StartUsed { known } => self.begin_again(known, out),
+            Refusal::Superseded(by) => self.end(Notice::Superseded(by), out),
+            other => {
+                if self.refused.as_ref() != Some(&other) {
+                    self.refused = Some(other.clone());
+                    out.push(ParticipantAction::Tell(Notice::Refused(other)));
+                }
+            }
+        }
+    }
+
+    // What the services say.
+
+    /// Acknowledging ends acting in the older view, so that is published before it is said (rule C3).
+    fn prepared(&mut self, number: ViewNumber, out: &mut Actions) {
+        let newest = self.view.as_ref().map(|view| view.number());
+        if newest != Some(number) || self.lease.acknowledged >= number {
+            return;
+        }
+        if self.rules.stop_before_acknowledging {
+            self.lease.acknowledged = number;
+            if self.dropped() {
+                self.leave_by = Some(self.lease.until);
+                self.lease.until = Time::ZERO;
+            }
+            out.push(ParticipantAction::Publish(self.lease));
+            if self.dropped() && std::mem::take(&mut self.held) {
+                out.push(ParticipantAction::Tell(Notice::LeaseLost));
+            }
+        }
+        self.send(Body::Acknowledge(number), out);
+    }
+
+    fn settle(&mut self, who: Incarnation) {
+        if self.view.as_ref().is_some_and(|view| view.has_departed(who)) && self.settled.insert(who) {
+            self.next_send = self.now;
+        }
+    }
+}

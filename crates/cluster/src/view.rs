@@ -1,0 +1,188 @@
+//! Views (rule C3): who is in, under a number that is used once.
+
+use serde::{Deserialize, Serialize};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
+
+use crate::{Role, Roles};
+
+/// Members that a view may have; a longer configuration is refused.
+pub const MAX_MEMBERS: usize = 256;
+/// Departed incarnations that a view lists. When that many are unsettled nobody joins until some are (rule P6 settles each
+/// of them within its `max_transaction_time`).
+pub const MAX_DEPARTED: usize = 1024;
+/// Bytes of a name or an address.
+pub const MAX_TEXT_BYTES: usize = 255;
+
+/// Who is in. Immutable: what a number once named is named by it for ever, so a view can be compared by its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Parts")]
+pub struct View {
+    number: ViewNumber,
+    members: Vec<Member>,
+    departed: Vec<Departed>,
+}
+
+/// One incarnation that is in (rule C1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Which life of which node.
+    pub incarnation: Incarnation,
+    /// The node's name in the configuration.
+    pub name: String,
+    /// Where it is reached; this crate does not look into it.
+    pub address: String,
+    /// What it is there for.
+    pub roles: Roles,
+}
+
+/// An incarnation that left and is not settled: a home may still hold updates that it opened (rule P6). It holds no lease
+/// once the view that lists it is in effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departed {
+    /// Who.
+    pub incarnation: Incarnation,
+    /// The first view without it.
+    pub since: ViewNumber,
+}
+
+#[derive(Deserialize)]
+struct Parts {
+    number: ViewNumber,
+    members: Vec<Member>,
+    departed: Vec<Departed>,
+}
+
+impl View {
+    /// A view, or what is wrong with it: members are in order of rank and each rank is there once; departed are in
+    /// order and are not members; nobody has rank 0 or start 0; the limits hold.
+    pub fn new(number: ViewNumber, members: Vec<Member>, departed: Vec<Departed>) -> Result<Self, String> {
+        if number == ViewNumber(0) {
+            return Err("a view numbered 0".into());
+        }
+        if members.len() > MAX_MEMBERS || departed.len() > MAX_DEPARTED + MAX_MEMBERS {
+            return Err(format!("{} members and {} departed are too many", members.len(), departed.len()));
+        }
+        for member in &members {
+            member.check()?;
+        }
+        if !members.is_sorted_by(|a, b| a.incarnation.rank < b.incarnation.rank) {
+            return Err("members that are not in order of rank, each once".into());
+        }
+        if !departed.is_sorted_by(|a, b| a.incarnation < b.incarnation) {
+            return Err("departed that are not in order, each once".into());
+        }
+        let view = View { number, members, departed };
+        for gone in &view.departed {
+            let who = gone.incarnation;
+            check_incarnation(who)?;
+            if gone.since > number || gone.since == ViewNumber(0) || view.member(who).is_some() {
+                return Err(format!("{who} departed since {} of {number}", gone.since));
+            }
+        }
+        Ok(view)
+    }
+
+    /// Its number.
+    pub fn number(&self) -> ViewNumber {
+        self.number
+    }
+
+    /// Who is in, in order of rank.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Who left and is not settled, in order.
+    pub fn departed(&self) -> &[Departed] {
+        &self.departed
+    }
+
+    /// The member that is this incarnation, if it is in.
+    pub fn member(&self, who: Incarnation) -> Option<&Member> {
+        self.of_rank(who.rank).filter(|member| member.incarnation == who)
+    }
+
+    /// The life of node `rank` that is in, if one is.
+    pub fn of_rank(&self, rank: Rank) -> Option<&Member> {
+        let at = self.members.binary_search_by_key(&rank, |member| member.incarnation.rank).ok()?;
+        Some(&self.members[at])
+    }
+
+    /// Whether this incarnation left and is not settled.
+    pub fn has_departed(&self, who: Incarnation) -> bool {
+        self.departed.binary_search_by_key(&who, |gone| gone.incarnation).is_ok()
+    }
+
+    /// The members that own words.
+    pub fn homes(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.roles.has(Role::Home))
+    }
+}
+
+impl Member {
+    /// What is wrong with it, if something is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        check_incarnation(self.incarnation)?;
+        for (what, text) in [("name", &self.name), ("address", &self.address)] {
+            if text.len() > MAX_TEXT_BYTES {
+                return Err(format!("a {what} of {} bytes; at most {MAX_TEXT_BYTES}", text.len()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_incarnation(who: Incarnation) -> Result<(), String> {
+    if who.rank == Rank::NOBODY || who.start == 0 { Err(format!("{who} is nobody")) } else { Ok(()) }
+}
+
+impl TryFrom<Parts> for View {
+    type Error = String;
+    fn try_from(parts: Parts) -> Result<Self, String> {
+        View::new(parts.number, parts.members, parts.departed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::member;
+
+    fn view(members: &[(u32, u32)], departed: &[(u32, u32)]) -> Result<View, String> {
+        let members = members.iter().map(|(rank, start)| member(*rank, *start)).collect();
+        let gone = |(rank, start): &(u32, u32)| Departed {
+            incarnation: Incarnation::new(*rank, *start),
+            since: ViewNumber(2),
+        };
+        View::new(ViewNumber(3), members, departed.iter().map(gone).collect())
+    }
+
+    #[test]
+    fn members_are_found_by_life_and_by_rank() {
+        let view = view(&[(1, 4), (3, 1)], &[(1, 3), (2, 9)]).unwrap();
+        assert!(view.member(Incarnation::new(1, 4)).is_some() && view.member(Incarnation::new(1, 3)).is_none());
+        assert_eq!(view.of_rank(Rank(3)).unwrap().incarnation.start, 1);
+        assert!(view.has_departed(Incarnation::new(2, 9)) && !view.has_departed(Incarnation::new(2, 8)));
+    }
+
+    #[test]
+    fn a_view_that_contradicts_itself_is_refused() {
+        for (members, departed) in [
+            (&[(2, 1), (1, 1)][..], &[][..]),
+            (&[(1, 1), (1, 2)], &[]),
+            (&[(0, 1)], &[]),
+            (&[(1, 0)], &[]),
+            (&[(1, 1)], &[(1, 1)]),
+            (&[], &[(2, 1), (1, 1)]),
+            (&[], &[(2, 1), (2, 1)]),
+            (&[], &[(0, 1)]),
+        ] {
+            assert!(view(members, departed).is_err(), "{members:?} {departed:?} was taken");
+        }
+        assert!(View::new(ViewNumber(0), vec![], vec![]).is_err());
+        let late = Departed { incarnation: Incarnation::new(1, 1), since: ViewNumber(9) };
+        assert!(View::new(ViewNumber(3), vec![], vec![late]).is_err());
+        let long = Member { address: "x".repeat(MAX_TEXT_BYTES + 1), ..member(1, 1) };
+        assert!(View::new(ViewNumber(3), vec![long], vec![]).is_err());
+    }
+}
