@@ -1,0 +1,144 @@
+//! What the fuzz target `ipc_ring` drives: both ends of a ring against an adversary that answers every read as it likes.
+//!
+//! Memory that somebody changes while we read it is, for us, memory whose every load gives any value at all. So the
+//! input is the list of values that loads give, in order; after its end they are 0. Checked: no access outside the
+//! ring and its positions, no more loads for one message than a message has words, no payload longer than the limit.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::error::Breach;
+use crate::layout::{Geometry, Place, WORD_BYTES, message_words};
+use crate::memory::Memory;
+use crate::message::parse_refusal;
+use crate::ring::{Consumer, Header, Producer};
+
+/// What happened, so that a replay of the corpus can say that every road was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Outcomes {
+    pub messages: u32,
+    pub sent: u32,
+    pub full: u32,
+    pub bad_tails: u32,
+    pub bad_heads: u32,
+    pub bad_lengths: u32,
+    pub cut: u32,
+}
+
+const MOST_STEPS: usize = 4096;
+
+/// The first byte chooses the end: even is the consumer, odd the producer. Then words of 8 bytes, little endian.
+///
+/// # Panics
+/// If an end of the ring does what it must not.
+pub fn ring_ends(input: &[u8]) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    let Some((which, values)) = input.split_first() else { return outcomes };
+    let geometry = Geometry::new(4096).expect("invariant: the layout allows 4 KiB");
+    let place = geometry.requests();
+    let memory = Adversary { values: RefCell::new(values), place, loads: Cell::new(0) };
+    if which % 2 == 0 {
+        consume(&memory, &mut outcomes)
+    } else {
+        produce(&memory, &mut outcomes)
+    }
+    outcomes
+}
+
+fn consume(memory: &Adversary<'_>, outcomes: &mut Outcomes) {
+    let mut consumer = Consumer::new(memory.place);
+    let mut payload = Vec::new();
+    for _ in 0..MOST_STEPS {
+        memory.loads.set(0);
+        let popped = consumer.pop(memory, &mut payload);
+        assert!(payload.len() <= memory.place.longest);
+        assert!(memory.loads.get() <= 1 + message_words(memory.place.longest));
+        match popped {
+            Ok(None) => return,
+            Ok(Some(_)) => outcomes.messages += 1,
+            Err(breach) => return outcomes.note(breach),
+        }
+        // What a client does with a refusal's body.
+        let _ = parse_refusal(&payload);
+    }
+}
+
+fn produce(memory: &Adversary<'_>, outcomes: &mut Outcomes) {
+    let mut producer = Producer::new(memory.place);
+    for step in 0..MOST_STEPS {
+        if memory.values.borrow().is_empty() {
+            return;
+        }
+        memory.loads.set(0);
+        let length = step * 251 % (memory.place.longest + 1);
+        let pushed = producer.push(memory, Header { kind: 1, number: step as u64 }, &vec![0xa5; length]);
+        assert!(memory.loads.get() <= 1);
+        match pushed {
+            Ok(true) => outcomes.sent += 1,
+            Ok(false) => outcomes.full += 1,
+            Err(breach) => return outcomes.note(breach),
+        }
+        // Every other step looks, or an honest ring would never be asked for its head.
+        producer.has_room(memory, memory.place.longest);
+    }
+}
+
+impl Outcomes {
+    fn note(&mut self, breach: Breach) {
+        match breach {
+            Breach::Tail { .. } => self.bad_tails += 1,
+            Breach::Head { .. } => self.bad_heads += 1,
+            Breach::Length { .. } => self.bad_lengths += 1,
+            Breach::Cut { .. } => self.cut += 1,
+            Breach::Kind { .. } | Breach::Number { .. } | Breach::Refusal | Breach::Talk => {
+                panic!("a ring does not know of {breach}")
+            }
+        }
+    }
+}
+
+struct Adversary<'a> {
+    values: RefCell<&'a [u8]>,
+    place: Place,
+    loads: Cell<u64>,
+}
+
+impl Adversary<'_> {
+    fn is_data(&self, word: usize) -> bool {
+        (self.place.data..self.place.data + self.place.words as usize).contains(&word)
+    }
+}
+
+impl Memory for Adversary<'_> {
+    fn load(&self, word: usize, _: Ordering) -> u64 {
+        assert!(self.is_data(word) || word == self.place.tail || word == self.place.head, "load of word {word}");
+        self.loads.set(self.loads.get() + 1);
+        let mut values = self.values.borrow_mut();
+        let mut value = [0; WORD_BYTES];
+        let length = values.len().min(WORD_BYTES);
+        let (now, later) = values.split_at(length);
+        value[..length].copy_from_slice(now);
+        *values = later;
+        u64::from_le_bytes(value)
+    }
+
+    fn store(&self, word: usize, _: u64, _: Ordering) {
+        assert!(self.is_data(word) || word == self.place.tail || word == self.place.head, "store to word {word}");
+    }
+
+    fn swap(&self, _: usize, _: u64, _: Ordering) -> u64 {
+        unreachable!("a ring swaps nothing")
+    }
+
+    fn fence(&self) {}
+
+    fn sleep(&self, _: usize, _: u64, _: Duration) {
+        unreachable!("a ring does not sleep")
+    }
+
+    fn wake(&self, _: usize) {
+        unreachable!("a ring wakes nobody")
+    }
+}

@@ -1,0 +1,167 @@
+//! One client, as the helper sees it once it is welcome.
+//!
+//! *A full response ring.* The helper never waits for a client. A response that finds no room is kept here, in order,
+//! and while any is kept, no further request is taken from this client; so its own request ring fills, and its posts
+//! wait. What is kept is bounded: requests that are to be answered later are limited (`max_deferred`), and at most one
+//! response more, that of the request just taken, can meet a full ring. A client that is stopped keeps that much
+//! memory until it goes on or dies, and nobody else notices.
+
+use std::collections::VecDeque;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::counters::Counters;
+use crate::error::{Breach, Refusal};
+use crate::message::{ANSWER, REFUSED, REQUEST, encode_refusal};
+use crate::mode::HelperEnd;
+use crate::peer::Peer;
+use crate::request::{ClientId, Event, Mailbox, Request};
+use crate::ring::Header;
+
+/// Requests taken from one client before the next one's turn.
+pub(crate) const BATCH: usize = 32;
+
+pub(crate) struct Session {
+    pub(crate) client: ClientId,
+    pub(crate) peer: Peer,
+    pub(crate) socket: OwnedFd,
+    end: Box<dyn HelperEnd>,
+    last_number: u64,
+    /// Requests taken whose answer comes later.
+    deferred: usize,
+    kept: VecDeque<(Header, Vec<u8>)>,
+    breach: Option<Breach>,
+}
+
+impl Session {
+    pub(crate) fn new(client: ClientId, peer: Peer, socket: OwnedFd, end: Box<dyn HelperEnd>) -> Self {
+        Session { client, peer, socket, end, last_number: 0, deferred: 0, kept: VecDeque::new(), breach: None }
+    }
+
+    /// Sends what was kept, then takes a batch of requests. The number of requests.
+    pub(crate) fn serve(
+        &mut self,
+        max_deferred: usize,
+        payload: &mut Vec<u8>,
+        mailbox: &Arc<Mailbox>,
+        counters: &mut Counters,
+        handler: &mut dyn FnMut(Event<'_>),
+    ) -> usize {
+        let mut taken = 0;
+        self.send_kept(counters);
+        while taken < BATCH && self.takes_requests(max_deferred) {
+            match self.receive(payload) {
+                Ok(None) => break,
+                Ok(Some(number)) => {
+                    taken += 1;
+                    counters.requests += 1;
+                    handler(Event::Request(Request::new(number, payload, self, mailbox, counters)));
+                }
+                Err(breach) => self.breach = Some(breach),
+            }
+            // Not only at the batch's end: the next request may take its time.
+            self.flush(counters);
+        }
+        self.flush(counters);
+        taken
+    }
+
+    /// Whether [`serve`](Self::serve) would do anything.
+    pub(crate) fn is_ready(&mut self, max_deferred: usize) -> bool {
+        match self.kept.front() {
+            Some((_, payload)) => self.end.has_room(payload.len()),
+            None => self.takes_requests(max_deferred) && self.end.has_request(),
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.breach.is_some()
+    }
+
+    /// Sends a response, or keeps it until there is room. It reaches the client with the next flush.
+    pub(crate) fn respond(&mut self, number: u64, response: Result<&[u8], Refusal>, counters: &mut Counters) {
+        let refusal;
+        let (kind, payload) = match response {
+            Ok(payload) => (ANSWER, payload),
+            Err(reason) => {
+                refusal = encode_refusal(reason);
+                (REFUSED, &refusal[..])
+            }
+        };
+        let header = Header { kind, number };
+        let sent = self.kept.is_empty() && self.send(header, payload, counters);
+        if !sent && self.breach.is_none() {
+            if self.kept.is_empty() {
+                self.end.want_room(true);
+            }
+            counters.full_rings += 1;
+            self.kept.push_back((header, payload.to_vec()));
+        }
+    }
+
+    pub(crate) fn defer(&mut self) {
+        self.deferred += 1;
+    }
+
+    /// A response to a request that was deferred.
+    pub(crate) fn respond_late(&mut self, number: u64, response: Result<&[u8], Refusal>, counters: &mut Counters) {
+        assert!(self.deferred > 0, "invariant: a responder answers once, and exists only after defer");
+        self.deferred -= 1;
+        self.respond(number, response, counters);
+    }
+
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.end.bell()
+    }
+
+    pub(crate) fn hang_up(&mut self) {
+        self.end.hang_up();
+    }
+
+    fn flush(&mut self, counters: &mut Counters) {
+        counters.wakes += u64::from(self.end.flush());
+    }
+
+    fn takes_requests(&self, max_deferred: usize) -> bool {
+        self.breach.is_none() && self.kept.is_empty() && self.deferred < max_deferred
+    }
+
+    fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Option<u64>, Breach> {
+        let Some(Header { kind, number }) = self.end.receive(payload)? else { return Ok(None) };
+        if kind != REQUEST {
+            return Err(Breach::Kind { kind });
+        }
+        // Growing numbers are unique ones: no answer can be taken for another's.
+        if number <= self.last_number {
+            return Err(Breach::Number { number });
+        }
+        self.last_number = number;
+        Ok(Some(number))
+    }
+
+    fn send_kept(&mut self, counters: &mut Counters) {
+        if self.kept.is_empty() {
+            return;
+        }
+        while let Some((header, payload)) = self.kept.pop_front() {
+            if !self.send(header, &payload, counters) {
+                self.kept.push_front((header, payload));
+                return;
+            }
+        }
+        self.end.want_room(false);
+    }
+
+    fn send(&mut self, header: Header, payload: &[u8], counters: &mut Counters) -> bool {
+        match self.end.send(header, payload) {
+            Ok(sent) => {
+                counters.responses += u64::from(sent);
+                sent
+            }
+            Err(breach) => {
+                self.breach = Some(breach);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A helper and its programs in one process: what a call promises.
+
+// Fixtures and roles are outside of #[test] functions.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use common::{Helper, SOCKET, connect, echo, pattern, request_seed, within};
+use verbena_ipc::{Connection, Error, Event, Farewell, MAX_OUTSTANDING, Options, Over, Refusal, Responder, Server};
+use verbena_terms::{BootClock, Clock, Time};
+
+fn small() -> Options {
+    Options { ring_bytes: 4096, ..Options::default() }
+}
+
+#[test]
+fn answers_of_every_length_come_back_whole() {
+    let helper = Helper::start(Options::default(), echo);
+    let mut connection = connect(&helper.path);
+    assert_eq!(connection.longest_request(), 16 << 10);
+    for length in (0..64).chain((64..=16 << 10).step_by(509)).chain([16 << 10]) {
+        let request = pattern(length as u64, length);
+        assert_eq!(connection.call(&request, within(20)).unwrap(), request, "{length}");
+    }
+    drop(connection);
+    assert!(helper.stop().requests > 90);
+}
+
+#[test]
+fn deferred_answers_come_in_any_order_from_any_thread() {
+    let (defer, deferred) = mpsc::channel::<(Vec<u8>, Responder)>();
+    let later = std::thread::spawn(move || {
+        let mut waiting: Vec<_> = deferred.iter().take(8).collect();
+        while let Some((bytes, responder)) = waiting.pop() {
+            responder.answer(bytes).unwrap();
+        }
+    });
+    let helper = Helper::start(Options::default(), move |event| {
+        if let Event::Request(request) = event {
+            let bytes = request.bytes().to_vec();
+            defer.send((bytes, request.defer())).unwrap();
+        }
+    });
+    let mut connection = connect(&helper.path);
+    let posted: Vec<u64> = (0..8u8).map(|at| connection.post(&[at], within(20)).unwrap()).collect();
+    assert_eq!(connection.poll(Time::ZERO).unwrap().map(|response| response.number).unwrap_or(posted[7]), posted[7]);
+    later.join().unwrap();
+    let mut seen = 1;
+    while let Some(response) = connection.poll(if seen < 8 { within(20) } else { Time::ZERO }).unwrap() {
+        let at = posted.iter().position(|number| *number == response.number).unwrap();
+        assert_eq!(response.answer, Ok(vec![at as u8]));
+        seen += 1;
+    }
+    assert!(seen >= 8);
+}
+
+#[test]
+fn a_call_takes_its_own_answer_and_leaves_the_others() {
+    let helper = Helper::start(Options::default(), echo);
+    let mut connection = connect(&helper.path);
+    let first = connection.post(b"first", within(20)).unwrap();
+    assert_eq!(connection.call(b"second", within(20)).unwrap(), b"second");
+    let response = connection.poll(within(20)).unwrap().unwrap();
+    assert_eq!((response.number, response.answer.unwrap()), (first, b"first".to_vec()));
+    assert_eq!(connection.poll(Time::ZERO).unwrap(), None);
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_nothing_is_lost() {
+    let helper = Helper::start(small(), |event| {
+        if let Event::Request(request) = event {
+            let bytes = request.bytes();
+            match bytes {
+                b"long" => {
+                    assert!(matches!(request.answer(&[0; 1025]), Err(Error::TooLong { bytes: 1025, limit: 1024 })))
+                }
+                b"long, later" => assert!(request.defer().answer(vec![0; 2000]).is_err()),
+                b"nothing" => drop(request),
+                b"nothing, later" => drop(request.defer()),
+                _ => request.answer(bytes).unwrap(),
+            }
+        }
+    });
+    let mut connection = connect(&helper.path);
+    let mut refused = |request: &[u8]| match connection.call(request, within(20)) {
+        Err(Error::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(b"long"), Refusal::AnswerTooLong { bytes: 1025, limit: 1024 });
+    assert_eq!(refused(b"long, later"), Refusal::AnswerTooLong { bytes: 2000, limit: 1024 });
+    assert_eq!(refused(b"nothing"), Refusal::Unanswered);
+    assert_eq!(refused(b"nothing, later"), Refusal::Unanswered);
+    assert!(matches!(connection.call(&[0; 1025], within(20)), Err(Error::TooLong { bytes: 1025, limit: 1024 })));
+    assert_eq!(connection.call(b"and on", within(20)).unwrap(), b"and on");
+}
+
+#[test]
+fn a_full_request_ring_waits_until_the_deadline_and_then_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::bind(directory.path(), SOCKET, small()).unwrap();
+    let mut connection = accepted(&mut server);
+    let mut sent = 0;
+    while connection.post(&[1; 1000], BootClock.now() + Duration::from_millis(20)).is_ok() {
+        sent += 1;
+    }
+    assert_eq!(sent, 4);
+    let started = Instant::now();
+    let full = connection.post(&[1; 1000], BootClock.now() + Duration::from_millis(60));
+    assert!(matches!(full, Err(Error::Full)), "{full:?}");
+    assert!(started.elapsed() >= Duration::from_millis(60) && started.elapsed() < Duration::from_secs(5));
+    assert_eq!(connection.counters().full_rings, 2);
+    // It is no end: once the helper takes them, the rest goes through.
+    while server.counters().requests < 4 {
+        server.poll(Duration::ZERO, &mut echo).unwrap();
+    }
+    connection.post(&[2; 1000], within(20)).unwrap();
+}
+
+#[test]
+fn an_answer_after_the_deadline_is_dropped_and_not_taken_for_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::bind(directory.path(), SOCKET, small()).unwrap();
+    let mut connection = accepted(&mut server);
+    let late = connection.call(b"first", BootClock.now() + Duration::from_millis(30));
+    assert!(matches!(late, Err(Error::Deadline { number: 1 })), "{late:?}");
+    let second = connection.post(b"second", within(20)).unwrap();
+    while server.counters().responses < 2 {
+        server.poll(Duration::ZERO, &mut echo).unwrap();
+    }
+    let response = connection.poll(within(20)).unwrap().unwrap();
+    assert_eq!((response.number, response.answer.unwrap()), (second, b"second".to_vec()));
+    assert_eq!(connection.poll(Time::ZERO).unwrap(), None);
+    assert_eq!(connection.counters().responses, 2);
+}
+
+/// Both rings full and each side waiting for the other would be a deadlock; the client takes while it waits.
+#[test]
+fn full_rings_both_ways_resolve() {
+    let helper = Helper::start(small(), echo);
+    let mut connection = connect(&helper.path);
+    let mut other = connect(&helper.path);
+    for at in 0..200u64 {
+        connection.post(format!("size {}", 900 + at % 100).as_bytes(), within(20)).unwrap();
+        assert_eq!(other.call(b"meanwhile", within(20)).unwrap(), b"meanwhile");
+    }
+    for at in 0..200u64 {
+        let response = connection.poll(within(20)).unwrap().unwrap();
+        let request = format!("size {}", 900 + at % 100);
+        assert_eq!(response.number, at + 1);
+        assert_eq!(response.answer.unwrap(), pattern(request_seed(request.as_bytes()), 900 + at as usize % 100));
+    }
+    assert!(helper.stop().full_rings > 0);
+}
+
+#[test]
+fn a_client_may_not_pile_up_requests() {
+    let helper = Helper::start(Options { max_deferred: 2, ..Options::default() }, {
+        let mut kept = Vec::new();
+        move |event| {
+            if let Event::Request(request) = event {
+                kept.push(request.defer());
+                assert!(kept.len() <= 2, "more than max_deferred");
+            }
+        }
+    });
+    let mut connection = connect(&helper.path);
+    for _ in 0..MAX_OUTSTANDING {
+        connection.post(b"x", within(20)).unwrap();
+    }
+    let refused = connection.post(b"x", within(20));
+    assert!(matches!(refused, Err(Error::Outstanding { limit: MAX_OUTSTANDING })), "{refused:?}");
+    drop(connection);
+    drop(connect(&helper.path));
+    assert_eq!(helper.stop().requests, 2);
+}
+
+#[test]
+fn a_helper_that_ends_says_so_and_one_that_is_full_does_too() {
+    let helper = Helper::start(Options { max_clients: 1, ..Options::default() }, echo);
+    let mut connection = connect(&helper.path);
+    assert_eq!(connection.call(b"x", within(20)).unwrap(), b"x");
+    let crowded = Connection::connect(&helper.path, within(20)).err();
+    assert!(matches!(crowded, Some(Error::Over(Over::Dismissed(Farewell::Crowded)))), "{crowded:?}");
+    let path = helper.path.clone();
+    assert_eq!(helper.stop().refused_clients, 1);
+    let over = connection.call(b"x", within(20));
+    assert!(matches!(over, Err(Error::Over(Over::Dismissed(Farewell::ShuttingDown)))), "{over:?}");
+    assert!(!path.exists());
+    let nobody = Connection::connect(&path, within(20)).err();
+    assert!(matches!(nobody, Some(Error::NoHelper { .. })), "{nobody:?}");
+}
+
+#[test]
+fn a_silent_newcomer_gives_way() {
+    let helper = Helper::start(Options { max_clients: 2, ..Options::default() }, echo);
+    let dial = || {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+        let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(&helper.path).unwrap()).unwrap();
+        socket
+    };
+    let _silent: Vec<_> = (0..8).map(|_| dial()).collect();
+    let (mut one, mut two) = (connect(&helper.path), connect(&helper.path));
+    assert_eq!(one.call(b"1", within(20)).unwrap(), b"1");
+    assert_eq!(two.call(b"2", within(20)).unwrap(), b"2");
+}
+
+#[test]
+fn a_greeting_of_another_version_and_talk_afterwards_are_refused() {
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
+    let helper = Helper::start(Options::default(), echo);
+    let exchange = |words: &[&[u8]]| {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&helper.path).unwrap()).unwrap();
+        words
+            .iter()
+            .map(|word| {
+                rustix::net::send(&socket, word, SendFlags::NOSIGNAL).unwrap();
+                let mut reply = [0; 64];
+                let (_, length) = rustix::net::recv(&socket, &mut reply, RecvFlags::empty()).unwrap();
+                reply[..length].to_vec()
+            })
+            .collect::<Vec<_>>()
+    };
+    let status = |reply: &[u8]| u32::from_le_bytes(reply[8..12].try_into().unwrap());
+    let hello = b"VIPH\x01\0\0\0\x01\0\0\0";
+    assert_eq!(status(&exchange(&[b"VIPH\x02\0\0\0\x01\0\0\0"])[0]), Farewell::Misunderstood as u32);
+    assert_eq!(status(&exchange(&[b"VIPH\x01\0\0\0\x09\0\0\0"])[0]), Farewell::UnknownMode as u32);
+    assert_eq!(status(&exchange(&[b"GET / HTTP/1.1\r\n\r\n and so on"])[0]), Farewell::Misunderstood as u32);
+    let replies = exchange(&[hello, b"and another thing"]);
+    assert_eq!((status(&replies[0]), status(&replies[1])), (0, Farewell::Breach as u32));
+    let counters = helper.stop();
+    assert_eq!((counters.refused_clients, counters.bad_frames), (3, 1));
+}
+
+#[test]
+fn arrivals_and_departures_are_told_with_who_it_was() {
+    let (tell, told) = mpsc::channel();
+    let helper = Helper::start(Options::default(), move |event| match event {
+        Event::Arrived { client, uid, pid } => tell.send((client.to_string(), Some((uid, pid)))).unwrap(),
+        Event::Gone { client } => tell.send((client.to_string(), None)).unwrap(),
+        Event::Request(request) => request.answer(b"").unwrap(),
+    });
+    let connection = connect(&helper.path);
+    let name = connection.client().to_string();
+    let us = (rustix::process::getuid().as_raw(), std::process::id());
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), (name.clone(), Some(us)));
+    drop(connection);
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), (name, None));
+    assert_eq!(helper.stop().dead_clients, 1);
+}
+
+#[test]
+fn a_deadline_in_the_past_and_a_helper_that_does_not_greet_end_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::bind(directory.path(), SOCKET, Options::default()).unwrap();
+    let started = Instant::now();
+    let silent = Connection::connect(&server.path(), BootClock.now() + Duration::from_millis(50)).err();
+    assert!(matches!(silent, Some(Error::NoGreeting { .. })), "{silent:?}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+/// A connection to a helper that is polled by hand.
+fn accepted(server: &mut Server) -> Connection {
+    let path = server.path();
+    let client = std::thread::spawn(move || connect(&path));
+    while server.counters().clients == 0 {
+        server.poll(Duration::from_millis(1), &mut echo).unwrap();
+    }
+    client.join().unwrap()
+}
