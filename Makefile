@@ -1,0 +1,42 @@
+# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# How long the demonstration runs; 0: until Ctrl-C.
+SECONDS ?= 0
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: rust
+rust:
+	@scripts/check-rust.sh
+
+.PHONY: setup
+setup: rust ## Install what the tests need (Debian; asks for nothing, skips what is there)
+	@scripts/setup-debian.sh test
+
+.PHONY: build
+build: rust ## Build the `verbena` binary (release)
+	@scripts/setup-debian.sh build
+	cargo build --release --locked --bin verbena
+
+.PHONY: demo
+demo: build ## Show the main job; SECONDS=20 ends by itself
+	@scripts/demo.sh "$(SECONDS)"
+
+.PHONY: test
+test: setup ## Everything that must be green: format, lints, licences, tests
+	@scripts/test.sh
+
+.PHONY: test-long
+test-long: setup ## The long runs: ten thousand seeds and the like, in parts
+	@scripts/test-long.sh
+
+.PHONY: fmt
+fmt: rust ## Format the code
+	cargo fmt --all

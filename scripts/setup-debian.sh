@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs what building (setup-debian.sh build) or testing (setup-debian.sh test) needs on Debian 12, and nothing that is there already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+what=${1:-test}
+case "$what" in
+build | test) ;;
+*)
+    echo "usage: $0 build|test" >&2
+    exit 2
+    ;;
+esac
+
+# Command that must be there, and the package that brings it.
+commands=(cc:gcc ld:binutils)
+if [ "$what" = test ]; then
+    commands+=(curl:curl ip:iproute2 ss:iproute2 pkill:procps python3:python3-minimal git:git)
+fi
+
+packages=()
+for entry in "${commands[@]}"; do
+    command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
+done
+# A compiler without the C library's headers cannot link.
+[ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
+
+if [ "${#packages[@]}" -gt 0 ]; then
+    if [ "$(id -u)" != 0 ]; then
+        echo "verbena: these packages are missing and only root can install them: ${packages[*]}" >&2
+        exit 1
+    fi
+    echo "installing: ${packages[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update
+    apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${packages[@]}"
+fi
+
+if [ "$what" = test ]; then
+    for component in rustfmt:cargo-fmt clippy:cargo-clippy; do
+        command -v "${component##*:}" >/dev/null || rustup component add "${component%%:*}"
+    done
+    # Looks at licences and sources of everything that is linked in. Built once; three to four minutes on two cores.
+    command -v cargo-deny >/dev/null || cargo install --quiet --locked cargo-deny --version 0.20.2
+fi
