@@ -76,7 +76,7 @@ pub fn owner_and_peer_see_the_same_memory(harness: &mut dyn Harness) -> Able<()>
 
     assert_eq!(region.load(12), Err(Error::Misaligned { at: 12 }));
     assert_eq!(region.store(9, 1), Err(Error::Misaligned { at: 9 }));
-    for at in [96, 100, u64::MAX - 7] {
+    for at in [96, 104, u64::MAX - 7] {
         let outside = Error::OutOfBounds { at, length: 8, region_bytes: 100 };
         assert_eq!(region.load(at), Err(outside.clone()));
         assert_eq!(region.store(at, 1), Err(outside));
