@@ -29,6 +29,7 @@ mod operation;
 mod pool;
 mod provider;
 mod region;
+pub mod shm;
 pub mod window;
 
 pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};

@@ -1,0 +1,105 @@
+//! The system calls on unix sockets: abstract names, packets, and descriptors that travel with them.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, Result, retry_on_intr};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use verbena_terms::{Clock, Time};
+
+/// Connections that may wait to be accepted; the kernel's own limit (net.core.somaxconn) also holds.
+pub(super) const BACKLOG: i32 = 1024;
+
+/// A socket that listens at an abstract name.
+pub(super) fn listen(name: &[u8]) -> Result<OwnedFd> {
+    let socket = packets()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A connection to an abstract name. Does not wait: `AGAIN` if too many others wait to be accepted.
+pub(super) fn connect(name: &[u8]) -> Result<OwnedFd> {
+    let socket = packets()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(socket)
+}
+
+/// The next connection that waits.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    retry_on_intr(|| rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))
+}
+
+/// The user at the other end, as the kernel knows: who connected, or who listened.
+pub(super) fn user(socket: BorrowedFd<'_>) -> Result<u32> {
+    socket_peercred(socket).map(|credentials| credentials.uid.as_raw())
+}
+
+/// Sends one packet, whole or not at all. `AGAIN` if there is no room for it now.
+pub(super) fn send(socket: BorrowedFd<'_>, head: &[u8], body: &[u8], attached: Option<BorrowedFd<'_>>) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = attached.map(|descriptor| [descriptor]);
+    if let Some(descriptors) = &descriptors {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        debug_assert!(fits, "the space is for one descriptor");
+    }
+    let parts = [IoSlice::new(head), IoSlice::new(body)];
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    retry_on_intr(|| rustix::net::sendmsg(socket, &parts, &mut ancillary, flags)).map(|_| ())
+}
+
+/// What came in one packet.
+pub(super) struct Packet {
+    /// Bytes that it has; 0 at the end of a connection.
+    pub(super) length: usize,
+    /// The descriptor that came with it.
+    pub(super) attached: Option<OwnedFd>,
+}
+
+/// Receives one packet. `AGAIN` if there is none, `MSGSIZE` if it is larger than the buffer.
+pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received =
+        retry_on_intr(|| rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags))?;
+    let attached = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        })
+        .next();
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    Ok(Packet { length: received.bytes, attached })
+}
+
+/// Waits until a socket can be read from (or written to), at most until `deadline`. Whether it can.
+pub(super) fn wait_for(socket: BorrowedFd<'_>, what: PollFlags, clock: &dyn Clock, deadline: Time) -> Result<bool> {
+    loop {
+        let left = deadline.since(clock.now());
+        // A deadline that is further than the kernel can count is as good as a day, after which it is looked at again.
+        let left = left.min(std::time::Duration::from_secs(86_400));
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), what)], Some(&timeout)) {
+            Ok(0) if clock.now() < deadline => {}
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn packets() -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
