@@ -1,0 +1,54 @@
+//! The command line as a whole.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{completions, config};
+use crate::error::{EXIT_CODES, Result};
+use crate::log;
+
+/// Data-centre services through a small helper process on each machine.
+///
+/// The helper runs as `verbena node`, or inside the command that needs it. One machine alone needs no configuration.
+#[derive(Debug, Parser)]
+#[command(name = "verbena", version, propagate_version = true, after_long_help = EXIT_CODES)]
+pub struct Command {
+    /// Configuration file. Without it `verbena.toml` is read if there is one; otherwise every key has its default.
+    #[arg(long, global = true, value_name = "FILE", env = "VERBENA_CONFIG")]
+    config: Option<PathBuf>,
+
+    /// What is logged to standard error: a level (error, warn, info, debug, trace), or levels by module.
+    ///
+    /// For example `info`, or `warn,verbena_node=debug`.
+    #[arg(long, global = true, value_name = "FILTER", env = "VERBENA_LOG")]
+    log: Option<String>,
+
+    #[command(subcommand)]
+    subcommand: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    #[command(subcommand)]
+    Config(config::Command),
+    Completions(completions::Command),
+}
+
+/// Runs one command line: the program's name and its arguments.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let command = Command::try_parse_from(arguments)?;
+    log::start(command.log.as_deref().unwrap_or(command.subcommand.default_log()))?;
+    let file = command.config.as_deref();
+    match command.subcommand {
+        Subcommands::Config(config) => config.run(file),
+        Subcommands::Completions(completions) => completions.run(),
+    }
+}
+
+impl Subcommands {
+    fn default_log(&self) -> &'static str {
+        "warn"
+    }
+}

@@ -1,0 +1,263 @@
+//! The configuration of one command: what the file says, over it what flags say, below it the defaults.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use verbena_node::NodeConfig;
+use verbena_terms::{Key, Section};
+
+use super::mistake::{Located, Mistake, Place, Source, closest};
+use super::section;
+use super::tree::{self, Entry, Node, Table, Value};
+
+/// The file that is read if there is one and no other was named.
+pub const DEFAULT_FILE: &str = "verbena.toml";
+
+/// The largest file that is taken for a configuration, in bytes.
+pub const LARGEST_FILE: u64 = 1 << 20;
+
+/// Everything that can be set. The sections belong to the crates whose behaviour they set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    /// The helper.
+    pub node: NodeConfig,
+}
+
+/// Something that is done with each section in turn.
+pub trait Visit {
+    /// Does it.
+    fn section<S: Section>(&mut self, section: &mut S);
+}
+
+impl Config {
+    /// Does something with each section, in the order of the reference.
+    pub fn each(&mut self, visit: &mut impl Visit) {
+        visit.section(&mut self.node);
+    }
+}
+
+/// A section as the reference lists it.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about.
+    pub help: &'static str,
+    /// Its keys.
+    pub keys: &'static [Key],
+}
+
+/// All sections and their keys.
+pub fn sections() -> Vec<Described> {
+    struct List(Vec<Described>);
+    impl Visit for List {
+        fn section<S: Section>(&mut self, _: &mut S) {
+            self.0.push(Described { name: S::NAME, help: S::HELP, keys: S::KEYS });
+        }
+    }
+    let mut list = List(vec![]);
+    Config::default().each(&mut list);
+    list.0
+}
+
+/// The name of a key's flag, without the dashes before it.
+pub fn flag_name(section: &str, key: &str) -> String {
+    format!("{section}-{key}").replace('_', "-")
+}
+
+/// A value that a flag gives to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The section.
+    pub section: &'static str,
+    /// The key.
+    pub key: &'static str,
+    /// What was written behind the flag.
+    pub value: String,
+}
+
+/// A configuration, and where each of its values came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// The file that was read, if one was.
+    pub file: Option<PathBuf>,
+    /// The text that it was read from.
+    pub source: Source,
+    tree: Table,
+}
+
+impl Loaded {
+    /// Where a key's value came from.
+    pub fn origin(&self, section: &str, key: &str) -> Place {
+        let section = self.tree.find(section).map(|entry| &entry.node.value);
+        let Some(Value::Table(table)) = section else { return Place::Default };
+        table.find(key).map_or(Place::Default, |entry| entry.node.place.clone())
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("{}: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// It is too large to be one.
+    #[error("{}: {bytes} bytes; a configuration has at most {LARGEST_FILE}", file.display())]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It has mistakes.
+    #[error("{} in the configuration", count(mistakes.len()))]
+    Mistaken {
+        /// Each of them, in the order of the file.
+        mistakes: Vec<Mistake>,
+        /// What they were found in.
+        source_text: Source,
+    },
+}
+
+fn count(mistakes: usize) -> String {
+    if mistakes == 1 { "1 mistake".into() } else { format!("{mistakes} mistakes") }
+}
+
+impl Error {
+    /// The mistakes with their places, for `--json`.
+    pub fn located(&self) -> Vec<Located> {
+        match self {
+            Error::Mistaken { mistakes, source_text } => {
+                mistakes.iter().map(|mistake| mistake.locate(source_text)).collect()
+            }
+            _ => vec![],
+        }
+    }
+}
+
+/// The configuration in `file`, or in [`DEFAULT_FILE`] if there is one, or the embedded one; with flags over it.
+pub fn load(file: Option<&Path>, flags: &[Flag]) -> Result<Loaded, Error> {
+    let file = match file {
+        Some(file) => Some(file.to_owned()),
+        None => Path::new(DEFAULT_FILE).exists().then(|| DEFAULT_FILE.into()),
+    };
+    let name = file.as_ref().map_or_else(|| "(no file)".to_owned(), |file| file.display().to_string());
+    let bytes = file.as_deref().map(read_file).transpose()?.unwrap_or_default();
+    let (mut loaded, mistakes) = examine(name, &bytes, flags);
+    loaded.file = file;
+    if mistakes.is_empty() { Ok(loaded) } else { Err(Error::Mistaken { mistakes, source_text: loaded.source }) }
+}
+
+fn read_file(file: &Path) -> Result<Vec<u8>, Error> {
+    let unreadable = |reason| Error::Unreadable { file: file.to_owned(), reason };
+    let bytes = fs::metadata(file).map_err(unreadable)?.len();
+    if bytes > LARGEST_FILE {
+        return Err(Error::TooLarge { file: file.to_owned(), bytes });
+    }
+    fs::read(file).map_err(unreadable)
+}
+
+/// Reads any bytes as a configuration. What is wrong in them has its default in the result and is among the mistakes,
+/// which stand in the order of the text. `name` is the text's name in messages.
+pub fn examine(name: String, bytes: &[u8], flags: &[Flag]) -> (Loaded, Vec<Mistake>) {
+    let mut mistakes = Vec::new();
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(error) => {
+            let at = error.valid_up_to();
+            mistakes.push(Mistake {
+                place: Place::File(at..at + 1),
+                problem: "this is not UTF-8 text".into(),
+                ..Mistake::default()
+            });
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+    };
+    let (mut tree, syntax) = tree::parse(&text);
+    mistakes.extend(syntax);
+    // What follows a place that could not be read may have been read as something else: no guesses about it.
+    let readable = mistakes.is_empty();
+    for flag in flags {
+        lay_over(&mut tree, flag);
+    }
+    let mut reader = Reader { tree: &tree, mistakes: &mut mistakes };
+    let mut config = Config::default();
+    if readable {
+        reader.unknown_sections();
+        config.each(&mut reader);
+    }
+    mistakes.sort_by_key(|mistake| mistake.place.start());
+    (Loaded { config, file: None, source: Source { name, text }, tree }, mistakes)
+}
+
+struct Reader<'a> {
+    tree: &'a Table,
+    mistakes: &'a mut Vec<Mistake>,
+}
+
+impl Visit for Reader<'_> {
+    fn section<S: Section>(&mut self, section: &mut S) {
+        *section = section::read(self.tree, self.mistakes);
+    }
+}
+
+impl Reader<'_> {
+    fn unknown_sections(&mut self) {
+        let sections = sections();
+        for entry in &self.tree.entries {
+            if sections.iter().any(|section| section.name == entry.key) {
+                continue;
+            }
+            let home = sections.iter().find(|section| section.keys.iter().any(|key| key.name == entry.key));
+            let names = sections.iter().map(|section| section.name);
+            let is_table = matches!(entry.node.value, Value::Table(_));
+            let listed: Vec<_> = names.clone().map(|name| format!("[{name}]")).collect();
+            self.mistakes.push(Mistake {
+                place: entry.place.clone(),
+                key: entry.key.clone(),
+                problem: if is_table { "there is no such section" } else { "a key stands below a section" }.into(),
+                expected: Some(format!("one of {}", listed.join(", "))),
+                suggestion: match home {
+                    Some(section) if !is_table => Some(format!("{} below [{}]", entry.key, section.name)),
+                    _ => closest(&entry.key, names).map(|name| format!("[{name}]")),
+                },
+            });
+        }
+    }
+}
+
+fn lay_over(tree: &mut Table, flag: &Flag) {
+    let place = Place::Flag(format!("--{}", flag_name(flag.section, flag.key)));
+    if tree.find(flag.section).is_none() {
+        let node = Node { place: place.clone(), value: Value::Table(Table::default()) };
+        tree.entries.push(Entry { key: flag.section.into(), place: place.clone(), node });
+    }
+    let section = tree.find_mut(flag.section).expect("invariant: put there above if it was missing");
+    // A section that is no table is a mistake of its own.
+    if let Value::Table(table) = &mut section.node.value {
+        table.take(flag.key);
+        let node = Node { place: place.clone(), value: Value::Text(flag.value.clone()) };
+        table.entries.push(Entry { key: flag.key.into(), place, node });
+    }
+}
+
+/// Reads any bytes as a configuration and shows every mistake in them, for people and for programs; how many there are.
+/// What the fuzz target runs.
+pub fn try_bytes(bytes: &[u8]) -> usize {
+    let (loaded, mistakes) = examine("fuzzed.toml".into(), bytes, &[]);
+    for mistake in &mistakes {
+        let located = mistake.locate(&loaded.source);
+        assert!(!located.problem.is_empty() && !mistake.explain(&loaded.source).is_empty());
+        assert!(located.line.is_none_or(|line| line <= loaded.source.text.matches('\n').count() + 1));
+    }
+    mistakes.len()
+}

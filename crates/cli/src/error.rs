@@ -1,0 +1,91 @@
+//! What ends a command early, and with which exit code.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use thiserror::Error;
+
+use crate::config;
+
+/// What commands return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The exit codes, as the help prints them.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done (also when who reads the output stops reading)
+  1  it could not be done, or the answer is no
+  2  the command line or the configuration is wrong";
+
+/// Why a command ended early.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The command line is wrong, or asks for help.
+    #[error(transparent)]
+    CommandLine(#[from] clap::Error),
+    /// The configuration cannot be read or has mistakes.
+    #[error(transparent)]
+    Configuration(#[from] config::Error),
+    /// A log filter that is none.
+    #[error("--log {filter:?}: {reason}; for example `info` or `warn,verbena_node=debug`")]
+    LogFilter {
+        /// What was given.
+        filter: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Standard output does not take what is written.
+    #[error("standard output: {0}")]
+    Output(io::Error),
+    /// The report is printed, and it says no.
+    #[error("the answer is no")]
+    No,
+    /// The report is printed, and it says that the configuration is wrong.
+    #[error("the configuration has mistakes")]
+    Mistaken,
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Error::Output(error)
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        Error::Output(error.into())
+    }
+}
+
+impl Error {
+    /// Tells the user, as far as nothing was told yet, and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        let mut stderr = anstream::stderr().lock();
+        // Nobody is left to be told if standard error is gone too.
+        let _ = match &self {
+            Error::CommandLine(error) => error.print(),
+            Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Error::No | Error::Mistaken => Ok(()),
+            Error::Configuration(error) => report_configuration(&mut stderr, error),
+            error => writeln!(stderr, "verbena: {error}"),
+        };
+        ExitCode::from(self.exit_code())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
+            Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
+            Error::Output(_) | Error::No => 1,
+        }
+    }
+}
+
+fn report_configuration(to: &mut impl Write, error: &config::Error) -> io::Result<()> {
+    if let config::Error::Mistaken { mistakes, source_text } = error {
+        for mistake in mistakes {
+            write!(to, "{}", mistake.explain(source_text))?;
+        }
+    }
+    writeln!(to, "verbena: {error}")
+}

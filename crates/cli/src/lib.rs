@@ -1,0 +1,15 @@
+//! The `verbena` command.
+//!
+//! One file per subcommand in [`commands`], each with its options, its long help and what it does; [`Command`] puts them together.
+//! What a command reports goes to standard output, for people or as JSON; everything else goes to standard error. What can
+//! fail returns an [`Error`], which knows its exit code; `main` does nothing but hand it over.
+
+mod command;
+mod commands;
+pub mod config;
+mod error;
+mod log;
+mod output;
+
+pub use command::{Command, run};
+pub use error::{Error, Result};

@@ -1,0 +1,10 @@
+//! The `verbena` command: see the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match verbena_cli::run(std::env::args_os()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}

@@ -1,0 +1,121 @@
+//! `verbena config`, as users see it: each file in `tests/config` and beside it what is said about it.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{json, verbena};
+use verbena_cli::config::{Flag, Place, examine, flag_name, sections};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config")
+}
+
+/// To write the expected texts anew after a change that was meant: `VERBENA_WRITE_EXPECTED=1 cargo test`.
+fn writes_expected() -> bool {
+    std::env::var_os("VERBENA_WRITE_EXPECTED").is_some()
+}
+
+#[test]
+fn each_mistake_is_explained_as_expected() {
+    let mut files: Vec<_> = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    assert!(files.len() >= 4, "the samples are gone: {files:?}");
+    for file in files {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let output = verbena(&["config", "check", name]).current_dir(folder()).output().unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let said = format!("{said}exit {}\n", output.status.code().unwrap());
+        let expected = file.with_extension("expected");
+        if writes_expected() {
+            std::fs::write(&expected, &said).unwrap();
+        }
+        assert_eq!(said, std::fs::read_to_string(&expected).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn mistakes_are_also_there_for_programs() {
+    let (code, report) = json(&["config", "check", "keys.toml", "--json"], &folder());
+    assert_eq!(code, 2);
+    let mistakes = report["mistakes"].as_array().unwrap();
+    let named: Vec<_> = mistakes.iter().map(|mistake| mistake["key"].as_str().unwrap()).collect();
+    assert_eq!(named, ["runtime", "node.runtim", "node.state", "nodes"]);
+    assert_eq!((mistakes[1]["line"].as_u64(), mistakes[1]["column"].as_u64()), (Some(5), Some(1)));
+    assert_eq!(mistakes[1]["suggestion"], "runtime");
+}
+
+#[test]
+fn a_missing_file_is_an_error_and_a_missing_default_is_not() {
+    let empty = tempfile::tempdir().unwrap();
+    let named = verbena(&["config", "check", "none.toml"]).current_dir(&empty).output().unwrap();
+    assert_eq!(named.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&named.stderr).contains("none.toml: No such file"), "{named:?}");
+    assert_eq!(verbena(&["config", "check"]).current_dir(&empty).output().unwrap().status.code(), Some(0));
+}
+
+/// A value that differs from the default, as it would be written behind the flag, and what is then in effect.
+fn other_value(key: &str) -> (&'static str, serde_json::Value) {
+    match key {
+        "node.runtime" | "node.state" => ("/some/where", "/some/where".into()),
+        _ => panic!("say here what {key} can be, so that its flag is tried"),
+    }
+}
+
+#[test]
+fn every_key_has_a_flag_that_works_and_a_line_in_the_help() {
+    let empty = tempfile::tempdir().unwrap();
+    let help = verbena(&["config", "show", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let mut tried = 0;
+    for section in sections() {
+        for key in section.keys {
+            let full = format!("{}.{}", section.name, key.name);
+            let (written, expected) = other_value(&full);
+            let flag = format!("--{}", flag_name(section.name, key.name));
+            assert!(help.contains(&format!("{flag} <{}>", key.value)), "{flag} is not in the help");
+            let (code, effective) = json(&["config", "show", "--json", &flag, written], empty.path());
+            assert_eq!(code, 0, "{flag}: {effective}");
+            let shown = effective.as_array().unwrap().iter().find(|entry| entry["key"] == *full).unwrap();
+            assert_eq!((&shown["value"], shown["from"].as_str()), (&expected, Some(flag.as_str())), "{full}");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 2, "only {tried} keys");
+}
+
+#[test]
+fn the_reference_lists_every_key() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONFIG.md");
+    let reference = verbena_cli::config::reference();
+    if writes_expected() {
+        std::fs::write(&file, &reference).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), reference, "docs/CONFIG.md is not what the code says");
+}
+
+#[test]
+fn what_is_shown_is_a_configuration_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let shown = verbena(&["config", "show", "--node-state", "/a \"b\""]).current_dir(&directory).output().unwrap();
+    std::fs::write(directory.path().join("verbena.toml"), &shown.stdout).unwrap();
+    let again = verbena(&["config", "show"]).current_dir(&directory).output().unwrap();
+    let values = |bytes: &[u8]| -> Vec<String> {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        text.lines().map(|line| line.split(" # ").next().unwrap().trim().to_owned()).collect()
+    };
+    assert_eq!(values(&again.stdout), values(&shown.stdout));
+    assert!(String::from_utf8_lossy(&again.stdout).contains("# verbena.toml:"), "no line says its place");
+}
+
+#[test]
+fn a_flag_wins_over_the_file() {
+    let flags = [Flag { section: "node", key: "state", value: "/flag".into() }];
+    let file = b"[node]\nstate = 7\nruntime = \"/file\"\n";
+    let (loaded, mistakes) = examine("f".into(), file, &flags);
+    assert_eq!(mistakes, [], "what a flag replaces is not looked at");
+    assert_eq!(loaded.config.node.state, Some("/flag".into()));
+    assert_eq!(loaded.config.node.runtime, Some("/file".into()));
+    assert_eq!(loaded.origin("node", "state"), Place::Flag("--node-state".into()));
+    assert_eq!(loaded.origin("node", "runtime"), Place::File(27..34));
+}
