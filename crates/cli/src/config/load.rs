@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use verbena_cluster::ClusterConfig;
 use verbena_node::NodeConfig;
 use verbena_terms::{Key, Section};
 
@@ -21,6 +22,8 @@ pub const LARGEST_FILE: u64 = 1 << 20;
 /// Everything that can be set. The sections belong to the crates whose behaviour they set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
+    /// Who is in.
+    pub cluster: ClusterConfig,
     /// The helper.
     pub node: NodeConfig,
 }
@@ -34,6 +37,7 @@ pub trait Visit {
 impl Config {
     /// Does something with each section, in the order of the reference.
     pub fn each(&mut self, visit: &mut impl Visit) {
+        visit.section(&mut self.cluster);
         visit.section(&mut self.node);
     }
 }

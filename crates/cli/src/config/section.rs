@@ -142,6 +142,7 @@ fn in_words(expected: String) -> String {
         "path string" | "a string" => "text in quotes".into(),
         "a boolean" => "true or false".into(),
         "a sequence" => "a list in brackets".into(),
+        word if word.starts_with("struct ") => "a table in braces, or with a header of its own".into(),
         _ => expected,
     }
 }
