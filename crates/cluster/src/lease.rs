@@ -20,7 +20,7 @@ pub struct LeaseTerms {
 }
 
 /// What a member may do and until when: what the driver shares with the hot paths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// When the lease is over, on this machine's clock. [`Time::ZERO`] if there is none.
     pub until: Time,

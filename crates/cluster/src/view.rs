@@ -14,7 +14,7 @@ pub const MAX_DEPARTED: usize = 1024;
 pub const MAX_TEXT_BYTES: usize = 255;
 
 /// Who is in. Immutable: what a number once named is named by it for ever, so a view can be compared by its number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct View {
     number: ViewNumber,
@@ -23,7 +23,7 @@ pub struct View {
 }
 
 /// One incarnation that is in (rule C1).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// Which life of which node.
     pub incarnation: Incarnation,
@@ -37,7 +37,7 @@ pub struct Member {
 
 /// An incarnation that left and is not settled: a home may still hold updates that it opened (rule P6). It holds no lease
 /// once the view that lists it is in effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Departed {
     /// Who.
     pub incarnation: Incarnation,
