@@ -1,0 +1,161 @@
+//! Whether a copy may be served: rule P1, as a pure function without allocation.
+//!
+//! The words must have been read after the request arrived, in one batch, in the view `posted`; the lease must have
+//! been looked at after the words were in hand. A lease looked at before the read would let a proxy that was paused
+//! in between serve what was changed without it.
+
+use thiserror::Error;
+use verbena_cluster::Lease;
+use verbena_terms::{Incarnation, Time, ViewNumber};
+
+use crate::table::Word;
+
+/// Words of a page as they were read at its home, in any order but in one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Words {
+    /// Whose table they were read from.
+    pub home: Incarnation,
+    /// The page word.
+    pub word: Word,
+    /// The everything word.
+    pub everything: Word,
+    /// The clock word.
+    pub clock: u64,
+}
+
+/// What a copy was stored under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    home: u64,
+    word: u64,
+    everything: u64,
+    clock: u64,
+    /// All ones for a page that depends on everything, which compares the clock too (rule P4), else 0.
+    clock_mask: u64,
+}
+
+/// What a look at the words says of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum Verdict {
+    /// It may be served.
+    #[error("fresh")]
+    Fresh,
+    /// An update that touches it is open.
+    #[error("an update is open")]
+    Busy,
+    /// It has moved.
+    #[error("changed since it was stored")]
+    Moved,
+    /// Its home is another one now.
+    #[error("its home is another one now")]
+    OtherHome,
+    /// The view changed while the words were read.
+    #[error("the view changed while the words were read")]
+    OtherView,
+    /// This node has no lease.
+    #[error("this node has no lease")]
+    NoLease,
+}
+
+impl Stamp {
+    pub(crate) fn new(home: Incarnation, word: Word, everything: Word, clock: Option<u64>) -> Self {
+        Stamp {
+            home: home.to_word(),
+            word: word.0,
+            everything: everything.0,
+            clock: clock.unwrap_or(0),
+            clock_mask: if clock.is_some() { u64::MAX } else { 0 },
+        }
+    }
+
+    /// Whose words it is compared with.
+    pub fn home(&self) -> Incarnation {
+        Incarnation::from_word(self.home)
+    }
+
+    #[inline]
+    fn differs(&self, words: &Words) -> u64 {
+        (self.home ^ words.home.to_word())
+            | (self.word ^ words.word.0)
+            | (self.everything ^ words.everything.0)
+            | ((self.clock ^ words.clock) & self.clock_mask)
+            | ((words.word.0 | words.everything.0) & 1)
+    }
+}
+
+/// Whether a copy stored under `stamp` may be served now, and if not, why.
+///
+/// `posted` is the view in which the read of the words was posted; `lease` and `now` were taken after they
+/// arrived, `now` first.
+#[inline]
+pub fn look(stamp: &Stamp, words: &Words, posted: ViewNumber, lease: &Lease, now: Time) -> Verdict {
+    if stamp.differs(words) == 0 && lease.valid_at(now) == Some(posted) {
+        return Verdict::Fresh;
+    }
+    why_not(stamp, words, posted, lease)
+}
+
+#[cold]
+fn why_not(stamp: &Stamp, words: &Words, posted: ViewNumber, lease: &Lease) -> Verdict {
+    if lease.acknowledged != posted {
+        Verdict::OtherView
+    } else if stamp.home != words.home.to_word() {
+        Verdict::OtherHome
+    } else if words.word.is_busy() || words.everything.is_busy() {
+        Verdict::Busy
+    } else if stamp.differs(words) != 0 {
+        Verdict::Moved
+    } else {
+        Verdict::NoLease
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: Incarnation = Incarnation::new(1, 1);
+    const VIEW: ViewNumber = ViewNumber(3);
+    const LEASE: Lease = Lease { until: Time::from_nanos(100), acknowledged: VIEW, in_effect: ViewNumber(2) };
+
+    fn words() -> Words {
+        Words { home: HOME, word: Word::new(5, false), everything: Word::new(6, false), clock: 7 }
+    }
+
+    fn verdict(stamp_clock: Option<u64>, words: Words, lease: Lease, now: u64) -> Verdict {
+        let stamp = Stamp::new(HOME, Word::new(5, false), Word::new(6, false), stamp_clock);
+        look(&stamp, &words, VIEW, &lease, Time::from_nanos(now))
+    }
+
+    #[test]
+    fn unchanged_words_and_a_lease_are_a_hit() {
+        assert_eq!(verdict(None, words(), LEASE, 99), Verdict::Fresh);
+        assert_eq!(verdict(Some(7), words(), LEASE, 99), Verdict::Fresh);
+        assert_eq!(verdict(None, Words { clock: 8, ..words() }, LEASE, 99), Verdict::Fresh);
+    }
+
+    #[test]
+    fn whatever_changed_is_a_miss_with_its_reason() {
+        let look = |words: Words| verdict(Some(7), words, LEASE, 0);
+        assert_eq!(look(Words { word: Word::new(6, false), ..words() }), Verdict::Moved);
+        assert_eq!(look(Words { everything: Word::new(7, false), ..words() }), Verdict::Moved);
+        assert_eq!(look(Words { clock: 8, ..words() }), Verdict::Moved);
+        assert_eq!(look(Words { word: Word::new(5, true), ..words() }), Verdict::Busy);
+        assert_eq!(look(Words { everything: Word::new(6, true), ..words() }), Verdict::Busy);
+        assert_eq!(look(Words { home: Incarnation::new(1, 2), ..words() }), Verdict::OtherHome);
+    }
+
+    #[test]
+    fn no_lease_and_another_view_are_misses() {
+        assert_eq!(verdict(None, words(), LEASE, 100), Verdict::NoLease);
+        let later = Lease { acknowledged: ViewNumber(4), ..LEASE };
+        assert_eq!(verdict(None, words(), later, 0), Verdict::OtherView);
+    }
+
+    #[test]
+    fn a_busy_word_is_never_fresh_even_if_it_were_stored() {
+        let stamp = Stamp::new(HOME, Word::new(5, true), Word::new(6, false), None);
+        let words = Words { word: Word::new(5, true), ..words() };
+        assert_eq!(look(&stamp, &words, VIEW, &LEASE, Time::ZERO), Verdict::Busy);
+    }
+}

@@ -1,0 +1,345 @@
+use verbena_cluster::{Departed, Member, Roles};
+
+use super::*;
+use crate::names::PageId;
+use crate::table::Word;
+use crate::wire::{Refusal, Register};
+
+const ME: Incarnation = Incarnation::new(1, 1);
+const UPDATER: Incarnation = Incarnation::new(2, 1);
+const OTHER: Incarnation = Incarnation::new(3, 1);
+const PAGE: PageId = PageId(5);
+const NAMES: u64 = 42;
+const VIEW: ViewNumber = ViewNumber(1);
+
+fn on(dependencies: &[u64]) -> Scope {
+    Scope::of(dependencies.iter().copied().map(Dependency))
+}
+
+fn limits() -> HomeLimits {
+    HomeLimits { slots: 8, stamps: 16, pages: 4, ..HomeLimits::default() }
+}
+
+fn at(seconds: u64) -> Time {
+    Time::ZERO + Duration::from_secs(seconds)
+}
+
+fn lease(view: u32) -> Lease {
+    Lease { until: Time::FAR, acknowledged: ViewNumber(view), in_effect: ViewNumber(view) }
+}
+
+/// A view of these members, this home among them, and of who departed in it.
+fn view(number: u32, members: &[Incarnation], departed: &[Incarnation]) -> Arc<View> {
+    let number = ViewNumber(number);
+    let member = |&incarnation: &Incarnation| {
+        let roles = if incarnation == ME { Roles::ALL } else { Roles::of(Role::Reader).and(Role::Updater) };
+        Member { incarnation, name: String::new(), address: String::new(), roles }
+    };
+    let departed = departed.iter().map(|&incarnation| Departed { incarnation, since: number }).collect();
+    Arc::new(View::new(number, members.iter().map(member).collect(), departed).unwrap())
+}
+
+fn frame(view: u32, from: Incarnation, first: u32, bodies: Vec<Body>) -> Message {
+    Message::Updates(Updates { view: ViewNumber(view), from, to: ME, word: 3, names: NAMES, first, bodies })
+}
+
+fn sync(open: &[u64]) -> Body {
+    Body::Sync { open: open.to_vec(), through: 1 }
+}
+
+fn begin(number: u64, scope: Scope) -> Body {
+    Body::Begin { number, scope }
+}
+
+/// A home in view 1 that knows that nobody has anything open.
+fn home() -> Home {
+    let mut home = Home::new(ME, NAMES, limits());
+    let mut out = Vec::new();
+    home.view(&view(1, &[ME, UPDATER, OTHER], &[]), at(0), &mut out);
+    home.lease(lease(1));
+    for updater in [ME, UPDATER, OTHER] {
+        home.receive(frame(1, updater, 1, vec![sync(&[])]), at(0), &mut out);
+    }
+    assert_eq!(home.counts().awaiting, 0);
+    home
+}
+
+fn say(home: &mut Home, first: u32, body: Body) -> u32 {
+    let mut out = Vec::new();
+    home.receive(frame(1, UPDATER, first, vec![body]), at(0), &mut out);
+    let Some(HomeAction::Acknowledge { to: UPDATER, word: 3, value }) = out.last() else {
+        panic!("no acknowledgement at the end of {out:?}")
+    };
+    assert_eq!(Acknowledged::from_word(*value).view, VIEW);
+    Acknowledged::from_word(*value).k
+}
+
+fn fill(home: &Home) -> Register {
+    Register {
+        view: VIEW,
+        from: OTHER,
+        to: ME,
+        request: 1,
+        page: PAGE,
+        scope: on(&[10]),
+        clock: home.board.clock(),
+        word: home.board.page(PAGE),
+        everything: home.board.everything(),
+    }
+}
+
+fn register(home: &mut Home, register: Register) -> Result<Word, Refusal> {
+    let mut out = Vec::new();
+    home.receive(Message::Register(register), at(0), &mut out);
+    match out.pop() {
+        Some(HomeAction::Send(Message::Registered(registered))) => registered.outcome,
+        other => panic!("no answer to a registration but {other:?}"),
+    }
+}
+
+#[test]
+fn an_update_makes_the_pages_that_depend_on_it_busy_until_it_ends() {
+    let mut home = home();
+    let stored = fill(&home);
+    let word = register(&mut home, stored).unwrap();
+    assert_eq!(say(&mut home, 2, begin(1, on(&[10, 11]))), 2);
+    let busy = home.board.page(PAGE);
+    assert!(busy.is_busy() && busy.generation() > word.generation());
+    assert_eq!(say(&mut home, 3, begin(2, on(&[10]))), 3);
+    assert_eq!(say(&mut home, 4, Body::End { number: 1 }), 4);
+    assert!(home.board.page(PAGE).is_busy(), "the second update is still open");
+    assert_eq!(say(&mut home, 5, Body::End { number: 2 }), 5);
+    let free = home.board.page(PAGE);
+    assert!(!free.is_busy() && free.generation() > busy.generation());
+    assert_eq!(home.counts().open, 0);
+}
+
+#[test]
+fn words_are_stored_before_anything_is_acknowledged() {
+    let mut home = home();
+    let stored = fill(&home);
+    register(&mut home, stored).unwrap();
+    let mut out = Vec::new();
+    home.receive(frame(1, UPDATER, 2, vec![begin(1, on(&[10])), begin(2, Scope::Everything)]), at(0), &mut out);
+    assert!(matches!(out.last(), Some(HomeAction::Acknowledge { .. })));
+    let stored: BTreeMap<u64, u64> = out
+        .iter()
+        .filter_map(|action| match action {
+            HomeAction::Store { offset, word } => Some((*offset, *word)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((stored.len(), out.len()), (3, 5), "page, everything, and the clock twice");
+    assert_eq!(stored[&home.table().page_offset(PAGE)], home.board.page(PAGE).0);
+    assert_eq!(stored[&PageTable::everything_offset()], home.board.everything().0);
+    assert_eq!(stored[&PageTable::clock_offset()], home.board.clock());
+    let image: BTreeMap<u64, u64> = home.words().collect();
+    assert!(stored.iter().all(|(offset, word)| image[offset] == *word));
+}
+
+#[test]
+fn messages_are_handled_once_and_without_gaps() {
+    let mut home = home();
+    assert_eq!(say(&mut home, 3, Body::End { number: 1 }), 1, "2 is missing");
+    assert_eq!(say(&mut home, 2, begin(1, on(&[10]))), 2);
+    let clock = home.counts().clock;
+    assert_eq!(say(&mut home, 2, begin(1, on(&[10]))), 2);
+    assert_eq!(home.counts().clock, clock, "said twice, done once");
+    assert_eq!(say(&mut home, 3, Body::End { number: 1 }), 3);
+    assert_eq!(say(&mut home, 2, begin(1, on(&[10]))), 3, "a late begin of what has ended");
+    assert_eq!(home.counts().open, 0);
+    let mut out = Vec::new();
+    home.receive(
+        frame(1, UPDATER, 3, vec![Body::End { number: 1 }, begin(2, on(&[1])), begin(3, on(&[1]))]),
+        at(0),
+        &mut out,
+    );
+    assert_eq!(home.counts().open, 2, "the known part of a frame is passed over");
+}
+
+#[test]
+fn numbers_go_on_past_their_largest() {
+    let mut home = home();
+    assert_eq!(say(&mut home, u32::MAX / 2, sync(&[])), u32::MAX / 2);
+    assert_eq!(say(&mut home, u32::MAX - 1, sync(&[])), u32::MAX - 1);
+    assert_eq!(say(&mut home, u32::MAX, begin(1, on(&[10]))), u32::MAX);
+    assert_eq!(say(&mut home, 0, begin(2, on(&[10]))), 0);
+    assert_eq!(say(&mut home, u32::MAX, begin(3, on(&[10]))), 0);
+    assert_eq!(home.counts().open, 2);
+}
+
+#[test]
+fn a_sync_is_the_whole_truth_and_may_follow_a_gap() {
+    let mut home = home();
+    say(&mut home, 2, begin(1, Scope::Everything));
+    say(&mut home, 3, begin(2, on(&[10])));
+    let before = home.board.everything();
+    assert_eq!(say(&mut home, 9, sync(&[2])), 9);
+    let after = home.board.everything();
+    assert!(!after.is_busy() && after.generation() > before.generation());
+    assert_eq!(home.counts().open, 1);
+}
+
+#[test]
+fn a_fill_that_raced_an_update_is_refused() {
+    let mut home = home();
+    let early = fill(&home);
+    let stranger = Register { page: PageId(6), ..early.clone() };
+    say(&mut home, 2, begin(1, on(&[10])));
+    let during = fill(&home);
+    assert_eq!(register(&mut home, stranger.clone()), Err(Refusal::DependencyBusy));
+    say(&mut home, 3, Body::End { number: 1 });
+    assert_eq!(register(&mut home, early), Err(Refusal::DependencyMoved));
+    assert_eq!(register(&mut home, during), Err(Refusal::DependencyMoved), "it may have read before the commit");
+    let late = fill(&home);
+    assert!(register(&mut home, late).is_ok());
+    assert_eq!(register(&mut home, stranger), Err(Refusal::DependencyMoved));
+}
+
+#[test]
+fn a_page_without_dependencies_is_moved_by_any_update() {
+    let mut home = home();
+    let of_all = |home: &Home| Register { scope: Scope::Everything, ..fill(home) };
+    let early = of_all(&home);
+    assert_eq!(register(&mut home, early.clone()), Ok(early.word));
+    say(&mut home, 2, begin(1, on(&[77])));
+    assert_eq!(register(&mut home, early), Err(Refusal::DependencyBusy));
+    let during = of_all(&home);
+    say(&mut home, 3, Body::End { number: 1 });
+    assert_eq!(register(&mut home, during), Err(Refusal::DependencyMoved));
+}
+
+#[test]
+fn a_new_set_bumps_and_the_same_one_does_not() {
+    let mut home = home();
+    let first = fill(&home);
+    let word = register(&mut home, first.clone()).unwrap();
+    assert!(word.generation() > first.word.generation());
+    let again = fill(&home);
+    assert_eq!(register(&mut home, again), Ok(word));
+    let other = Register { scope: on(&[10, 12]), ..fill(&home) };
+    assert!(register(&mut home, other).unwrap().generation() > word.generation());
+}
+
+#[test]
+fn one_page_is_purged_by_its_own_name() {
+    let mut home = home();
+    let stored = fill(&home);
+    let word = register(&mut home, stored.clone()).unwrap();
+    say(&mut home, 2, begin(1, Scope::of([PAGE.into()])));
+    say(&mut home, 3, Body::End { number: 1 });
+    assert_ne!(home.board.page(PAGE), word);
+    let late = Register { word: home.board.page(PAGE), ..stored };
+    assert_eq!(register(&mut home, late), Err(Refusal::DependencyMoved));
+}
+
+#[test]
+fn a_page_that_is_dropped_is_bumped() {
+    let mut home = home();
+    let words: Vec<Word> = (0..5)
+        .map(|page| {
+            let mut page = Register { page: PageId(page), ..fill(&home) };
+            page.word = home.board.page(page.page);
+            register(&mut home, page).unwrap()
+        })
+        .collect();
+    assert_eq!(home.counts().pages, 4);
+    assert_ne!(home.board.page(PageId(0)), words[0]);
+    assert_eq!(home.board.page(PageId(1)), words[1]);
+}
+
+#[test]
+fn registrations_of_another_view_and_without_a_lease_are_refused() {
+    let mut home = home();
+    let stored = fill(&home);
+    assert_eq!(register(&mut home, Register { view: ViewNumber(2), ..stored.clone() }), Err(Refusal::OtherView));
+    let nobody = Incarnation::new(9, 9);
+    assert_eq!(register(&mut home, Register { from: nobody, ..stored.clone() }), Err(Refusal::OtherView));
+    home.lease(Lease { until: Time::ZERO, ..lease(1) });
+    assert_eq!(register(&mut home, stored), Err(Refusal::NoLease));
+}
+
+#[test]
+fn a_new_home_is_busy_until_everybody_has_spoken() {
+    let mut home = Home::new(ME, NAMES, limits());
+    let mut out = Vec::new();
+    let dead = Incarnation::new(4, 1);
+    home.view(&view(1, &[ME, UPDATER], &[dead]), at(0), &mut out);
+    home.lease(lease(1));
+    home.receive(frame(1, ME, 1, vec![sync(&[])]), at(0), &mut out);
+    let through_two = Body::Sync { open: vec![1], through: 2 };
+    home.receive(frame(1, UPDATER, 1, vec![through_two]), at(0), &mut out);
+    assert_eq!(home.counts().awaiting, 2, "the sync's begin is still to come");
+    home.receive(frame(1, UPDATER, 2, vec![begin(1, on(&[10]))]), at(0), &mut out);
+    assert_eq!(home.counts().awaiting, 1);
+    let due = home.next_deadline().unwrap();
+    assert_eq!(due, at(32), "lease and longest transaction");
+    home.tick(at(31), &mut out);
+    assert!(home.board.everything().is_busy());
+    home.tick(due, &mut out);
+    assert!(!home.board.everything().is_busy());
+    let stored = Register { from: UPDATER, ..fill(&home) };
+    assert_eq!(register(&mut home, stored), Err(Refusal::DependencyBusy), "what is open is known");
+}
+
+#[test]
+fn the_dead_are_settled_in_time_and_not_before() {
+    let mut home = home();
+    let mut out = Vec::new();
+    say(&mut home, 2, begin(1, Scope::Everything));
+    let next = view(2, &[ME, OTHER], &[UPDATER]);
+    home.view(&next, at(10), &mut out);
+    home.receive(frame(1, UPDATER, 3, vec![Body::End { number: 1 }]), at(11), &mut out);
+    assert!(home.board.everything().is_busy(), "the departed are not heard");
+    home.tick(at(41), &mut out);
+    assert!(home.board.everything().is_busy());
+    let before = home.board.everything();
+    home.tick(at(42), &mut out);
+    let after = home.board.everything();
+    assert!(!after.is_busy() && after.generation() > before.generation());
+    assert_eq!(home.next_deadline(), None);
+    assert_eq!(out.last(), Some(&HomeAction::Settled(UPDATER)));
+    out.clear();
+    home.view(&view(3, &[ME, OTHER], &[UPDATER]), at(50), &mut out);
+    home.tick(at(500), &mut out);
+    assert_eq!(out, [], "settled once");
+}
+
+#[test]
+fn a_view_is_heard_before_it_is_acknowledged_and_ends_the_older_stream() {
+    let mut home = home();
+    let mut out = Vec::new();
+    say(&mut home, 2, begin(1, on(&[10])));
+    home.receive(frame(2, UPDATER, 1, vec![sync(&[])]), at(0), &mut out);
+    assert_eq!(home.counts().open, 1, "a view not learnt of");
+    home.view(&view(2, &[ME, UPDATER, OTHER], &[]), at(0), &mut out);
+    home.receive(frame(2, UPDATER, 1, vec![sync(&[1]), begin(1, on(&[10])), begin(2, on(&[11]))]), at(0), &mut out);
+    assert_eq!(home.counts().open, 2);
+    out.clear();
+    home.receive(frame(1, UPDATER, 3, vec![Body::End { number: 1 }]), at(0), &mut out);
+    assert_eq!((home.counts().open, out.len()), (2, 0));
+}
+
+#[test]
+fn frames_under_another_key_are_not_heard() {
+    let mut home = home();
+    let mut out = Vec::new();
+    let Message::Updates(mut updates) = frame(1, UPDATER, 2, vec![begin(1, on(&[1]))]) else {
+        unreachable!("made above")
+    };
+    updates.names = NAMES + 1;
+    home.receive(Message::Updates(updates), at(0), &mut out);
+    assert!(out.is_empty());
+}
+
+#[test]
+fn too_many_dependencies_in_flight_are_everything() {
+    let mut home = Home::new(ME, NAMES, HomeLimits { in_flight: 3, ..limits() });
+    let mut out = Vec::new();
+    home.view(&view(1, &[ME, UPDATER], &[]), at(0), &mut out);
+    home.lease(lease(1));
+    home.receive(frame(1, UPDATER, 1, vec![sync(&[]), begin(1, on(&[1, 2])), begin(2, on(&[3, 4]))]), at(0), &mut out);
+    assert_eq!(home.counts().open_everything, 1);
+    home.receive(frame(1, UPDATER, 4, vec![Body::End { number: 1 }, Body::End { number: 2 }]), at(0), &mut out);
+    assert_eq!((home.counts().open, home.in_flight.len()), (0, 0));
+}

@@ -1,0 +1,52 @@
+//! A cache whose every answer is what the application could have answered at that moment.
+//!
+//! Each cached page has a *home* among the nodes and a word in its home's page table. A copy is served only after its
+//! word was read, one-sidedly, after the request arrived, and found unchanged. An update *begins* at every home, which
+//! makes the words of all that it can touch busy; only then does it go to the database; when the database has answered,
+//! it *ends*, and the words have moved on. A page is stored only if nothing that it depends on moved while it was made.
+//!
+//! ```text
+//!   proxy                              home                              updater
+//!   Reader, look, Store                Home                              Updater
+//!     |  reads words one-sidedly  --->   |  page table  |                  |
+//!     |  Register  ------------------->  |              |  <---- Updates   |  begin, end, sync
+//!     |  <-------------------  Registered|              |  -- writes --->  |  acknowledgement words
+//! ```
+//!
+//! Everything that decides is here, as machines that take events and the time and return actions; what does input and
+//! output is elsewhere. docs/CONTENT.md tells why no answer is stale, docs/RULES.md has the rules by number.
+
+mod board;
+mod dependencies;
+mod hit;
+mod home;
+mod names;
+mod pages;
+mod reader;
+mod rules;
+mod serialised;
+mod store;
+mod stream;
+mod table;
+mod updater;
+mod wire;
+
+pub use dependencies::{Declared, DependencyField, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, Undeclared};
+pub use hit::{Stamp, Verdict, Words, look};
+pub use home::{Home, HomeAction, HomeCounts, HomeLimits};
+pub use names::{Dependency, MAX_DEPENDENCIES, Names, PageId, Scope};
+pub use reader::{Alone, FillId, NotStored, Reader, ReaderLimits, Settled, Start, Waiter};
+#[doc(hidden)]
+pub use rules::Rules;
+pub use serialised::{
+    ClientId, MAX_SERIALISED_WAITING, Proceed, Serialised, SerialisedError, SerialisedEvent, SerialisedRequest,
+};
+pub use store::{ENTRY_OVERHEAD_BYTES, Store, Stored, Weigh};
+pub use table::{
+    ACKNOWLEDGEMENTS, Acknowledged, AcknowledgementWords, PAGE_TABLE, PAGE_TABLE_HEADER_WORDS, PageTable, TableError,
+    Word,
+};
+pub use updater::{BeginError, Outcome, UpdateId, Updater, UpdaterAction, UpdaterCounts, UpdaterLimits};
+pub use wire::{
+    Body, FRAME, MAX_FRAME_BYTES, MAX_OPEN_UPDATES, Message, Refusal, Register, Registered, Updates, WireError,
+};

@@ -1,0 +1,501 @@
+//! The proxy's fills: one request makes a page for all that wait for it, and the page is stored only if its home agrees
+//! (rules P2, P8).
+//!
+//! ```text
+//!            words read, then          the answer is here          the home has
+//!            forwarded                 and may be stored           accepted
+//!  (start) ------------------> making --------------------> registering ------------> stored
+//!                                |  others may join           |  nobody joins
+//!                                | failed, or must not        | refused, or too late
+//!                                | be stored                  v
+//!                                +----------------------> not stored: who waited goes to the origin
+//! ```
+//!
+//! Who waits is served the page only if the home accepts it: acceptance means that the page was current at a moment
+//! after the registration was sent, and so after everybody who waits had arrived.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thiserror::Error;
+use verbena_cluster::Lease;
+use verbena_terms::{Incarnation, Time, ViewNumber};
+
+use crate::hit::{Stamp, Words};
+use crate::names::{PageId, Scope};
+use crate::rules::Rules;
+use crate::wire::{Refusal, Register, Registered};
+
+/// Bounds of a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReaderLimits {
+    /// Fills at once. One more is forwarded alone and not stored.
+    pub fills: usize,
+    /// Requests that wait for one fill. One more is forwarded alone.
+    pub waiters: usize,
+    /// How long a registration may take.
+    pub registration_deadline: Duration,
+    /// Pages remembered as unstorable, rounded up to a power of two; the newer takes the place of the older.
+    pub unstorable: usize,
+    /// How long a page is remembered as unstorable.
+    pub unstorable_for: Duration,
+}
+
+impl Default for ReaderLimits {
+    fn default() -> Self {
+        ReaderLimits {
+            fills: 4096,
+            waiters: 1024,
+            registration_deadline: Duration::from_millis(500),
+            unstorable: 4096,
+            unstorable_for: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A fill, as its reader knows it. Never reused by one [`Reader`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FillId(pub u64);
+
+/// A request that waits for a fill, named by the caller.
+pub type Waiter = u64;
+
+/// What a request that missed does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// Forward it, and say [`Reader::answered`] or [`Reader::failed`].
+    Lead(FillId),
+    /// Wait until this fill is [`Settled`].
+    Wait(FillId),
+    /// Forward it, and do not store the answer.
+    Alone(Alone),
+}
+
+/// Why a request is forwarded by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum Alone {
+    /// The page's words could not be read.
+    #[error("the page's words could not be read")]
+    NoWords,
+    /// This node has no lease, or the view changed while the words were read.
+    #[error("this node has no lease in the view of the words")]
+    NoLease,
+    /// An update is open: the page could not be registered.
+    #[error("an update is open")]
+    Busy,
+    /// An earlier answer must not be stored.
+    #[error("an earlier answer could not be stored")]
+    Unstorable,
+    /// There are as many fills, or as many waiters, as may be.
+    #[error("too many requests for it are under way")]
+    Full,
+}
+
+/// Why a fill was not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum NotStored {
+    /// The answer must not be stored.
+    #[error("the answer must not be stored")]
+    Unstorable,
+    /// No whole answer came.
+    #[error("no whole answer came")]
+    Failed,
+    /// The home refused.
+    #[error("the home refused it: {0}")]
+    Refused(Refusal),
+    /// The home did not answer in time.
+    #[error("the home did not answer in time")]
+    Late,
+}
+
+/// The end of a fill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled<K> {
+    /// Which fill.
+    pub fill: FillId,
+    /// Its page's key.
+    pub key: K,
+    /// What to store the page under, or why not to.
+    pub stored: Result<Stamp, NotStored>,
+    /// Requests to be served the page.
+    pub serve: Vec<Waiter>,
+    /// Requests to be forwarded alone.
+    pub forward: Vec<Waiter>,
+}
+
+/// The machine of one proxy's fills. `K` is the whole key of a page: two pages may share a [`PageId`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reader<K> {
+    me: Incarnation,
+    limits: ReaderLimits,
+    rules: Rules,
+    fills: BTreeMap<FillId, Fill<K>>,
+    /// The fill of a page that may be joined.
+    joinable: BTreeMap<K, FillId>,
+    unstorable: Vec<(PageId, Time)>,
+    next: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Fill<K> {
+    key: K,
+    page: PageId,
+    view: ViewNumber,
+    words: Words,
+    waiters: Vec<Waiter>,
+    registering: Option<Registering>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Registering {
+    deadline: Time,
+    depends_on_everything: bool,
+}
+
+impl<K: Ord + Clone> Reader<K> {
+    /// A reader with no fill.
+    pub fn new(me: Incarnation, limits: ReaderLimits) -> Self {
+        Reader::with_rules(me, limits, Rules::ALL)
+    }
+
+    #[doc(hidden)]
+    pub fn with_rules(me: Incarnation, limits: ReaderLimits, rules: Rules) -> Self {
+        let slots = limits.unstorable.max(1).next_power_of_two();
+        Reader {
+            me,
+            limits,
+            rules,
+            fills: BTreeMap::new(),
+            joinable: BTreeMap::new(),
+            unstorable: vec![(PageId(0), Time::ZERO); slots],
+            next: 1,
+        }
+    }
+
+    /// Fills under way.
+    pub fn len(&self) -> usize {
+        self.fills.len()
+    }
+
+    /// Whether no fill is under way.
+    pub fn is_empty(&self) -> bool {
+        self.fills.is_empty()
+    }
+
+    /// A request missed. `words` are the page's words and the view in which their read was posted, read after the
+    /// request arrived; `lease` and `now` were taken after they arrived.
+    pub fn start(
+        &mut self,
+        key: &K,
+        page: PageId,
+        waiter: Waiter,
+        words: Option<(ViewNumber, Words)>,
+        lease: &Lease,
+        now: Time,
+    ) -> Start {
+        let Some((view, words)) = words else { return Start::Alone(Alone::NoWords) };
+        if lease.valid_at(now) != Some(view) {
+            return Start::Alone(Alone::NoLease);
+        }
+        if words.word.is_busy() || words.everything.is_busy() {
+            return Start::Alone(Alone::Busy);
+        }
+        if self.is_unstorable(page, now) {
+            return Start::Alone(Alone::Unstorable);
+        }
+        if let Some(joined) = self.join(key, view, words, waiter) {
+            return joined;
+        }
+        if self.fills.len() >= self.limits.fills {
+            return Start::Alone(Alone::Full);
+        }
+        let id = FillId(self.next);
+        self.next += 1;
+        let fill = Fill { key: key.clone(), page, view, words, waiters: Vec::new(), registering: None };
+        self.fills.insert(id, fill);
+        self.joinable.insert(key.clone(), id);
+        Start::Lead(id)
+    }
+
+    /// The answer is here, whole, and depends on `scope`. Send what is returned, then wait for
+    /// [`registered`](Self::registered). `None` if the fill is not known.
+    pub fn answered(&mut self, id: FillId, scope: Scope, now: Time) -> Option<Register> {
+        let fill = self.fills.get_mut(&id)?;
+        fill.registering = Some(Registering {
+            deadline: now + self.limits.registration_deadline,
+            depends_on_everything: scope == Scope::Everything,
+        });
+        let register = Register {
+            view: fill.view,
+            from: self.me,
+            to: fill.words.home,
+            request: id.0,
+            page: fill.page,
+            scope,
+            clock: fill.words.clock,
+            word: fill.words.word,
+            everything: fill.words.everything,
+        };
+        // From here on nobody joins (rule P8).
+        if self.rules.waiters_early {
+            let key = fill.key.clone();
+            self.close(&key, id);
+        }
+        Some(register)
+    }
+
+    /// The answer is here and must not be stored. It is remembered, so that the page's requests are not serialised.
+    pub fn unstorable(&mut self, id: FillId, now: Time) -> Option<Settled<K>> {
+        let page = self.fills.get(&id)?.page;
+        let slot = self.unstorable_slot(page);
+        self.unstorable[slot] = (page, now + self.limits.unstorable_for);
+        self.settle(id, Err(NotStored::Unstorable), false)
+    }
+
+    /// No whole answer came.
+    pub fn failed(&mut self, id: FillId) -> Option<Settled<K>> {
+        self.settle(id, Err(NotStored::Failed), false)
+    }
+
+    /// The home has answered. `lease` and `now` were taken after its message arrived. `None` if it is not about a
+    /// fill under way: late, or somebody else's.
+    pub fn registered(&mut self, registered: &Registered, lease: &Lease, now: Time) -> Option<Settled<K>> {
+        let id = FillId(registered.request);
+        let fill = self.fills.get(&id)?;
+        let registering = fill.registering?;
+        if registered.to != self.me || registered.from != fill.words.home {
+            return None;
+        }
+        let words = fill.words;
+        let compares_clock = registering.depends_on_everything && self.rules.clock_compared;
+        let stored = match registered.outcome {
+            Ok(word) => Ok(Stamp::new(words.home, word, words.everything, compares_clock.then_some(words.clock))),
+            Err(refusal) => Err(NotStored::Refused(refusal)),
+        };
+        let acts = lease.valid_at(now) == Some(fill.view);
+        self.settle(id, stored, acts)
+    }
+
+    /// Time has passed: gives up registrations that take too long.
+    pub fn tick(&mut self, now: Time) -> Vec<Settled<K>> {
+        let late: Vec<FillId> = self
+            .fills
+            .iter()
+            .filter(|(_, fill)| fill.registering.is_some_and(|registering| registering.deadline <= now))
+            .map(|(&id, _)| id)
+            .collect();
+        late.into_iter().filter_map(|id| self.settle(id, Err(NotStored::Late), false)).collect()
+    }
+
+    /// When [`tick`](Self::tick) has something to do next.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.fills.values().filter_map(|fill| fill.registering).map(|registering| registering.deadline).min()
+    }
+
+    /// This node is another incarnation now (rule C1). Fills under way will be refused, for they are of an older view.
+    pub fn rejoined(&mut self, me: Incarnation) {
+        self.me = me;
+    }
+
+    fn join(&mut self, key: &K, view: ViewNumber, words: Words, waiter: Waiter) -> Option<Start> {
+        let &id = self.joinable.get(key)?;
+        let fill = self.fills.get_mut(&id).expect("invariant: a joinable fill is under way");
+        // Words that moved since mean that it will be refused: a new fill is better.
+        if (fill.view, fill.words) != (view, words) && self.rules.waiters_early {
+            return None;
+        }
+        if fill.waiters.len() >= self.limits.waiters {
+            return Some(Start::Alone(Alone::Full));
+        }
+        fill.waiters.push(waiter);
+        Some(Start::Wait(id))
+    }
+
+    fn settle(&mut self, id: FillId, stored: Result<Stamp, NotStored>, acts: bool) -> Option<Settled<K>> {
+        let fill = self.fills.remove(&id)?;
+        self.close(&fill.key, id);
+        let (serve, forward) = match stored.is_ok() && acts {
+            true => (fill.waiters, Vec::new()),
+            false => (Vec::new(), fill.waiters),
+        };
+        Some(Settled { fill: id, key: fill.key, stored, serve, forward })
+    }
+
+    fn close(&mut self, key: &K, id: FillId) {
+        if self.joinable.get(key) == Some(&id) {
+            self.joinable.remove(key);
+        }
+    }
+
+    fn is_unstorable(&self, page: PageId, now: Time) -> bool {
+        let (remembered, until) = self.unstorable[self.unstorable_slot(page)];
+        remembered == page && now < until
+    }
+
+    fn unstorable_slot(&self, page: PageId) -> usize {
+        page.0 as usize & (self.unstorable.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hit::{Verdict, look};
+    use crate::names::Dependency;
+    use crate::table::Word;
+
+    const ME: Incarnation = Incarnation::new(1, 1);
+    const HOME: Incarnation = Incarnation::new(2, 1);
+    const VIEW: ViewNumber = ViewNumber(1);
+    const PAGE: PageId = PageId(9);
+    const LEASE: Lease = Lease { until: Time::from_nanos(1_000_000_000), acknowledged: VIEW, in_effect: VIEW };
+    const WORDS: Words = Words { home: HOME, word: Word(20), everything: Word(30), clock: 40 };
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    fn reader() -> Reader<&'static str> {
+        Reader::new(ME, ReaderLimits { fills: 2, waiters: 2, unstorable: 4, ..ReaderLimits::default() })
+    }
+
+    fn start(reader: &mut Reader<&'static str>, key: &'static str, waiter: Waiter) -> Start {
+        reader.start(&key, PAGE, waiter, Some((VIEW, WORDS)), &LEASE, at(0))
+    }
+
+    fn lead(reader: &mut Reader<&'static str>, key: &'static str) -> FillId {
+        match start(reader, key, 0) {
+            Start::Lead(fill) => fill,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn accepted(request: FillId) -> Registered {
+        Registered { view: VIEW, from: HOME, to: ME, request: request.0, outcome: Ok(Word(22)) }
+    }
+
+    #[test]
+    fn one_request_fills_for_all_that_wait() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        assert_eq!(start(&mut reader, "a", 1), Start::Wait(fill));
+        let register = reader.answered(fill, Scope::of([Dependency(1)]), at(1)).unwrap();
+        assert_eq!((register.word, register.everything, register.clock, register.to), (Word(20), Word(30), 40, HOME));
+        let settled = reader.registered(&accepted(fill), &LEASE, at(2)).unwrap();
+        assert_eq!((settled.serve, settled.forward), (vec![1], vec![]));
+        let stamp = settled.stored.unwrap();
+        let now = Words { word: Word(22), clock: 99, ..WORDS };
+        assert_eq!(look(&stamp, &now, VIEW, &LEASE, at(3)), Verdict::Fresh, "stored under the word that came back");
+        assert_eq!(look(&stamp, &WORDS, VIEW, &LEASE, at(3)), Verdict::Moved);
+        assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn a_page_of_everything_compares_the_clock() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        reader.answered(fill, Scope::Everything, at(1)).unwrap();
+        let stamp = reader.registered(&accepted(fill), &LEASE, at(2)).unwrap().stored.unwrap();
+        let now = Words { word: Word(22), ..WORDS };
+        assert_eq!(look(&stamp, &now, VIEW, &LEASE, at(3)), Verdict::Fresh);
+        assert_eq!(look(&stamp, &Words { clock: 41, ..now }, VIEW, &LEASE, at(3)), Verdict::Moved);
+    }
+
+    #[test]
+    fn nobody_joins_once_the_registration_is_sent() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        reader.answered(fill, Scope::Everything, at(1)).unwrap();
+        let second = lead(&mut reader, "a");
+        assert_ne!(fill, second);
+        reader.registered(&accepted(fill), &LEASE, at(2)).unwrap();
+        assert_eq!(start(&mut reader, "a", 3), Start::Wait(second), "the end of the first leaves the second joinable");
+    }
+
+    #[test]
+    fn who_waited_is_not_served_without_acceptance_lease_and_view() {
+        let refused = Registered { outcome: Err(Refusal::Moved), ..accepted(FillId(1)) };
+        let later = Lease { acknowledged: ViewNumber(2), ..LEASE };
+        for (registered, lease, now) in
+            [(refused, LEASE, at(2)), (accepted(FillId(1)), LEASE, at(1000)), (accepted(FillId(1)), later, at(2))]
+        {
+            let mut reader = reader();
+            let fill = lead(&mut reader, "a");
+            start(&mut reader, "a", 1);
+            reader.answered(fill, Scope::Everything, at(1)).unwrap();
+            let settled = reader.registered(&registered, &lease, now).unwrap();
+            assert_eq!((settled.serve, settled.forward), (vec![], vec![1]));
+        }
+    }
+
+    #[test]
+    fn somebody_elses_answers_are_passed_over() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        assert_eq!(reader.registered(&accepted(fill), &LEASE, at(1)), None, "not asked yet");
+        reader.answered(fill, Scope::Everything, at(1)).unwrap();
+        let other_home = Registered { from: Incarnation::new(2, 2), ..accepted(fill) };
+        let other_life = Registered { to: Incarnation::new(1, 0), ..accepted(fill) };
+        assert_eq!(reader.registered(&other_home, &LEASE, at(1)), None);
+        assert_eq!(reader.registered(&other_life, &LEASE, at(1)), None);
+        assert_eq!(reader.registered(&accepted(FillId(77)), &LEASE, at(1)), None);
+        assert!(reader.registered(&accepted(fill), &LEASE, at(1)).is_some());
+    }
+
+    #[test]
+    fn an_unstorable_page_is_never_waited_for_until_it_is_forgotten() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        start(&mut reader, "a", 1);
+        let settled = reader.unstorable(fill, at(0)).unwrap();
+        assert_eq!((settled.forward, settled.stored), (vec![1], Err(NotStored::Unstorable)));
+        assert_eq!(start(&mut reader, "a", 2), Start::Alone(Alone::Unstorable));
+        let later = Lease { until: Time::FAR, ..LEASE };
+        let again = reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(60_000));
+        assert!(matches!(again, Start::Lead(_)));
+    }
+
+    #[test]
+    fn what_cannot_be_registered_is_forwarded_alone() {
+        let mut reader = reader();
+        let mut with = |words| reader.start(&"a", PAGE, 0, words, &LEASE, at(0));
+        assert_eq!(with(None), Start::Alone(Alone::NoWords));
+        assert_eq!(with(Some((ViewNumber(2), WORDS))), Start::Alone(Alone::NoLease));
+        assert_eq!(with(Some((VIEW, Words { word: Word(21), ..WORDS }))), Start::Alone(Alone::Busy));
+        assert_eq!(with(Some((VIEW, Words { everything: Word(31), ..WORDS }))), Start::Alone(Alone::Busy));
+    }
+
+    #[test]
+    fn fills_and_waiters_are_bounded() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        lead(&mut reader, "b");
+        assert_eq!(start(&mut reader, "c", 0), Start::Alone(Alone::Full));
+        assert_eq!(start(&mut reader, "a", 1), Start::Wait(fill));
+        assert_eq!(start(&mut reader, "a", 2), Start::Wait(fill));
+        assert_eq!(start(&mut reader, "a", 3), Start::Alone(Alone::Full));
+        assert_eq!(reader.failed(fill).unwrap().forward, [1, 2]);
+    }
+
+    #[test]
+    fn a_fill_whose_words_moved_is_not_joined() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        let moved = Words { word: Word(24), ..WORDS };
+        let second = reader.start(&"a", PAGE, 1, Some((VIEW, moved)), &LEASE, at(0));
+        assert!(matches!(second, Start::Lead(id) if id != fill));
+    }
+
+    #[test]
+    fn a_registration_without_an_answer_is_given_up() {
+        let mut reader = reader();
+        let fill = lead(&mut reader, "a");
+        start(&mut reader, "a", 1);
+        reader.answered(fill, Scope::Everything, at(1)).unwrap();
+        assert_eq!(reader.next_deadline(), Some(at(501)));
+        assert_eq!(reader.tick(at(500)), []);
+        let late = reader.tick(at(501));
+        assert_eq!((late[0].stored, &late[0].forward[..]), (Err(NotStored::Late), &[1][..]));
+        assert_eq!(reader.registered(&accepted(fill), &LEASE, at(502)), None);
+    }
+}

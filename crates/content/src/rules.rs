@@ -1,0 +1,58 @@
+//! Switches that take a rule out, so that the tests can show what each rule is for. Nothing else sets them.
+
+/// Which rules hold. Everything outside the tests uses [`Rules::ALL`].
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// P2: a registration compares the words and the stamps.
+    pub fills_compare: bool,
+    /// P2: a set that is new or other bumps first.
+    pub new_sets_bump: bool,
+    /// P3: an update is forwarded only when every home has acknowledged it.
+    pub updates_wait: bool,
+    /// P3: messages are handled without gaps.
+    pub without_gaps: bool,
+    /// P3: an end bumps and moves clock and stamps.
+    pub ends_move: bool,
+    /// P4: a page without dependencies compares the clock.
+    pub clock_compared: bool,
+    /// P5: a new home starts busy.
+    pub new_homes_busy: bool,
+    /// P5: open updates are begun again at the homes of a new view.
+    pub begun_again: bool,
+    /// P6: the dead are settled only after lease and longest transaction.
+    pub dead_outlast: bool,
+    /// P6: the dead are settled at all.
+    pub dead_settled: bool,
+    /// P7: view and lease are looked at again before the client is answered.
+    pub checked_again: bool,
+    /// P7: a dropped registration bumps its page.
+    pub drops_bump: bool,
+    /// P8: a waiter joins only before the registration is sent.
+    pub waiters_early: bool,
+}
+
+impl Rules {
+    /// All of them.
+    pub const ALL: Rules = Rules {
+        fills_compare: true,
+        new_sets_bump: true,
+        updates_wait: true,
+        without_gaps: true,
+        ends_move: true,
+        clock_compared: true,
+        new_homes_busy: true,
+        begun_again: true,
+        dead_outlast: true,
+        dead_settled: true,
+        checked_again: true,
+        drops_bump: true,
+        waiters_early: true,
+    };
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules::ALL
+    }
+}
