@@ -52,8 +52,9 @@ pub fn every_operation_ends_at_its_deadline(harness: &mut dyn Harness) -> Able<(
             }
         }
         let deadline = scene.caller.clock().now() + SHORT;
-        for (id, class) in unsettled {
-            let settling = scene.remote.settle(id, class, deadline);
+        let settling: Vec<_> =
+            unsettled.into_iter().map(|(id, class)| scene.remote.settle(id, class, deadline)).collect();
+        for settling in settling {
             let error = finish(harness, &*scene.caller, settling, deadline).expect_err("no answer can come");
             assert!(matches!(error, Error::Unknown { .. } | Error::Unreachable { .. }), "{error}");
         }
