@@ -30,6 +30,8 @@ mod pool;
 mod provider;
 mod region;
 pub mod shm;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod window;
 
 pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};

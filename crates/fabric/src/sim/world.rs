@@ -1,0 +1,251 @@
+//! The world that a scenario drives: its time, its steps, and what befalls its nodes and links.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_terms::{Incarnation, Rank, Time};
+
+use crate::capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
+use crate::completion::Pending;
+use crate::error::Result;
+use crate::provider::Fabric;
+
+use super::dice::nanos;
+use super::faults::Faults;
+use super::network::Outage;
+use super::provider::SimFabric;
+use super::seeds::Seed;
+use super::state::{Event, Shared, State, Step};
+
+/// What the simulator promises unless it is told otherwise: the least that the contract allows, but for the processor
+/// of the target, which is free. Atomics are atomic against each other only, batches are not ordered.
+pub const fn capabilities() -> Capabilities {
+    Capabilities {
+        provider: "sim",
+        executor: Executor::Simulator,
+        target_cpu_free: true,
+        atomic_scope: AtomicScope::Fabric,
+        atomics: Atomics::Native,
+        largest_read: 64 << 10,
+        largest_write: 64 << 10,
+        largest_message: 64 << 10,
+        batch: BatchTrips::One,
+        ordering: Ordering::None,
+        zero_copy: false,
+        classes: Classes::Separate,
+        synchronous: false,
+        crosses_machines: true,
+    }
+}
+
+/// Many nodes in virtual time. Nothing happens but in [`step`](Self::step), and what happens is decided by the seed.
+///
+/// For one thread: it would be no error to use it from several, but the order of their calls would not be the seed's.
+pub struct World {
+    shared: Arc<Shared>,
+}
+
+impl World {
+    /// An empty world.
+    pub fn new(seed: impl Into<Seed>, faults: Faults) -> Self {
+        World::with_capabilities(seed, faults, capabilities())
+    }
+
+    /// An empty world whose fabrics have other capabilities. What only a real provider can be (synchronous, zero
+    /// copy) is not taken over.
+    pub fn with_capabilities(seed: impl Into<Seed>, faults: Faults, asked: Capabilities) -> Self {
+        let seed = seed.into();
+        let Capabilities { provider, executor, zero_copy, synchronous, .. } = capabilities();
+        let capabilities = Capabilities { provider, executor, zero_copy, synchronous, ..asked };
+        World { shared: Arc::new(Shared::new(seed.number(), seed.log(), faults, capabilities)) }
+    }
+
+    /// Starts an incarnation and gives its fabric. Who lived at the address of its rank until now has crashed.
+    ///
+    /// Panics if this or a later incarnation of the rank has lived before (C1).
+    pub fn node(&self, incarnation: Incarnation) -> Arc<dyn Fabric> {
+        let (node, inboxes) = self.shared.with(|state| {
+            let node = state.start(incarnation);
+            (node, state.nodes[node].inboxes.clone())
+        });
+        Arc::new(SimFabric::new(self.shared.clone(), node, incarnation, inboxes))
+    }
+
+    /// Time of the world. No node sees it: they have clocks of their own, on their fabrics.
+    pub fn now(&self) -> Time {
+        self.shared.with(|state| Time::from_nanos(state.now))
+    }
+
+    /// When the next event is, if there is one.
+    pub fn next_at(&self) -> Option<Time> {
+        self.shared.with(|state| state.next_at().map(Time::from_nanos))
+    }
+
+    /// Lets the next event happen and says what it was. `None` if nothing is left to happen.
+    pub fn step(&self) -> Option<Step> {
+        self.shared.with(State::step)
+    }
+
+    /// Lets the next event happen if it is not after `limit`; otherwise it becomes `limit`, and `None`.
+    pub fn step_before(&self, limit: Time) -> Option<Step> {
+        self.shared.with(|state| {
+            if state.next_at().is_some_and(|at| at <= limit.nanos()) {
+                return state.step();
+            }
+            state.now = state.now.max(limit.nanos());
+            None
+        })
+    }
+
+    /// Lets everything happen until `time`, and nobody look at it: for scenarios whose nodes run no programs.
+    pub fn run_until(&self, time: Time) {
+        while self.step_before(time).is_some() {}
+    }
+
+    /// Lets everything happen until `condition` holds, and nobody else look at it. False if it does not hold by
+    /// `limit`.
+    pub fn run_until_true(&self, mut condition: impl FnMut() -> bool, limit: Time) -> bool {
+        loop {
+            if condition() {
+                return true;
+            }
+            if self.step_before(limit).is_none() {
+                return condition();
+            }
+        }
+    }
+
+    /// Lets everything happen until an operation has ended, and nobody else look at it.
+    ///
+    /// Panics if it cannot end any more: posted without a deadline, or by a node that is paused for ever.
+    pub fn finish<T>(&self, mut pending: Pending<T>) -> Result<T> {
+        loop {
+            if let Some(result) = pending.poll_now() {
+                return result;
+            }
+            assert!(self.step().is_some(), "nothing is left to happen, and the operation has not ended");
+        }
+    }
+
+    /// Asks for [`Step::Wake`] at a time of the world: for the scenario itself.
+    pub fn wake_at(&self, time: Time, token: u64) {
+        self.shared.with(|state| state.schedule(time.nanos(), Event::Wake { node: None, token }));
+    }
+
+    /// Asks for [`Step::Wake`] at a time on a node's own clock: for the program that runs on it. It comes late if the
+    /// node is paused then, and never if it crashed.
+    pub fn wake_node_at(&self, node: Incarnation, time: Time, token: u64) {
+        self.on(node, |state, node| {
+            let at = state.nodes[node].clock.world(time.nanos());
+            state.schedule(at, Event::Wake { node: Some(node), token });
+        });
+    }
+
+    /// Other knobs from now on. What is under way is not changed, nor are the clocks.
+    pub fn set_faults(&self, faults: Faults) {
+        self.shared.with(|state| state.faults = faults);
+    }
+
+    /// Stops a node's processes for a while (`Duration::MAX`: until [`resume`](Self::resume)). Its program gets no
+    /// step meanwhile and must not be driven; its clock goes on. Where the target's processor is not free
+    /// ([`Capabilities::target_cpu_free`]) operations on its memory wait too, and are executed late.
+    pub fn pause(&self, node: Incarnation, length: Duration) {
+        self.on(node, |state, node| {
+            let until = match length {
+                Duration::MAX => u64::MAX,
+                _ => state.now.saturating_add(nanos(length)),
+            };
+            state.pause(node, until);
+        });
+    }
+
+    /// Ends a pause before its time.
+    pub fn resume(&self, node: Incarnation) {
+        self.on(node, |state, node| state.resume(node));
+    }
+
+    /// Whether a node stands still.
+    pub fn is_paused(&self, node: Incarnation) -> bool {
+        self.on(node, |state, node| state.nodes[node].paused_until.is_some())
+    }
+
+    /// Ends an incarnation, as kill -9 and a loss of power do. What it sent before still arrives. It lives again as
+    /// [`node`](Self::node) with a larger start number.
+    pub fn crash(&self, node: Incarnation) {
+        self.on(node, |state, node| state.crash(node));
+    }
+
+    /// Cuts one way.
+    pub fn partition_one_way(&self, from: Rank, to: Rank, outage: Outage) {
+        self.shared.with(|state| state.cut(from, to, outage));
+    }
+
+    /// Cuts both ways between two nodes. Frames are lost or held, as the seed says.
+    pub fn partition(&self, one: Rank, other: Rank) {
+        self.partition_one_way(one, other, Outage::Either);
+        self.partition_one_way(other, one, Outage::Either);
+    }
+
+    /// Cuts both ways between a node and each that has lived so far.
+    pub fn isolate(&self, node: Rank) {
+        let others: Vec<Rank> = self.shared.with(|state| state.addresses.keys().copied().collect());
+        for other in others.into_iter().filter(|other| *other != node) {
+            self.partition(node, other);
+        }
+    }
+
+    /// Heals both ways between two nodes.
+    pub fn heal(&self, one: Rank, other: Rank) {
+        self.shared.with(|state| {
+            state.heal(one, other);
+            state.heal(other, one);
+        });
+    }
+
+    /// Heals everything that is cut.
+    pub fn heal_all(&self) {
+        self.shared.with(State::heal_all);
+    }
+
+    /// Clogs one way: what is sent on it for a while arrives after it.
+    pub fn clog(&self, from: Rank, to: Rank, length: Duration) {
+        self.shared.with(|state| state.clog(from, to, nanos(length)));
+    }
+
+    /// Lets a node's clock jump forward, as that of a virtual machine does that was stopped and moved.
+    pub fn jump_clock(&self, node: Incarnation, by: Duration) {
+        self.on(node, |state, node| state.jump_clock(node, nanos(by)));
+    }
+
+    /// A line of the scenario in the log. It is no part of the digest, and costs nothing where no log is kept.
+    pub fn note(&self, text: fmt::Arguments<'_>) {
+        self.shared.with(|state| state.trace.note(state.now, text));
+    }
+
+    /// A hash of everything that has happened: two runs with one digest were the same run.
+    pub fn digest(&self) -> u64 {
+        self.shared.with(|state| state.trace.digest())
+    }
+
+    /// The log, one event a line, as far as it was kept.
+    pub fn log(&self) -> String {
+        self.shared.with(|state| state.trace.text())
+    }
+
+    fn on<T>(&self, node: Incarnation, work: impl FnOnce(&mut State, usize) -> T) -> T {
+        self.shared.with(|state| {
+            let found = state.nodes.iter().position(|known| known.incarnation == node);
+            let node = found.unwrap_or_else(|| panic!("{node} has never lived in this world"));
+            work(state, node)
+        })
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.with(|state| state.trace.last_words());
+        }
+    }
+}

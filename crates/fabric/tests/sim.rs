@@ -1,0 +1,397 @@
+//! What the simulator adds to the contract: that a seed is a run, and that each kind of fault happens.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod sim_support;
+
+use std::time::Duration;
+
+use sim_support::{MILLISECOND, Pair, add, counters};
+use verbena_fabric::sim::{Faults, Log, Outage, Seed, Step, World, capabilities, check_seeds};
+use verbena_fabric::{
+    AtomicScope, Batch, BatchTrips, Capabilities, Class, Error, Operation, Ordering, Port, Rights, Settled, Views,
+};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+
+const VIEW: ViewNumber = ViewNumber(1);
+
+#[test]
+fn counters_are_exact() {
+    let mut unknown = 0;
+    let runs = check_seeds("counters_are_exact", 200, |seed| unknown += counters(seed, capabilities()).unknown);
+    assert!(
+        unknown > 500 || runs < 200,
+        "only {unknown} operations ended as unknown: the faults are too tame to show anything"
+    );
+}
+
+#[test]
+fn counters_are_exact_with_other_capabilities() {
+    let agent = Capabilities {
+        target_cpu_free: false,
+        ordering: Ordering::Posted,
+        atomic_scope: AtomicScope::Processor,
+        batch: BatchTrips::OneAndFences,
+        ..capabilities()
+    };
+    check_seeds("counters_are_exact_with_other_capabilities", 200, |seed| {
+        counters(seed, agent.clone());
+    });
+}
+
+#[test]
+fn a_seed_is_one_run() {
+    let run = |number| counters(Seed::with_log(number, Log::Whole), capabilities());
+    for number in 0..20 {
+        let (first, second, other) = (run(number), run(number), run(number + 1000));
+        assert!(first.log.len() > 1000, "{} bytes of log", first.log.len());
+        assert_eq!(first.log, second.log);
+        assert_eq!(first.digest, second.digest);
+        assert_ne!(first.digest, other.digest);
+        assert_eq!(first.digest, counters(number.into(), capabilities()).digest, "the log changes the run");
+    }
+}
+
+/// Fails when the simulator draws or orders anything otherwise: then seeds that were written down mean other runs.
+#[test]
+fn a_seed_is_the_same_run_in_every_process() {
+    let digests = [1, 2, 3].map(|seed: u64| counters(seed.into(), capabilities()).digest);
+    assert_eq!(digests, [0xacc0_dee3_171e_59e7, 0x4154_995a_4e7b_2953, 0x752c_c34b_f965_7f4a], "{digests:#x?}");
+}
+
+#[test]
+fn what_is_lost_is_unknown_and_settles_as_barred() {
+    let world = World::new(1, Faults { request_loss_per_mille: 1000, ..Faults::none() });
+    let pair = Pair::new(&world);
+    let Err(Error::Unknown { first: Some(operation), .. }) = world.finish(pair.post(add(0))) else { panic!() };
+    assert_eq!(pair.region.load(0), Ok(0));
+    world.set_faults(Faults::none());
+    assert_eq!(world.finish(pair.settle(operation)), Ok(Settled::Barred));
+}
+
+#[test]
+fn a_lost_answer_is_unknown_and_settles_as_executed() {
+    let world = World::new(1, Faults { answer_loss_per_mille: 1000, ..Faults::none() });
+    let pair = Pair::new(&world);
+    let Err(Error::Unknown { first: Some(operation), .. }) = world.finish(pair.post(add(0))) else { panic!() };
+    assert_eq!(pair.region.load(0), Ok(1));
+    world.set_faults(Faults::none());
+    assert_eq!(world.finish(pair.settle(operation)), Ok(Settled::Executed(0)));
+}
+
+#[test]
+fn what_is_late_is_executed_after_its_deadline_unless_it_was_settled() {
+    let late = Faults { late_per_mille: 1000, late_max: 50 * MILLISECOND, ..Faults::none() };
+    let mut executed = [0, 0];
+    for seed in 0..50 {
+        for settles in [false, true] {
+            let world = World::new(seed, late.clone());
+            let pair = Pair::new(&world);
+            let Err(Error::Unknown { first: Some(operation), .. }) = world.finish(pair.post(add(0))) else { continue };
+            assert_eq!(pair.region.load(0), Ok(0), "unknown, and not executed yet");
+            world.set_faults(Faults::none());
+            if settles {
+                assert_eq!(world.finish(pair.settle(operation)), Ok(Settled::Barred));
+            }
+            world.run_until(world.now() + 100 * MILLISECOND);
+            executed[usize::from(settles)] += pair.region.load(0).unwrap();
+        }
+    }
+    assert!(executed[0] > 30 && executed[1] == 0, "{executed:?}");
+}
+
+#[test]
+fn a_copy_is_swallowed() {
+    let world = World::new(Seed::with_log(1, Log::Whole), Faults { request_copy_per_mille: 1000, ..Faults::none() });
+    let pair = Pair::new(&world);
+    for before in 0..50 {
+        assert_eq!(world.finish(pair.post(add(0))).unwrap()[0].word(), Some(before));
+    }
+    world.run_until(world.now() + MILLISECOND);
+    assert_eq!(pair.region.load(0), Ok(50));
+    assert!(world.log().matches("an answer that nobody waits for").count() > 10);
+}
+
+#[test]
+fn others_act_between_the_elements_of_a_batch_and_the_halves_of_a_block() {
+    let (mut between, mut torn) = (0, 0);
+    for seed in 0..100 {
+        let world = World::new(seed, Faults { execution_max: Duration::from_micros(5), ..Faults::none() });
+        let pair = Pair::new(&world);
+        let mut twice = Batch::new();
+        twice.push(Operation::FetchAdd { at: 0, addend: 1 }).push(Operation::FetchAdd { at: 0, addend: 1 });
+        let mut first = pair.post(twice);
+        let _second = pair.post(add(0));
+        assert!(world.run_until_true(|| pair.region.load(0) == Ok(3), world.now() + MILLISECOND));
+        world.run_until(world.now() + MILLISECOND);
+        let first = first.poll_now().unwrap().unwrap();
+        between += u32::from(first[1].word().unwrap() - first[0].word().unwrap() == 2);
+
+        let buffer = |byte| pair.caller.pool().copy_of(&[byte; 64]).unwrap();
+        let [a, b] = [1, 2].map(|byte| pair.post(Batch::one(Operation::Write { at: 64, from: buffer(byte) })));
+        world.finish(a).unwrap();
+        world.finish(b).unwrap();
+        let mut block = [0; 64];
+        pair.region.read(64, &mut block).unwrap();
+        torn += u32::from(block.iter().any(|byte| *byte != block[0]));
+        for word in block.chunks(8) {
+            assert!(word.iter().all(|byte| *byte == word[0]), "a word is torn: {block:?}");
+        }
+    }
+    assert!(between > 5 && torn > 5, "{between} of 100 batches were interleaved, {torn} blocks torn");
+}
+
+#[test]
+fn batches_overtake_each_other_unless_order_is_promised() {
+    let overtaken = |ordering| {
+        (0..100)
+            .filter(|seed| {
+                let world = World::with_capabilities(
+                    *seed,
+                    Faults::swarm(*seed, MILLISECOND),
+                    Capabilities { ordering, ..capabilities() },
+                );
+                world.set_faults(Faults {
+                    request_loss_per_mille: 0,
+                    answer_loss_per_mille: 0,
+                    ..Faults::swarm(*seed, MILLISECOND)
+                });
+                let pair = Pair::new(&world);
+                let deadline = pair.caller.clock().now() + 1000 * MILLISECOND;
+                let post = |value| {
+                    let operation = Operation::CompareSwap { at: 0, expected: value - 1, desired: value };
+                    pair.remote.post(Batch::one(operation), Class::Control, deadline)
+                };
+                let pending: Vec<_> = (1..=5).map(post).collect();
+                for one in pending {
+                    world.finish(one).unwrap();
+                }
+                pair.region.load(0) != Ok(5)
+            })
+            .count()
+    };
+    assert!(overtaken(Ordering::None) > 50);
+    assert_eq!(overtaken(Ordering::Posted), 0);
+}
+
+#[test]
+fn a_paused_target_answers_only_where_its_processor_is_not_needed() {
+    for target_cpu_free in [true, false] {
+        let world = World::with_capabilities(1, Faults::none(), Capabilities { target_cpu_free, ..capabilities() });
+        let pair = Pair::new(&world);
+        world.pause(pair.home.identity(), 20 * MILLISECOND);
+        let result = world.finish(pair.post(add(0)));
+        assert_eq!(result.is_ok(), target_cpu_free, "{result:?}");
+        assert_eq!(pair.region.load(0), Ok(target_cpu_free.into()));
+        world.run_until(world.now() + 20 * MILLISECOND);
+        assert_eq!(pair.region.load(0), Ok(1), "executed late, when the target went on");
+    }
+}
+
+#[test]
+fn a_paused_node_sees_nothing_until_it_goes_on() {
+    let world = World::new(1, Faults::none());
+    let pair = Pair::new(&world);
+    let (caller, started) = (pair.caller.identity(), pair.caller.clock().now());
+    let mut pending = pair.post(add(0));
+    world.wake_node_at(caller, started + MILLISECOND, 7);
+    world.pause(caller, 50 * MILLISECOND);
+    let mut seen = Vec::new();
+    while let Some(step) = world.step() {
+        if step == (Step::Resumed { node: caller }) {
+            assert_eq!(pair.caller.clock().now().since(started), 50 * MILLISECOND, "its clock went on");
+            assert!(pending.poll_now().is_none());
+        }
+        seen.extend((step != Step::Inside).then_some(step));
+    }
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert_eq!(seen[0], Step::Resumed { node: caller });
+    assert!(pending.poll_now().is_some());
+}
+
+#[test]
+fn a_partition_can_be_one_way() {
+    let world = World::new(1, Faults::none());
+    let pair = Pair::new(&world);
+    world.partition_one_way(Rank(1), Rank(2), Outage::Either);
+    assert!(matches!(world.finish(pair.post(add(0))), Err(Error::Unknown { .. })));
+    assert_eq!(pair.region.load(0), Ok(1), "the request came through, the answer did not");
+    world.heal_all();
+    world.partition_one_way(Rank(2), Rank(1), Outage::Either);
+    assert!(matches!(world.finish(pair.post(add(0))), Err(Error::Unknown { .. })));
+    assert_eq!(pair.region.load(0), Ok(1));
+    world.heal(Rank(1), Rank(2));
+    world.run_until(world.now() + MILLISECOND);
+    let held = pair.region.load(0).unwrap() - 1;
+    assert_eq!(world.finish(pair.post(add(0))).unwrap()[0].word(), Some(1 + held));
+}
+
+#[test]
+fn a_cut_link_loses_some_frames_and_holds_the_others() {
+    let held = (0..100).map(|seed| {
+        let world = World::new(seed, Faults::none());
+        let pair = Pair::new(&world);
+        world.partition(Rank(1), Rank(2));
+        assert!(world.finish(pair.post(add(0))).is_err());
+        world.heal_all();
+        world.run_until(world.now() + MILLISECOND);
+        pair.region.load(0).unwrap()
+    });
+    let held: u64 = held.sum();
+    assert!((20..80).contains(&held), "{held} of 100 were executed after the link had healed");
+}
+
+#[test]
+fn another_life_is_another_incarnation() {
+    let world = World::new(1, Faults::none());
+    let pair = Pair::new(&world);
+    world.finish(pair.post(add(0))).unwrap();
+    let unknown = pair.post(add(0));
+    world.crash(pair.home.identity());
+    let Err(Error::Unknown { first: Some(operation), .. }) = world.finish(unknown) else { panic!() };
+    assert_eq!(pair.region.load(0), Err(Error::Closed));
+
+    let again = world.node(Incarnation::new(1, 2));
+    let region = again.register(4096, VIEW).unwrap();
+    assert!(matches!(world.finish(pair.post(add(0))), Err(Error::Revoked { .. })));
+    assert!(matches!(world.finish(pair.settle(operation)), Err(Error::Revoked { .. })));
+    assert_eq!(region.load(0), Ok(0));
+    assert!(matches!(pair.caller.connect(again.identity(), &pair.caller.address()), Err(Error::Unreachable { .. })));
+}
+
+#[test]
+fn a_region_made_anew_is_out_of_reach() {
+    let (mut landed, mut revoked) = (0, 0);
+    for seed in 0..100 {
+        let world = World::new(seed, Faults { request_copy_per_mille: 500, ..Faults::none() });
+        let pair = Pair::new(&world);
+        let mut twice = Batch::new();
+        twice.push(Operation::FetchAdd { at: 0, addend: 1 }).push(Operation::FetchAdd { at: 0, addend: 1 });
+        let pending = pair.post(twice);
+        for _ in 0..seed % 5 {
+            world.step();
+        }
+        pair.region.remake(ViewNumber(2)).unwrap();
+        match world.finish(pending) {
+            Ok(_) => landed += 1,
+            Err(Error::Revoked { .. }) => revoked += 1,
+            Err(error) => panic!("{error}"),
+        }
+        world.run_until(world.now() + MILLISECOND);
+        assert_eq!(pair.region.load(0), Ok(0), "an operation of view 1 reached memory of view 2");
+    }
+    assert!(landed > 10 && revoked > 10, "{landed} had begun, {revoked} had not");
+}
+
+#[test]
+#[should_panic = "F3"]
+fn a_plain_store_to_a_word_that_atomics_change_is_found() {
+    let world = World::new(1, Faults::none());
+    let pair = Pair::new(&world);
+    world.finish(pair.post(add(8))).unwrap();
+    pair.region.store(0, 1).unwrap();
+    pair.region.store(8, 1).unwrap();
+}
+
+#[test]
+#[should_panic = "F3"]
+fn a_plain_write_over_a_word_that_atomics_change_is_found() {
+    let world = World::new(1, Faults::none());
+    let pair = Pair::new(&world);
+    world.finish(pair.post(add(8))).unwrap();
+    let from = pair.caller.pool().copy_of(&[0; 9]).unwrap();
+    let _ = world.finish(pair.post(Batch::one(Operation::Write { at: 0, from })));
+}
+
+#[test]
+fn an_owner_posts_its_atomics_where_the_processors_are_not_the_fabrics() {
+    for atomic_scope in [AtomicScope::Fabric, AtomicScope::Processor] {
+        let world = World::with_capabilities(1, Faults::none(), Capabilities { atomic_scope, ..capabilities() });
+        let pair = Pair::new(&world);
+        let own = pair.region.fetch_add(0, 1);
+        match atomic_scope {
+            AtomicScope::Processor => assert_eq!(own, Ok(0)),
+            AtomicScope::Fabric => {
+                assert_eq!(own, Err(Error::PostInstead));
+                assert_eq!(pair.region.compare_swap(0, 0, 1), Err(Error::PostInstead));
+                let itself = pair.home.connect(pair.home.identity(), &pair.home.address()).unwrap();
+                let remote = itself.open(&pair.region.key(Rights::Change), Time::FAR).unwrap();
+                world.finish(remote.post(add(0), Class::Control, pair.home.clock().now() + MILLISECOND)).unwrap();
+            }
+        }
+        assert_eq!(pair.region.load(0), Ok(1));
+    }
+}
+
+#[test]
+fn messages_are_lost_repeated_and_overtaken() {
+    let faults = Faults {
+        message_loss_per_mille: 100,
+        message_copy_per_mille: 100,
+        message_overtake_per_mille: 100,
+        ..Faults::none()
+    };
+    let world = World::new(1, faults);
+    let pair = Pair::new(&world);
+    let inbox = pair.home.listen(Port(1), Views::Any).unwrap();
+    let send = |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            pair.peer.send(Class::Control, VIEW, Port(1), number, &number.to_le_bytes()).unwrap();
+        }
+        world.run_until(world.now() + MILLISECOND);
+        std::iter::from_fn(|| inbox.try_take()).map(|message| message.number).collect::<Vec<_>>()
+    };
+    let arrived = send(0..500);
+    let late = arrived.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    let mut distinct = arrived.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert!((380..480).contains(&distinct.len()), "{}", distinct.len());
+    assert!(arrived.len() > distinct.len() + 20 && late > 20, "{} arrived, {late} late", arrived.len());
+
+    world.set_faults(Faults { tail_per_mille: 300, tail_max: MILLISECOND / 2, ..Faults::none() });
+    assert_eq!(send(500..600), (500..600).collect::<Vec<_>>(), "one connection keeps the order");
+}
+
+#[test]
+fn clocks_differ_and_jump() {
+    let faults = Faults { clock_drift_ppm: 100, clock_spread: Duration::from_secs(100), ..Faults::none() };
+    let world = World::new(1, faults);
+    let pair = Pair::new(&world);
+    let now = || [&pair.home, &pair.caller].map(|node| node.clock().now());
+    let before = now();
+    assert_ne!(before[0], before[1]);
+    world.run_until(world.now() + Duration::from_secs(1000));
+    let after = now();
+    for node in 0..2 {
+        let passed = after[node].since(before[node]).as_secs_f64();
+        assert!((999.9..=1000.1).contains(&passed) && passed != 1000.0, "{passed}");
+    }
+    world.pause(pair.home.identity(), Duration::MAX);
+    world.partition(Rank(1), Rank(2));
+    let pending = pair.remote.post(add(0), Class::Control, pair.caller.clock().now() + Duration::from_secs(10));
+    let posted = world.now();
+    world.jump_clock(pair.caller.identity(), Duration::from_secs(9));
+    assert!(world.finish(pending).is_err());
+    assert!(world.now().since(posted) < Duration::from_millis(1100), "its deadline was on its own clock");
+}
+
+#[test]
+fn too_many_unknowns_must_be_settled_first() {
+    let world = World::new(1, Faults { request_loss_per_mille: 1000, ..Faults::none() });
+    let pair = Pair::new(&world);
+    let pending: Vec<_> = (0..verbena_fabric::window::WINDOW).map(|_| pair.post(add(0))).collect();
+    assert!(matches!(world.finish(pair.post(add(0))), Err(Error::Full { .. })));
+    let mut unknown = Vec::new();
+    for one in pending {
+        let Err(Error::Unknown { first: Some(operation), .. }) = world.finish(one) else { panic!() };
+        unknown.push(operation);
+    }
+    world.set_faults(Faults::none());
+    let target = pair.home.identity();
+    let refused = world.finish(pair.post(add(0))).unwrap_err();
+    assert_eq!(refused, Error::SettleFirst { target, oldest: unknown[0] });
+    assert_eq!(world.finish(pair.settle(unknown[0])), Ok(Settled::Barred));
+    assert!(world.finish(pair.post(add(0))).is_ok());
+    assert!(matches!(world.finish(pair.settle(unknown[0])), Err(Error::Forgotten { .. })));
+}
