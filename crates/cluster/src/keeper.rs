@@ -18,6 +18,8 @@
 //! everyone whom its record names for a holder of a lease granted a moment ago. An incarnation that was said to be out, to
 //! anybody, is out in the durable record first, so no later life of the keeper renews it.
 
+#[cfg(test)]
+mod tests;
 mod views;
 
 use std::collections::BTreeMap;
@@ -248,15 +250,16 @@ impl Keeper {
         Ok(true)
     }
 
-    /// A later life of `rank` joins: an earlier candidate is forgotten, and a member gets no lease any more; the others
-    /// wait one full lease after this moment, in which they learnt that it is gone (rule C2).
+    /// A later life of `rank` joins: an earlier candidate is forgotten, and a member gets no lease any more. What it has
+    /// still runs out in full (rule C2): the keeper granted it and knows when, so it need not count from this moment.
     fn supersede(&mut self, now: Time, rank: Rank) {
-        let is_member = |who: &Incarnation| self.record.view.as_ref().is_some_and(|view| view.member(*who).is_some());
-        self.seats.retain(|who, _| who.rank != rank || is_member(who));
-        let over = if self.rules.wait_a_full_lease { self.terms().over_at(now) } else { now };
-        for (_, seat) in self.seats.iter_mut().filter(|(who, seat)| who.rank == rank && !seat.ended) {
+        let named: Vec<Incarnation> = self.seats.keys().copied().filter(|who| self.named(*who)).collect();
+        self.seats.retain(|who, _| who.rank != rank || named.contains(who));
+        for (_, seat) in self.seats.iter_mut().filter(|(who, _)| who.rank == rank) {
             seat.ended = true;
-            seat.lease_over = over;
+            if !self.rules.wait_a_full_lease {
+                seat.lease_over = now;
+            }
         }
     }
 
@@ -313,14 +316,18 @@ impl Keeper {
 
     /// A member that leaves keeps its lease until it acknowledges a view without it.
     fn leave(&mut self, from: Incarnation) -> Result<bool, Refusal> {
-        if self.view().is_some_and(|view| view.member(from).is_some()) {
-            if let Some(seat) = self.seats.get_mut(&from) {
-                seat.leaving = true;
-            }
-        } else {
+        if !self.named(from) {
             self.seats.remove(&from);
+        } else if let Some(seat) = self.seats.get_mut(&from) {
+            seat.leaving = true;
         }
         Ok(false)
+    }
+
+    /// Whether the newest view or the one that is being made names it: then its seat stays until a later one does not.
+    fn named(&self, who: Incarnation) -> bool {
+        let views = [Some(&self.record), self.making.as_ref()].into_iter().flatten().flat_map(|record| &record.view);
+        views.into_iter().any(|view| view.member(who).is_some())
     }
 
     fn start_used(&self, rank: Rank) -> Refusal {

@@ -169,7 +169,7 @@ impl LeaseWord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     const MS: u64 = 1_000_000;
 
@@ -206,30 +206,30 @@ mod tests {
 
     #[test]
     fn no_thread_sees_an_old_view_with_a_new_lease() {
-        const ROUNDS: u32 = 300_000;
-        let word = Arc::new(LeaseWord::new());
-        let readers: Vec<_> = (0..2)
-            .map(|_| {
-                let word = Arc::clone(&word);
-                std::thread::spawn(move || {
-                    let mut seen = 0u32;
+        const ENOUGH: u64 = 3000;
+        const MOST_ROUNDS: u32 = 500_000_000;
+        let (word, seen, done) = (LeaseWord::new(), AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
                     let mut last = 0;
-                    while last < ROUNDS {
+                    while !done.load(Ordering::Relaxed) {
                         let lease = word.load();
                         let of_lease = (lease.until.nanos() / MS) as u32;
-                        assert!(lease.acknowledged.0 >= of_lease, "view {} with lease {of_lease}", lease.acknowledged);
-                        seen += u32::from(of_lease != last);
+                        assert!(lease.acknowledged.0 >= of_lease, "{} with lease {of_lease}", lease.acknowledged);
+                        seen.fetch_add(u64::from(of_lease != last), Ordering::Relaxed);
                         last = of_lease;
                     }
-                    seen
-                })
-            })
-            .collect();
-        for round in 1..=ROUNDS {
-            let view = ViewNumber(round);
-            word.store(Lease { until: Time::from_nanos(round as u64 * MS), acknowledged: view, in_effect: view });
-        }
-        let seen: u32 = readers.into_iter().map(|reader| reader.join().expect("a reader found a wrong pair")).sum();
-        assert!(seen > 100, "the readers saw only {seen} changes");
+                });
+            }
+            let mut round = 0;
+            while round < MOST_ROUNDS && seen.load(Ordering::Relaxed) < ENOUGH {
+                round += 1;
+                let view = ViewNumber(round);
+                word.store(Lease { until: Time::from_nanos(round as u64 * MS), acknowledged: view, in_effect: view });
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(seen.load(Ordering::Relaxed) >= ENOUGH, "the readers saw only {seen:?} changes");
     }
 }

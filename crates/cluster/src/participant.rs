@@ -12,6 +12,9 @@
 //! itself end the incarnation: if the keeper renews it in time, for example because only the keeper was stopped, the
 //! node goes on where it was, for nobody has been told that it was out.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
