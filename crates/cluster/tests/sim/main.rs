@@ -1,0 +1,124 @@
+//! Seeded simulation of a whole cluster with every fault, and checkers that look after each step.
+//!
+//! A failing seed prints the command that replays it with its trace.
+
+mod check;
+mod dice;
+mod faults;
+mod node;
+mod world;
+
+use verbena_cluster::Rules;
+use world::{Outcome, World};
+
+const SEEDS: u64 = 400;
+/// Seeds in which a rule that is switched off has to be found out.
+const PATIENCE: u64 = 1500;
+
+fn run(seed: u64, rules: Rules, trace: bool) -> Outcome {
+    World::new(seed, rules, trace).run()
+}
+
+#[test]
+fn the_rules_hold_in_every_seed() {
+    let mut total = world::Counts::default();
+    for seed in 0..SEEDS {
+        let outcome = run(seed, Rules::ALL, false);
+        if let Some(violation) = outcome.violation {
+            panic!(
+                "seed {seed}: {violation}\nreplay: VERBENA_SEED={seed} cargo test -p verbena-cluster --test sim -- replay \
+                 --nocapture"
+            );
+        }
+        total.add(&outcome.counts);
+    }
+    println!("{SEEDS} seeds: {total:?}");
+    // Enough happened for the silence of the checkers to mean something.
+    let per_seed = |count: u64, least: u64| count >= SEEDS * least / 10;
+    assert!(per_seed(total.views, 50), "{total:?}");
+    assert!(per_seed(total.crashes, 10) && per_seed(total.keeper_crashes, 3), "{total:?}");
+    assert!(per_seed(total.pauses, 10) && per_seed(total.cuts, 10) && per_seed(total.replaced, 3), "{total:?}");
+    assert!(per_seed(total.expelled, 10) && per_seed(total.left, 2) && per_seed(total.resumed, 2), "{total:?}");
+    assert!(per_seed(total.lost, 100) && per_seed(total.doubled, 100) && per_seed(total.late, 50), "{total:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    for seed in 0..20 {
+        let (first, second) = (run(seed, Rules::ALL, false), run(seed, Rules::ALL, false));
+        assert_eq!(first.fingerprint, second.fingerprint, "seed {seed}");
+        assert!(first.counts.steps > 200, "seed {seed}: {:?}", first.counts);
+    }
+    assert_ne!(run(0, Rules::ALL, false).fingerprint, run(1, Rules::ALL, false).fingerprint);
+}
+
+/// Replays the seed in `VERBENA_SEED` (0 if there is none) and prints what happens.
+#[test]
+fn replay() {
+    let seed = std::env::var("VERBENA_SEED").map_or(0, |seed| seed.parse().expect("VERBENA_SEED is a number"));
+    let outcome = run(seed, Rules::ALL, true);
+    assert_eq!(outcome.violation, None, "seed {seed}");
+}
+
+/// The first seed in which the checkers see that a rule is off.
+fn found(rules: Rules, by: &[&str]) {
+    for seed in 0..PATIENCE {
+        if let Some(violation) = run(seed, rules, false).violation
+            && by.iter().any(|by| violation.starts_with(by))
+        {
+            println!("seed {seed}: {violation}");
+            return;
+        }
+    }
+    panic!("{PATIENCE} seeds without any of {by:?}");
+}
+
+#[test]
+fn c1_a_start_number_that_is_not_durable_is_found() {
+    found(Rules { durable_start: false, ..Rules::ALL }, &["incarnation"]);
+}
+
+#[test]
+fn c1_coming_back_after_being_out_is_found() {
+    found(Rules { out_is_final: false, ..Rules::ALL }, &["out"]);
+}
+
+#[test]
+fn c2_a_lease_that_counts_from_the_grant_is_found() {
+    found(Rules { count_from_sending: false, ..Rules::ALL }, &["acting"]);
+}
+
+#[test]
+fn c2_not_waiting_a_full_lease_is_found() {
+    found(Rules { wait_a_full_lease: false, ..Rules::ALL }, &["acting"]);
+}
+
+#[test]
+fn c2_renewing_who_does_not_acknowledge_is_found() {
+    found(Rules { refuse_unacknowledged: false, ..Rules::ALL }, &["blocked"]);
+}
+
+#[test]
+fn c2_renewing_who_does_not_hear_is_found() {
+    found(Rules { refuse_deaf: false, ..Rules::ALL }, &["held"]);
+}
+
+#[test]
+fn c3_a_view_that_is_not_durable_is_found() {
+    found(Rules { durable_view: false, ..Rules::ALL }, &["view"]);
+}
+
+#[test]
+fn c3_an_acknowledgement_of_another_view_is_found() {
+    found(Rules { exact_acknowledgement: false, ..Rules::ALL }, &["acting"]);
+}
+
+#[test]
+fn c3_acting_on_after_acknowledging_is_found() {
+    found(Rules { stop_before_acknowledging: false, ..Rules::ALL }, &["acting"]);
+}
+
+#[test]
+fn c4_a_keeper_that_forgets_earlier_leases_is_found() {
+    found(Rules { wait_after_restart: false, ..Rules::ALL }, &["acting", "out"]);
+}

@@ -1,0 +1,565 @@
+//! The world: true time, a queue of what will happen, a network, discs, and services that prepare views after a while.
+
+use std::collections::BTreeMap;
+
+use siphasher::sip::SipHasher13;
+use verbena_cluster::{
+    ClusterConfig, Configured, EarlierLife, KeeperAction, KeeperEvent, Membership, Message, Notice, ParticipantAction,
+    ParticipantEvent, Role, Roles, Rules,
+};
+use verbena_terms::{Rank, Time, ViewNumber};
+
+use crate::check::Checkers;
+use crate::dice::Dice;
+use crate::faults::{Fault, Knobs, MS};
+use crate::node::{Disc, Input, Node, Process, Skew};
+
+const LEASE: u64 = 2000 * MS;
+/// Faults happen until then; afterwards everything works.
+const FAULTS_END: u64 = 30_000 * MS;
+/// Three leases after the faults ended everybody is in.
+const END: u64 = FAULTS_END + 3 * LEASE;
+const MOST_STEPS: u64 = 200_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub steps: u64,
+    pub views: u64,
+    pub crashes: u64,
+    pub keeper_crashes: u64,
+    pub pauses: u64,
+    pub cuts: u64,
+    pub replaced: u64,
+    pub left: u64,
+    pub expelled: u64,
+    /// A lease that was lost and came back to the same incarnation.
+    pub resumed: u64,
+    pub lost: u64,
+    pub doubled: u64,
+    pub late: u64,
+}
+
+pub struct Outcome {
+    pub violation: Option<String>,
+    pub counts: Counts,
+    /// A hash over everything that happened, in order.
+    pub fingerprint: u64,
+}
+
+enum Happening {
+    Arrive(Vec<u8>),
+    Input(u64, Input),
+    StartDurable(u64),
+    KeeperDurable(u64),
+    Wake(u64),
+    Resume(u64),
+    Crash(u64),
+    Start(Rank),
+    Mend(Rank, Rank),
+    Fault,
+    FaultsEnd,
+}
+
+pub struct World {
+    dice: Dice,
+    knobs: Knobs,
+    rules: Rules,
+    config: ClusterConfig,
+    now: u64,
+    queue: BTreeMap<(u64, u64), Happening>,
+    sequence: u64,
+    nodes: BTreeMap<Rank, Node>,
+    processes: BTreeMap<u64, Process>,
+    next_process: u64,
+    /// Ways that are cut, one direction each.
+    cut: Vec<(Rank, Rank)>,
+    lost_leases: Vec<verbena_terms::Incarnation>,
+    checkers: Checkers,
+    counts: Counts,
+    fingerprint: u64,
+    trace: bool,
+}
+
+impl World {
+    pub fn new(seed: u64, rules: Rules, trace: bool) -> Self {
+        let mut dice = Dice::new(seed);
+        let knobs = Knobs::draw(&mut dice);
+        let size = dice.between(2, 5) as u32;
+        let members = (1..=size).map(|rank| Configured {
+            name: format!("n{rank}"),
+            address: format!("sim:{rank}"),
+            roles: if rank == 2 { Roles::of(Role::Reader) } else { Roles::ALL },
+        });
+        let config = ClusterConfig { members: members.collect(), ..ClusterConfig::default() };
+        let node = |clock| Node { disc: Disc::default(), clock, process: None };
+        let nodes = (1..=size).map(|rank| (Rank(rank), node(Skew::draw(&mut dice, &knobs)))).collect();
+        let mut world = World {
+            dice,
+            knobs,
+            rules,
+            config,
+            now: 0,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            nodes,
+            processes: BTreeMap::new(),
+            next_process: 1,
+            cut: vec![],
+            lost_leases: vec![],
+            checkers: Checkers::default(),
+            counts: Counts::default(),
+            fingerprint: seed,
+            trace,
+        };
+        for rank in 1..=size {
+            let at = world.dice.between(0, 300) * MS;
+            world.at(at, Happening::Start(Rank(rank)));
+        }
+        world.at(1000 * MS, Happening::Fault);
+        world.at(FAULTS_END, Happening::FaultsEnd);
+        world.say(format!("{:?}", world.knobs));
+        world
+    }
+
+    pub fn run(mut self) -> Outcome {
+        let mut violation = None;
+        while violation.is_none() {
+            let Some(((at, _), happening)) = self.queue.pop_first() else { break };
+            if at > END {
+                break;
+            }
+            self.now = at;
+            self.counts.steps += 1;
+            assert!(self.counts.steps < MOST_STEPS, "the queue never runs dry");
+            violation = self.happen(happening).and_then(|()| self.look()).err();
+        }
+        self.now = END;
+        let violation = violation.or_else(|| self.all_in().err());
+        if let Some(violation) = &violation {
+            self.say(format!("VIOLATION {violation}"));
+        }
+        Outcome { violation, counts: self.counts, fingerprint: self.fingerprint }
+    }
+
+    /// After every step.
+    fn look(&mut self) -> Result<(), String> {
+        for process in self.processes.values() {
+            let local = self.nodes[&process.rank].clock.local(self.now);
+            self.checkers.acting(self.now, local, process)?;
+        }
+        let keeper =
+            self.nodes[&Rank(1)].process.map(|id| &self.processes[&id]).filter(|process| process.inbox.is_none());
+        if let Some(keeper) = keeper.and_then(|process| process.keeper.as_ref()) {
+            self.checkers.declared(self.now, keeper.view(), keeper.in_effect().is_some())?;
+            self.counts.views = self.checkers.in_effect.0 as u64;
+        }
+        Ok(())
+    }
+
+    /// At the end: everyone is up, in, leased, and in the one newest view.
+    fn all_in(&self) -> Result<(), String> {
+        for (rank, node) in &self.nodes {
+            let process = node.process.and_then(|id| self.processes.get(&id)).ok_or(format!("idle: {rank} is down"))?;
+            let view = process.word.in_effect_at(node.clock.local(self.now));
+            let newest = self.checkers.in_effect;
+            if view != Some(newest) || newest == ViewNumber(0) {
+                return Err(format!("idle: {} has {:?} of {newest}", process.participant.incarnation(), process.word));
+            }
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), String> {
+        match happening {
+            Happening::Arrive(bytes) => {
+                let message = Message::decode(&bytes).map_err(|error| format!("unreadable: {error}"))?;
+                self.arrive(message)
+            }
+            Happening::Input(id, input) => self.input(id, input),
+            Happening::StartDurable(id) => self.start_durable(id),
+            Happening::KeeperDurable(id) => self.keeper_durable(id),
+            Happening::Wake(id) => self.wake(id),
+            Happening::Resume(id) => self.resume(id),
+            Happening::Crash(id) => self.crash(id, 0),
+            Happening::Start(rank) => self.start(rank),
+            Happening::Mend(from, to) => {
+                self.cut.retain(|way| *way != (from, to));
+                Ok(())
+            }
+            Happening::Fault => self.fault(),
+            Happening::FaultsEnd => self.faults_end(),
+        }
+    }
+
+    // The network.
+
+    fn send(&mut self, id: u64, message: Message) -> Result<(), String> {
+        self.checkers.sent(id, &message)?;
+        self.say(format!("{} -> {} {:?}", message.from, message.to, message.body));
+        let (from, to) = (message.from.rank, message.to.rank);
+        let well = self.now >= FAULTS_END;
+        if !well && (self.cut.contains(&(from, to)) || self.dice.chance(self.knobs.loss)) {
+            self.counts.lost += 1;
+            return Ok(());
+        }
+        let copies = if !well && self.dice.chance(self.knobs.double) { 2 } else { 1 };
+        self.counts.doubled += copies - 1;
+        for _ in 0..copies {
+            let late = !well && self.dice.chance(self.knobs.late);
+            self.counts.late += u64::from(late);
+            let most = if late { 5 * LEASE / 2 } else { self.knobs.delay };
+            let delay = self.dice.between(1000, most);
+            self.at(self.now + delay, Happening::Arrive(message.encode()));
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, message: Message) -> Result<(), String> {
+        let node = &self.nodes[&message.to.rank];
+        if message.to.start == 0 {
+            let Some(id) = node.process else { return Ok(()) };
+            return self.input(id, Input::Keeper(KeeperEvent::Message(message)));
+        }
+        // Of two that believe to be it, one was replaced: the other.
+        let is_it = |process: &Process| process.participant.incarnation() == message.to;
+        let Some((id, _)) = self.processes.iter().rfind(|(_, process)| is_it(process)) else { return Ok(()) };
+        self.input(*id, Input::Participant(ParticipantEvent::Message(message)))
+    }
+
+    // The processes.
+
+    fn start(&mut self, rank: Rank) -> Result<(), String> {
+        if self.nodes[&rank].process.is_some() {
+            return Ok(());
+        }
+        let name = Some(format!("n{rank}"));
+        let config = ClusterConfig { name, ..self.config.clone() };
+        let membership = Membership::new(&config).expect("the configuration fits together");
+        let node = &self.nodes[&rank];
+        let local = node.clock.local(self.now);
+        let earlier = if self.dice.chance(500) { EarlierLife::Ended } else { EarlierLife::MayRun };
+        let (process, actions) = Process::start(membership, &node.disc, earlier, local, self.rules);
+        let id = self.next_process;
+        self.next_process += 1;
+        self.say(format!("process {id} starts as {}", process.participant.incarnation()));
+        self.processes.insert(id, process);
+        self.nodes.get_mut(&rank).expect("the node exists").process = Some(id);
+        if rank == Rank(1) {
+            self.checkers.keeper_disturbed(self.now);
+        }
+        self.participant_actions(id, actions)?;
+        self.wake_later(id);
+        if self.now < FAULTS_END && self.dice.chance(self.knobs.stillborn) {
+            // What it handed to the disc may be lost.
+            let after = self.dice.between(0, 80 * MS);
+            self.at(self.now + after, Happening::Crash(id));
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, id: u64, input: Input) -> Result<(), String> {
+        let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
+        if let Some(inbox) = &mut process.inbox {
+            inbox.push(input);
+            return Ok(());
+        }
+        let local = self.nodes[&process.rank].clock.local(self.now);
+        match input {
+            Input::Participant(event) => {
+                let actions = process.participant.handle(local, event);
+                self.participant_actions(id, actions)?;
+            }
+            Input::Keeper(event) => self.keeper_event(id, local, event)?,
+            Input::Wake => {
+                let actions = process.participant.handle(local, ParticipantEvent::Tick);
+                self.participant_actions(id, actions)?;
+                self.keeper_event(id, local, KeeperEvent::Tick)?;
+            }
+        }
+        self.wake_later(id);
+        Ok(())
+    }
+
+    fn keeper_event(&mut self, id: u64, local: Time, event: KeeperEvent) -> Result<(), String> {
+        let Some(keeper) = self.processes.get_mut(&id).and_then(|process| process.keeper.as_mut()) else {
+            return Ok(());
+        };
+        for action in keeper.handle(local, event) {
+            match action {
+                KeeperAction::Send(message) => self.send(id, message)?,
+                KeeperAction::Persist(record) => {
+                    let process = self.processes.get_mut(&id).expect("it just acted");
+                    assert!(process.keeper_on_its_way.is_none() || !self.rules.durable_view, "one record at a time");
+                    process.keeper_on_its_way = Some(record);
+                    let after = self.dice.between(1000, self.knobs.persist);
+                    self.at(self.now + after, Happening::KeeperDurable(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn participant_actions(&mut self, id: u64, actions: Vec<ParticipantAction>) -> Result<(), String> {
+        for action in actions {
+            let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
+            match action {
+                ParticipantAction::Persist(record) => {
+                    process.start_on_its_way = Some(record);
+                    let after = self.dice.between(1000, self.knobs.persist);
+                    self.at(self.now + after, Happening::StartDurable(id));
+                }
+                ParticipantAction::Publish(lease) => process.word = lease,
+                ParticipantAction::Send(message) => self.send(id, message)?,
+                ParticipantAction::Tell(notice) => self.tell(id, notice)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What services do: prepare after a while, settle after a longer while.
+    fn tell(&mut self, id: u64, notice: Notice) -> Result<(), String> {
+        let process = &self.processes[&id];
+        let (rank, who, replaced) = (process.rank, process.participant.incarnation(), process.replaced);
+        self.say(format!("{who} tells {notice:?}"));
+        match notice {
+            Notice::ViewLearnt(view) => {
+                let stuck = self.now < FAULTS_END && self.dice.chance(self.knobs.stuck);
+                let at = if stuck { FAULTS_END } else { self.now } + self.dice.between(0, 30 * MS);
+                self.at(at, Happening::Input(id, Input::Participant(ParticipantEvent::Prepared(view.number()))));
+                for gone in view.departed() {
+                    let at = self.now + self.dice.between(0, LEASE);
+                    self.at(at, Happening::Input(id, Input::Participant(ParticipantEvent::Settled(gone.incarnation))));
+                }
+            }
+            Notice::LeaseLost => self.lost_leases.push(who),
+            Notice::LeaseExtended(_) => {
+                let before = self.lost_leases.len();
+                self.lost_leases.retain(|lost| *lost != who);
+                self.counts.resumed += u64::from(self.lost_leases.len() < before);
+            }
+            Notice::Expelled(_) => self.counts.expelled += 1,
+            Notice::Left => {
+                self.counts.left += 1;
+                self.kill(id, false);
+                let down = if self.now < FAULTS_END { self.dice.between(0, LEASE) } else { 0 };
+                self.at(self.now + down, Happening::Start(rank));
+            }
+            Notice::Superseded(_) if replaced => self.kill(id, false),
+            Notice::Superseded(by) => return Err(format!("superseded: {who} by {by}, and there is no other process")),
+            Notice::Failed(error) => return Err(format!("failed: {error}")),
+            Notice::Refused(_)
+            | Notice::ViewInEffect(_)
+            | Notice::MemberAcknowledged { .. }
+            | Notice::MemberOut { .. }
+            | Notice::DepartedSettled(_) => {}
+        }
+        Ok(())
+    }
+
+    fn start_durable(&mut self, id: u64) -> Result<(), String> {
+        let Some(process) = self.processes.get_mut(&id).filter(|process| !process.replaced) else { return Ok(()) };
+        let Some(record) = process.start_on_its_way.take() else { return Ok(()) };
+        let disc = &mut self.nodes.get_mut(&process.rank).expect("the node exists").disc;
+        disc.start = Some(record.encode());
+        self.input(id, Input::Participant(ParticipantEvent::Persisted))
+    }
+
+    fn keeper_durable(&mut self, id: u64) -> Result<(), String> {
+        let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
+        let Some(record) = process.keeper_on_its_way.take() else { return Ok(()) };
+        self.nodes.get_mut(&process.rank).expect("the node exists").disc.keeper = Some(record.encode());
+        self.input(id, Input::Keeper(KeeperEvent::Persisted))
+    }
+
+    fn resume(&mut self, id: u64) -> Result<(), String> {
+        let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
+        let Some(inbox) = process.inbox.take() else { return Ok(()) };
+        let rank = process.rank;
+        self.say(format!("process {id} goes on"));
+        if rank == Rank(1) {
+            self.checkers.keeper_disturbed(self.now);
+        }
+        // Its timers fire before it reads what arrived, or after.
+        let first = self.dice.chance(500);
+        if first {
+            self.input(id, Input::Wake)?;
+        }
+        for input in inbox {
+            self.input(id, input)?;
+        }
+        self.input(id, Input::Wake)
+    }
+
+    // What goes wrong.
+
+    fn fault(&mut self) -> Result<(), String> {
+        if self.now >= FAULTS_END {
+            return Ok(());
+        }
+        let next = self.now + self.dice.between(self.knobs.every / 4, self.knobs.every);
+        self.at(next, Happening::Fault);
+        let fault = self.knobs.fault(&mut self.dice);
+        let rank = Rank(self.dice.between(1, self.nodes.len() as u64) as u32);
+        let short = self.dice.between(1, LEASE / 2);
+        let long = self.dice.between(LEASE / 2, 5 * LEASE / 2);
+        let lasts = if self.dice.chance(500) { short } else { long };
+        if fault == Fault::Cut {
+            let other = Rank(self.dice.between(1, self.nodes.len() as u64) as u32);
+            // Ways to and from the keeper are the ones in use.
+            let (rank, other) = match self.dice.between(0, 3) {
+                0 => (Rank(1), rank),
+                1 => (rank, Rank(1)),
+                _ => (rank, other),
+            };
+            let lasts = if self.dice.chance(200) { FAULTS_END } else { lasts };
+            self.say(format!("cut {rank} -> {other} for {} ms", lasts / MS));
+            self.counts.cuts += 1;
+            self.cut.push((rank, other));
+            if self.dice.chance(300) {
+                self.cut.push((other, rank));
+                self.at(self.now + lasts, Happening::Mend(other, rank));
+            }
+            self.at(self.now + lasts, Happening::Mend(rank, other));
+            return Ok(());
+        }
+        let Some(id) = self.nodes[&rank].process else { return Ok(()) };
+        match fault {
+            Fault::Crash => return self.crash(id, lasts),
+            Fault::Pause => self.pause(id, lasts),
+            // The keeper's disc is locked by its process as long as that lives.
+            Fault::Replace if rank != Rank(1) => {
+                self.counts.replaced += 1;
+                self.pause(id, lasts);
+                self.processes.get_mut(&id).expect("it runs").replaced = true;
+                self.nodes.get_mut(&rank).expect("the node exists").process = None;
+                let after = self.dice.between(0, LEASE);
+                self.at(self.now + after, Happening::Start(rank));
+            }
+            Fault::Leave => return self.input(id, Input::Participant(ParticipantEvent::Leave)),
+            Fault::Replace | Fault::Cut => {}
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, id: u64, lasts: u64) {
+        let process = self.processes.get_mut(&id).expect("it runs");
+        if process.inbox.is_none() {
+            process.inbox = Some(vec![]);
+            self.counts.pauses += 1;
+            self.say(format!("process {id} stops for {} ms", lasts / MS));
+            self.at(self.now + lasts, Happening::Resume(id));
+        }
+    }
+
+    fn crash(&mut self, id: u64, down: u64) -> Result<(), String> {
+        if self.now < FAULTS_END && self.processes.contains_key(&id) {
+            let rank = self.processes[&id].rank;
+            self.counts.crashes += 1;
+            self.counts.keeper_crashes += u64::from(rank == Rank(1));
+            self.kill(id, true);
+            self.at(self.now + down, Happening::Start(rank));
+        }
+        Ok(())
+    }
+
+    /// A process is gone. What it had handed to the disc may have arrived there.
+    fn kill(&mut self, id: u64, suddenly: bool) {
+        let Some(process) = self.processes.remove(&id) else { return };
+        self.say(format!("process {id}, {}, ends", process.participant.incarnation()));
+        let node = self.nodes.get_mut(&process.rank).expect("the node exists");
+        if node.process == Some(id) {
+            node.process = None;
+        }
+        if process.replaced {
+            return;
+        }
+        let arrived = !suddenly || self.dice.chance(500);
+        if let Some(record) = process.start_on_its_way.filter(|_| arrived) {
+            node.disc.start = Some(record.encode());
+        }
+        if let Some(record) = process.keeper_on_its_way.filter(|_| arrived) {
+            node.disc.keeper = Some(record.encode());
+        }
+    }
+
+    fn faults_end(&mut self) -> Result<(), String> {
+        self.say("the faults end".into());
+        self.cut.clear();
+        let ids: Vec<u64> = self.processes.keys().copied().collect();
+        for id in ids {
+            self.resume(id)?;
+        }
+        let ranks: Vec<Rank> = self.nodes.keys().copied().collect();
+        for rank in ranks {
+            self.start(rank)?;
+        }
+        Ok(())
+    }
+
+    // Time.
+
+    fn at(&mut self, at: u64, happening: Happening) {
+        self.sequence += 1;
+        self.queue.insert((at.max(self.now), self.sequence), happening);
+    }
+
+    fn wake_later(&mut self, id: u64) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let wake = self.nodes[&process.rank].clock.truth(process.wake_at());
+        if wake < process.wakes_at {
+            process.wakes_at = wake;
+            self.at(wake, Happening::Wake(id));
+        }
+    }
+
+    fn wake(&mut self, id: u64) -> Result<(), String> {
+        match self.processes.get_mut(&id).filter(|process| process.wakes_at <= self.now) {
+            Some(process) => {
+                process.wakes_at = u64::MAX;
+                self.input(id, Input::Wake)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn say(&mut self, line: String) {
+        let line = format!("{:>9.3} ms  {line}", self.now as f64 / MS as f64);
+        self.fingerprint = SipHasher13::new_with_keys(self.fingerprint, 0).hash(line.as_bytes());
+        if self.trace {
+            println!("{line}");
+        }
+    }
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        let Counts {
+            steps,
+            views,
+            crashes,
+            keeper_crashes,
+            pauses,
+            cuts,
+            replaced,
+            left,
+            expelled,
+            resumed,
+            lost,
+            doubled,
+            late,
+        } = other;
+        self.steps += steps;
+        self.views += views;
+        self.crashes += crashes;
+        self.keeper_crashes += keeper_crashes;
+        self.pauses += pauses;
+        self.cuts += cuts;
+        self.replaced += replaced;
+        self.left += left;
+        self.expelled += expelled;
+        self.resumed += resumed;
+        self.lost += lost;
+        self.doubled += doubled;
+        self.late += late;
+    }
+}
