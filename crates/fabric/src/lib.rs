@@ -32,6 +32,8 @@ mod region;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 pub mod window;
 
 pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};

@@ -1,0 +1,100 @@
+//! Making a connection: how the caller's end says who it is and makes sure whom it has reached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, TlsStream};
+use verbena_terms::Incarnation;
+
+use super::config::REMEDY;
+use super::stream::{Stream, prepare};
+use super::tls::{Tls, name_of, server_name};
+use super::wire::{Hello, PREAMBLE_BYTES, Preamble, Verdict, WELCOME_BYTES, Welcome, check_preamble_answer};
+use crate::message::Class;
+use crate::operation::OperationId;
+
+pub(super) struct Dialer {
+    pub(super) identity: Incarnation,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) insecure: bool,
+    pub(super) handshake: Duration,
+}
+
+impl Dialer {
+    /// A connection to this incarnation and no other, or why there is none.
+    pub(super) async fn dial(
+        &self,
+        target: Incarnation,
+        address: &str,
+        class: Class,
+        next: OperationId,
+    ) -> Result<Stream, String> {
+        let attempt = async {
+            let stream = self.connect(address).await?;
+            prepare(&stream, class).map_err(in_words)?;
+            let mut stream = self.secure(stream, target, class).await?;
+            let hello = Hello { from: self.identity, to: target, next, class };
+            greet(&mut stream, &hello).await?;
+            Ok(stream)
+        };
+        let late = || format!("it did not greet within {:?}", self.handshake);
+        tokio::time::timeout(self.handshake, attempt).await.map_err(|_| late())?
+    }
+
+    async fn connect(&self, address: &str) -> Result<TcpStream, String> {
+        let host = address.strip_prefix("tcp://").ok_or("a tcp address begins with tcp://")?;
+        let mut reason = "its name has no address".to_owned();
+        for found in tokio::net::lookup_host(host).await.map_err(in_words)? {
+            if self.tls.is_none() && !self.insecure && !found.ip().is_loopback() {
+                return Err(format!("{found} is not a loopback address, and there is no certificate. {REMEDY}"));
+            }
+            match TcpStream::connect(found).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Err(reason)
+    }
+
+    async fn secure(&self, mut stream: TcpStream, target: Incarnation, class: Class) -> Result<Stream, String> {
+        let preamble = Preamble { class, secured: self.tls.is_some() };
+        stream.write_all(&preamble.bytes()).await.map_err(in_words)?;
+        let mut answer = [0; PREAMBLE_BYTES];
+        stream.read_exact(&mut answer).await.map_err(in_words)?;
+        match check_preamble_answer(&answer).map_err(|malformed| malformed.to_string())? {
+            Verdict::Welcome => {}
+            Verdict::Secure => return Err(format!("it demands a certificate, and there is none here. {REMEDY}")),
+            Verdict::Plain => return Err("it has no certificate, and this node demands one of it".into()),
+            other => return Err(format!("it refused the connection: {other:?}")),
+        }
+        let Some(tls) = &self.tls else { return Ok(Stream::Plain(stream)) };
+        let secured = TlsConnector::from(tls.ends().client).connect(server_name(target.rank), stream).await;
+        let secured = secured.map_err(|error| format!("as {}: {error}", name_of(target.rank)))?;
+        Ok(Stream::Secured(Box::new(TlsStream::Client(secured))))
+    }
+}
+
+async fn greet(stream: &mut Stream, hello: &Hello) -> Result<(), String> {
+    stream.write_all(&hello.bytes()).await.map_err(in_words)?;
+    stream.flush().await.map_err(in_words)?;
+    let mut answer = [0; WELCOME_BYTES];
+    stream.read_exact(&mut answer).await.map_err(in_words)?;
+    let Welcome { incarnation, verdict } = Welcome::parse(&answer).map_err(|malformed| malformed.to_string())?;
+    match verdict {
+        Verdict::Welcome if incarnation == hello.to => Ok(()),
+        Verdict::Welcome | Verdict::Another => Err(format!("{incarnation} lives there")),
+        Verdict::Superseded => Err(format!("it has met {incarnation}, a later incarnation of this node")),
+        Verdict::Full => Err("it has no room for another caller".into()),
+        Verdict::WrongRank => Err(format!("our certificate is not for {}", name_of(hello.from.rank))),
+        Verdict::Secure | Verdict::Plain | Verdict::Version => Err(format!("it refused the connection: {verdict:?}")),
+    }
+}
+
+fn in_words(error: std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => "it closed the connection instead of greeting".into(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,85 @@
+//! A batch as it goes into a frame, and its results as they come out of one.
+
+use smallvec::SmallVec;
+use verbena_terms::Incarnation;
+
+use super::entry::RegionId;
+use crate::error::Error;
+use crate::operation::{Completed, Done, Operation, OperationId};
+use crate::tcp::wire::{Element, Outcome};
+
+pub(super) fn to_element(operation: &Operation) -> Element<'_> {
+    match operation {
+        Operation::ReadWord { at } => Element::ReadWord { at: *at },
+        Operation::WriteWord { at, value } => Element::WriteWord { at: *at, value: *value },
+        Operation::CompareSwap { at, expected, desired } => {
+            Element::CompareSwap { at: *at, expected: *expected, desired: *desired }
+        }
+        Operation::FetchAdd { at, addend } => Element::FetchAdd { at: *at, addend: *addend },
+        Operation::Read { at, into } => Element::Read { at: *at, length: into.len() as u32 },
+        Operation::Write { at, from } => Element::Write { at: *at, from: from.bytes() },
+    }
+}
+
+/// Bytes that the answer has for an element that was executed.
+fn result_bytes(operation: &Operation) -> usize {
+    match operation {
+        Operation::Read { into, .. } => into.len(),
+        Operation::Write { .. } => 0,
+        _ => 8,
+    }
+}
+
+pub(super) fn check_shape(
+    operations: &[Operation],
+    outcome: Outcome,
+    done: u16,
+    payload: &[u8],
+) -> std::result::Result<(), String> {
+    let done = usize::from(done);
+    let all = operations.len();
+    if done > all || (done == all) != (outcome == Outcome::Done) {
+        return Err(format!("{done} of {all} elements executed and {outcome:?}"));
+    }
+    let expected: usize = operations[..done].iter().map(result_bytes).sum();
+    if payload.len() != expected {
+        return Err(format!("results of {} bytes where {expected} were due", payload.len()));
+    }
+    Ok(())
+}
+
+pub(super) fn complete(operations: SmallVec<[Operation; 4]>, mut payload: &[u8]) -> Completed {
+    let results = operations.into_iter().map(|operation| {
+        let (mine, rest) = payload.split_at(result_bytes(&operation));
+        payload = rest;
+        match operation {
+            Operation::Read { mut into, .. } => {
+                into.bytes_mut().copy_from_slice(mine);
+                Done::Buffer(into)
+            }
+            Operation::Write { from, .. } => Done::Buffer(from),
+            _ => Done::Word(u64::from_le_bytes(mine.try_into().expect("invariant: a word's result is 8 bytes"))),
+        }
+    });
+    results.collect()
+}
+
+pub(super) fn refusal(
+    target: Incarnation,
+    region: RegionId,
+    operations: &[Operation],
+    outcome: Outcome,
+    done: u16,
+    ids: Option<(OperationId, OperationId)>,
+) -> Option<Error> {
+    let RegionId { region, view, .. } = region;
+    let range = || operations[usize::from(done)].range();
+    Some(match outcome {
+        Outcome::Done => return None,
+        Outcome::Revoked => Error::Revoked { target, region, view },
+        Outcome::Denied => Error::Denied { target, region },
+        Outcome::OutOfBounds(region_bytes) => Error::OutOfBounds { at: range().0, length: range().1, region_bytes },
+        Outcome::Misaligned => Error::Misaligned { at: range().0 },
+        Outcome::Unknown => super::unknown(target, ids),
+    })
+}

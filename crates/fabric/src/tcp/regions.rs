@@ -1,0 +1,269 @@
+//! The owner's side of regions, and what the agent does on them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::RwLock;
+use verbena_terms::{Incarnation, ViewNumber};
+
+use super::wire::{BatchHead, Element, Outcome};
+use crate::error::{Error, Result};
+use crate::memory::{Words, check_range};
+use crate::operation::OperationId;
+use crate::region::{Region, RegionKey, Rights, Secret};
+use crate::window::{Claim, Window};
+
+/// What one incarnation has registered. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Regions(Arc<Table>);
+
+struct Table {
+    owner: Incarnation,
+    most_bytes: u64,
+    next: AtomicU32,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    live: HashMap<u32, Arc<Memory>>,
+    bytes: u64,
+}
+
+/// One life of a region: its memory, and the secrets that reach it. Made anew it is another one (F4); the old one is unmapped when
+/// the last batch that had begun on it ends. Nobody outside this process maps it, so that nothing can land in it later and it
+/// need not wait for every member to acknowledge the view.
+struct Memory {
+    words: Words,
+    bytes: u64,
+    view: ViewNumber,
+    read: Secret,
+    change: Secret,
+}
+
+impl Memory {
+    fn new(bytes: u64, view: ViewNumber) -> Result<Arc<Self>> {
+        let words = Words::anonymous(bytes)?;
+        Ok(Arc::new(Memory { words, bytes, view, read: Secret::random()?, change: Secret::random()? }))
+    }
+
+    /// What a batch with this key may do; `None` if the key is none of this life's.
+    fn rights(&self, head: &BatchHead) -> Option<Rights> {
+        // Both are compared, so that the time does not tell which one was tried.
+        let (change, read) = (self.change.matches(&head.secret), self.read.matches(&head.secret));
+        match (self.view == head.view, change, read) {
+            (true, true, _) => Some(Rights::Change),
+            (true, false, true) => Some(Rights::Read),
+            _ => None,
+        }
+    }
+}
+
+impl Regions {
+    pub(super) fn new(owner: Incarnation, most_bytes: u64) -> Self {
+        Regions(Arc::new(Table { owner, most_bytes, next: AtomicU32::new(1), inner: RwLock::default() }))
+    }
+
+    pub(super) fn register(&self, bytes: u64, view: ViewNumber) -> Result<TcpRegion> {
+        let memory = Memory::new(bytes, view)?;
+        let mut inner = self.0.inner.write();
+        let total = inner.bytes.checked_add(bytes).filter(|total| *total <= self.0.most_bytes);
+        let total = total.ok_or(Error::Full { what: "the memory for regions", most: self.0.most_bytes as usize })?;
+        // Numbers are not used again: an old key must not name a new region.
+        let number = self.0.next.try_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
+        let number = number.map_err(|most| Error::Full { what: "the numbers of regions", most: most as usize })?;
+        inner.bytes = total;
+        inner.live.insert(number, memory.clone());
+        drop(inner);
+        Ok(TcpRegion { number, bytes, memory: RwLock::new(memory), regions: self.clone() })
+    }
+
+    /// Revokes everything: the fabric is closed.
+    pub(super) fn close(&self) {
+        self.0.inner.write().live.clear();
+    }
+
+    /// Executes a batch in order up to the first element that is refused, claiming each effect before it is made (F2). Appends the results.
+    pub(super) fn execute(
+        &self,
+        head: &BatchHead,
+        elements: &[Element<'_>],
+        window: &mut Window,
+        results: &mut Vec<u8>,
+    ) -> (u16, Outcome) {
+        let memory = self.0.inner.read().live.get(&head.region).cloned();
+        let rights = memory.as_ref().and_then(|memory| memory.rights(head));
+        let (Some(memory), Some(rights)) = (memory, rights) else {
+            return (0, Outcome::Revoked);
+        };
+        let mut next = head.first.map_or(0, |id| id.0);
+        for (done, element) in elements.iter().enumerate() {
+            let outcome = if element.has_effect() {
+                next += 1;
+                change(&memory, rights, element, OperationId(next - 1), window, results)
+            } else {
+                read(&memory, element, results)
+            };
+            if outcome != Outcome::Done {
+                return (done as u16, outcome);
+            }
+        }
+        (elements.len() as u16, Outcome::Done)
+    }
+}
+
+fn read(memory: &Memory, element: &Element<'_>, results: &mut Vec<u8>) -> Outcome {
+    if let Some(refused) = refusal(memory, element) {
+        return refused;
+    }
+    match *element {
+        Element::Read { at, length } => {
+            let start = results.len();
+            results.resize(start + length as usize, 0);
+            memory.words.copy_out(at, &mut results[start..]);
+        }
+        _ => results.extend_from_slice(&memory.words.load(element.range().0).to_le_bytes()),
+    }
+    Outcome::Done
+}
+
+fn change(
+    memory: &Memory,
+    rights: Rights,
+    element: &Element<'_>,
+    id: OperationId,
+    window: &mut Window,
+    results: &mut Vec<u8>,
+) -> Outcome {
+    let before = match window.claim(id) {
+        Claim::Executed(before) => before,
+        Claim::Barred | Claim::Unknown => return Outcome::Unknown,
+        Claim::Execute => {
+            let refused = if rights == Rights::Change { refusal(memory, element) } else { Some(Outcome::Denied) };
+            if let Some(refused) = refused {
+                window.refused(id);
+                return refused;
+            }
+            let before = make(&memory.words, element);
+            window.executed(id, before);
+            before
+        }
+    };
+    if !matches!(element, Element::Write { .. }) {
+        results.extend_from_slice(&before.to_le_bytes());
+    }
+    Outcome::Done
+}
+
+/// Makes an effect that was found allowed; the word as it was before where the processor tells.
+fn make(words: &Words, element: &Element<'_>) -> u64 {
+    match *element {
+        Element::WriteWord { at, value } => {
+            words.store(at, value);
+            0
+        }
+        Element::Write { at, from } => {
+            words.copy_in(at, from);
+            0
+        }
+        Element::CompareSwap { at, expected, desired } => words.compare_swap(at, expected, desired),
+        Element::FetchAdd { at, addend } => words.fetch_add(at, addend),
+        Element::ReadWord { .. } | Element::Read { .. } => unreachable!("a read has no effect to make"),
+    }
+}
+
+fn refusal(memory: &Memory, element: &Element<'_>) -> Option<Outcome> {
+    let (at, length, is_word) = element.range();
+    match check_range(at, length, is_word, memory.bytes) {
+        Ok(()) => None,
+        Err(Error::Misaligned { .. }) => Some(Outcome::Misaligned),
+        Err(_) => Some(Outcome::OutOfBounds(memory.bytes)),
+    }
+}
+
+/// A region of this process, as its owner has it.
+pub(super) struct TcpRegion {
+    number: u32,
+    bytes: u64,
+    memory: RwLock<Arc<Memory>>,
+    regions: Regions,
+}
+
+impl TcpRegion {
+    fn memory(&self) -> Arc<Memory> {
+        self.memory.read().clone()
+    }
+
+    fn checked(&self, at: u64, length: u64, is_word: bool) -> Result<Arc<Memory>> {
+        check_range(at, length, is_word, self.bytes)?;
+        Ok(self.memory())
+    }
+}
+
+impl Region for TcpRegion {
+    fn key(&self, rights: Rights) -> RegionKey {
+        let memory = self.memory();
+        let secret = match rights {
+            Rights::Read => memory.read,
+            Rights::Change => memory.change,
+        };
+        RegionKey {
+            owner: self.regions.0.owner,
+            region: self.number,
+            view: memory.view,
+            bytes: self.bytes,
+            rights,
+            secret,
+        }
+    }
+
+    fn load(&self, at: u64) -> Result<u64> {
+        Ok(self.checked(at, 8, true)?.words.load(at))
+    }
+
+    fn store(&self, at: u64, value: u64) -> Result<()> {
+        self.checked(at, 8, true)?.words.store(at, value);
+        Ok(())
+    }
+
+    fn fetch_add(&self, at: u64, addend: u64) -> Result<u64> {
+        Ok(self.checked(at, 8, true)?.words.fetch_add(at, addend))
+    }
+
+    fn compare_swap(&self, at: u64, expected: u64, desired: u64) -> Result<u64> {
+        Ok(self.checked(at, 8, true)?.words.compare_swap(at, expected, desired))
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        self.checked(at, into.len() as u64, false)?.words.copy_out(at, into);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<()> {
+        self.checked(at, from.len() as u64, false)?.words.copy_in(at, from);
+        Ok(())
+    }
+
+    fn remake(&self, view: ViewNumber) -> Result<()> {
+        let anew = Memory::new(self.bytes, view)?;
+        let mut memory = self.memory.write();
+        // A fabric that was closed meanwhile has no region to bring back.
+        let mut inner = self.regions.0.inner.write();
+        *inner.live.get_mut(&self.number).ok_or(Error::Closed)? = anew.clone();
+        *memory = anew;
+        Ok(())
+    }
+
+    fn everyone_is_in(&self, _view: ViewNumber) {
+        // Old memory went with its last batch (see `Memory`).
+    }
+}
+
+impl Drop for TcpRegion {
+    fn drop(&mut self) {
+        let mut inner = self.regions.0.inner.write();
+        inner.live.remove(&self.number);
+        inner.bytes -= self.bytes;
+    }
+}

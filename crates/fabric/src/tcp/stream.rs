@@ -1,0 +1,75 @@
+//! A connection, in the clear or secured, and how its socket is set.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{io, net::SocketAddr};
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+use crate::message::Class;
+
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Secured(Box<TlsStream<TcpStream>>),
+}
+
+/// Sets a socket for its class. Priorities are asked for, not relied on: where the system refuses one, the classes still have
+/// connections of their own.
+pub(super) fn prepare(stream: &TcpStream, class: Class) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    // DSCP CS6 and CS1 (RFC 8325 section 4: control traffic, and less than best effort), and the priorities of the
+    // kernel's own table, TC_PRIO_INTERACTIVE and TC_PRIO_BULK (include/uapi/linux/pkt_sched.h).
+    let (dscp, priority) = match class {
+        Class::Control => (48, 6),
+        Class::Bulk => (8, 2),
+    };
+    let marked = match stream.local_addr()? {
+        SocketAddr::V4(_) => socket.set_tos_v4(dscp << 2),
+        SocketAddr::V6(_) => socket.set_tclass_v6(dscp << 2),
+    };
+    // The mark changes the priority, so the priority comes second.
+    if let Err(error) = marked.and_then(|()| socket.set_priority(priority)) {
+        tracing::debug!(?class, %error, "the system gives this class no priority");
+    }
+    Ok(())
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Stream::Secured(stream) => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(context, from),
+            Stream::Secured(stream) => Pin::new(stream).poll_write(context, from),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Secured(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Secured(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

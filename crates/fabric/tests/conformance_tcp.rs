@@ -1,0 +1,219 @@
+//! The conformance suite on the provider `tcp`, in the clear and secured.
+//!
+//! Every node reaches every other through a relay of its own, so that a fault can be between any two of them.
+
+#![cfg(feature = "tcp")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::relay::{Mode, Relay, Relays};
+use parking_lot::Mutex;
+use verbena_fabric::conformance::{Able, Fault, Harness, Processes, Target, Unable, run_all, serve_if_asked};
+use verbena_fabric::tcp::{TcpConfig, TcpFabric};
+use verbena_fabric::{
+    Address, Capabilities, Error, Fabric, Inbox, Peer, Pool, Port, Region, RegionKey, Result, Rights, Secret, Views,
+};
+use verbena_terms::{Clock, Incarnation, ViewNumber};
+
+#[test]
+fn in_the_clear() {
+    let report = run_all(&mut Tcp::new());
+    let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
+    assert_eq!(skipped, ["repeated_requests_execute_once", "synchronous_means_complete_on_return"]);
+    assert_eq!(report.ran, 40);
+}
+
+#[test]
+fn target() {
+    serve_if_asked(|incarnation| Arc::new(TcpFabric::open(incarnation, config(None)).unwrap()));
+}
+
+fn config(listen: Option<SocketAddr>) -> TcpConfig {
+    let mut config = TcpConfig { handshake: Duration::from_millis(500), ..TcpConfig::default() };
+    config.listen = listen.unwrap_or(config.listen);
+    config
+}
+
+struct Tcp {
+    next_rank: u32,
+    network: Arc<Network>,
+    processes: Processes,
+}
+
+/// The relays, by who calls and where to.
+#[derive(Default)]
+struct Network {
+    relays: Relays,
+    by_pair: Mutex<HashMap<(Incarnation, SocketAddr), Arc<Relay>>>,
+    addresses: Mutex<HashMap<Incarnation, SocketAddr>>,
+}
+
+impl Network {
+    fn relay(&self, from: Incarnation, to: SocketAddr) -> Arc<Relay> {
+        self.by_pair.lock().entry((from, to)).or_insert_with(|| Arc::new(self.relays.to(to))).clone()
+    }
+
+    fn between(&self, from: Incarnation, to: Incarnation) -> Arc<Relay> {
+        let address = self.addresses.lock()[&to];
+        self.relay(from, address)
+    }
+}
+
+impl Tcp {
+    fn new() -> Self {
+        Tcp { next_rank: 1, network: Arc::default(), processes: Processes::default() }
+    }
+
+    fn open(&self, incarnation: Incarnation, listen: Option<SocketAddr>) -> Arc<dyn Fabric> {
+        let inner = TcpFabric::open(incarnation, config(listen)).expect("a fabric on loopback");
+        let address = socket(&inner.address());
+        self.network.addresses.lock().insert(incarnation, address);
+        Arc::new(Relayed { inner, network: self.network.clone() })
+    }
+
+    fn rank(&mut self) -> u32 {
+        self.next_rank += 1;
+        self.next_rank
+    }
+}
+
+impl Harness for Tcp {
+    fn node(&mut self) -> Arc<dyn Fabric> {
+        let rank = self.rank();
+        self.open(Incarnation::new(rank, 1), None)
+    }
+
+    fn advance(&mut self) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+
+    fn threads(&self) -> bool {
+        true
+    }
+
+    fn fault(&mut self, fault: Fault, from: Incarnation, to: Incarnation) -> Able<()> {
+        let way = self.network.between(from, to);
+        match fault {
+            Fault::Cut => {
+                way.up(Mode::Lose);
+                self.network.between(to, from).down(Mode::Lose);
+            }
+            Fault::LoseAnswers => way.down(Mode::Lose),
+            Fault::Hold => way.up(Mode::Hold),
+            Fault::Repeat => return Err(Unable("a connection does not repeat what it carries")),
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self, from: Incarnation, to: Incarnation) {
+        let way = self.network.between(from, to);
+        way.up(Mode::Pass);
+        way.down(Mode::Pass);
+        self.network.between(to, from).down(Mode::Pass);
+    }
+
+    fn target(&mut self, bytes: u64) -> Able<Target> {
+        let incarnation = Incarnation::new(self.rank(), 1);
+        Ok(self.processes.start("target", incarnation, bytes))
+    }
+
+    fn pause(&mut self, target: Incarnation) -> Able<()> {
+        self.processes.pause(target);
+        Ok(())
+    }
+
+    fn resume(&mut self, target: Incarnation) {
+        self.processes.resume(target);
+    }
+
+    fn kill(&mut self, target: Incarnation) -> Able<()> {
+        self.processes.kill(target);
+        Ok(())
+    }
+
+    fn restart(&mut self, former: Arc<dyn Fabric>) -> Able<Arc<dyn Fabric>> {
+        let (address, Incarnation { rank, start }) = (socket(&former.address()), former.identity());
+        drop(former);
+        Ok(self.open(Incarnation { rank, start: start + 1 }, Some(address)))
+    }
+
+    fn speak_another_version(&mut self, at: &dyn Fabric) -> Able<Error> {
+        // The other version's caller is answered with ours, and its connection ends.
+        let mut caller = std::net::TcpStream::connect(socket(&at.address())).expect("a listening node");
+        let mut preamble = *b"VTCP\x63\0\0\0\0\0\0\0\0\0\0\0";
+        caller.write_all(&preamble).expect("a preamble is taken");
+        let mut answer = Vec::new();
+        caller.read_to_end(&mut answer).expect("the answer ends");
+        assert_eq!(answer[..6], *b"VTCP\x01\0", "a refusal says the version that is spoken");
+
+        // And where the target is of the other version, the node here says both.
+        preamble[8] = 7;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = Address(format!("tcp://{}", listener.local_addr().expect("a bound socket")));
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a caller");
+            stream.read_exact(&mut [0; 16]).expect("its preamble");
+            stream.write_all(&preamble).expect("an answer is taken");
+        });
+        let someone = Incarnation::new(1_000_000, 1);
+        let key = RegionKey {
+            owner: someone,
+            region: 1,
+            view: ViewNumber(1),
+            bytes: 64,
+            rights: Rights::Read,
+            secret: Secret([0; 16]),
+        };
+        let deadline = at.clock().now() + Duration::from_secs(5);
+        let error = at.connect(someone, &address).and_then(|peer| peer.open(&key, deadline)).map(|_| ());
+        other.join().expect("the other version was asked");
+        Ok(error.expect_err("another version is refused"))
+    }
+}
+
+/// A node whose peers are behind relays.
+struct Relayed {
+    inner: TcpFabric,
+    network: Arc<Network>,
+}
+
+impl Fabric for Relayed {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+    fn identity(&self) -> Incarnation {
+        self.inner.identity()
+    }
+    fn address(&self) -> Address {
+        self.inner.address()
+    }
+    fn clock(&self) -> &dyn Clock {
+        self.inner.clock()
+    }
+    fn pool(&self) -> &Pool {
+        self.inner.pool()
+    }
+    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
+        self.inner.register(bytes, view)
+    }
+    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
+        let relay = self.network.relay(self.identity(), socket(address));
+        self.inner.connect(peer, &Address(format!("tcp://{}", relay.address)))
+    }
+    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
+        self.inner.listen(port, views)
+    }
+    fn set_view(&self, view: ViewNumber) {
+        self.inner.set_view(view);
+    }
+}
+
+fn socket(address: &Address) -> SocketAddr {
+    address.rest().parse().expect("a node on loopback has a numeric address")
+}
