@@ -356,6 +356,12 @@ impl Participant {
         }
         self.state = State::In;
         self.settled.retain(|who| view.has_departed(*who));
+        // Whom the keeper takes off the record every home has settled, also if the word of it was lost.
+        for gone in self.view.iter().flat_map(|before| before.departed()).map(|gone| gone.incarnation) {
+            if !view.has_departed(gone) && self.told.insert((Fact::Settled, gone)) {
+                out.push(ParticipantAction::Tell(Notice::DepartedSettled(gone)));
+            }
+        }
         self.told.clear();
         let view = Arc::new(view);
         self.view = Some(Arc::clone(&view));

@@ -1,7 +1,7 @@
 //! A participant as a dialogue: what it is told, at which millisecond, and what it does.
 
 use super::*;
-use crate::testing::view;
+use crate::testing::{member, view};
 use crate::{ClusterConfig, Departed};
 
 const MS: u64 = 1_000_000;
@@ -250,8 +250,30 @@ fn what_the_services_settled_is_said_until_it_is_off_the_record() {
     assert!(desk.node.settled.contains(&gone));
     let settled = Standing { settled: vec![gone], ..standing(2, false) };
     assert_eq!(desk.hears(0, Body::Stand(settled)), ["DepartedSettled(Incarnation { rank: Rank(2), start: 1 })"]);
-    desk.hears(0, Body::Propose(listing(3, &[])));
+    assert_eq!(desk.hears(0, Body::Propose(listing(3, &[]))), ["learnt v3"]);
     assert_eq!(desk.node.settled.len(), 0);
+}
+
+#[test]
+fn who_is_off_the_record_is_settled() {
+    let mut desk = Desk::running();
+    let who = Incarnation::new(2, 1);
+    let gone = Departed { incarnation: who, since: ViewNumber(2) };
+    desk.hears(0, Body::Propose(View::new(ViewNumber(2), vec![member(1, 5)], vec![gone]).unwrap()));
+    let said = desk.hears(0, Body::Propose(view(3, &[(1, 5)])));
+    assert_eq!(said, ["DepartedSettled(Incarnation { rank: Rank(2), start: 1 })", "learnt v3"]);
+}
+
+#[test]
+fn a_clock_that_goes_back_extends_nothing() {
+    let mut desk = Desk::running();
+    desk.tick(1000);
+    desk.at = 0;
+    desk.does(ParticipantEvent::Tick);
+    desk.at = 100;
+    desk.does(ParticipantEvent::Prepared(ViewNumber(9)));
+    assert_eq!(desk.tick(HELD - 1), ["1.5 renews in v1"]);
+    assert_eq!(desk.tick(HELD)[..1], ["lease lost"]);
 }
 
 #[test]
