@@ -142,3 +142,57 @@ impl Memory for Adversary<'_> {
         unreachable!("a ring wakes nobody")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    #[test]
+    fn every_input_of_the_corpus_is_survived_and_every_outcome_reached() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/ipc_ring");
+        let mut all = Outcomes::default();
+        let mut inputs = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            let input = std::fs::read(entry.unwrap().path()).unwrap();
+            let one = ring_ends(&input);
+            all.messages += one.messages;
+            all.sent += one.sent;
+            all.full += one.full;
+            all.bad_tails += one.bad_tails;
+            all.bad_heads += one.bad_heads;
+            all.bad_lengths += one.bad_lengths;
+            all.cut += one.cut;
+            inputs += 1;
+        }
+        assert!(inputs >= 25, "{inputs} inputs");
+        let Outcomes { messages, sent, full, bad_tails, bad_heads, bad_lengths, cut } = all;
+        assert!(messages >= 20 && sent >= 20, "{all:?}");
+        assert!([full, bad_tails, bad_heads, bad_lengths, cut].iter().all(|count| *count >= 2), "{all:?}");
+    }
+
+    /// Inputs made on the spot: most values small, so that they get past the first check.
+    #[test]
+    fn made_inputs_are_survived() {
+        let value = prop_oneof![
+            3 => 0u64..600,
+            2 => (1u64..4, 0u64..1100).prop_map(|(kind, length)| kind << 32 | length),
+            1 => any::<u64>(),
+        ];
+        let input = (any::<u8>(), prop::collection::vec(value, 0..200), prop::collection::vec(any::<u8>(), 0..8));
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(2_000)
+        });
+        runner
+            .run(&input, |(which, values, rest)| {
+                let mut bytes = vec![which];
+                bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                bytes.extend(rest);
+                ring_ends(&bytes);
+                Ok(())
+            })
+            .unwrap();
+    }
+}

@@ -32,7 +32,7 @@ mod connection;
 mod counters;
 mod directory;
 mod error;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
 mod handshake;
 mod layout;
