@@ -165,3 +165,103 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adaptive::{self, Beacon};
+    use crate::layout::Geometry;
+    use crate::mode::{ClientEnd, Common};
+
+    struct Scene {
+        session: Session,
+        client: Box<dyn ClientEnd>,
+        mailbox: Arc<Mailbox>,
+        counters: Counters,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let geometry = Geometry::new(4096).unwrap();
+            let common = Arc::new(Common { adaptive: Beacon::new().unwrap() });
+            let (end, passed) = adaptive::open(&common.adaptive, geometry).unwrap();
+            let client = adaptive::accept(geometry, passed).unwrap();
+            let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+            let peer = Peer { pid: 1, uid: 1 };
+            let session = Session::new(ClientId(1), peer, socket.into(), end);
+            let mailbox = Arc::new(Mailbox::new(common, geometry.longest_message()).unwrap());
+            Scene { session, client, mailbox, counters: Counters::default() }
+        }
+
+        fn ask(&mut self, kind: u32, number: u64) {
+            assert!(self.client.send(Header { kind, number }, &number.to_ne_bytes()).unwrap());
+        }
+
+        /// Serves once, answering everything with a kilobyte.
+        fn serve(&mut self) -> usize {
+            let handler = &mut |event: Event<'_>| {
+                if let Event::Request(request) = event {
+                    let answer = [request.number() as u8; 1000];
+                    request.answer(&answer).unwrap();
+                }
+            };
+            self.session.serve(8, &mut Vec::new(), &self.mailbox, &mut self.counters, handler)
+        }
+
+        fn next_response(&mut self) -> Option<(u64, Vec<u8>)> {
+            let mut payload = Vec::new();
+            self.client.receive(&mut payload).unwrap().map(|header| (header.number, payload))
+        }
+    }
+
+    #[test]
+    fn a_full_response_ring_keeps_one_response_and_takes_no_more() {
+        let mut scene = Scene::new();
+        for number in 1..=10 {
+            scene.ask(REQUEST, number);
+        }
+        // Four fit, the fifth is kept, five stay where they are.
+        assert_eq!(scene.serve(), 5);
+        assert_eq!((scene.counters.responses, scene.counters.full_rings), (4, 1));
+        assert!(!scene.session.is_ready(8));
+        assert_eq!(scene.serve(), 0);
+        assert_eq!(scene.next_response(), Some((1, vec![1; 1000])));
+        assert!(scene.session.is_ready(8));
+        assert_eq!(scene.serve(), 1);
+        for number in 2..=10 {
+            assert_eq!(scene.next_response(), Some((number, vec![number as u8; 1000])));
+            scene.serve();
+        }
+        assert_eq!(scene.next_response(), None);
+        assert!(!scene.session.is_ready(8) && !scene.session.is_broken());
+    }
+
+    #[test]
+    fn numbers_that_do_not_grow_and_kinds_that_are_none_break_the_session() {
+        for (first, kind, second) in [(5, REQUEST, 5), (5, REQUEST, 4), (5, ANSWER, 6), (5, 0, 6)] {
+            let mut scene = Scene::new();
+            scene.ask(REQUEST, first);
+            scene.ask(kind, second);
+            scene.ask(REQUEST, 7);
+            assert_eq!(scene.serve(), 1);
+            assert!(scene.session.is_broken());
+            assert_eq!(scene.serve(), 0);
+        }
+    }
+
+    #[test]
+    fn one_client_gets_a_batch_at_a_time() {
+        let mut scene = Scene::new();
+        for number in 1..=BATCH as u64 + 3 {
+            scene.ask(REQUEST, number);
+        }
+        let handler = &mut |event: Event<'_>| {
+            if let Event::Request(request) = event {
+                request.answer(b"").unwrap();
+            }
+        };
+        let mut payload = Vec::new();
+        let mut serve = || scene.session.serve(8, &mut payload, &scene.mailbox, &mut scene.counters, handler);
+        assert_eq!([serve(), serve(), serve()], [BATCH, 3, 0]);
+    }
+}

@@ -254,6 +254,28 @@ fn arrivals_and_departures_are_told_with_who_it_was() {
 }
 
 #[test]
+fn what_was_posted_before_the_end_is_handled_first() {
+    let (tell, told) = mpsc::channel();
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::bind(directory.path(), SOCKET, small()).unwrap();
+    let mut connection = accepted(&mut server);
+    for at in 0..50u8 {
+        connection.post(&[at], within(20)).unwrap();
+    }
+    drop(connection);
+    while server.counters().clients > 0 {
+        let handler = &mut |event: Event<'_>| match event {
+            Event::Request(request) => tell.send(Some(request.bytes()[0])).unwrap(),
+            Event::Gone { .. } => tell.send(None).unwrap(),
+            Event::Arrived { .. } => {}
+        };
+        server.poll(Duration::from_millis(1), handler).unwrap();
+    }
+    let events: Vec<Option<u8>> = told.try_iter().collect();
+    assert_eq!(events, (0..50).map(Some).chain([None]).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_deadline_in_the_past_and_a_helper_that_does_not_greet_end_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::bind(directory.path(), SOCKET, Options::default()).unwrap();

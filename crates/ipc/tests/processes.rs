@@ -6,14 +6,15 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Dice, Helper, Role, SOCKET, connect, connect_when_there, echo, pattern, request_seed, within};
-use rustix::process::Signal;
-use verbena_ipc::{Connection, Error, Event, Options, Over, Server};
+use rustix::process::{Resource, Rlimit, Signal};
+use verbena_ipc::{Connection, Error, Event, Farewell, Options, Over, Server};
 use verbena_terms::{BootClock, Clock};
 
 /// What a started process does; see [`Role::start`].
@@ -25,6 +26,12 @@ fn role() {
         "helper" => helper_role(&directory),
         "caller" => caller_role(&directory),
         "hoarder" => hoarder_role(&directory),
+        "poor helper" => {
+            let limit = Rlimit { current: Some(20), maximum: Some(20) };
+            rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+            helper_role(&directory);
+        }
+        "stranger" => stranger_role(&directory),
         "scribbler" => scribbler_role(&directory),
         other => panic!("no role {other}"),
     }
@@ -76,6 +83,22 @@ fn hoarder_role(directory: &Path) {
         assert_eq!(response.answer.unwrap(), pattern(request_seed(request.as_bytes()), 16_000 + at));
     }
     println!("\nDONE");
+}
+
+const STRANGER: u32 = 65_534;
+
+/// Becomes another user and connects.
+fn stranger_role(directory: &Path) {
+    // SAFETY: a system call on this process's own identity, which is thrown away with the process.
+    assert_eq!(unsafe { libc::setuid(STRANGER) }, 0);
+    match Connection::connect(&directory.join(SOCKET), within(20)) {
+        Ok(mut connection) => {
+            assert_eq!(connection.call(b"hello", within(20)).unwrap(), b"hello");
+            println!("\nSERVED");
+        }
+        Err(Error::Over(Over::Dismissed(Farewell::Stranger))) => println!("\nREFUSED"),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Writes over all of its rings, again and again, in connections that the helper keeps dropping.
@@ -257,6 +280,47 @@ fn a_client_that_scribbles_over_its_memory_disturbs_nobody() {
     let counters = helper.stop();
     assert!(counters.bad_frames > 20, "{counters:?}");
     assert!(longest < Duration::from_secs(5), "{longest:?}");
+}
+
+#[test]
+fn a_helper_without_descriptors_turns_away_and_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(SOCKET);
+    let _helper = Role::start("poor helper", directory.path());
+    let mut connections = vec![connect_when_there(&path)];
+    let refused = loop {
+        match Connection::connect(&path, BootClock.now() + Duration::from_millis(300)) {
+            Ok(connection) => connections.push(connection),
+            Err(error) => break error,
+        }
+        assert!(connections.len() < 20, "twenty clients within twenty descriptors");
+    };
+    let exhausted = Error::Over(Over::Dismissed(Farewell::Exhausted)).to_string();
+    assert!(matches!(refused, Error::NoGreeting { .. }) || refused.to_string() == exhausted, "{refused}");
+    assert!(connections.len() >= 2);
+    for connection in &mut connections {
+        assert_eq!(connection.call(b"still", within(20)).unwrap(), b"still");
+    }
+    drop(connections);
+    let mut again = None;
+    wait_until(|| {
+        again = Connection::connect(&path, BootClock.now() + Duration::from_millis(300)).ok();
+        again.is_some()
+    });
+    assert_eq!(again.unwrap().call(b"again", within(20)).unwrap(), b"again");
+}
+
+#[test]
+fn another_user_is_served_only_if_allowed() {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    for (allowed, word) in [(1, "REFUSED"), (STRANGER, "SERVED")] {
+        let helper = Helper::start(Options { allowed_uids: vec![allowed], ..Options::default() }, echo);
+        fs::set_permissions(helper.directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        Role::start("stranger", helper.directory.path()).wait_for(word);
+    }
 }
 
 #[test]
