@@ -8,7 +8,7 @@ mod common;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::{Helper, SOCKET, connect, echo, pattern, request_seed, within};
+use common::{Helper, SOCKET, connect, dial, echo, pattern, request_seed, within};
 use verbena_ipc::{Connection, Error, Event, Farewell, MAX_OUTSTANDING, Options, Over, Refusal, Responder, Server};
 use verbena_terms::{BootClock, Clock, Time};
 
@@ -196,13 +196,7 @@ fn a_helper_that_ends_says_so_and_one_that_is_full_does_too() {
 #[test]
 fn a_silent_newcomer_gives_way() {
     let helper = Helper::start(Options { max_clients: 2, ..Options::default() }, echo);
-    let dial = || {
-        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
-        let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(&helper.path).unwrap()).unwrap();
-        socket
-    };
-    let _silent: Vec<_> = (0..8).map(|_| dial()).collect();
+    let _silent: Vec<_> = (0..8).map(|_| dial(&helper.path)).collect();
     let (mut one, mut two) = (connect(&helper.path), connect(&helper.path));
     assert_eq!(one.call(b"1", within(20)).unwrap(), b"1");
     assert_eq!(two.call(b"2", within(20)).unwrap(), b"2");
@@ -210,11 +204,10 @@ fn a_silent_newcomer_gives_way() {
 
 #[test]
 fn a_greeting_of_another_version_and_talk_afterwards_are_refused() {
-    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
+    use rustix::net::{RecvFlags, SendFlags};
     let helper = Helper::start(Options::default(), echo);
     let exchange = |words: &[&[u8]]| {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-        rustix::net::connect(&socket, &SocketAddrUnix::new(&helper.path).unwrap()).unwrap();
+        let socket = dial(&helper.path);
         words
             .iter()
             .map(|word| {
@@ -263,6 +256,8 @@ fn what_was_posted_before_the_end_is_handled_first() {
         connection.post(&[at], within(20)).unwrap();
     }
     drop(connection);
+    // Long enough for a look at the sockets to be due before the rings' turn.
+    std::thread::sleep(Duration::from_millis(5));
     while server.counters().clients > 0 {
         let handler = &mut |event: Event<'_>| match event {
             Event::Request(request) => tell.send(Some(request.bytes()[0])).unwrap(),
