@@ -77,6 +77,8 @@ pub struct Keeper {
     seats: BTreeMap<Incarnation, Seat>,
     /// Those whom the newest view dropped and who may hold a lease until then.
     leavers: BTreeMap<Incarnation, Time>,
+    /// When the leases of earlier lives of the keeper are over, whatever their terms were.
+    earlier_over: Time,
     /// When enough was gathered for a next view.
     gather_until: Option<Time>,
     last: Time,
@@ -112,8 +114,9 @@ impl Keeper {
     ) -> Self {
         let terms = membership.terms();
         let record = record.unwrap_or(KeeperRecord { view: None, out: vec![], starts: BTreeMap::new(), terms });
-        // Leases of the earlier life may be longer than those of this one (rule C2).
-        let over = if rules.wait_after_restart { record.terms.over_at(now).max(terms.over_at(now)) } else { now };
+        // Leases of earlier lives may be longer than those of this one (rule C2).
+        let earlier_over = record.terms.longer(terms).over_at(now);
+        let over = if rules.wait_after_restart { earlier_over } else { now };
         let ended = |who: Incarnation| earlier == EarlierLife::Ended && who.rank == identity.rank;
         let mut seats = BTreeMap::new();
         let mut leavers = BTreeMap::new();
@@ -128,8 +131,19 @@ impl Keeper {
             leavers.extend(gone.map(|who| (who, over)));
         }
         let phase = if record.view.is_some() { Phase::Proposed { since: now } } else { Phase::InEffect };
-        let gather_until = None;
-        Keeper { membership, identity, rules, record, making: None, phase, seats, leavers, gather_until, last: now }
+        Keeper {
+            membership,
+            identity,
+            rules,
+            record,
+            making: None,
+            phase,
+            seats,
+            leavers,
+            earlier_over,
+            gather_until: None,
+            last: now,
+        }
     }
 
     /// Takes an event at `now`.
@@ -298,6 +312,9 @@ impl Keeper {
             && rules.refuse_unacknowledged
         {
             return Err(Refusal::Unacknowledged(number));
+        }
+        if self.record.terms.longer(terms) != self.record.terms {
+            return Ok(false);
         }
         seat.lease_over = seat.lease_over.max(over);
         Ok(true)

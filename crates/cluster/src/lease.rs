@@ -92,6 +92,11 @@ impl LeaseTerms {
         granted + self.lease() + self.drift()
     }
 
+    /// These or `other`, whichever takes longer to be over.
+    pub fn longer(self, other: LeaseTerms) -> LeaseTerms {
+        if self.lease() + self.drift() < other.lease() + other.drift() { other } else { self }
+    }
+
     /// How often a member renews when all is quiet; twice as often while it joins or a view is not in effect yet.
     pub const fn renew_every(self) -> Duration {
         Duration::from_millis(self.lease_ms as u64 / 4)

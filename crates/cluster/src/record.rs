@@ -41,7 +41,7 @@ pub struct KeeperRecord {
     pub out: Vec<Incarnation>,
     /// The highest start number of each rank that was ever a member.
     pub starts: BTreeMap<Rank, u32>,
-    /// What leases were granted by, so that a keeper with a shorter lease waits for the longer ones.
+    /// No lease that may still run was granted by longer terms: what a keeper that restarts waits for.
     pub terms: LeaseTerms,
 }
 

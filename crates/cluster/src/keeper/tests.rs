@@ -354,6 +354,50 @@ fn c4_a_restart_waits_for_leases_that_it_does_not_know() {
 }
 
 #[test]
+fn c4_longer_leases_are_on_record_before_they_are_granted() {
+    let mut shorter = Desk::running(2).keeper.record;
+    shorter.terms = LeaseTerms::new(1000, 10).unwrap();
+    let mut desk = Desk::after(2, Some(shorter), 10_000);
+    assert_eq!(desk.renew((1, 1), 1), ["persist v1[1.1,2.1|]"]);
+    assert_eq!(desk.renew((1, 1), 1), [""; 0], "no lease yet");
+    desk.hears(KeeperEvent::Persisted);
+    assert_eq!(desk.keeper.record.terms, LeaseTerms::DEFAULT);
+    assert_eq!(desk.renew((1, 1), 1), ["1.1 grant"]);
+}
+
+#[test]
+fn c4_longer_leases_stay_on_record_while_they_may_run() {
+    let longer = LeaseTerms::new(5000, 20).unwrap();
+    let record = KeeperRecord { terms: longer, ..Desk::running(2).keeper.record };
+    let mut desk = Desk::after(2, Some(record), 10_000);
+    desk.renew((1, 1), 1);
+    desk.renew((2, 1), 1);
+    desk.told((2, 1), 1, Body::Leave);
+    assert_eq!(desk.tick(10_050), ["persist v2[1.1|2.1]"]);
+    desk.hears(KeeperEvent::Persisted);
+    assert_eq!(desk.keeper.record.terms, longer, "a member may hold one of five seconds");
+    desk.all_acknowledge(&[(1, 1), (2, 1)], 2);
+    for at in (10_500..15_020).step_by(500) {
+        desk.tick(at);
+        desk.renew((1, 1), 2);
+    }
+    desk.tick(15_020);
+    assert_eq!(desk.join(2, 2), ["2.2 grant", "persist v3[1.1,2.2|2.1]"]);
+    desk.hears(KeeperEvent::Persisted);
+    assert_eq!(desk.keeper.record.terms, LeaseTerms::DEFAULT);
+}
+
+#[test]
+fn a_keeper_that_was_stopped_waits_no_longer_for_who_has_ended() {
+    let mut desk = Desk::running(2);
+    desk.join(2, 2);
+    desk.at = 1500;
+    desk.hears(KeeperEvent::Tick);
+    desk.told((2, 2), 0, Body::Join { member: member(2, 2), renewal: renewal(0, 1500) });
+    assert_eq!(desk.tick(OVER), ["persist v2[1.1,2.2|2.1]"], "1.1 is excused, 2.1 is not");
+}
+
+#[test]
 fn c4_a_restart_that_everybody_outlives_changes_nothing() {
     let record = Desk::running(2).keeper.record;
     let mut desk = Desk::after(2, Some(record), 10_000);

@@ -11,6 +11,11 @@ use crate::{Body, Departed, KeeperRecord, MAX_DEPARTED, Member, Standing, View};
 impl Keeper {
     /// One move on the way from view to view; `false` when there is nothing to do but wait.
     pub(super) fn step(&mut self, now: Time, out: &mut Vec<KeeperAction>) -> bool {
+        if self.record.terms.longer(self.membership.terms()) != self.record.terms {
+            // Longer leases than the record knows are granted only when a keeper that restarts would wait for them.
+            self.make(now, self.record.clone(), out);
+            return true;
+        }
         match self.phase {
             Phase::Proposed { .. } => {
                 let mut marks = self.record.out.clone();
@@ -45,7 +50,7 @@ impl Keeper {
                 self.gather_until = None;
                 let mut starts = self.record.starts.clone();
                 starts.extend(next.members().iter().map(|member| (member.incarnation.rank, member.incarnation.start)));
-                self.make(now, KeeperRecord { view: Some(next), out: vec![], starts, terms: self.terms() }, out);
+                self.make(now, KeeperRecord { view: Some(next), out: vec![], starts, ..self.record.clone() }, out);
                 true
             }
         }
@@ -104,7 +109,9 @@ impl Keeper {
     }
 
     /// Makes `next` durable; nobody learns of it before (rule C3).
-    fn make(&mut self, now: Time, next: KeeperRecord, out: &mut Vec<KeeperAction>) {
+    fn make(&mut self, now: Time, mut next: KeeperRecord, out: &mut Vec<KeeperAction>) {
+        let terms = self.membership.terms();
+        next.terms = if now < self.earlier_over { self.record.terms.longer(terms) } else { terms };
         out.push(KeeperAction::Persist(next.clone()));
         self.making = Some(next);
         if !self.rules.durable_view {
