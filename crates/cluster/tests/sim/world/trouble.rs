@@ -1,0 +1,114 @@
+//! What goes wrong in the world: crashes, pauses, cuts, replacements and departures.
+
+use verbena_cluster::ParticipantEvent;
+use verbena_terms::Rank;
+
+use super::{FAULTS_END, Happening, LEASE, World};
+use crate::faults::{Fault, MS};
+use crate::node::Input;
+
+impl World {
+    pub(super) fn fault(&mut self) -> Result<(), String> {
+        if self.now >= FAULTS_END {
+            return Ok(());
+        }
+        let next = self.now + self.dice.between(self.knobs.every / 4, self.knobs.every);
+        self.at(next, Happening::Fault);
+        let fault = self.knobs.fault(&mut self.dice);
+        let rank = Rank(self.dice.between(1, self.nodes.len() as u64) as u32);
+        let short = self.dice.between(1, LEASE / 2);
+        let long = self.dice.between(LEASE / 2, 5 * LEASE / 2);
+        let lasts = if self.dice.chance(500) { short } else { long };
+        if fault == Fault::Cut {
+            let other = Rank(self.dice.between(1, self.nodes.len() as u64) as u32);
+            // Ways to and from the keeper are the ones in use.
+            let (rank, other) = match self.dice.between(0, 3) {
+                0 => (Rank(1), rank),
+                1 => (rank, Rank(1)),
+                _ => (rank, other),
+            };
+            let lasts = if self.dice.chance(200) { FAULTS_END } else { lasts };
+            self.say(format!("cut {rank} -> {other} for {} ms", lasts / MS));
+            self.counts.cuts += 1;
+            self.cut.push((rank, other));
+            if self.dice.chance(300) {
+                self.cut.push((other, rank));
+                self.at(self.now + lasts, Happening::Mend(other, rank));
+            }
+            self.at(self.now + lasts, Happening::Mend(rank, other));
+            return Ok(());
+        }
+        let Some(id) = self.nodes[&rank].process else { return Ok(()) };
+        match fault {
+            Fault::Crash => return self.crash(id, lasts),
+            Fault::Pause => self.pause(id, lasts),
+            // The keeper's disc is locked by its process as long as that lives.
+            Fault::Replace if rank != Rank(1) => {
+                self.counts.replaced += 1;
+                self.pause(id, lasts);
+                self.processes.get_mut(&id).expect("it runs").replaced = true;
+                self.nodes.get_mut(&rank).expect("the node exists").process = None;
+                let after = self.dice.between(0, LEASE);
+                self.at(self.now + after, Happening::Start(rank));
+            }
+            Fault::Leave => return self.input(id, Input::Participant(ParticipantEvent::Leave)),
+            Fault::Replace | Fault::Cut => {}
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, id: u64, lasts: u64) {
+        let process = self.processes.get_mut(&id).expect("it runs");
+        if process.inbox.is_none() {
+            process.inbox = Some(vec![]);
+            self.counts.pauses += 1;
+            self.say(format!("process {id} stops for {} ms", lasts / MS));
+            self.at(self.now + lasts, Happening::Resume(id));
+        }
+    }
+
+    pub(super) fn crash(&mut self, id: u64, down: u64) -> Result<(), String> {
+        if self.now < FAULTS_END && self.processes.contains_key(&id) {
+            let rank = self.processes[&id].rank;
+            self.counts.crashes += 1;
+            self.counts.keeper_crashes += u64::from(rank == Rank(1));
+            self.kill(id, true);
+            self.at(self.now + down, Happening::Start(rank));
+        }
+        Ok(())
+    }
+
+    /// A process is gone. What it had handed to the disc may have arrived there.
+    pub(super) fn kill(&mut self, id: u64, suddenly: bool) {
+        let Some(process) = self.processes.remove(&id) else { return };
+        self.say(format!("process {id}, {}, ends", process.participant.incarnation()));
+        let node = self.nodes.get_mut(&process.rank).expect("the node exists");
+        if node.process == Some(id) {
+            node.process = None;
+        }
+        if process.replaced {
+            return;
+        }
+        let arrived = !suddenly || self.dice.chance(500);
+        if let Some(record) = process.start_on_its_way.filter(|_| arrived) {
+            node.disc.start = Some(record.encode());
+        }
+        if let Some(record) = process.keeper_on_its_way.filter(|_| arrived) {
+            node.disc.keeper = Some(record.encode());
+        }
+    }
+
+    pub(super) fn faults_end(&mut self) -> Result<(), String> {
+        self.say("the faults end".into());
+        self.cut.clear();
+        let ids: Vec<u64> = self.processes.keys().copied().collect();
+        for id in ids {
+            self.resume(id)?;
+        }
+        let ranks: Vec<Rank> = self.nodes.keys().copied().collect();
+        for rank in ranks {
+            self.start(rank)?;
+        }
+        Ok(())
+    }
+}
