@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,7 +39,14 @@ pub fn serve_if_asked(fabric: impl FnOnce(Incarnation) -> Arc<dyn Fabric>) {
 /// The targets that a harness has started. Ended when dropped.
 #[derive(Debug, Default)]
 pub struct Processes {
-    running: HashMap<Incarnation, Child>,
+    running: HashMap<Incarnation, Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    /// Kept open, so that a target can end in peace.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Processes {
@@ -53,12 +60,13 @@ impl Processes {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a test program starts itself");
-        let output = child.stdout.take().expect("its output was asked for");
-        let line = BufReader::new(output)
+        let mut output = BufReader::new(child.stdout.take().expect("its output was asked for"));
+        let line = output
+            .by_ref()
             .lines()
             .map_while(std::result::Result::ok)
             .find_map(|line| line.strip_prefix(MARK).map(str::to_owned));
-        self.running.insert(incarnation, child);
+        self.running.insert(incarnation, Running { child, _output: output });
         line.expect("a target says who it is").parse().expect("a target says it in its form")
     }
 
@@ -75,19 +83,19 @@ impl Processes {
     /// Ends a target without warning.
     pub fn kill(&mut self, target: Incarnation) {
         self.signal(target, Signal::KILL);
-        let mut child = self.running.remove(&target).expect("a target that was started");
-        child.wait().expect("a child is waited for");
+        let mut running = self.running.remove(&target).expect("a target that was started");
+        running.child.wait().expect("a child is waited for");
     }
 
     fn signal(&self, target: Incarnation, signal: Signal) {
-        let child = self.running.get(&target).expect("a target that was started");
-        kill_process(Pid::from_child(child), signal).expect("a child takes signals");
+        let running = self.running.get(&target).expect("a target that was started");
+        kill_process(Pid::from_child(&running.child), signal).expect("a child takes signals");
     }
 }
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        for child in self.running.values_mut() {
+        for Running { child, .. } in self.running.values_mut() {
             // Failing means that it has ended already, which is all that is wanted.
             let _ = child.kill();
             let _ = child.wait();
