@@ -1,7 +1,6 @@
 //! `shm` passes the suite.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,15 +60,23 @@ impl Harness for Shared {
     }
 
     fn speak_another_version(&mut self, at: &dyn Fabric) -> Able<Error> {
+        // A hello that is right but for its version: who, what for, the address's secret, and who is meant.
         let frames = Format::new(*b"VSHF", 99);
         let address = at.address();
-        let (name, _) = address.rest().split_once('/').unwrap();
+        let (name, secret) = address.rest().split_once('/').unwrap();
+        let mut hello = [0; 64];
+        hello[..8].copy_from_slice(&frames.header());
+        (hello[8], hello[9]) = (1, 2);
+        hello[24..32].copy_from_slice(&Incarnation::new(1000, 1).to_word().to_le_bytes());
+        hello[32..48].copy_from_slice(&u128::from_str_radix(secret, 16).unwrap().to_be_bytes());
+        hello[48..56].copy_from_slice(&at.identity().to_word().to_le_bytes());
         let name = SocketAddrUnix::new_abstract_name(format!("verbena-{name}").as_bytes()).unwrap();
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         rustix::net::connect(&socket, &name).unwrap();
-        rustix::net::send(socket.as_fd(), &[&frames.header()[..], &[0; 56]].concat(), SendFlags::NOSIGNAL).unwrap();
+        rustix::net::send(&socket, &hello, SendFlags::NOSIGNAL).unwrap();
         let mut answer = [0; 64];
         let (length, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty()).unwrap();
+        assert_eq!(answer[8], 3, "it is refused");
         Ok(Error::format(at.identity(), &frames.check(&answer[..length]).unwrap_err()))
     }
 }

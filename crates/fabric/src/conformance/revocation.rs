@@ -183,16 +183,23 @@ pub fn a_restarted_node_is_not_taken_for_the_former(harness: &mut dyn Harness) -
     Ok(())
 }
 
-/// A fabric that was dropped is gone for its peers.
+/// A fabric that was dropped is gone for its peers, whether its regions were dropped before it or are still held.
 pub fn a_closed_fabric_stops_answering(harness: &mut dyn Harness) -> Able<()> {
-    let Scene { owner, region, caller, remote } = Scene::new(harness, 64);
-    let (incarnation, address, key) = (owner.identity(), owner.address(), region.key(Rights::Change));
-    drop((owner, region));
-    let refused = eventually(harness, &*caller, |harness| {
-        run(harness, &*caller, &remote, Batch::one(Operation::FetchAdd { at: 0, addend: 1 })).is_err()
-    });
-    assert!(refused, "operations on a closed fabric go on to succeed");
-    assert!(peer_of(&*caller, incarnation, &address, &key).is_err(), "a closed fabric lets a region be opened");
+    for held in [true, false] {
+        let Scene { owner, region, caller, remote } = Scene::new(harness, 64);
+        let (incarnation, address, key) = (owner.identity(), owner.address(), region.key(Rights::Change));
+        let region = held.then_some(region);
+        drop(owner);
+        let refused = eventually(harness, &*caller, |harness| {
+            run(harness, &*caller, &remote, Batch::one(Operation::FetchAdd { at: 0, addend: 1 })).is_err()
+        });
+        assert!(refused, "operations on a closed fabric go on to succeed (region held: {held})");
+        assert!(
+            peer_of(&*caller, incarnation, &address, &key).is_err(),
+            "a closed fabric lets a region be opened (held: {held})"
+        );
+        drop(region);
+    }
     Ok(())
 }
 
