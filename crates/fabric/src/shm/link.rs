@@ -178,12 +178,8 @@ impl Link {
         opener.asked += 1;
         let number = opener.asked;
         let socket = opener.lifeline.as_ref().expect("invariant: made above").socket.as_fd();
-        let result = self.ask(socket, number, key, deadline);
-        if matches!(result, Err(Error::Malformed { .. } | Error::System { .. })) {
-            // What else it would say could not be relied on; the next one to open connects anew.
-            self.hub.forget(opener.lifeline.take().expect("invariant: made above").token);
-        }
-        result
+        // Whatever comes of it, the lifeline stays: packets are whole and answers numbered, so the next one to ask is not confused.
+        self.ask(socket, number, key, deadline)
     }
 
     fn opener(&self, deadline: Time) -> Result<MutexGuard<'_, Opener>> {

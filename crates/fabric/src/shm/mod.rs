@@ -37,7 +37,8 @@
 //! again through `/proc/self/fd` for writing is refused to another user; a process of the *same* user could change the mode
 //! first, and root needs not even that. Against those rights are a guard against mistakes, as they are against anyone who may
 //! attach a debugger. Abstract names belong to a network namespace: peers in another one do not reach this one, peers in another
-//! pid or mount namespace do.
+//! pid or mount namespace do. Who was let in is believed when it says which incarnation it is: processes that may
+//! share memory are one party.
 
 mod fabric;
 mod frame;
