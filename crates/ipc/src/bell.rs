@@ -21,9 +21,9 @@
 //! The swap can take away a later announcement than the one that W3 saw; the wake-up that follows it is then for that
 //! one. A wake-up too many only makes the sleeper look again.
 //!
-//! The tests below run this code, not a copy of it, under the schedule explorer loom with every interleaving (two
-//! sleeps in a row: those with at most two preemptions) and every value that the memory model lets a load return. Take away a fence, or S3, and they find a sleeper that nobody
-//! wakes.
+//! The tests below run this code, not a copy of it, under the schedule explorer loom: every interleaving (two sleeps in
+//! a row: those with at most three preemptions) and every value that the memory model lets a load return. Take away a
+//! fence, S3 or the swap, and they find a sleeper that nobody wakes.
 //!
 //! *What a hostile other side can do:* clear or set the announcement, which costs its own wake-ups, or the waker one
 //! system call for each thing that it publishes to that side. It cannot make anybody sleep on, because every sleep has an
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_futex_side_sleeps_again_and_loses_no_message() {
-        let schedules = explore(Some(2), || futex_side(2));
+        let schedules = explore(Some(3), || futex_side(2));
         assert!(schedules > 100, "{schedules}");
     }
 
@@ -201,32 +201,40 @@ mod tests {
 
     #[test]
     fn the_doorbell_side_loses_no_wake_up() {
-        let schedules = explore(None, || {
-            let memory = Explored::new();
-            let bell = Arc::new(Doorbell { rang: Mutex::new(false), heard: Condvar::new() });
-            let (theirs, their_bell) = (memory.clone(), bell.clone());
-            let client = loom::thread::spawn(move || {
-                let mut requests = Producer::new(RING);
-                for _ in 0..2 {
-                    assert!(requests.push(&*theirs, NOTHING, &[]).unwrap());
-                    if announced(&*theirs, BEACON, 1) {
-                        their_bell.ring();
-                    }
-                }
-            });
-            let mut requests = Consumer::new(RING);
-            let mut taken = 0;
-            while taken < 2 {
-                match requests.pop(&*memory, &mut Vec::new()).unwrap() {
-                    Some(_) => taken += 1,
-                    None => {
-                        sleep_unless(&*memory, BEACON, 1, || requests.waiting(&*memory), || bell.listen());
-                    }
+        let schedules = explore(None, || doorbell_side(1));
+        assert!(schedules > 100, "{schedules}");
+    }
+
+    #[test]
+    fn the_doorbell_side_sleeps_again_and_loses_no_message() {
+        let schedules = explore(Some(3), || doorbell_side(2));
+        assert!(schedules > 100, "{schedules}");
+    }
+
+    fn doorbell_side(messages: u64) {
+        let memory = Explored::new();
+        let bell = Arc::new(Doorbell { rang: Mutex::new(false), heard: Condvar::new() });
+        let (theirs, their_bell) = (memory.clone(), bell.clone());
+        let client = loom::thread::spawn(move || {
+            let mut requests = Producer::new(RING);
+            for _ in 0..messages {
+                assert!(requests.push(&*theirs, NOTHING, &[]).unwrap());
+                if announced(&*theirs, BEACON, 1) {
+                    their_bell.ring();
                 }
             }
-            client.join().unwrap();
         });
-        assert!(schedules > 100, "{schedules}");
+        let mut requests = Consumer::new(RING);
+        let mut taken = 0;
+        while taken < messages {
+            match requests.pop(&*memory, &mut Vec::new()).unwrap() {
+                Some(_) => taken += 1,
+                None => {
+                    sleep_unless(&*memory, BEACON, 1, || requests.waiting(&*memory), || bell.listen());
+                }
+            }
+        }
+        client.join().unwrap();
     }
 
     /// The helper wants room before it sleeps; the client makes room and rings only if both are announced.
