@@ -25,6 +25,7 @@ mod pages;
 mod reader;
 mod rules;
 mod serialised;
+pub mod service;
 mod store;
 mod stream;
 mod table;

@@ -1,0 +1,265 @@
+//! The page protocol at work in one node: a thread that drives the machines over a fabric, and the handle that proxies and applications
+//! use.
+//!
+//! There is nothing to decide here. The thread gives the [`Home`](crate::Home) and the [`Updater`](crate::Updater) what arrives, and does what they
+//! say, in order. A hit does not come near it: [`Content::read`] posts a read of the words from the thread of the
+//! request, and [`Content::lease`] is two loads.
+
+mod driver;
+mod introduction;
+mod life;
+mod routes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use verbena_cluster::{Lease, LeaseWord, View};
+use verbena_fabric::Fabric;
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+
+use crate::home::{HomeCounts, HomeLimits};
+use crate::names::{Names, PageId, Scope};
+use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits};
+use crate::wire::{Register, Registered};
+
+pub use routes::Reading;
+use routes::Routes;
+
+/// Commands that may wait for the thread. One more is refused with [`Refused::Overloaded`].
+const COMMANDS: usize = 8192;
+
+/// How long a read of words may take before the request goes to the origin: far longer than it takes, far shorter than anybody waits for a
+/// page.
+const READ_DEADLINE: Duration = Duration::from_millis(100);
+
+/// What a node brings to the protocol.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The names' key, the same at every node.
+    pub names: Names,
+    /// Bounds of the home.
+    pub home: HomeLimits,
+    /// Bounds of the updater.
+    pub updater: UpdaterLimits,
+}
+
+/// Why a request to the service came to nothing. An update that was refused has reached nobody (503).
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// It could not begin before its deadline: a home did not acknowledge, or this node has no lease in a view in effect.
+    #[error("the update could not begin in time: a home does not answer, or this node has no lease")]
+    NotBegun,
+    /// As many as may be are open.
+    #[error(transparent)]
+    Full(#[from] BeginError),
+    /// Its commands do not get through.
+    #[error("the service has {COMMANDS} commands waiting")]
+    Overloaded,
+    /// The service is stopping.
+    #[error("the service has stopped")]
+    Stopped,
+}
+
+/// How an answered update ends (rule P7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// Give the application's answer to the client.
+    Answer,
+    /// Close the connection without one: it could not be confirmed that every home held the update until now.
+    Close,
+}
+
+/// How a node's part of the protocol is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// As a home.
+    pub home: HomeCounts,
+    /// As an updater.
+    pub updater: UpdaterCounts,
+}
+
+/// The way back to the cluster. What comes too late is of another view or life and must have no effect.
+pub trait Membership: Send + 'static {
+    /// This node may acknowledge the view, as far as pages go (rule P5).
+    fn prepared(&self, view: ViewNumber);
+
+    /// This home has settled a departed incarnation (rules C3, P6).
+    fn settled(&self, who: Incarnation);
+}
+
+/// A node's part in the protocol. Cheap to clone; the thread ends when the last clone is gone.
+#[derive(Clone)]
+pub struct Content {
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+/// What the thread shares with whoever holds a [`Content`].
+struct Shared {
+    lease: Arc<LeaseWord>,
+    /// Who this node is, as a word.
+    identity: AtomicU64,
+    routes: ArcSwap<Routes>,
+    names: Names,
+    /// Commands that wait for the thread.
+    waiting: AtomicUsize,
+}
+
+enum Command {
+    View { view: Arc<View>, membership: Box<dyn Membership> },
+    Gone(Incarnation),
+    LifeBegins { fabric: Arc<dyn Fabric>, reply: std::sync::mpsc::SyncSender<verbena_fabric::Result<()>> },
+    LifeEnds(std::sync::mpsc::SyncSender<()>),
+    Begin { scope: Scope, reply: oneshot::Sender<Result<UpdateId, Refused>> },
+    Finished { id: UpdateId, outcome: Outcome, reply: Option<oneshot::Sender<Finish>> },
+    Register { register: Register, reply: oneshot::Sender<Registered> },
+    Counts(oneshot::Sender<Counts>),
+    Opened(life::Opened),
+}
+
+impl Content {
+    /// Starts the thread. It does nothing before [`life_begins`](Self::life_begins). `lease` is what the cluster's driver publishes.
+    pub fn start(lease: Arc<LeaseWord>, options: Options) -> verbena_fabric::Result<Content> {
+        let shared = Arc::new(Shared {
+            lease,
+            identity: AtomicU64::new(0),
+            routes: ArcSwap::from_pointee(Routes::default()),
+            names: options.names.clone(),
+            waiting: AtomicUsize::new(0),
+        });
+        let (commands, received) = mpsc::unbounded_channel();
+        driver::spawn(shared.clone(), options, commands.downgrade(), received)?;
+        Ok(Content { shared, commands })
+    }
+
+    /// The names of pages and dependencies.
+    pub fn names(&self) -> &Names {
+        &self.shared.names
+    }
+
+    /// The time that everything here is judged by.
+    pub fn now(&self) -> Time {
+        BootClock.now()
+    }
+
+    /// Who this node is at the moment.
+    pub fn identity(&self) -> Incarnation {
+        Incarnation::from_word(self.shared.identity.load(Ordering::SeqCst))
+    }
+
+    /// What this node may do: to be looked at after the words are in hand and a [`now`](Self::now) was taken (rule P1).
+    pub fn lease(&self) -> Lease {
+        self.shared.lease.load()
+    }
+
+    /// Posts a read of a page's words in the view that this node acts in. After the request arrived, or it proves nothing. `None`
+    /// if there is no view, no home, or no way to it.
+    pub fn read(&self, page: PageId) -> Option<Reading> {
+        let view = self.shared.lease.load().acknowledged;
+        self.shared.routes.load().read(page, view, self.now() + READ_DEADLINE)
+    }
+
+    /// Asks a page's home whether the page may be stored (rule P2). `None` if nobody will answer.
+    pub async fn register(&self, register: Register) -> Option<Registered> {
+        self.ask(|reply| Command::Register { register, reply }).await.ok()
+    }
+
+    /// Begins an update at every home. When the ticket is here, and not before, it may be forwarded (rule P3).
+    pub async fn begin(&self, scope: Scope) -> Result<Ticket, Refused> {
+        let id = self.ask(|reply| Command::Begin { scope, reply }).await??;
+        Ok(Ticket { id: Some(id), content: self.clone() })
+    }
+
+    /// How it is.
+    pub async fn counts(&self) -> Result<Counts, Refused> {
+        self.ask(Command::Counts).await
+    }
+
+    /// The cluster has a newer view. `membership` is told when this node may acknowledge it as far as pages go (rule P5).
+    pub fn view_learnt(&self, view: Arc<View>, membership: impl Membership) -> Result<(), Refused> {
+        self.tell(Command::View { view, membership: Box::new(membership) })
+    }
+
+    /// A member's lease has run out before it acknowledged the newest view.
+    pub fn member_out(&self, incarnation: Incarnation) -> Result<(), Refused> {
+        self.tell(Command::Gone(incarnation))
+    }
+
+    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1). Returns when its regions are there.
+    ///
+    /// # Errors
+    /// If they cannot be made, or the service has stopped.
+    pub fn life_begins(&self, fabric: Arc<dyn Fabric>) -> verbena_fabric::Result<()> {
+        let (reply, begun) = std::sync::mpsc::sync_channel(1);
+        let stopped = |_| verbena_fabric::Error::Closed;
+        self.tell(Command::LifeBegins { fabric, reply }).map_err(stopped)?;
+        begun.recv().map_err(|_| verbena_fabric::Error::Closed)?
+    }
+
+    /// The life is over. Returns when its regions and its fabric are dropped.
+    pub fn life_ends(&self) {
+        let (reply, ended) = std::sync::mpsc::sync_channel(1);
+        if self.tell(Command::LifeEnds(reply)).is_ok() {
+            // A thread that has ended has dropped them too.
+            let _ = ended.recv();
+        }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Refused> {
+        if self.shared.waiting.load(Ordering::Relaxed) >= COMMANDS {
+            return Err(Refused::Overloaded);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.tell(command(reply))?;
+        answer.await.map_err(|_| Refused::Stopped)
+    }
+
+    /// Without a bound: what comes this way is as rare as views or was counted when it was asked for.
+    fn tell(&self, command: Command) -> Result<(), Refused> {
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        self.commands.send(command).map_err(|_| Refused::Stopped)
+    }
+}
+
+/// An update that has begun at every home and may be forwarded. Dropped without [`finished`](Self::finished), its outcome is unknown,
+/// and it stays open as long as that can matter (rule P6).
+#[must_use = "what it touches is not cached until it is finished"]
+pub struct Ticket {
+    id: Option<UpdateId>,
+    content: Content,
+}
+
+impl Ticket {
+    /// The application has answered, and the answer was read to its end. Says what to do with it (rule P7).
+    pub async fn answered(mut self) -> Finish {
+        let Some(id) = self.id.take() else { return Finish::Close };
+        let (reply, finish) = oneshot::channel();
+        let finished = Command::Finished { id, outcome: Outcome::Answered, reply: Some(reply) };
+        match self.content.tell(finished) {
+            Ok(()) => finish.await.unwrap_or(Finish::Close),
+            Err(_) => Finish::Close,
+        }
+    }
+
+    /// Not one byte of it was sent.
+    pub fn not_sent(mut self) {
+        self.end(Outcome::NotSent);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(id) = self.id.take() {
+            // A service that has stopped has nothing open.
+            let _ = self.content.tell(Command::Finished { id, outcome, reply: None });
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.end(Outcome::Unknown);
+    }
+}

@@ -1,0 +1,110 @@
+//! The way of a hit: from a page to its words at its home, without a lock.
+
+use std::sync::Arc;
+
+use verbena_cluster::{View, home_of};
+use verbena_fabric::{Batch, Class, Completed, Pending, Region, SharedRemote};
+use verbena_terms::{Incarnation, Time, ViewNumber};
+
+use crate::hit::Words;
+use crate::names::PageId;
+use crate::table::{PageTable, Word};
+
+/// Where the words of the pages are, in each view that this node may act in: the acknowledged one and the newest.
+#[derive(Clone, Default)]
+pub(super) struct Routes {
+    views: Vec<ViewRoutes>,
+}
+
+#[derive(Clone)]
+struct ViewRoutes {
+    view: Arc<View>,
+    tables: Vec<(Incarnation, Table)>,
+}
+
+/// One home's page table, as this node reaches it.
+#[derive(Clone)]
+pub(super) struct Table {
+    pub layout: PageTable,
+    pub access: Access,
+}
+
+/// The own table is read where it is; another home's through the fabric.
+#[derive(Clone)]
+pub(super) enum Access {
+    Own(Arc<dyn Region>),
+    Peer(SharedRemote),
+}
+
+/// A read of a page's words that was posted.
+#[derive(Debug)]
+pub struct Reading {
+    view: ViewNumber,
+    home: Incarnation,
+    words: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Here(Option<[u64; 3]>),
+    Posted(Pending<Completed>),
+}
+
+impl Routes {
+    /// The routes of `view`, and no longer those of any but it and the acknowledged one.
+    pub fn learn(&mut self, view: &Arc<View>, acknowledged: ViewNumber) {
+        self.views.retain(|known| known.view.number() == acknowledged && known.view.number() != view.number());
+        self.views.push(ViewRoutes { view: view.clone(), tables: Vec::new() });
+    }
+
+    /// A home's table can be read from now on.
+    pub fn open(&mut self, table: Table) {
+        for view in &mut self.views {
+            if view.view.homes().any(|home| home.incarnation == table.layout.home()) {
+                view.tables.retain(|(home, _)| *home != table.layout.home());
+                view.tables.push((table.layout.home(), table.clone()));
+            }
+        }
+    }
+
+    /// The table of a home in the newest view that has it.
+    pub fn table(&self, home: Incarnation) -> Option<&Table> {
+        let tables = self.views.iter().rev().flat_map(|view| &view.tables);
+        tables.filter(|(of, _)| *of == home).map(|(_, table)| table).next()
+    }
+
+    /// Posts a read of the page's word, the everything word and the clock at the page's home in `view`, in one batch (rules P1,
+    /// P2). `None` if the home or its table is not known.
+    pub fn read(&self, page: PageId, view: ViewNumber, deadline: Time) -> Option<Reading> {
+        let routes = self.views.iter().find(|routes| routes.view.number() == view)?;
+        let home = home_of(page.0, &routes.view)?;
+        let (_, table) = routes.tables.iter().find(|(of, _)| *of == home)?;
+        let at = [table.layout.page_offset(page), PageTable::everything_offset(), PageTable::clock_offset()];
+        let words = match &table.access {
+            Access::Own(region) => State::Here(read_here(region.as_ref(), at)),
+            Access::Peer(remote) => State::Posted(remote.post(Batch::read_words(&at), Class::Control, deadline)),
+        };
+        Some(Reading { view, home, words })
+    }
+}
+
+impl Reading {
+    /// The view in which it was posted, and the words; `None` if they could not be read. On a fabric that is synchronous
+    /// this does not wait.
+    pub async fn words(self) -> Option<(ViewNumber, Words)> {
+        let [word, everything, clock] = match self.words {
+            State::Here(words) => words?,
+            State::Posted(pending) => {
+                let done = pending.await.ok()?;
+                let mut words = done.iter().map(|done| done.word());
+                [words.next()??, words.next()??, words.next()??]
+            }
+        };
+        let words = Words { home: self.home, word: Word(word), everything: Word(everything), clock };
+        Some((self.view, words))
+    }
+}
+
+fn read_here(region: &dyn Region, at: [u64; 3]) -> Option<[u64; 3]> {
+    Some([region.load(at[0]).ok()?, region.load(at[1]).ok()?, region.load(at[2]).ok()?])
+}
