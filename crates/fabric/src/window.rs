@@ -5,6 +5,10 @@
 //! that comes later gets the same answer; and *settling* an identifier that was not claimed bars it, so that a copy that is
 //! still under way is never executed. The entry of identifier `i` is at `i % size`: a newer identifier takes the place of
 //! one `size` older. The caller keeps its side of this by never posting past the oldest unsettled one plus `size`.
+//!
+//! What a window does not keep is what a batch *read*. A provider that may see a batch twice answers the later copy only if
+//! that copy has read nothing before an effect that an earlier one has executed: it would find what stands behind the read
+//! in its own batch (F1).
 
 use crate::operation::{OperationId, Settled};
 
