@@ -53,7 +53,7 @@ fn faults(seed: Seed) -> Faults {
         message_loss_per_mille: 0,
         message_copy_per_mille: 0,
         message_overtake_per_mille: 0,
-        ..Faults::swarm(seed.number(), Duration::from_millis(20))
+        ..Faults::swarm(seed, Duration::from_millis(20))
     }
 }
 

@@ -143,33 +143,22 @@ fn others_act_between_the_elements_of_a_batch_and_the_halves_of_a_block() {
 
 #[test]
 fn batches_overtake_each_other_unless_order_is_promised() {
-    let overtaken = |ordering| {
-        (0..100)
-            .filter(|seed| {
-                let world = World::with_capabilities(
-                    *seed,
-                    Faults::swarm(*seed, MILLISECOND),
-                    Capabilities { ordering, ..capabilities() },
-                );
-                world.set_faults(Faults {
-                    request_loss_per_mille: 0,
-                    answer_loss_per_mille: 0,
-                    ..Faults::swarm(*seed, MILLISECOND)
-                });
-                let pair = Pair::new(&world);
-                let deadline = pair.caller.clock().now() + 1000 * MILLISECOND;
-                let post = |value| {
-                    let operation = Operation::CompareSwap { at: 0, expected: value - 1, desired: value };
-                    pair.remote.post(Batch::one(operation), Class::Control, deadline)
-                };
-                let pending: Vec<_> = (1..=5).map(post).collect();
-                for one in pending {
-                    world.finish(one).unwrap();
-                }
-                pair.region.load(0) != Ok(5)
-            })
-            .count()
+    let was_overtaken = |seed: u64, ordering| {
+        let faults = Faults { request_loss_per_mille: 0, answer_loss_per_mille: 0, ..Faults::swarm(seed, MILLISECOND) };
+        let world = World::with_capabilities(seed, faults, Capabilities { ordering, ..capabilities() });
+        let pair = Pair::new(&world);
+        let deadline = pair.caller.clock().now() + 1000 * MILLISECOND;
+        let post = |value| {
+            let operation = Operation::CompareSwap { at: 0, expected: value - 1, desired: value };
+            pair.remote.post(Batch::one(operation), Class::Control, deadline)
+        };
+        let pending: Vec<_> = (1..=5).map(post).collect();
+        for one in pending {
+            world.finish(one).unwrap();
+        }
+        pair.region.load(0) != Ok(5)
     };
+    let overtaken = |ordering| (0..100).filter(|seed| was_overtaken(*seed, ordering)).count();
     assert!(overtaken(Ordering::None) > 50);
     assert_eq!(overtaken(Ordering::Posted), 0);
 }
@@ -207,6 +196,13 @@ fn a_paused_node_sees_nothing_until_it_goes_on() {
     assert_eq!(seen.len(), 3, "{seen:?}");
     assert_eq!(seen[0], Step::Resumed { node: caller });
     assert!(pending.poll_now().is_some());
+
+    world.pause(caller, Duration::MAX);
+    let mut pending = pair.post(add(0));
+    assert!(!world.run_until_true(|| pending.poll_now().is_some(), world.now() + 50 * MILLISECOND));
+    world.resume(caller);
+    assert_eq!(world.step(), Some(Step::Resumed { node: caller }));
+    assert!(world.run_until_true(|| pending.poll_now().is_some(), world.now()));
 }
 
 #[test]
@@ -242,6 +238,44 @@ fn a_cut_link_loses_some_frames_and_holds_the_others() {
 }
 
 #[test]
+fn a_clogged_link_carries_everything_later() {
+    let world = World::new(1, Faults::none());
+    let pair = Pair::new(&world);
+    world.clog(Rank(2), Rank(1), MILLISECOND / 2);
+    let posted = world.now();
+    world.finish(pair.post(add(0))).unwrap();
+    let took = world.now().since(posted);
+    assert!(took > MILLISECOND / 2 && took < MILLISECOND, "{took:?}");
+
+    let world = World::new(1, Faults { clog_per_mille: 100, clog_max: MILLISECOND / 4, ..Faults::none() });
+    let pair = Pair::new(&world);
+    let slow = (0..200).filter(|_| {
+        let posted = world.now();
+        world.finish(pair.post(add(0))).unwrap();
+        world.now().since(posted) > MILLISECOND / 50
+    });
+    let slow = slow.count();
+    assert!((15..80).contains(&slow), "{slow} of 200 met a clogged link");
+}
+
+#[test]
+fn an_adapter_takes_a_round_trip_for_each_fence() {
+    let took = |batch_trips| {
+        let world = World::with_capabilities(1, Faults::none(), Capabilities { batch: batch_trips, ..capabilities() });
+        let pair = Pair::new(&world);
+        let mut batch = Batch::read_words(&[0, 8]);
+        batch.push(Operation::FetchAdd { at: 16, addend: 1 }).push(Operation::WriteWord { at: 24, value: 1 });
+        world.finish(pair.post(batch)).unwrap();
+        world.now().since(Time::ZERO)
+    };
+    let (one, fences) = (took(BatchTrips::One), took(BatchTrips::OneAndFences));
+    assert!(
+        one < Duration::from_micros(16) && fences > Duration::from_micros(12) && fences > one,
+        "{one:?} {fences:?}"
+    );
+}
+
+#[test]
 fn another_life_is_another_incarnation() {
     let world = World::new(1, Faults::none());
     let pair = Pair::new(&world);
@@ -257,6 +291,28 @@ fn another_life_is_another_incarnation() {
     assert!(matches!(world.finish(pair.settle(operation)), Err(Error::Revoked { .. })));
     assert_eq!(region.load(0), Ok(0));
     assert!(matches!(pair.caller.connect(again.identity(), &pair.caller.address()), Err(Error::Unreachable { .. })));
+}
+
+/// The first copy was executed and its answer lost; the second finds another incarnation. "Revoked" would mean that
+/// nothing was executed.
+#[test]
+fn another_life_does_not_speak_for_the_former() {
+    let mut executed = 0;
+    for seed in 0..50 {
+        let travel_max = Duration::from_micros(400);
+        let copies = Faults { request_copy_per_mille: 1000, answer_loss_per_mille: 1000, travel_max, ..Faults::none() };
+        let world = World::new(seed, copies);
+        let pair = Pair::new(&world);
+        let pending = pair.post(add(0));
+        assert!(world.run_until_true(|| pair.region.load(0) == Ok(1), world.now() + MILLISECOND));
+        world.run_until(world.now() + Duration::from_micros(1));
+        world.set_faults(Faults::none());
+        let _again = world.node(Incarnation::new(1, 2));
+        let error = world.finish(pending).unwrap_err();
+        assert!(error.may_have_happened(), "seed {seed}: {error}");
+        executed += 1;
+    }
+    assert_eq!(executed, 50);
 }
 
 #[test]
@@ -281,6 +337,32 @@ fn a_region_made_anew_is_out_of_reach() {
         assert_eq!(pair.region.load(0), Ok(0), "an operation of view 1 reached memory of view 2");
     }
     assert!(landed > 10 && revoked > 10, "{landed} had begun, {revoked} had not");
+}
+
+/// A copy that was executed later must not answer with what its own batch wrote.
+#[test]
+fn a_read_never_finds_what_stands_behind_it_in_its_batch() {
+    let (mut answered, mut unknown) = (0, 0);
+    for seed in 0..100 {
+        let faults = Faults { request_copy_per_mille: 1000, answer_loss_per_mille: 300, ..Faults::none() };
+        let world = World::new(seed, faults);
+        let pair = Pair::new(&world);
+        for value in 1..10 {
+            let mut batch = Batch::read_words(&[0]);
+            batch.push(Operation::WriteWord { at: 0, value });
+            match world.finish(pair.post(batch)) {
+                Ok(done) => {
+                    assert_eq!(done[0].word(), Some(value - 1), "seed {seed}");
+                    answered += 1;
+                }
+                Err(error) => {
+                    assert!(error.may_have_happened());
+                    unknown += 1;
+                }
+            }
+        }
+    }
+    assert!(answered > 500 && unknown > 50, "{answered} answered, {unknown} unknown");
 }
 
 #[test]
@@ -371,7 +453,11 @@ fn clocks_differ_and_jump() {
     world.partition(Rank(1), Rank(2));
     let pending = pair.remote.post(add(0), Class::Control, pair.caller.clock().now() + Duration::from_secs(10));
     let posted = world.now();
-    world.jump_clock(pair.caller.identity(), Duration::from_secs(9));
+    let caller = pair.caller.identity();
+    world.wake_node_at(caller, pair.caller.clock().now() + Duration::from_secs(9), 7);
+    world.jump_clock(caller, Duration::from_secs(9));
+    assert!((0..2).any(|_| world.step() == Some(Step::Wake { node: Some(caller), token: 7 })), "so was its timer");
+    assert_eq!(world.now(), posted);
     assert!(world.finish(pending).is_err());
     assert!(world.now().since(posted) < Duration::from_millis(1100), "its deadline was on its own clock");
 }

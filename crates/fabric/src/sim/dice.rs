@@ -5,6 +5,8 @@ use std::time::Duration;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use super::seeds::Seed;
+
 /// A source of chance that gives the same from the same seed on every machine. The world has its own; a scenario makes
 /// one for what it decides itself.
 #[derive(Clone, Debug)]
@@ -12,8 +14,8 @@ pub struct Dice(Pcg64Mcg);
 
 impl Dice {
     /// Dice for a scenario: independent of the world's that has the same seed.
-    pub fn new(seed: u64) -> Self {
-        Dice::stream(seed, 0)
+    pub fn new(seed: impl Into<Seed>) -> Self {
+        Dice::stream(seed.into().number(), 0)
     }
 
     pub(super) fn stream(seed: u64, stream: u64) -> Self {

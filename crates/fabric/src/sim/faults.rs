@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::dice::Dice;
+use super::seeds::Seed;
 
 /// The knobs. Rates are per thousand; where a rate is 0 nothing of the kind happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +75,8 @@ impl Faults {
     /// A choice of knobs that differs from seed to seed: each kind of fault is absent in about half of them, because
     /// some errors show only where others do not drown them. Long delays are up to `long`: take a lease, or a
     /// deadline.
-    pub fn swarm(seed: u64, long: Duration) -> Self {
-        let mut dice = Dice::stream(seed, 3);
+    pub fn swarm(seed: impl Into<Seed>, long: Duration) -> Self {
+        let mut dice = Dice::stream(seed.into().number(), 3);
         let mut rate = |most: u64| if dice.below(2) == 0 { 0 } else { 1 + dice.below(most) as u32 };
         let tail_per_mille = rate(100);
         let request_loss_per_mille = rate(100);

@@ -32,7 +32,7 @@
 //!
 //! check_seeds("a_counter_is_exact", 50, |seed| {
 //!     let millisecond = Duration::from_millis(1);
-//!     let world = World::new(seed, Faults::swarm(seed.number(), millisecond));
+//!     let world = World::new(seed, Faults::swarm(seed, millisecond));
 //!     let home = world.node(Incarnation::new(1, 1));
 //!     let caller = world.node(Incarnation::new(2, 1));
 //!     let region = home.register(64, ViewNumber(1)).unwrap();

@@ -186,7 +186,7 @@ impl State {
             Event::Deadline(post) => self.deadline(post),
             Event::Message(flying) => self.deliver(flying),
             Event::Wake { node, token } => self.wake(node, token),
-            Event::Resume { node, until } if self.nodes[node].paused_until == Some(until) => self.resume(node),
+            Event::Resume { node, until } if self.nodes[node].paused_until == Some(until) => self.go_on(node),
             Event::Resume { .. } => Step::Inside,
         }
     }
@@ -264,12 +264,17 @@ impl State {
         }
     }
 
+    /// Ends a pause now, in the next step.
+    pub(super) fn resume(&mut self, node: usize) {
+        if let Some(until) = self.nodes[node].paused_until {
+            self.schedule(self.now, Event::Resume { node, until });
+        }
+    }
+
     /// A node goes on: everything that waited happens now. In half of the cases its timers and deadlines come first:
     /// which of two things that are both overdue a program sees first is not its choice.
-    pub(super) fn resume(&mut self, node: usize) -> Step {
-        if self.nodes[node].paused_until.take().is_none() {
-            return Step::Inside;
-        }
+    fn go_on(&mut self, node: usize) -> Step {
+        self.nodes[node].paused_until = None;
         let incarnation = self.nodes[node].incarnation;
         let mut deferred = mem::take(&mut self.nodes[node].deferred);
         self.record(What::Resume, incarnation, incarnation, deferred.len() as u64, 0);
@@ -299,7 +304,7 @@ impl State {
         waits
     }
 
-    /// Lets a clock jump forward. Deadlines on it come that much earlier.
+    /// Lets a clock jump forward. Deadlines and timers on it come that much earlier.
     pub(super) fn jump_clock(&mut self, node: usize, by: u64) {
         self.nodes[node].clock.ahead += by;
         let incarnation = self.nodes[node].incarnation;
@@ -311,6 +316,14 @@ impl State {
             {
                 let moment = self.schedule(at.saturating_sub(by), Event::Deadline(post));
                 self.posts[post].deadline = Some(moment);
+            }
+        }
+        let is_timer = |event: &Event| matches!(event, Event::Wake { node: Some(owner), .. } if *owner == node);
+        let timers: Vec<Moment> =
+            self.queue.iter().filter(|(_, event)| is_timer(event)).map(|(&moment, _)| moment).collect();
+        for moment in timers {
+            if let Some(event) = self.queue.remove(&moment) {
+                self.schedule(moment.0.saturating_sub(by), event);
             }
         }
     }

@@ -160,7 +160,7 @@ impl World {
         });
     }
 
-    /// Ends a pause before its time.
+    /// Ends a pause before its time: the next step is [`Step::Resumed`].
     pub fn resume(&self, node: Incarnation) {
         self.on(node, |state, node| state.resume(node));
     }

@@ -62,8 +62,8 @@ pub fn counters(seed: Seed, capabilities: Capabilities) -> Outcome {
     const CALLERS: u32 = 4;
     const ADDITIONS: u64 = 40;
     let long = 2 * MILLISECOND;
-    let world = World::with_capabilities(seed, Faults::swarm(seed.number(), long), capabilities);
-    let mut dice = Dice::new(seed.number());
+    let world = World::with_capabilities(seed, Faults::swarm(seed, long), capabilities);
+    let mut dice = Dice::new(seed);
     let home = world.node(Incarnation::new(1, 1));
     let region = home.register(4096, ViewNumber(1)).unwrap();
     let key = region.key(Rights::Change);
