@@ -20,7 +20,7 @@ fn the_suite_holds_on_a_sound_network() {
 
 #[test]
 fn the_suite_holds_with_faults() {
-    check_seeds("the_suite_holds_with_faults", 30, |seed| suite(seed, faults(seed), capabilities()));
+    check_seeds("the_suite_holds_with_faults", 20, |seed| suite(seed, faults(seed), capabilities()));
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn the_suite_holds_with_faults_where_an_agent_executes_in_order() {
         ordering: Ordering::Posted,
         ..capabilities()
     };
-    check_seeds("the_suite_holds_with_faults_where_an_agent_executes_in_order", 30, |seed| {
+    check_seeds("the_suite_holds_with_faults_where_an_agent_executes_in_order", 20, |seed| {
         suite(seed, faults(seed), agent.clone());
     });
 }
@@ -39,7 +39,7 @@ fn the_suite_holds_with_faults_where_an_agent_executes_in_order() {
 #[test]
 fn the_suite_holds_with_faults_where_an_adapter_needs_fences() {
     let adapter = Capabilities { batch: BatchTrips::OneAndFences, largest_read: 1 << 20, ..capabilities() };
-    check_seeds("the_suite_holds_with_faults_where_an_adapter_needs_fences", 30, |seed| {
+    check_seeds("the_suite_holds_with_faults_where_an_adapter_needs_fences", 20, |seed| {
         suite(seed, faults(seed), adapter.clone());
     });
 }
