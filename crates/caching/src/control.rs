@@ -1,0 +1,139 @@
+//! `Cache-Control`, read so that doubt means "do not share".
+//!
+//! Directive names are case-insensitive and may carry arguments (RFC 9111 section 5.2); a qualified `private="x"` or `no-store=...` is
+//! taken as if it stood alone, which is what the RFC allows a cache that does not strip single fields. A number that
+//! cannot be read counts as 0, the shortest life (section 4.2.1).
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::CACHE_CONTROL;
+
+/// The directives that matter here, of all `Cache-Control` lines of a message together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheControl {
+    /// Not to be stored anywhere.
+    pub no_store: bool,
+    /// Not to be answered without asking.
+    pub no_cache: bool,
+    /// For one user.
+    pub private: bool,
+    /// For everybody, even if the request was authenticated.
+    pub public: bool,
+    /// Not to be used when its life is over.
+    pub must_revalidate: bool,
+    /// A request that wants a stored answer or none.
+    pub only_if_cached: bool,
+    /// Seconds it lives.
+    pub max_age: Option<Duration>,
+    /// Seconds it lives in shared caches.
+    pub s_maxage: Option<Duration>,
+}
+
+impl CacheControl {
+    /// Of a message's headers.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut control = CacheControl::default();
+        for line in headers.get_all(CACHE_CONTROL) {
+            for directive in split_list(line.as_bytes()) {
+                control.add(directive);
+            }
+        }
+        control
+    }
+
+    fn add(&mut self, directive: &[u8]) {
+        let (name, argument) = match directive.iter().position(|byte| *byte == b'=') {
+            Some(at) => (directive[..at].trim_ascii(), Some(directive[at + 1..].trim_ascii())),
+            None => (directive, None),
+        };
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if is("no-store") {
+            self.no_store = true;
+        } else if is("no-cache") {
+            self.no_cache = true;
+        } else if is("private") {
+            self.private = true;
+        } else if is("public") {
+            self.public = true;
+        } else if is("must-revalidate") || is("proxy-revalidate") {
+            self.must_revalidate = true;
+        } else if is("only-if-cached") {
+            self.only_if_cached = true;
+        } else if is("max-age") {
+            self.max_age = Some(shorter(self.max_age, seconds(argument)));
+        } else if is("s-maxage") {
+            self.s_maxage = Some(shorter(self.s_maxage, seconds(argument)));
+        }
+    }
+}
+
+/// The elements of a comma-separated list, commas inside quoted strings left alone, empty elements left out.
+pub(crate) fn split_list(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    let mut escaped = false;
+    line.split(move |byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return true,
+            _ => {}
+        }
+        false
+    })
+    .map(<[u8]>::trim_ascii)
+    .filter(|element| !element.is_empty())
+}
+
+fn shorter(before: Option<Duration>, now: Duration) -> Duration {
+    before.map_or(now, |before| before.min(now))
+}
+
+fn seconds(argument: Option<&[u8]>) -> Duration {
+    let digits = argument.unwrap_or_default();
+    let digits = digits.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(digits);
+    let number = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    match number {
+        // More than 2^31 seconds is for ever (RFC 9111 section 1.2.2).
+        Some(text) if !text.is_empty() => Duration::from_secs(text.parse::<u32>().unwrap_or(1 << 31).into()),
+        _ => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(lines: &[&str]) -> CacheControl {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(CACHE_CONTROL, line.parse().unwrap());
+        }
+        CacheControl::of(&headers)
+    }
+
+    #[test]
+    fn names_have_no_case_and_arguments_do_not_hide_them() {
+        assert!(parsed(&["No-Store"]).no_store);
+        assert!(parsed(&[r#"private="set-cookie, x-user", max-age=60"#]).private);
+        let both = parsed(&["public", "S-MAXAGE=\"30\", max-age=60"]);
+        assert!(both.public);
+        assert_eq!((both.s_maxage, both.max_age), (Some(Duration::from_secs(30)), Some(Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn a_quoted_comma_hides_nothing_and_invents_nothing() {
+        let control = parsed(&[r#"ext="a, no-store, \", private", max-age=5"#]);
+        assert!(!control.no_store && !control.private);
+        assert_eq!(control.max_age, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn doubtful_numbers_give_the_shortest_life() {
+        for line in ["max-age=soon", "max-age", "max-age=-1", "max-age=1, max-age=0", "max-age=+5"] {
+            assert_eq!(parsed(&[line]).max_age, Some(Duration::ZERO), "{line}");
+        }
+        assert_eq!(parsed(&["max-age=99999999999"]).max_age, Some(Duration::from_secs(1 << 31)));
+    }
+}

@@ -1,0 +1,36 @@
+//! What an HTTP cache may store and what it may answer, decided without input or output.
+//!
+//! Two questions are asked of every request, and they are kept apart. *Is this copy still what the application would say?* is
+//! answered by version words, in the crate `content`. *May this answer be given to this client at all?* is answered here, from
+//! headers alone: RFC 9110 (semantics), RFC 9111 (caching), RFC 9211 (`Cache-Status`), and what a [`Route`] says of
+//! cookies and of writing.
+//!
+//! The way of a request: [`Request::of`] says what it wants ([`Intent`]); a stored answer is found by [`Request::key`] and
+//! [`Variant`]; [`answer`] says whether it goes out whole or as 304; on a miss, [`store`] says whether what
+//! the origin sent may be kept, for how long, and under which headers. Every refusal is a named [`Reason`], which ends up in
+//! `Cache-Status` and in a metric.
+//!
+//! Coherent mode differs from a plain shared cache in two places (rule P9). Every hit was validated at its home after the request arrived, which
+//! is a successful validation in the sense of RFC 9111 section 4.3: so `no-cache`, `max-age=0` and `must-revalidate` do
+//! not prevent storing. And what leaves says `no-cache`, so that no cache farther out answers without asking.
+
+mod answer;
+mod control;
+mod cookies;
+mod forward;
+mod reason;
+mod request;
+mod route;
+mod status;
+mod store;
+mod variant;
+
+pub use answer::{Answer, answer, entity_tag_of};
+pub use control::CacheControl;
+pub use forward::{Via, for_client, for_origin};
+pub use reason::Reason;
+pub use request::{Intent, Key, Request};
+pub use route::{Cookies, Route, Writes};
+pub use status::CacheStatus;
+pub use store::{Stored, store};
+pub use variant::Variant;

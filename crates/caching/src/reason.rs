@@ -1,0 +1,67 @@
+//! Why an answer was not taken from the cache, or not put into it.
+
+use std::fmt;
+
+/// A named refusal. Its name is the `detail` of `Cache-Status` (RFC 9211 section 2.8) and the label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The method is neither GET nor HEAD and is safe (OPTIONS, TRACE).
+    Method,
+    /// The route is marked as one whose reads write.
+    RouteWrites,
+    /// The request carries a cookie that is neither ignored nor part of the key.
+    Cookie,
+    /// The request carries `Authorization` and the answer does not say that it may be shared (RFC 9111 section 3.5).
+    Authorization,
+    /// The client said `no-store`.
+    RequestNoStore,
+    /// `If-Match`, `If-Unmodified-Since` or `Range`: the origin decides.
+    Precondition,
+    /// The answer's status is not one to store (RFC 9111 section 3).
+    Status,
+    /// The answer says `no-store`.
+    NoStore,
+    /// The answer says `private`.
+    Private,
+    /// The answer sets a cookie that is not ignored.
+    SetCookie,
+    /// The answer says `Vary: *`.
+    VaryAll,
+    /// The answer varies by more headers than are kept.
+    VaryTooMuch,
+    /// The answer's lifetime is over already.
+    Expired,
+    /// The answer is of another protocol after an upgrade, or has trailers, or a form that is not stored.
+    Form,
+    /// The answer is larger than the configuration allows to store.
+    TooLarge,
+}
+
+impl Reason {
+    /// The name, in the form of a token.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Method => "method",
+            Reason::RouteWrites => "route-writes",
+            Reason::Cookie => "cookie",
+            Reason::Authorization => "authorization",
+            Reason::RequestNoStore => "request-no-store",
+            Reason::Precondition => "precondition",
+            Reason::Status => "status",
+            Reason::NoStore => "no-store",
+            Reason::Private => "private",
+            Reason::SetCookie => "set-cookie",
+            Reason::VaryAll => "vary-all",
+            Reason::VaryTooMuch => "vary-too-much",
+            Reason::Expired => "expired",
+            Reason::Form => "form",
+            Reason::TooLarge => "too-large",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,157 @@
+//! What a request wants.
+
+use std::hash::Hasher;
+
+use http::header::{AUTHORIZATION, HOST, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE};
+use http::{Method, request};
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::control::CacheControl;
+use crate::cookies;
+use crate::reason::Reason;
+use crate::route::{Route, Writes};
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Look in the cache; on a miss fetch and try to store.
+    Look,
+    /// Go to the origin, neither look nor store.
+    Pass(Reason),
+    /// It writes: bracket it with an update. `announced`: the application announces what it touches, itself.
+    Update {
+        /// Whether the application brackets it.
+        announced: bool,
+    },
+}
+
+/// The name of a page in a cache: 128 bits of SipHash over the origin's name, host, path and query, and the values of the cookies in the
+/// key. Collisions are as unlikely as a disk that lies (2^-64 at 2^32 pages).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(pub u128);
+
+/// What the headers of a request say about caching.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// What it wants.
+    pub intent: Intent,
+    /// The page it is about.
+    pub key: Key,
+    /// It carries credentials: a stored answer is for it only if that says so ([`Stored::shared_with_credentials`](crate::Stored)), and so is storing.
+    pub credentials: Option<Reason>,
+    /// It wants a stored answer or 504 (RFC 9111 section 5.2.1.7).
+    pub only_if_cached: bool,
+}
+
+impl Request {
+    /// Of a request's head, under the rules of its route.
+    pub fn of(head: &request::Parts, route: &Route) -> Self {
+        let control = CacheControl::of(&head.headers);
+        let credentials = if head.headers.contains_key(AUTHORIZATION) {
+            Some(Reason::Authorization)
+        } else if cookies::has_other(&head.headers, &route.cookies) {
+            Some(Reason::Cookie)
+        } else {
+            None
+        };
+        Request {
+            intent: intent(head, route, control),
+            key: key(head, route),
+            credentials,
+            only_if_cached: control.only_if_cached,
+        }
+    }
+}
+
+fn intent(head: &request::Parts, route: &Route, control: CacheControl) -> Intent {
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
+    match route.writes {
+        Writes::Always => return Intent::Update { announced: false },
+        Writes::Announced if !head.method.is_safe() => return Intent::Update { announced: true },
+        Writes::UnsafeMethods if !head.method.is_safe() => return Intent::Update { announced: false },
+        _ => {}
+    }
+    if !reads {
+        return Intent::Pass(Reason::Method);
+    }
+    if control.no_store {
+        return Intent::Pass(Reason::RequestNoStore);
+    }
+    if [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE].iter().any(|name| head.headers.contains_key(name)) {
+        return Intent::Pass(Reason::Precondition);
+    }
+    Intent::Look
+}
+
+fn key(head: &request::Parts, route: &Route) -> Key {
+    let mut hash = SipHasher13::new();
+    let mut part = |bytes: &[u8]| {
+        hash.write_u64(bytes.len() as u64);
+        hash.write(bytes);
+    };
+    // A host is the same in any case (RFC 9110 section 4.2.3). The absolute form of a target wins over `Host` (section 7.2).
+    let host = head.uri.authority().map(|authority| authority.as_str().as_bytes());
+    let host = host.or_else(|| head.headers.get(HOST).map(|host| host.as_bytes())).unwrap_or_default();
+    part(&host.to_ascii_lowercase());
+    part(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+    for name in &route.cookies.key {
+        for (_, value) in cookies::pairs(&head.headers).filter(|(found, _)| *found == name.as_bytes()) {
+            part(name.as_bytes());
+            part(value);
+        }
+    }
+    let hash = hash.finish128();
+    Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request as Http;
+
+    fn of(builder: request::Builder, route: &Route) -> Request {
+        Request::of(&builder.body(()).unwrap().into_parts().0, route)
+    }
+
+    fn get(target: &str) -> request::Builder {
+        Http::get(target).header(HOST, "shop.example")
+    }
+
+    #[test]
+    fn unsafe_methods_are_updates_whatever_else_they_say() {
+        let plain = Route::default();
+        for method in ["POST", "PUT", "DELETE", "PATCH", "PURGE"] {
+            let request = of(get("/").method(method).header("cache-control", "no-store"), &plain);
+            assert_eq!(request.intent, Intent::Update { announced: false }, "{method}");
+        }
+        assert_eq!(of(get("/").method("OPTIONS"), &plain).intent, Intent::Pass(Reason::Method));
+        let announced = Route { writes: Writes::Announced, ..Route::default() };
+        assert_eq!(of(get("/").method("POST"), &announced).intent, Intent::Update { announced: true });
+        assert_eq!(of(get("/"), &announced).intent, Intent::Look);
+        let writing = Route { writes: Writes::Always, ..Route::default() };
+        assert_eq!(of(get("/"), &writing).intent, Intent::Update { announced: false });
+    }
+
+    #[test]
+    fn a_page_is_its_host_path_query_and_key_cookies() {
+        let route = Route {
+            cookies: crate::Cookies { key: ["lang".to_string()].into(), ignore: ["sid".to_string()].into() },
+            ..Route::default()
+        };
+        let page = |builder| of(builder, &route).key;
+        assert_eq!(page(get("/a?b")), page(Http::get("/a?b").header(HOST, "SHOP.example")));
+        assert_eq!(page(get("/a?b")), page(Http::get("http://shop.example/a?b").header(HOST, "other")));
+        assert_ne!(page(get("/a?b")), page(get("/a")));
+        assert_ne!(page(get("/a?b")), page(get("/a?b").header("cookie", "lang=de")));
+        assert_ne!(page(get("/").header("cookie", "lang=de")), page(get("/").header("cookie", "lang=en")));
+        assert_eq!(page(get("/").header("cookie", "sid=1; lang=de")), page(get("/").header("cookie", "lang=de")));
+    }
+
+    #[test]
+    fn credentials_are_seen() {
+        let route = Route::default();
+        assert_eq!(of(get("/"), &route).credentials, None);
+        assert_eq!(of(get("/").header("cookie", "sid=1"), &route).credentials, Some(Reason::Cookie));
+        assert_eq!(of(get("/").header("authorization", "Basic eA=="), &route).credentials, Some(Reason::Authorization));
+    }
+}

@@ -1,0 +1,69 @@
+//! `Cache-Status` (RFC 9211): what the cache did with a request, on every answer.
+
+use http::HeaderValue;
+
+/// What happened. Rendered by [`value`](Self::value).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheStatus {
+    /// Answered from the cache, validated.
+    Hit,
+    /// Went to the origin.
+    Forwarded {
+        /// Why: `method`, `bypass`, `uri-miss`, `vary-miss`, `stale`, `request`.
+        why: &'static str,
+        /// What the origin answered, if it did.
+        origin_status: Option<u16>,
+        /// Whether the answer was stored.
+        stored: bool,
+        /// Whether the request shared another's fetch.
+        collapsed: bool,
+        /// A token that says more.
+        detail: Option<&'static str>,
+    },
+}
+
+impl CacheStatus {
+    /// As a list member of the structured field, named after `cache` (a token).
+    pub fn value(&self, cache: &str) -> HeaderValue {
+        use std::fmt::Write;
+        let mut text = String::from(cache);
+        match self {
+            CacheStatus::Hit => text.push_str("; hit"),
+            CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail } => {
+                // Writing to a String cannot fail.
+                let _ = write!(text, "; fwd={why}");
+                if let Some(status) = origin_status {
+                    let _ = write!(text, "; fwd-status={status}");
+                }
+                if *stored {
+                    text.push_str("; stored");
+                }
+                if *collapsed {
+                    text.push_str("; collapsed");
+                }
+                if let Some(detail) = detail {
+                    let _ = write!(text, "; detail={detail}");
+                }
+            }
+        }
+        HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("verbena"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_reads_as_the_rfc_has_it() {
+        assert_eq!(CacheStatus::Hit.value("verbena"), "verbena; hit");
+        let forwarded = CacheStatus::Forwarded {
+            why: "uri-miss",
+            origin_status: Some(200),
+            stored: true,
+            collapsed: false,
+            detail: Some("moved"),
+        };
+        assert_eq!(forwarded.value("verbena"), "verbena; fwd=uri-miss; fwd-status=200; stored; detail=moved");
+    }
+}

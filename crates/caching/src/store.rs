@@ -1,0 +1,189 @@
+//! Whether the origin's answer may be kept (RFC 9111 section 3, rule P9), and in which form.
+
+use std::time::Duration;
+
+use http::header::{AGE, CACHE_CONTROL, DATE, ETAG, EXPIRES, PRAGMA, SET_COOKIE, TRAILER};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, request};
+
+use crate::control::CacheControl;
+use crate::cookies;
+use crate::forward::remove_hop_by_hop;
+use crate::reason::Reason;
+use crate::request::Request;
+use crate::route::Route;
+use crate::variant::Variant;
+
+/// What is kept of an answer beside its body.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers as they go out: hop-by-hop ones and old ages taken off, `Cache-Control: no-cache` (rule P9).
+    pub headers: HeaderMap,
+    /// How long it may be used from the moment it arrived, if the origin set a bound (rule P9).
+    pub lifetime: Option<Duration>,
+    /// The origin says that it is for requests with credentials as well.
+    pub shared_with_credentials: bool,
+    /// Which requests of the page it answers.
+    pub variant: Variant,
+}
+
+/// Decides whether an answer to `head` may be stored.
+pub fn store(
+    request: &Request,
+    head: &request::Parts,
+    route: &Route,
+    status: StatusCode,
+    answer: &HeaderMap,
+) -> Result<Stored, Reason> {
+    if head.method != Method::GET || answer.contains_key(TRAILER) {
+        return Err(Reason::Form);
+    }
+    if !is_final(status) {
+        return Err(Reason::Status);
+    }
+    let control = CacheControl::of(answer);
+    if control.no_store {
+        return Err(Reason::NoStore);
+    }
+    if control.private {
+        return Err(Reason::Private);
+    }
+    if cookies::sets_other(answer, &route.cookies) {
+        return Err(Reason::SetCookie);
+    }
+    let shared_with_credentials = control.public || control.s_maxage.is_some();
+    if let (Some(reason), false) = (request.credentials, shared_with_credentials) {
+        return Err(reason);
+    }
+    let variant = Variant::of(answer)?;
+    let lifetime = lifetime(&control, answer)?;
+    Ok(Stored { status, headers: outgoing(answer), lifetime, shared_with_credentials, variant })
+}
+
+/// Statuses that say what a page is, rather than what became of one attempt. Those that RFC 9110 section 15.1 calls
+/// heuristically cacheable, less 206, which is half a page, and 501 and 414, which are about the request.
+fn is_final(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::OK
+            | StatusCode::NON_AUTHORITATIVE_INFORMATION
+            | StatusCode::NO_CONTENT
+            | StatusCode::MULTIPLE_CHOICES
+            | StatusCode::MOVED_PERMANENTLY
+            | StatusCode::PERMANENT_REDIRECT
+            | StatusCode::NOT_FOUND
+            | StatusCode::GONE
+    )
+}
+
+/// The bound that the origin set. Zero and `no-cache` mean "ask before each use", which is what every hit does here, and so are no
+/// bound; an `Expires` in the past means the same (RFC 9111 section 5.3).
+fn lifetime(control: &CacheControl, answer: &HeaderMap) -> Result<Option<Duration>, Reason> {
+    let expires = || {
+        let expires = date(answer.get(EXPIRES)?)?;
+        Some(expires.duration_since(date(answer.get(DATE)?)?).unwrap_or_default())
+    };
+    let Some(given) = control.s_maxage.or(control.max_age).or_else(expires).filter(|given| !given.is_zero()) else {
+        return Ok(None);
+    };
+    let age = answer.get(AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok()).unwrap_or(0);
+    match given.checked_sub(Duration::from_secs(age)) {
+        Some(left) if !left.is_zero() => Ok(Some(left)),
+        _ => Err(Reason::Expired),
+    }
+}
+
+fn date(value: &HeaderValue) -> Option<std::time::SystemTime> {
+    httpdate::parse_http_date(value.to_str().ok()?).ok()
+}
+
+fn outgoing(answer: &HeaderMap) -> HeaderMap {
+    let mut headers = answer.clone();
+    remove_hop_by_hop(&mut headers);
+    for name in [AGE, EXPIRES, PRAGMA, SET_COOKIE] {
+        headers.remove(name);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // A weak validator may stay the same over a change that matters here; the body's own takes its place.
+    if headers.get(ETAG).is_some_and(|tag| tag.as_bytes().starts_with(b"W/") || !tag.as_bytes().starts_with(b"\"")) {
+        headers.remove(ETAG);
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderName;
+
+    fn decide_for(request: request::Builder, status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
+        let route = Route {
+            cookies: crate::Cookies { ignore: ["sid".to_string()].into(), ..Default::default() },
+            ..Route::default()
+        };
+        let head = request.body(()).unwrap().into_parts().0;
+        let answer =
+            answer.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
+        store(&Request::of(&head, &route), &head, &route, StatusCode::from_u16(status).unwrap(), &answer)
+    }
+
+    fn decide(status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
+        decide_for(http::Request::get("/"), status, answer)
+    }
+
+    #[test]
+    fn what_is_for_one_user_is_not_kept() {
+        let refused = |answer| decide(200, answer).map(|_| ()).unwrap_err();
+        assert_eq!(refused(&[("cache-control", "No-Store")]), Reason::NoStore);
+        assert_eq!(refused(&[("cache-control", "private=\"x\"")]), Reason::Private);
+        assert_eq!(refused(&[("set-cookie", "user=1")]), Reason::SetCookie);
+        assert_eq!(refused(&[("vary", "*")]), Reason::VaryAll);
+        assert_eq!(decide(200, &[("set-cookie", "sid=1")]).unwrap().headers.get(SET_COOKIE), None);
+        let with_cookie = || http::Request::get("/").header("cookie", "user=1");
+        assert_eq!(decide_for(with_cookie(), 200, &[]).map(|_| ()).unwrap_err(), Reason::Cookie);
+        assert!(decide_for(with_cookie(), 200, &[("cache-control", "public")]).unwrap().shared_with_credentials);
+    }
+
+    #[test]
+    fn only_whole_final_answers_to_get_are_kept() {
+        for status in [200, 203, 204, 300, 301, 308, 404, 410] {
+            assert!(decide(status, &[]).is_ok(), "{status}");
+        }
+        for status in [201, 206, 302, 304, 400, 401, 403, 500, 503] {
+            assert_eq!(decide(status, &[]).map(|_| ()).unwrap_err(), Reason::Status, "{status}");
+        }
+        assert_eq!(decide_for(http::Request::head("/"), 200, &[]).map(|_| ()).unwrap_err(), Reason::Form);
+    }
+
+    #[test]
+    fn a_positive_lifetime_is_a_bound_and_no_cache_is_none() {
+        let lifetime = |answer| decide(200, answer).map(|stored| stored.lifetime.map(|bound| bound.as_secs()));
+        assert_eq!(lifetime(&[("cache-control", "max-age=60, s-maxage=30")]), Ok(Some(30)));
+        assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "50")]), Ok(Some(10)));
+        assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "60")]), Err(Reason::Expired));
+        assert_eq!(lifetime(&[("cache-control", "no-cache, max-age=0")]), Ok(None));
+        let day = [("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("expires", "Sun, 06 Nov 1994 08:50:37 GMT")];
+        assert_eq!(lifetime(&day), Ok(Some(60)));
+        assert_eq!(lifetime(&[day[0], ("expires", "0")]), Ok(None));
+    }
+
+    #[test]
+    fn what_goes_out_asks_to_be_asked_again() {
+        let stored = decide(
+            200,
+            &[
+                ("cache-control", "public, max-age=60"),
+                ("expires", "0"),
+                ("connection", "x-hop"),
+                ("x-hop", "1"),
+                ("etag", "W/\"a\""),
+                ("content-type", "text/html"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(stored.headers[CACHE_CONTROL], "no-cache");
+        assert_eq!(stored.headers.len(), 2, "{:?}", stored.headers);
+        assert_eq!(decide(200, &[("etag", "\"a\"")]).unwrap().headers[ETAG], "\"a\"");
+    }
+}

@@ -1,0 +1,103 @@
+//! Heads of answers, and the names of what became of a request.
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
+use verbena_caching::{Answer, CacheStatus, answer};
+use verbena_content::{Alone, DependencyField, NotStored, Refusal, Verdict};
+
+use crate::body::Body;
+use crate::cache::Copy;
+
+/// RFC 9211.
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+/// What this cache is called in `Cache-Status` and `Via`.
+pub(crate) const NAME: &str = "verbena";
+
+/// A validated copy, in the form that the request wants.
+pub(crate) fn from_copy(head: &request::Parts, copy: &Copy, status: CacheStatus) -> Response<Body> {
+    let not_modified = answer(head, copy.stored.status, &copy.stored.headers) == Answer::NotModified;
+    let body = match not_modified || head.method == Method::HEAD {
+        true => Body::empty(),
+        false => Body::from(copy.body.clone()),
+    };
+    let mut response = Response::new(body);
+    *response.headers_mut() = copy.stored.headers.clone();
+    if not_modified {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        for name in [CONTENT_LENGTH, CONTENT_TYPE] {
+            response.headers_mut().remove(name);
+        }
+    } else {
+        *response.status_mut() = copy.stored.status;
+    }
+    note(response.headers_mut(), status);
+    response
+}
+
+/// An answer of the proxy's own.
+pub(crate) fn own(status: StatusCode, text: &str, noted: CacheStatus) -> Response<Body> {
+    let mut response = Response::new(Body::from(bytes::Bytes::from(format!("{text}\n"))));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    note(headers, noted);
+    response
+}
+
+/// Says what was done with the request.
+pub(crate) fn note(headers: &mut HeaderMap, status: CacheStatus) {
+    headers.append(CACHE_STATUS, status.value(NAME));
+}
+
+/// Takes the fields that name dependencies off an answer: they are for the cache.
+pub(crate) fn remove_dependencies(headers: &mut HeaderMap) {
+    for field in DependencyField::ALL {
+        headers.remove(field.name());
+    }
+}
+
+/// Went to the origin, without more to say.
+pub(crate) const fn forwarded(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
+    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: false, detail }
+}
+
+/// The token for a copy that was not fresh.
+pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fresh => "fresh",
+        Verdict::Busy => "update-open",
+        Verdict::Moved => "moved",
+        Verdict::OtherHome => "other-home",
+        Verdict::OtherView => "other-view",
+        Verdict::NoLease => "no-lease",
+    }
+}
+
+/// The token for a request that went alone.
+pub(crate) const fn alone(why: Alone) -> &'static str {
+    match why {
+        Alone::NoWords => "no-words",
+        Alone::NoLease => "no-lease",
+        Alone::Busy => "update-open",
+        Alone::Unstorable => "unstorable",
+        Alone::Full => "too-many-fills",
+    }
+}
+
+/// The token for a page that was not stored.
+pub(crate) const fn not_stored(why: NotStored) -> &'static str {
+    match why {
+        NotStored::Unstorable => "unstorable",
+        NotStored::Failed => "failed",
+        NotStored::Late => "home-late",
+        NotStored::Refused(Refusal::OtherView) => "refused-other-view",
+        NotStored::Refused(Refusal::NoLease) => "refused-no-lease",
+        NotStored::Refused(Refusal::Busy) => "refused-update-open",
+        NotStored::Refused(Refusal::Moved) => "refused-moved",
+        NotStored::Refused(Refusal::DependencyBusy) => "refused-dependency-busy",
+        NotStored::Refused(Refusal::DependencyMoved) => "refused-dependency-moved",
+    }
+}

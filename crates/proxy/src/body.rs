@@ -1,0 +1,109 @@
+//! Bodies of answers: from the store, from the origin as they come, or held back at the end.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use thiserror::Error;
+use tokio::time::Sleep;
+
+use crate::fill::Tee;
+
+/// Why a body ends before its end: the connection is cut, so that nobody takes a part for the whole.
+#[derive(Debug, Error)]
+pub(crate) enum Cut {
+    /// The application broke off, or said another length than it sent.
+    #[error("the application broke off: {0}")]
+    Origin(#[from] hyper::Error),
+    /// The application is silent for too long.
+    #[error("the application sent nothing for {0:?}")]
+    Silent(Duration),
+    /// An update that could not be confirmed (rule P7).
+    #[error("the update could not be confirmed")]
+    Unconfirmed,
+}
+
+/// The body of an answer.
+pub(crate) enum Body {
+    /// Nothing, or what is left of a whole.
+    Whole(Option<Bytes>),
+    /// As it comes from the origin.
+    Origin(Passing),
+    /// As it comes from the origin, kept on the way; large, and rare beside the others.
+    Tee(Box<Tee>),
+    /// As it comes from a task that holds its end back.
+    Held(tokio::sync::mpsc::Receiver<Result<Frame<Bytes>, Cut>>),
+}
+
+impl Body {
+    pub fn empty() -> Self {
+        Body::Whole(None)
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Body::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match self.get_mut() {
+            Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Origin(passing) => passing.poll(context),
+            Body::Tee(tee) => tee.poll(context),
+            Body::Held(frames) => frames.poll_recv(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Whole(bytes) => bytes.is_none(),
+            Body::Origin(passing) => passing.incoming.is_end_stream(),
+            // Its end must be polled for: there the page is stored, or the update confirmed.
+            Body::Tee(_) | Body::Held(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Body::Origin(passing) => passing.incoming.size_hint(),
+            Body::Tee(tee) => tee.size_hint(),
+            Body::Held(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// The origin's body, given up when it is silent for too long.
+pub(crate) struct Passing {
+    pub incoming: Incoming,
+    patience: Duration,
+    silence: Pin<Box<Sleep>>,
+}
+
+impl Passing {
+    pub fn new(incoming: Incoming, patience: Duration) -> Self {
+        Passing { incoming, patience, silence: Box::pin(tokio::time::sleep(patience)) }
+    }
+
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
+            self.silence.as_mut().reset(tokio::time::Instant::now() + self.patience);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Cut::Origin)));
+        }
+        ready!(self.silence.as_mut().poll(context));
+        Poll::Ready(Some(Err(Cut::Silent(self.patience))))
+    }
+
+    pub async fn next(&mut self) -> Option<Result<Frame<Bytes>, Cut>> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+}

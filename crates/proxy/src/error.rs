@@ -1,0 +1,33 @@
+//! Why a proxy does not start.
+
+use std::net::SocketAddr;
+
+use thiserror::Error;
+use verbena_metrics::RegistryError;
+
+/// Why a proxy does not start.
+#[derive(Debug, Error)]
+pub enum ProxyError {
+    /// The configuration does not fit together.
+    #[error("proxy.{key}: {problem}")]
+    Setting {
+        /// Which key.
+        key: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// What the system said.
+        reason: std::io::Error,
+    },
+    /// A thread or its runtime could not be made.
+    #[error("a thread of the proxy could not be started: {0}")]
+    Thread(std::io::Error),
+    /// Its metrics could not be registered.
+    #[error(transparent)]
+    Metrics(#[from] RegistryError),
+}

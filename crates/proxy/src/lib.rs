@@ -1,0 +1,30 @@
+//! An HTTP/1.1 proxy in front of a web application, whose every cached answer is validated at its home.
+//!
+//! There are three ways through it, and [`verbena_caching`] says which one a request takes:
+//!
+//! ```text
+//!  look      words of the page are read at its home  --unchanged-->  the copy goes out
+//!                      |  no copy, or changed                         ^
+//!                      +-->  fetched from the origin  --the home accepts it-->  stored
+//!  update    begins at every home  -->  origin  -->  whole answer read  -->  ends  -->  the answer goes out
+//!  pass      origin
+//! ```
+//!
+//! Nothing of the page protocol is decided here: [`verbena_content`] does. A thread for each core has a listener
+//! and connections of its own; they share the store, and the fills under way.
+
+mod answer;
+mod body;
+mod cache;
+mod config;
+mod error;
+mod exchange;
+mod fill;
+mod observed;
+mod origin;
+mod server;
+mod update;
+
+pub use config::ProxyConfig;
+pub use error::ProxyError;
+pub use server::Proxy;

@@ -1,0 +1,69 @@
+//! What the proxy counts.
+
+use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
+
+/// Values that a label can have; there are fewer reasons than that.
+const LABELS: usize = 64;
+
+/// The proxy's metrics.
+#[derive(Clone)]
+pub(crate) struct Observed {
+    /// Answers by what was done: `hit`, `miss`, `pass`, `update`, `error`.
+    pub answers: Family<Counter, 1>,
+    /// Why looked-for pages were not answered from the cache.
+    pub misses: Family<Counter, 1>,
+    /// Why fetched pages were not stored.
+    pub not_stored: Family<Counter, 1>,
+    /// Errors of the application by kind.
+    pub origin_errors: Family<Counter, 1>,
+    pub hit_latency: Latency,
+    pub miss_latency: Latency,
+    pub update_latency: Latency,
+    pub connections: Gauge,
+    pub in_flight: Gauge,
+}
+
+impl Observed {
+    pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        Ok(Observed {
+            answers: registry.family(
+                "verbena_proxy_answers_total",
+                "Answers to clients, by what was done for them.",
+                ["result"],
+                LABELS,
+            )?,
+            misses: registry.family(
+                "verbena_proxy_misses_total",
+                "Requests that might have been answered from the cache and were not, by reason.",
+                ["reason"],
+                LABELS,
+            )?,
+            not_stored: registry.family(
+                "verbena_proxy_not_stored_total",
+                "Pages that were fetched and not stored, by reason.",
+                ["reason"],
+                LABELS,
+            )?,
+            origin_errors: registry.family(
+                "verbena_proxy_origin_errors_total",
+                "Requests to the application that failed, by kind.",
+                ["kind"],
+                LABELS,
+            )?,
+            hit_latency: registry.latency(
+                "verbena_proxy_hit_latency_seconds",
+                "Time from the head of a request to the head of an answer from the cache.",
+            )?,
+            miss_latency: registry.latency(
+                "verbena_proxy_miss_latency_seconds",
+                "Time from the head of a request to the head of an answer from the application.",
+            )?,
+            update_latency: registry.latency(
+                "verbena_proxy_update_latency_seconds",
+                "Time from the head of a writing request to its answer, begin and end at the homes included.",
+            )?,
+            connections: registry.gauge("verbena_proxy_connections", "Connections of clients.")?,
+            in_flight: registry.gauge("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
+        })
+    }
+}

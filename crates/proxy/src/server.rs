@@ -1,0 +1,197 @@
+//! Listeners and threads.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use verbena_content::service::Content;
+use verbena_metrics::Registry;
+use verbena_terms::Section;
+
+use crate::cache::Cache;
+use crate::config::{ProxyConfig, parse_origin};
+use crate::error::ProxyError;
+use crate::exchange::{Exchange, via};
+use crate::observed::Observed;
+use crate::origin::{Connections, Origins};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A running proxy.
+pub struct Proxy {
+    address: SocketAddr,
+    cache: Arc<Cache>,
+    origins: Arc<Origins>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Listens, and answers from then on.
+    pub fn start(config: &ProxyConfig, content: Content, registry: &Registry) -> Result<Proxy, ProxyError> {
+        if let Some(found) = config.contradictions().into_iter().next() {
+            return Err(ProxyError::Setting { key: found.key, problem: found.problem });
+        }
+        let authorities = config.origin.iter().map(|origin| parse_origin(origin));
+        let authorities = authorities.collect::<Result<Vec<_>, _>>();
+        let authorities = authorities.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;
+        let observed = Observed::new(registry)?;
+        let largest = usize::try_from(config.largest.0).unwrap_or(usize::MAX / 2);
+        let cache = Arc::new(Cache::new(content, observed, config.memory.0, largest));
+        let kept = cache.clone();
+        registry.gauge_from("verbena_proxy_pages", "Pages in the store.", move || kept.kept().0 as f64)?;
+        let kept = cache.clone();
+        registry.gauge_from(
+            "verbena_proxy_store_bytes",
+            "Memory of the store, headers and bodies included.",
+            move || kept.kept().1 as f64,
+        )?;
+        let origins = Arc::new(Origins::new(authorities, config.connect_timeout.0, config.origin_timeout.0));
+        let threads = match config.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let first = listen(config.listen)?;
+        let address = first.local_addr().map_err(|reason| ProxyError::Listen { address: config.listen, reason })?;
+        let mut listeners = vec![first];
+        for _ in 1..threads {
+            listeners.push(listen(address)?);
+        }
+        let (stop, stopped) = watch::channel(false);
+        let mut proxy = Proxy { address, cache, origins, stop, threads: Vec::new() };
+        let each = config.connections.div_ceil(threads);
+        for (at, listener) in listeners.into_iter().enumerate() {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProxyError::Thread)?;
+            let worker = Worker {
+                cache: proxy.cache.clone(),
+                origins: proxy.origins.clone(),
+                config: config.clone(),
+                probes: at == 0,
+                connections: Arc::new(Semaphore::new(each)),
+                stopped: stopped.clone(),
+            };
+            let thread = std::thread::Builder::new().name(format!("proxy-{at}"));
+            let run = move || runtime.block_on(worker.run(listener));
+            proxy.threads.push(thread.spawn(run).map_err(ProxyError::Thread)?);
+        }
+        Ok(proxy)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Origins that take connections, and all.
+    pub fn origins(&self) -> (usize, usize) {
+        self.origins.health()
+    }
+
+    /// This node is another incarnation now.
+    pub fn rejoined(&self) {
+        self.cache.rejoined();
+    }
+
+    /// Takes no more connections, lets requests under way end for at most [`ProxyConfig::drain`], and returns.
+    pub fn stop(self) {
+        // The threads hold receivers until they end; if they have ended, there is nobody to tell.
+        let _ = self.stop.send(true);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the proxy panicked");
+            }
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<StdListener, ProxyError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    open().map_err(|reason| ProxyError::Listen { address, reason })
+}
+
+/// One thread.
+struct Worker {
+    cache: Arc<Cache>,
+    origins: Arc<Origins>,
+    config: ProxyConfig,
+    probes: bool,
+    connections: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Worker {
+    async fn run(mut self, listener: StdListener) {
+        let listener = match TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "a listener of the proxy cannot be used"),
+        };
+        if self.probes {
+            tokio::spawn(self.origins.clone().probe());
+        }
+        let exchange = Arc::new(Exchange {
+            cache: self.cache.clone(),
+            connections: Connections::new(self.origins.clone()),
+            routes: self.config.routes.clone().into(),
+            largest: usize::try_from(self.config.largest.0).unwrap_or(usize::MAX / 2),
+            patience: self.config.origin_timeout.0,
+            via: via(),
+        });
+        let graceful = GracefulShutdown::new();
+        loop {
+            let permit = self.connections.clone().acquire_owned().await;
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = self.stopped.changed() => break,
+            };
+            let (stream, client) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of descriptors, mostly: it passes when connections close.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    continue;
+                }
+            };
+            // Small writes that wait for each other cost more than they save; a refusal costs only that.
+            let _ = stream.set_nodelay(true);
+            let exchange = exchange.clone();
+            let observed = self.cache.observed.clone();
+            let service = service_fn(move |request| exchange.clone().respond(request, client.ip()));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(self.config.client_timeout.0)
+                .pipeline_flush(true)
+                .serve_connection(TokioIo::new(stream), service);
+            let connection = graceful.watch(connection);
+            tokio::spawn(async move {
+                observed.connections.add(1);
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, %client, "a client's connection ended");
+                }
+                observed.connections.add(-1);
+                drop(permit);
+            });
+        }
+        drop(listener);
+        // Whoever is not done by then is cut off when the runtime ends.
+        let _: Result<(), _> = tokio::time::timeout(self.config.drain.0, graceful.shutdown()).await;
+    }
+}

@@ -1,0 +1,110 @@
+//! A request that writes: bracketed by an update of everything (rules P3, P4, P7).
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{Response, StatusCode, request};
+use http_body::Frame;
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+use verbena_content::Scope;
+use verbena_content::service::{Finish, Refused, Ticket};
+
+use crate::answer::{self, forwarded};
+use crate::body::{Body, Cut, Passing};
+use crate::exchange::{Exchange, Unanswered};
+use crate::origin::Failure;
+
+/// Bytes of an answer that are read before the client gets its head. Of a longer one the client gets all but the end.
+const READ_FIRST: usize = 1 << 20;
+
+/// Begins the update, forwards, reads the whole answer, ends the update, and answers. A client that hangs up changes nothing
+/// of this: it goes on in a task of its own.
+pub(crate) async fn respond(
+    exchange: Arc<Exchange>,
+    head: request::Parts,
+    body: Incoming,
+) -> Result<Response<Body>, Unanswered> {
+    tokio::spawn(update(exchange, head, body)).await.unwrap_or(Err(Unanswered))
+}
+
+async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Incoming) -> Result<Response<Body>, Unanswered> {
+    let ticket = match exchange.cache.content.begin(Scope::Everything).await {
+        Ok(ticket) => ticket,
+        Err(refused) => return Ok(not_begun(&refused)),
+    };
+    let answered = match exchange.connections.write(head, body).await {
+        Ok(answered) => answered,
+        Err(failure) => {
+            // Otherwise the ticket is dropped: the update's outcome is unknown.
+            if failure == Failure::Unreachable {
+                ticket.not_sent();
+            }
+            return Ok(exchange.failed(failure, "method"));
+        }
+    };
+    let mut response = exchange.passed(answered, forwarded("method", None));
+    let Body::Origin(mut passing) = std::mem::replace(response.body_mut(), Body::empty()) else {
+        return Err(Unanswered);
+    };
+    let mut read = BytesMut::new();
+    loop {
+        match passing.next().await {
+            None => break,
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    read.extend_from_slice(&data);
+                }
+            }
+            Some(Err(_)) => return Ok(exchange.failed(Failure::Broken, "method")),
+        }
+        if read.len() > READ_FIRST {
+            *response.body_mut() = hold_back(ticket, passing, read.freeze());
+            return Ok(response);
+        }
+    }
+    match ticket.answered().await {
+        Finish::Answer => {
+            *response.body_mut() = Body::from(read.freeze());
+            Ok(response)
+        }
+        Finish::Close => Err(Unanswered),
+    }
+}
+
+/// Passes a long answer on, always one piece behind, so that the client has its end only after the update ended.
+fn hold_back(ticket: Ticket, mut passing: Passing, mut behind: Bytes) -> Body {
+    let (pieces, body) = mpsc::channel(4);
+    tokio::spawn(async move {
+        while let Some(frame) = passing.next().await {
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => {
+                    let piece = std::mem::replace(&mut behind, data);
+                    // A client that hung up does not end the reading.
+                    let _ = pieces.send(Ok(Frame::data(piece))).await;
+                }
+                Ok(Err(_trailers)) => {}
+                Err(cut) => {
+                    let _ = pieces.send(Err(cut)).await;
+                    return;
+                }
+            }
+        }
+        let end = match ticket.answered().await {
+            Finish::Answer => Ok(Frame::data(behind)),
+            Finish::Close => Err(Cut::Unconfirmed),
+        };
+        let _ = pieces.send(end).await;
+    });
+    Body::Held(body)
+}
+
+fn not_begun(refused: &Refused) -> Response<Body> {
+    let detail = match refused {
+        Refused::NotBegun => "update-not-begun",
+        Refused::Full(_) => "too-many-updates",
+        Refused::Overloaded => "overloaded",
+        Refused::Stopped => "stopped",
+    };
+    answer::own(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string(), forwarded("method", Some(detail)))
+}
