@@ -161,11 +161,12 @@ fn c3_acting_in_the_old_view_ends_before_the_new_one_is_acknowledged() {
     desk.at = 100;
     assert_eq!(desk.hears(0, Body::Propose(view(2, &[(1, 5), (2, 1)]))), ["learnt v2"]);
     assert_eq!(desk.node.lease().valid_at(time(100)), Some(ViewNumber(1)), "until then it goes on in the old one");
-    assert_eq!(desk.does(ParticipantEvent::Prepared(ViewNumber(1))), [""; 0], "ready for a view that is past");
-    let said = desk.does(ParticipantEvent::Prepared(ViewNumber(2)));
-    assert_eq!(said, ["publish 1980 v2/v1", "1.5 acknowledges v2"], "published first");
-    assert_eq!(desk.does(ParticipantEvent::Prepared(ViewNumber(2))), [""; 0]);
-    assert_eq!(desk.hears(0, Body::Propose(view(2, &[(1, 5)]))), [""; 0], "a number means one view");
+    assert_eq!(desk.hears(0, Body::Propose(view(3, &[(1, 5)]))), ["learnt v3"]);
+    assert_eq!(desk.does(ParticipantEvent::Prepared(ViewNumber(2))), [""; 0], "ready for a view that is past");
+    let said = desk.does(ParticipantEvent::Prepared(ViewNumber(3)));
+    assert_eq!(said, ["publish 1980 v3/v1", "1.5 acknowledges v3"], "published first");
+    assert_eq!(desk.does(ParticipantEvent::Prepared(ViewNumber(3))), [""; 0]);
+    assert_eq!(desk.hears(0, Body::Propose(view(3, &[(1, 5), (2, 1)]))), [""; 0], "a number means one view");
     assert_eq!(desk.hears(0, Body::Stand(standing(1, true))), [""; 0], "of a view that is past");
 }
 
