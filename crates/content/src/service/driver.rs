@@ -25,6 +25,8 @@ use crate::wire::{Message, Registered};
 const EAGER: Duration = Duration::from_micros(500);
 /// The longest that it sleeps: a lease's renewal must not go unseen (see `Updater::lease`).
 const IDLE: Duration = Duration::from_millis(20);
+/// How often the counts are taken.
+const COUNT_EVERY: Duration = Duration::from_millis(10);
 /// Messages that are handled before acknowledgements and deadlines are looked at again.
 const AT_ONCE: usize = 256;
 
@@ -47,6 +49,7 @@ pub(super) fn spawn(
         membership: None,
         looking_since: None,
         number: 0,
+        counted: Time::ZERO,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -78,6 +81,7 @@ struct Driver {
     membership: Option<Box<dyn Membership>>,
     looking_since: Option<Time>,
     number: u64,
+    counted: Time,
 }
 
 enum Woken {
@@ -155,14 +159,23 @@ impl Driver {
         self.update(updated);
         self.hold(held);
         self.introduce(now);
+        self.publish_counts(now);
         self.looking_since = match self.updater.waiting_words().next() {
             Some(_) => self.looking_since.or(Some(now)),
             None => None,
         };
     }
 
+    fn publish_counts(&mut self, now: Time) {
+        if now.since(self.counted) >= COUNT_EVERY {
+            self.counted = now;
+            let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
+            *self.shared.counts.lock() = Counts { home, updater: self.updater.counts() };
+        }
+    }
+
     fn look_at_lease(&mut self) {
-        let lease = self.shared.lease.load();
+        let lease = self.shared.lease();
         if let Some(life) = &mut self.life {
             life.home.lease(lease);
             life.fabric.set_view(lease.acknowledged);
@@ -204,10 +217,6 @@ impl Driver {
                 self.registrations.insert((register.to, register.request), reply);
                 self.send(Message::Register(register));
             }
-            Command::Counts(reply) => {
-                let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
-                reply_to(reply, Counts { home, updater: self.updater.counts() });
-            }
             Command::Opened(opened) => self.opened(opened),
         }
         self.update(actions);
@@ -220,7 +229,7 @@ impl Driver {
         life.meet_members(view);
         let mut routes = Routes::clone(&self.shared.routes.load());
         let known: Vec<Table> = view.homes().filter_map(|home| routes.table(home.incarnation).cloned()).collect();
-        routes.learn(view, self.shared.lease.load().acknowledged);
+        routes.learn(view, self.shared.lease().acknowledged);
         known.into_iter().for_each(|table| routes.open(table));
         routes.open(life.own_table());
         self.shared.routes.store(Arc::new(routes));
@@ -360,7 +369,7 @@ impl Driver {
 
     fn introduce(&mut self, now: Time) {
         let Some(life) = &mut self.life else { return };
-        let view = self.shared.lease.load().acknowledged;
+        let view = self.shared.lease().acknowledged;
         for peer in life.to_introduce(now) {
             life.introduce_to(peer, view, true);
         }
@@ -374,7 +383,7 @@ impl Driver {
             Err(error) => return tracing::warn!(from = %message.from, %error, "an introduction that cannot be read"),
         };
         if introduction.wants_answer {
-            life.introduce_to(introduction.from, self.shared.lease.load().acknowledged, false);
+            life.introduce_to(introduction.from, self.shared.lease().acknowledged, false);
         }
         let Some(peer) = life.may_open(introduction.from) else { return };
         let (names, me) = (self.options.names.fingerprint(), life.me());

@@ -10,11 +10,12 @@ mod introduction;
 mod life;
 mod routes;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use verbena_cluster::{Lease, LeaseWord, View};
@@ -100,7 +101,9 @@ pub struct Content {
 
 /// What the thread shares with whoever holds a [`Content`].
 struct Shared {
-    lease: Arc<LeaseWord>,
+    /// Known from the first life on.
+    lease: OnceLock<Arc<LeaseWord>>,
+    counts: Mutex<Counts>,
     /// Who this node is, as a word.
     identity: AtomicU64,
     routes: ArcSwap<Routes>,
@@ -117,15 +120,18 @@ enum Command {
     Begin { scope: Scope, reply: oneshot::Sender<Result<UpdateId, Refused>> },
     Finished { id: UpdateId, outcome: Outcome, reply: Option<oneshot::Sender<Finish>> },
     Register { register: Register, reply: oneshot::Sender<Registered> },
-    Counts(oneshot::Sender<Counts>),
     Opened(life::Opened),
 }
 
 impl Content {
-    /// Starts the thread. It does nothing before [`life_begins`](Self::life_begins). `lease` is what the cluster's driver publishes.
-    pub fn start(lease: Arc<LeaseWord>, options: Options) -> verbena_fabric::Result<Content> {
+    /// Starts the thread. Nothing can be read and no update begins before [`life_begins`](Self::life_begins).
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start(options: Options) -> verbena_fabric::Result<Content> {
         let shared = Arc::new(Shared {
-            lease,
+            lease: OnceLock::new(),
+            counts: Mutex::default(),
             identity: AtomicU64::new(0),
             routes: ArcSwap::from_pointee(Routes::default()),
             names: options.names.clone(),
@@ -153,13 +159,13 @@ impl Content {
 
     /// What this node may do: to be looked at after the words are in hand and a [`now`](Self::now) was taken (rule P1).
     pub fn lease(&self) -> Lease {
-        self.shared.lease.load()
+        self.shared.lease()
     }
 
     /// Posts a read of a page's words in the view that this node acts in. After the request arrived, or it proves nothing. `None`
     /// if there is no view, no home, or no way to it.
     pub fn read(&self, page: PageId) -> Option<Reading> {
-        let view = self.shared.lease.load().acknowledged;
+        let view = self.shared.lease().acknowledged;
         self.shared.routes.load().read(page, view, self.now() + READ_DEADLINE)
     }
 
@@ -174,9 +180,9 @@ impl Content {
         Ok(Ticket { id: Some(id), content: self.clone() })
     }
 
-    /// How it is.
-    pub async fn counts(&self) -> Result<Counts, Refused> {
-        self.ask(Command::Counts).await
+    /// How it was a moment ago.
+    pub fn counts(&self) -> Counts {
+        *self.shared.counts.lock()
     }
 
     /// The cluster has a newer view. `membership` is told when this node may acknowledge it as far as pages go (rule P5).
@@ -189,11 +195,13 @@ impl Content {
         self.tell(Command::Gone(incarnation))
     }
 
-    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1). Returns when its regions are there.
+    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same
+    /// in all lives. Returns when its regions are there.
     ///
     /// # Errors
     /// If they cannot be made, or the service has stopped.
-    pub fn life_begins(&self, fabric: Arc<dyn Fabric>) -> verbena_fabric::Result<()> {
+    pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
+        self.shared.lease.get_or_init(|| lease.clone());
         let (reply, begun) = std::sync::mpsc::sync_channel(1);
         let stopped = |_| verbena_fabric::Error::Closed;
         self.tell(Command::LifeBegins { fabric, reply }).map_err(stopped)?;
@@ -222,6 +230,12 @@ impl Content {
     fn tell(&self, command: Command) -> Result<(), Refused> {
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         self.commands.send(command).map_err(|_| Refused::Stopped)
+    }
+}
+
+impl Shared {
+    fn lease(&self) -> Lease {
+        self.lease.get().map_or(Lease::NONE, |lease| lease.load())
     }
 }
 
