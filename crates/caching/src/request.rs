@@ -83,6 +83,14 @@ fn intent(head: &request::Parts, route: &Route, control: CacheControl) -> Intent
     Intent::Look
 }
 
+impl Key {
+    /// Of a page without cookies in its key: by the host of its requests and its path and query. `None` if they are no such thing.
+    pub fn of_page(host: &str, target: &str) -> Option<Key> {
+        let head = http::Request::get(target).header(HOST, host).body(()).ok()?.into_parts().0;
+        (head.uri.authority().is_none() && target.starts_with('/')).then(|| key(&head, &Route::default()))
+    }
+}
+
 fn key(head: &request::Parts, route: &Route) -> Key {
     let mut hash = SipHasher13::new();
     let mut part = |bytes: &[u8]| {
@@ -141,6 +149,8 @@ mod tests {
         let page = |builder| of(builder, &route).key;
         assert_eq!(page(get("/a?b")), page(Http::get("/a?b").header(HOST, "SHOP.example")));
         assert_eq!(page(get("/a?b")), page(Http::get("http://shop.example/a?b").header(HOST, "other")));
+        assert_eq!(Some(page(get("/a?b"))), Key::of_page("shop.example", "/a?b"));
+        assert_eq!(Key::of_page("shop.example", "a b"), None);
         assert_ne!(page(get("/a?b")), page(get("/a")));
         assert_ne!(page(get("/a?b")), page(get("/a?b").header("cookie", "lang=de")));
         assert_ne!(page(get("/").header("cookie", "lang=de")), page(get("/").header("cookie", "lang=en")));
