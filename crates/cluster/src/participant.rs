@@ -129,6 +129,13 @@ impl Participant {
         Ok((participant, out))
     }
 
+    /// Where the present life is reached. Said before its start number is said to be [`ParticipantEvent::Persisted`]: a life that
+    /// begins has other regions and may have another address, and what joins says where it is.
+    pub fn reached_at(&mut self, address: String) {
+        debug_assert_eq!(self.state, State::Starting, "who has joined somewhere is looked for there");
+        self.member.address = address;
+    }
+
     /// Takes an event at `now`.
     pub fn handle(&mut self, now: Time, event: ParticipantEvent) -> Vec<ParticipantAction> {
         let mut out = Vec::new();
