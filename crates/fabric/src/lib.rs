@@ -19,6 +19,10 @@
 //! * **Revoked means other memory.** A region made anew is memory that older keys never reach (F4).
 
 mod capability;
+#[cfg(feature = "tcp")]
+mod card;
+#[cfg(feature = "tcp")]
+mod choose;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -37,6 +41,8 @@ pub mod tcp;
 pub mod window;
 
 pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
+#[cfg(feature = "tcp")]
+pub use choose::{Choice, FabricConfig, Finder, Interconnect, Meeting, Opened, Provider, choose, try_out};
 pub use completion::{Completer, Pending};
 pub use error::{Error, Result};
 pub use memory::Words;

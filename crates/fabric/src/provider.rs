@@ -23,6 +23,12 @@ impl Address {
         self.0.split_once("://").map_or("", |(scheme, _)| scheme)
     }
 
+    /// For people and logs: without what stands behind a `/`, which is a secret of those who were given the address.
+    pub fn shown(&self) -> String {
+        let place = self.rest().split('/').next().unwrap_or_default();
+        format!("{}://{place}", self.scheme())
+    }
+
     /// What stands behind `://`.
     pub fn rest(&self) -> &str {
         self.0.split_once("://").map_or(self.0.as_str(), |(_, rest)| rest)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
-use verbena_terms::Incarnation;
+use verbena_terms::{Incarnation, Rank};
 
 use super::config::REMEDY;
 use super::stream::{Stream, prepare};
@@ -38,6 +38,22 @@ impl Dialer {
             let hello = Hello { from: self.identity, to: target, next, class };
             greet(&mut stream, &hello).await?;
             Ok(stream)
+        };
+        let late = || format!("it did not greet within {:?}", self.handshake);
+        tokio::time::timeout(self.handshake, attempt).await.map_err(|_| late())?
+    }
+
+    /// Who lives at an address, as `rank`: says that it means nobody's incarnation of it, and is told whose place it is.
+    pub(super) async fn ask(&self, rank: Rank, address: &str) -> Result<Incarnation, String> {
+        let attempt = async {
+            let target = Incarnation { rank, start: 0 };
+            let mut stream = self.secure(self.connect(address).await?, target, Class::Control).await?;
+            let hello = Hello { from: self.identity, to: target, next: OperationId(1), class: Class::Control };
+            let welcome = exchange(&mut stream, &hello).await?;
+            match welcome.verdict {
+                Verdict::Another => Ok(welcome.incarnation),
+                _ => reached(&hello, welcome).map(|()| target),
+            }
         };
         let late = || format!("it did not greet within {:?}", self.handshake);
         tokio::time::timeout(self.handshake, attempt).await.map_err(|_| late())?
@@ -77,11 +93,12 @@ impl Dialer {
 }
 
 async fn greet(stream: &mut Stream, hello: &Hello) -> Result<(), String> {
-    stream.write_all(&hello.bytes()).await.map_err(in_words)?;
-    stream.flush().await.map_err(in_words)?;
-    let mut answer = [0; WELCOME_BYTES];
-    stream.read_exact(&mut answer).await.map_err(in_words)?;
-    let Welcome { incarnation, verdict } = Welcome::parse(&answer).map_err(|malformed| malformed.to_string())?;
+    let welcome = exchange(stream, hello).await?;
+    reached(hello, welcome)
+}
+
+/// Whether a welcome is one, or what it says instead.
+fn reached(hello: &Hello, Welcome { incarnation, verdict }: Welcome) -> Result<(), String> {
     match verdict {
         Verdict::Welcome if incarnation == hello.to => Ok(()),
         Verdict::Welcome | Verdict::Another => Err(format!("{incarnation} lives there")),
@@ -90,6 +107,14 @@ async fn greet(stream: &mut Stream, hello: &Hello) -> Result<(), String> {
         Verdict::WrongRank => Err(format!("our certificate is not for {}", name_of(hello.from.rank))),
         Verdict::Secure | Verdict::Plain | Verdict::Version => Err(format!("it refused the connection: {verdict:?}")),
     }
+}
+
+async fn exchange(stream: &mut Stream, hello: &Hello) -> Result<Welcome, String> {
+    stream.write_all(&hello.bytes()).await.map_err(in_words)?;
+    stream.flush().await.map_err(in_words)?;
+    let mut answer = [0; WELCOME_BYTES];
+    stream.read_exact(&mut answer).await.map_err(in_words)?;
+    Welcome::parse(&answer).map_err(|malformed| malformed.to_string())
 }
 
 fn in_words(error: std::io::Error) -> String {

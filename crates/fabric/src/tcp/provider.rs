@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
 
 use super::agent::{Agent, Side};
 use super::config::TcpConfig;
@@ -90,6 +90,28 @@ impl TcpFabric {
             peers: Mutex::default(),
             threads,
         })
+    }
+
+    /// The present incarnation of `rank`, found at `address`: for who knows only where a node is configured to be. Blocks its
+    /// thread until `deadline` at most.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] where nobody answers, or nobody who can prove to be of that rank.
+    pub fn who_lives_at(&self, rank: Rank, address: &Address, deadline: Time) -> Result<Incarnation> {
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let (dialer, at) = (self.dialer.clone(), address.0.clone());
+        self.threads[0].handle.spawn(async move {
+            // Whoever asked may have stopped waiting.
+            let _ = answer.send(dialer.ask(rank, &at).await);
+        });
+        let target = Incarnation { rank, start: 0 };
+        let unreachable = |reason: String| Error::Unreachable { target, address: address.to_string(), reason };
+        let left = deadline.since(BootClock.now());
+        let answer = answered.recv_timeout(left).map_err(|_| unreachable("it did not answer in time".into()))?;
+        match answer.map_err(unreachable)? {
+            found if found.rank == rank => Ok(found),
+            other => Err(unreachable(format!("{other} lives there"))),
+        }
     }
 
     /// What happened so far.

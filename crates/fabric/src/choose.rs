@@ -1,0 +1,343 @@
+//! Which provider carries a cluster, and how its nodes find each other on it. The one place where providers have names.
+//!
+//! All access to a region goes by one provider (F3), so a cluster has one. It follows from where the configuration says that
+//! the members are, which every node reads alike: `shm://NAME` is a node of this machine, `tcp://HOST:PORT` one that is reached by
+//! TCP. `auto` takes what reaches every member, the best first, and says which and why; a named provider that does not,
+//! or cannot work here, is an error that says what is missing. Nothing falls back silently.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use verbena_terms::{Contradiction, Incarnation, Rank, Size, Time, section};
+
+use crate::capability::Capabilities;
+use crate::card;
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+use crate::provider::{Address, Fabric};
+use crate::shm::{Settings, Shm};
+use crate::tcp::{TcpConfig, TcpFabric, TlsIdentity};
+
+section! {
+    /// Which interconnect carries memory operations and messages between the nodes.
+    pub struct FabricConfig as "fabric", checked by FabricConfig::check {
+        /// The provider: `auto`, `shm` or `tcp`.
+        ///
+        /// `auto` takes the best that reaches every one of `cluster.members` and says which and why: shm where all addresses
+        /// are `shm://NAME`, or the node is alone; tcp where all are `tcp://HOST:PORT`. A named one that does not, or that
+        /// cannot work here, is an error that says what is missing. `verbena doctor` shows what this machine can do.
+        pub provider: Choice as "PROVIDER" = Choice::Auto,
+        /// tcp: where to listen, as `IP:PORT`.
+        ///
+        /// Not set: the node's own address in `cluster.members`. To be set where that is not an address of this machine.
+        pub listen: Option<SocketAddr> as "IP:PORT" = None,
+        /// tcp: the directory with the authority's and this node's certificate and key, made by `verbena keys`.
+        ///
+        /// Not set: nodes speak in the clear, which they do on loopback only.
+        pub keys: Option<PathBuf> as "DIR" = None,
+        /// tcp: speak in the clear beyond loopback too. Whoever reaches the port can then say that it is any node.
+        pub insecure: bool as "BOOL" = false,
+        /// Memory for transfers under way.
+        pub pool: Size as "SIZE" = Size(64 << 20),
+    }
+}
+
+/// What the configuration asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// The best that reaches every member.
+    #[default]
+    Auto,
+    /// Shared memory.
+    Shm,
+    /// TCP.
+    Tcp,
+}
+
+impl FabricConfig {
+    fn check(&self) -> Vec<Contradiction> {
+        let too_small = self.pool.0 < 1 << 20;
+        let pool = too_small.then(|| Contradiction::new("pool", "less than 1MiB holds no transfer"));
+        let both = self.insecure && self.keys.is_some();
+        let insecure = both.then(|| Contradiction::new("insecure", "there are keys: take one of the two out"));
+        pool.into_iter().chain(insecure).collect()
+    }
+}
+
+/// A provider of this build that can carry a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// Shared memory.
+    Shm,
+    /// TCP.
+    Tcp,
+}
+
+impl Provider {
+    /// All, the best first.
+    pub const ALL: [Provider; 2] = [Provider::Shm, Provider::Tcp];
+
+    /// As it is called, and as its addresses begin.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Provider::Shm => "shm",
+            Provider::Tcp => "tcp",
+        }
+    }
+}
+
+/// Decides by which provider nodes with these addresses meet, none for a node that is alone, and says why.
+///
+/// # Errors
+/// [`Error::Unusable`] where no provider, or not the one that was named, reaches them all.
+pub fn choose(choice: Choice, members: &[String]) -> Result<(Provider, String)> {
+    let named = match choice {
+        Choice::Auto => None,
+        Choice::Shm => Some(Provider::Shm),
+        Choice::Tcp => Some(Provider::Tcp),
+    };
+    if members.is_empty() {
+        let why = if named.is_some() {
+            "fabric.provider names it"
+        } else {
+            "the node is alone: nothing is nearer than its own memory"
+        };
+        return Ok((named.unwrap_or(Provider::Shm), why.into()));
+    }
+    let reaches = |provider: Provider| {
+        let other = members.iter().find(|address| Address((*address).clone()).scheme() != provider.name());
+        other.map_or(Ok(()), |other| Err(other.clone()))
+    };
+    if let Some(provider) = named {
+        return match reaches(provider) {
+            Ok(()) => Ok((provider, "fabric.provider names it".into())),
+            Err(other) => Err(Error::Unusable {
+                provider: provider.name(),
+                reason: format!("a member's address is {other:?}"),
+                remedy: format!(
+                    "Give every one of cluster.members an address {}://..., or another fabric.provider",
+                    provider.name()
+                ),
+            }),
+        };
+    }
+    let best = Provider::ALL.into_iter().find(|provider| reaches(*provider).is_ok());
+    let best = best.ok_or_else(|| Error::Unusable {
+        provider: "auto",
+        reason: "no provider reaches every one of cluster.members".into(),
+        remedy: "Give all of them addresses of one kind: shm://NAME on one machine, tcp://HOST:PORT otherwise".into(),
+    })?;
+    Ok((best, format!("every member's address is of {}", best.name())))
+}
+
+/// Where the nodes of a cluster find each other.
+#[derive(Clone, Debug)]
+pub struct Meeting {
+    /// Directory of the cards by which nodes of one machine meet.
+    pub directory: PathBuf,
+    /// This node's configured address.
+    pub own: Address,
+    /// Every node's, this one's too; none if it is alone.
+    pub members: Vec<String>,
+}
+
+/// The chosen provider, to be opened for one life after the other.
+#[derive(Clone, Debug)]
+pub struct Interconnect {
+    config: FabricConfig,
+    meeting: Meeting,
+    provider: Provider,
+    why: String,
+}
+
+/// The fabric of one life.
+pub struct Opened {
+    /// The fabric.
+    pub fabric: Arc<dyn Fabric>,
+    /// Why this provider.
+    pub why: String,
+    /// How others are found on it.
+    pub finder: Finder,
+}
+
+impl Interconnect {
+    /// Chooses, opens nothing.
+    ///
+    /// # Errors
+    /// As [`choose`].
+    pub fn new(config: FabricConfig, meeting: Meeting) -> Result<Self> {
+        let (provider, why) = choose(config.provider, &meeting.members)?;
+        Ok(Interconnect { config, meeting, provider, why })
+    }
+
+    /// Opens the fabric of a life. An earlier life's must have been dropped.
+    ///
+    /// # Errors
+    /// What is missing, and how to get it.
+    pub fn open(&self, who: Incarnation) -> Result<Opened> {
+        let why = self.why.clone();
+        match self.provider {
+            Provider::Shm => {
+                let fabric: Arc<dyn Fabric> = open_shm(&self.config, who)?;
+                let finder = Finder(Way::Cards(Arc::new(Cards::leave(&self.meeting, who, &fabric.address())?)));
+                Ok(Opened { fabric, why, finder })
+            }
+            Provider::Tcp => {
+                let fabric = Arc::new(TcpFabric::open(who, self.tcp(who.rank)?)?);
+                Ok(Opened { fabric: fabric.clone(), why, finder: Finder(Way::Ask(fabric)) })
+            }
+        }
+    }
+
+    fn tcp(&self, rank: Rank) -> Result<TcpConfig> {
+        let mut config = tcp_config(&self.config, rank);
+        if !self.meeting.members.is_empty() {
+            config.advertise = Some(self.meeting.own.rest().to_owned());
+            config.listen = match self.config.listen {
+                Some(listen) => listen,
+                None => resolve(self.meeting.own.rest())?,
+            };
+        }
+        Ok(config)
+    }
+}
+
+/// Finds out who lives at a configured address, and where that life is reached. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Finder(Way);
+
+#[derive(Clone)]
+enum Way {
+    Cards(Arc<Cards>),
+    Ask(Arc<TcpFabric>),
+}
+
+impl Finder {
+    /// The present life of node `rank`, whose configured address is `address`. May block its thread until `deadline`.
+    ///
+    /// # Errors
+    /// That nobody is there, or nobody of that rank.
+    pub fn find(&self, rank: Rank, address: &Address, deadline: Time) -> Result<(Incarnation, Address)> {
+        let (who, at) = match &self.0 {
+            Way::Cards(cards) => card::read(&cards.directory, address.rest())?,
+            Way::Ask(fabric) => (fabric.who_lives_at(rank, address, deadline)?, address.clone()),
+        };
+        if who.rank == rank {
+            return Ok((who, at));
+        }
+        let target = Incarnation { rank, start: 0 };
+        Err(Error::Unreachable { target, address: address.to_string(), reason: format!("{who} lives there") })
+    }
+}
+
+/// This life's own card, for as long as it lives.
+struct Cards {
+    directory: PathBuf,
+    own: Option<(String, Incarnation)>,
+}
+
+impl Cards {
+    fn leave(meeting: &Meeting, who: Incarnation, address: &Address) -> Result<Self> {
+        let mut own = None;
+        if !meeting.members.is_empty() {
+            card::leave(&meeting.directory, meeting.own.rest(), who, address)?;
+            own = Some((meeting.own.rest().to_owned(), who));
+        }
+        Ok(Cards { directory: meeting.directory.clone(), own })
+    }
+}
+
+impl Drop for Cards {
+    fn drop(&mut self) {
+        if let Some((name, who)) = &self.own {
+            card::take_away(&self.directory, name, *who);
+        }
+    }
+}
+
+/// Tries a provider for real: opens it for nobody, on loopback where it has a network, and registers memory.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities> {
+    let who = Incarnation::new(u32::MAX, 1);
+    let fabric: Arc<dyn Fabric> = match provider {
+        Provider::Shm => open_shm(config, who)?,
+        Provider::Tcp => Arc::new(TcpFabric::open(who, TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() })?),
+    };
+    let region = fabric.register(4096, verbena_terms::ViewNumber(1))?;
+    let key = region.key(crate::Rights::Change);
+    let deadline = fabric.clock().now() + std::time::Duration::from_secs(2);
+    // Through the front door, as a peer would.
+    let remote = fabric.connect(who, &fabric.address())?.open(&key, deadline)?;
+    let add = crate::Batch::one(crate::Operation::FetchAdd { at: 0, addend: 1 });
+    remote.post(add, crate::Class::Control, deadline).wait()?;
+    match region.load(0)? {
+        1 => Ok(fabric.capabilities().clone()),
+        other => Err(Error::Unusable {
+            provider: provider.name(),
+            reason: format!("a word that one was added to is {other}"),
+            remedy: "This is a defect: please report it".into(),
+        }),
+    }
+}
+
+fn open_shm(config: &FabricConfig, who: Incarnation) -> Result<Arc<Shm>> {
+    Shm::open(Settings { identity: who, pool: Pool::new(config.pool.0 as usize), allowed_users: vec![] })
+}
+
+fn tcp_config(config: &FabricConfig, rank: Rank) -> TcpConfig {
+    let tls = config.keys.as_ref().map(|directory| TlsIdentity {
+        authority: directory.join("authority.pem"),
+        certificate: directory.join(format!("node-{rank}.pem")),
+        key: directory.join(format!("node-{rank}.key")),
+    });
+    TcpConfig { tls, insecure: config.insecure, pool_bytes: config.pool.0 as usize, ..TcpConfig::default() }
+}
+
+fn resolve(host: &str) -> Result<SocketAddr> {
+    let unusable = |reason: String| Error::Unusable {
+        provider: "tcp",
+        reason: format!("{host:?} in cluster.members is not where this node can listen: {reason}"),
+        remedy: "Write HOST:PORT with a name or address of this machine, or set fabric.listen".into(),
+    };
+    let mut found = host.to_socket_addrs().map_err(|error| unusable(error.to_string()))?;
+    found.next().ok_or_else(|| unusable("the name has no address".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(addresses: &[&str]) -> Vec<String> {
+        addresses.iter().map(|address| (*address).to_owned()).collect()
+    }
+
+    #[test]
+    fn auto_takes_what_reaches_everybody_and_says_why() {
+        let (provider, why) = choose(Choice::Auto, &members(&["tcp://a:1", "tcp://b:1"])).unwrap();
+        assert_eq!((provider, why.as_str()), (Provider::Tcp, "every member's address is of tcp"));
+        assert_eq!(choose(Choice::Auto, &members(&["shm://a", "shm://b"])).unwrap().0, Provider::Shm);
+        assert_eq!(choose(Choice::Auto, &[]).unwrap().0, Provider::Shm);
+        let refused = choose(Choice::Auto, &members(&["shm://a", "tcp://b:1"])).unwrap_err().to_string();
+        assert!(refused.contains("addresses of one kind"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_named_is_taken_or_refused_never_replaced() {
+        assert_eq!(choose(Choice::Tcp, &[]).unwrap().0, Provider::Tcp);
+        let refused = choose(Choice::Shm, &members(&["tcp://a:1"])).unwrap_err().to_string();
+        assert!(refused.starts_with("shm cannot be used here: a member's address is \"tcp://a:1\""), "{refused}");
+    }
+
+    #[test]
+    fn every_provider_works_here() {
+        for provider in Provider::ALL {
+            let capabilities = try_out(provider, &FabricConfig::default()).unwrap();
+            assert_eq!(capabilities.provider, provider.name());
+        }
+    }
+}
