@@ -1,0 +1,57 @@
+//! Where the helper listens.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+
+/// What the helper of a machine that is alone is called.
+pub const DEFAULT_NAME: &str = "local";
+
+/// The place of a helper's socket: `NAME.sock` in a directory that belongs to one user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    directory: PathBuf,
+    name: String,
+}
+
+impl Socket {
+    /// The helper called `name`, [`DEFAULT_NAME`] if none is given, in `directory`, the user's own if none is given.
+    ///
+    /// # Errors
+    /// If the user's own directory cannot be made or is not the user's alone.
+    pub fn new(directory: Option<&Path>, name: Option<&str>) -> Result<Self> {
+        let directory = match directory {
+            Some(directory) => directory.to_owned(),
+            None => verbena_ipc::runtime_directory()?,
+        };
+        Ok(Socket { directory, name: name.unwrap_or(DEFAULT_NAME).to_owned() })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The file's name in it.
+    pub fn file_name(&self) -> String {
+        format!("{}.sock", self.name)
+    }
+
+    /// The whole path.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(self.file_name())
+    }
+
+    /// Names of the other helpers that have a socket in the same directory.
+    pub fn others(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(&self.directory) else { return vec![] };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut others: Vec<_> = names
+            .filter_map(|name| Some(name.strip_suffix(".sock")?.to_owned()))
+            .filter(|name| *name != self.name)
+            .collect();
+        others.sort();
+        others
+    }
+}

@@ -1,0 +1,231 @@
+//! What a program and its helper say to each other.
+//!
+//! ```text
+//!  0        4         6       8
+//!  +--------+---------+-------+---------------------------------------------+
+//!  | "VQUE" | version |   0   | postcard of Request                         |
+//!  | "VANS" | version |   0   | postcard of Answer                          |
+//!  +--------+---------+-------+---------------------------------------------+
+//!
+//!  Request, Answer   one varint says which, in the order of the code; its fields follow in the order of the code.
+//!                    Integers are LEB128 varints, text and lists have a varint of their length before them.
+//! ```
+//!
+//! Nothing follows the message. New requests and answers are added at the end; a helper that does not know a request
+//! answers [`Answer::Refused`]. What may be longer than one answer ([`PART_BYTES`], [`PART_MEMBERS`]) is asked for in parts.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use verbena_terms::{Format, Incarnation, ViewNumber};
+
+use crate::error::{Error, Result};
+
+/// Marks a request.
+pub const REQUEST: Format = Format::new(*b"VQUE", 1);
+/// Marks an answer.
+pub const ANSWER: Format = Format::new(*b"VANS", 1);
+
+/// Bytes of text that one answer carries at most.
+pub const PART_BYTES: usize = 8 << 10;
+/// Members that one answer carries at most: with the longest names and addresses they fit where [`PART_BYTES`] do.
+pub const PART_MEMBERS: usize = 12;
+
+/// What a program asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// How the helper is.
+    Status,
+    /// The members of the view, from the `from`th on.
+    Members {
+        /// Counted from 0.
+        from: u32,
+    },
+    /// All metrics as OpenMetrics text, from byte `from` on. They are read anew at 0, and parts of that reading are given
+    /// after that.
+    Metrics {
+        /// Counted from 0.
+        from: u32,
+    },
+}
+
+/// What the helper answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// To [`Request::Members`].
+    Members {
+        /// The view that they are members of.
+        view: ViewNumber,
+        /// At most [`PART_MEMBERS`], in order of rank.
+        members: Vec<Member>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// To [`Request::Metrics`].
+    Metrics {
+        /// At most [`PART_BYTES`].
+        text: String,
+        /// Whether more follows.
+        more: bool,
+    },
+    /// No, and why.
+    Refused(String),
+}
+
+/// How a helper is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// The node's name.
+    pub name: String,
+    /// Its present life.
+    pub incarnation: Incarnation,
+    /// Its process.
+    pub pid: u32,
+    /// How long it has been running, milliseconds.
+    pub uptime_ms: u64,
+    /// Where this life stands.
+    pub state: State,
+    /// The interconnect.
+    pub fabric: Interconnect,
+    /// The rank that grants leases.
+    pub keeper: u32,
+    /// The keeper's present life, if it has been heard of.
+    pub keeper_incarnation: Option<Incarnation>,
+    /// How long the lease lasts, milliseconds.
+    pub lease_ms: u64,
+    /// What is left of it, milliseconds; 0 if there is none.
+    pub lease_left_ms: u64,
+    /// The newest view that was learnt; 0 if none.
+    pub view: ViewNumber,
+    /// The newest view that was acknowledged; 0 if none.
+    pub acknowledged: ViewNumber,
+    /// The newest view that is known to be in effect; 0 if none.
+    pub in_effect: ViewNumber,
+    /// Members of the view.
+    pub members: u32,
+    /// Incarnations that left and are not settled.
+    pub departed: u32,
+    /// What the keeper last refused, if it did.
+    pub refused: Option<String>,
+    /// Programs that are connected.
+    pub clients: u32,
+}
+
+/// Where a life stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It is in no view yet.
+    Joining,
+    /// It is a member with a lease.
+    Member,
+    /// It is a member whose lease ran out: it serves nothing until the keeper renews it or it joins again.
+    Lapsed,
+    /// It is leaving, or has left.
+    Leaving,
+}
+
+/// The interconnect of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interconnect {
+    /// Which provider.
+    pub provider: String,
+    /// Why that one.
+    pub why: String,
+    /// Where peers reach this node, without the address's secret.
+    pub address: String,
+}
+
+/// One member of the view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Where it is reached, without the address's secret.
+    pub address: String,
+    /// What it is there for: `home`, `reader`, `updater`.
+    pub roles: String,
+    /// Whether it has acknowledged the view, as far as is known here.
+    pub acknowledged: bool,
+    /// Whether it has run out of lease in the view.
+    pub out: bool,
+}
+
+impl Request {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        encode(REQUEST, self)
+    }
+
+    /// The request in `bytes`. Total.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        decode(REQUEST, bytes)
+    }
+}
+
+impl Answer {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        encode(ANSWER, self)
+    }
+
+    /// The answer in `bytes`. Total.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        decode(ANSWER, bytes)
+    }
+}
+
+fn encode<T: Serialize>(format: Format, what: &T) -> Vec<u8> {
+    postcard::to_extend(what, format.header().to_vec())
+        .expect("invariant: every field has a form in postcard, and a Vec does not end")
+}
+
+fn decode<T: DeserializeOwned>(format: Format, bytes: &[u8]) -> Result<T> {
+    let rest = format.check(bytes)?;
+    let (what, rest) = postcard::take_from_bytes(rest).map_err(|error| Error::Malformed(error.to_string()))?;
+    if rest.is_empty() { Ok(what) } else { Err(Error::Malformed(format!("{} bytes after its end", rest.len()))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_as_drawn() {
+        assert_eq!(Request::Members { from: 300 }.encode(), [b"VQUE\x01\0\0\0".as_slice(), &[1, 0xac, 2]].concat());
+        assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x01\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
+    }
+
+    #[test]
+    fn what_is_cut_short_longer_or_unknown_is_refused() {
+        let bytes = Request::Members { from: 300 }.encode();
+        for length in 0..bytes.len() {
+            assert!(Request::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        assert!(Request::decode(&[&bytes[..], &[0]].concat()).is_err());
+        assert!(Request::decode(&[&REQUEST.header()[..], &[99]].concat()).is_err());
+        assert_eq!(Request::decode(&bytes).unwrap(), Request::Members { from: 300 });
+    }
+
+    #[test]
+    fn the_longest_part_fits_a_small_ring() {
+        let member = |rank| Member {
+            name: "n".repeat(255),
+            incarnation: Incarnation::new(rank, u32::MAX),
+            address: "a".repeat(255),
+            roles: "home,reader,updater".into(),
+            acknowledged: true,
+            out: true,
+        };
+        let members = (0..PART_MEMBERS as u32).map(|rank| member(u32::MAX - rank)).collect();
+        let part = Answer::Members { view: ViewNumber(u32::MAX), members, more: true };
+        // The smallest usual ring is 64 KiB, and a message a quarter of it.
+        assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
+        assert!(Answer::Metrics { text: "x".repeat(PART_BYTES), more: true }.encode().len() < 16 << 10);
+    }
+}
