@@ -1,8 +1,13 @@
-//! The helper's own section of the configuration.
+//! The helper's own section of the configuration, and all that a helper is started from.
 
 use std::path::PathBuf;
 
+use verbena_client::{DEFAULT_NAME, Socket};
+use verbena_cluster::ClusterConfig;
+use verbena_fabric::FabricConfig;
 use verbena_terms::{Contradiction, section};
+
+use crate::error::{Error, Result};
 
 section! {
     /// The helper: where programs on this machine reach it, and what outlives it.
@@ -23,4 +28,47 @@ section! {
 
 fn no_contradictions(_: &NodeConfig) -> Vec<Contradiction> {
     vec![]
+}
+
+/// What a helper is started from. The default is a node that is alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Who is in.
+    pub cluster: ClusterConfig,
+    /// How they reach each other.
+    pub fabric: FabricConfig,
+    /// This helper.
+    pub node: NodeConfig,
+}
+
+impl Settings {
+    /// What the node is called: in the cluster, in its socket's name, and where its state lies.
+    pub fn name(&self) -> &str {
+        self.cluster.name.as_deref().unwrap_or(DEFAULT_NAME)
+    }
+
+    /// Where programs reach the helper.
+    ///
+    /// # Errors
+    /// If no directory is configured and the user's own cannot be used.
+    pub fn socket(&self) -> Result<Socket> {
+        Ok(Socket::new(self.node.runtime.as_deref(), Some(self.name()))?)
+    }
+
+    /// Where the state lies.
+    ///
+    /// # Errors
+    /// If no directory is configured and the user has no home.
+    pub fn state_directory(&self) -> Result<PathBuf> {
+        if let Some(state) = &self.node.state {
+            return Ok(state.clone());
+        }
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = match variable("XDG_STATE_HOME") {
+            Some(base) => base,
+            None if rustix::process::geteuid().is_root() => "/var/lib".into(),
+            None => variable("HOME").ok_or(Error::NoStateDirectory)?.join(".local/state"),
+        };
+        Ok(base.join("verbena").join(self.name()))
+    }
 }

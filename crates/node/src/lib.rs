@@ -1,5 +1,41 @@
 //! The helper: one process on each machine that holds its place in the cluster and answers the programs beside it.
+//!
+//! What decides is elsewhere, as machines without input and output: who is in, and until when a node may act, in `cluster`;
+//! what a page is worth, in `content`. This crate gives them a clock (CLOCK_BOOTTIME), a fabric, durable records and threads:
+//!
+//! ```text
+//!   programs ---- ipc ----> [answers] -----------reads----------+
+//!                                                               v
+//!   other nodes -- fabric, port 1 --> [membership] --writes--> status, lease word <--reads-- hot paths of services
+//!                                        |    ^                 |
+//!                                  store |    | desk: prepared, | notices
+//!                                        v    | settled, stored v
+//!                                  state directory          [Service]s
+//! ```
+//!
+//! A *life* is one incarnation (rule C1): its start number is durable before its fabric is opened, and its fabric, with all
+//! regions, is dropped before the next life's is opened. A service learns of the life, of every view, of the lease and of its
+//! end through [`Service`]; a view is acknowledged when every service has said that it is ready for it.
+//!
+//! A panic on any thread of the helper ends the process with a signal: a helper that lost a part would be worse than none,
+//! because peers and programs would wait for what never comes.
 
+mod answers;
 mod config;
+mod desk;
+mod error;
+mod helper;
+mod life;
+mod membership;
+mod post;
+mod records;
+mod service;
+mod status;
+mod store;
+mod thread;
 
-pub use config::NodeConfig;
+pub use config::{NodeConfig, Settings};
+pub use error::{Error, Result};
+pub use helper::{Event, Helper, Observer};
+pub use life::Life;
+pub use service::{Replies, Service};

@@ -1,0 +1,155 @@
+//! What other threads leave for membership to find: the latest of each thing, so that nothing queues up.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use verbena_cluster::MAX_DEPARTED;
+use verbena_fabric::Address;
+use verbena_terms::{Incarnation, ViewNumber};
+
+/// Settled incarnations that are kept for one service. A view lists no more departed than this; older ones go first.
+const MOST_SETTLED: usize = 2 * MAX_DEPARTED;
+
+/// The desk.
+pub(crate) struct Desk {
+    papers: Mutex<Papers>,
+    changed: Notify,
+}
+
+struct Papers {
+    /// Of each service: the newest view that it is ready for.
+    prepared: Vec<ViewNumber>,
+    /// Of each service: whom it has settled.
+    settled: Vec<BTreeSet<Incarnation>>,
+    start_stored: Option<Result<(), String>>,
+    keeper_stored: Option<Result<(), String>>,
+    keeper_found: Option<Result<(Incarnation, Address), String>>,
+    leave: bool,
+}
+
+/// What was on the desk.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    /// The newest view for which every service is ready.
+    pub(crate) prepared: ViewNumber,
+    /// Who is settled by every service; nothing where there are no services, and so nothing to settle.
+    pub(crate) settled: Option<Vec<Incarnation>>,
+    pub(crate) start_stored: Option<Result<(), String>>,
+    pub(crate) keeper_stored: Option<Result<(), String>>,
+    pub(crate) keeper_found: Option<Result<(Incarnation, Address), String>>,
+    pub(crate) leave: bool,
+}
+
+impl Desk {
+    /// A desk for so many services.
+    pub(crate) fn new(services: usize) -> Self {
+        let papers = Papers {
+            prepared: vec![ViewNumber(0); services],
+            settled: vec![BTreeSet::new(); services],
+            start_stored: None,
+            keeper_stored: None,
+            keeper_found: None,
+            leave: false,
+        };
+        Desk { papers: Mutex::new(papers), changed: Notify::new() }
+    }
+
+    pub(crate) fn prepared(&self, service: usize, view: ViewNumber) {
+        self.put(|papers| papers.prepared[service] = papers.prepared[service].max(view));
+    }
+
+    pub(crate) fn settled(&self, service: usize, who: Incarnation) {
+        self.put(|papers| {
+            let settled = &mut papers.settled[service];
+            settled.insert(who);
+            if settled.len() > MOST_SETTLED {
+                settled.pop_first();
+            }
+        });
+    }
+
+    pub(crate) fn start_stored(&self, outcome: Result<(), String>) {
+        self.put(|papers| papers.start_stored = Some(outcome));
+    }
+
+    pub(crate) fn keeper_stored(&self, outcome: Result<(), String>) {
+        self.put(|papers| papers.keeper_stored = Some(outcome));
+    }
+
+    pub(crate) fn keeper_found(&self, outcome: Result<(Incarnation, Address), String>) {
+        self.put(|papers| papers.keeper_found = Some(outcome));
+    }
+
+    pub(crate) fn leave(&self) {
+        self.put(|papers| papers.leave = true);
+    }
+
+    /// Takes what is there. Whoever is settled stays settled, and ready stays ready.
+    pub(crate) fn take(&self) -> Found {
+        let mut papers = self.papers.lock();
+        let prepared = papers.prepared.iter().copied().min().unwrap_or(ViewNumber(u32::MAX));
+        let settled = papers.settled.split_first().map(|(first, rest)| {
+            first.iter().filter(|who| rest.iter().all(|others| others.contains(who))).copied().collect()
+        });
+        Found {
+            prepared,
+            settled,
+            start_stored: papers.start_stored.take(),
+            keeper_stored: papers.keeper_stored.take(),
+            keeper_found: papers.keeper_found.take(),
+            leave: papers.leave,
+        }
+    }
+
+    /// A new life: what services said in the one before does not count in it.
+    pub(crate) fn clear_services(&self) {
+        let mut papers = self.papers.lock();
+        papers.prepared.fill(ViewNumber(0));
+        papers.settled.iter_mut().for_each(BTreeSet::clear);
+    }
+
+    /// Waits until something is put, at most so long. What was put before the call counts.
+    pub(crate) async fn wait(&self, at_most: Duration) {
+        let _ = tokio::time::timeout(at_most, self.changed.notified()).await;
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Papers)) {
+        change(&mut self.papers.lock());
+        self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_prepared_when_every_service_is() {
+        let desk = Desk::new(2);
+        desk.prepared(0, ViewNumber(4));
+        assert_eq!(desk.take().prepared, ViewNumber(0));
+        desk.prepared(1, ViewNumber(3));
+        assert_eq!(desk.take().prepared, ViewNumber(3));
+        desk.prepared(1, ViewNumber(2));
+        assert_eq!(desk.take().prepared, ViewNumber(3), "an older word does not undo a newer");
+        desk.clear_services();
+        assert_eq!(desk.take().prepared, ViewNumber(0));
+        assert_eq!(Desk::new(0).take().prepared, ViewNumber(u32::MAX), "nobody is waited for");
+    }
+
+    #[test]
+    fn settled_is_who_all_have_settled_and_only_so_many() {
+        let desk = Desk::new(2);
+        let [a, b] = [1, 2].map(|start| Incarnation::new(3, start));
+        desk.settled(0, a);
+        desk.settled(0, b);
+        desk.settled(1, b);
+        assert_eq!(desk.take().settled, Some(vec![b]));
+        for start in 0..3 * MOST_SETTLED as u32 {
+            desk.settled(0, Incarnation::new(4, start));
+        }
+        assert_eq!(desk.papers.lock().settled[0].len(), MOST_SETTLED);
+    }
+}

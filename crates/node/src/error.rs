@@ -1,0 +1,73 @@
+//! Why a helper cannot be started, or had to end.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+use verbena_terms::Incarnation;
+
+/// What this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a helper cannot be started, or had to end.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The membership section does not fit together, or the records are not this node's.
+    #[error(transparent)]
+    Cluster(#[from] verbena_cluster::ClusterError),
+    /// The interconnect cannot be opened.
+    #[error("the fabric cannot be opened: {0}")]
+    Fabric(#[from] verbena_fabric::Error),
+    /// The socket for programs cannot be opened.
+    #[error(transparent)]
+    Ipc(#[from] verbena_ipc::Error),
+    /// The socket's directory cannot be used.
+    #[error(transparent)]
+    Client(#[from] verbena_client::Error),
+    /// Another process holds the state directory.
+    #[error("{} is in use by another helper: a node's state has one owner; give each node a directory of its own (node.state)", directory.display())]
+    StateInUse {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// There is no place for the state.
+    #[error("no directory for the state: neither $XDG_STATE_HOME nor $HOME is set; name one (node.state)")]
+    NoStateDirectory,
+    /// A file or directory cannot be used.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refused something else.
+    #[error("cannot {doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A service cannot begin a life.
+    #[error("the service {service} cannot begin: {reason}")]
+    Service {
+        /// Which.
+        service: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// A metric's name is taken or wrong.
+    #[error(transparent)]
+    Metrics(#[from] verbena_metrics::RegistryError),
+    /// A later life of this node runs elsewhere.
+    #[error("{0} of the same node has joined: is a second process running with this node's name?")]
+    Superseded(Incarnation),
+}
+
+impl Error {
+    pub(crate) fn file(doing: &'static str, path: impl Into<PathBuf>, source: impl Into<std::io::Error>) -> Self {
+        Error::File { doing, path: path.into(), source: source.into() }
+    }
+}

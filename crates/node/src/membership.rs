@@ -1,0 +1,408 @@
+//! Drives the machines of `cluster` with a clock, a fabric, records and services. It decides nothing that they could.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_cluster::{
+    EarlierLife, Keeper, KeeperAction, KeeperEvent, KeeperRecord, LeaseWord, Message, Notice, Participant,
+    ParticipantAction, ParticipantEvent, StartRecord,
+};
+use verbena_fabric::{Address, Interconnect, Opened};
+use verbena_metrics::Registry;
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+
+use crate::desk::Desk;
+use crate::error::{Error, Result};
+use crate::helper::{Event, Observer};
+use crate::life::Life;
+use crate::post::Post;
+use crate::records::Records;
+use crate::service::{Replies, Service};
+use crate::status::Status;
+
+/// Between attempts at what the machine refuses: to store a record, to open a fabric.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long a search for the keeper may take.
+const SEARCH: Duration = Duration::from_secs(2);
+/// The longest sleep, so that no sum of times overflows a timer.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// What membership is started with.
+pub(crate) struct Parts {
+    pub(crate) membership: verbena_cluster::Membership,
+    pub(crate) interconnect: Interconnect,
+    pub(crate) records: Records,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) lease: Arc<LeaseWord>,
+    pub(crate) metrics: Arc<Registry>,
+    pub(crate) services: Vec<Box<dyn Service>>,
+    pub(crate) observer: Observer,
+}
+
+/// The driver.
+pub(crate) struct Driver {
+    parts: Parts,
+    participant: Participant,
+    keeper: Option<Keeper>,
+    /// The present life's fabric; none between two lives.
+    post: Option<Post>,
+    opened: Option<Opened>,
+    /// Messages of this node to itself, where it is the keeper.
+    local: Vec<Message>,
+    waiting: Waiting,
+    /// Why it ended, if not because it was asked to.
+    failed: Option<Error>,
+}
+
+/// What it waits for.
+#[derive(Default)]
+struct Waiting {
+    /// A life whose start number is stored and whose fabric is not open yet, and when to try next.
+    to_open: Option<(Incarnation, Time)>,
+    /// A record that could not be stored, and when to try again.
+    start: Option<(StartRecord, Time)>,
+    keeper: Option<(KeeperRecord, Time)>,
+    /// The keeper is being looked for.
+    searching: bool,
+    /// Before when it is not looked for again.
+    search_after: Time,
+    /// The services know that the present life is over.
+    life_is_over: bool,
+    /// When the keeper was last heard.
+    heard: Time,
+    /// When to give up leaving in good order.
+    leave_until: Option<Time>,
+}
+
+impl Driver {
+    /// Begins the first life. What stands in its way is told at once, to whoever starts the helper.
+    pub(crate) fn start(parts: Parts) -> Result<Self> {
+        let now = BootClock.now();
+        let record = parts.records.start()?;
+        let keeper_record = parts.records.keeper()?;
+        let (participant, actions) = Participant::start(&parts.membership, String::new(), record, now)?;
+        let incarnation = participant.incarnation();
+        let keeper = (parts.membership.own() == parts.membership.keeper()).then(|| {
+            // Whoever ran as this node before held the lock of the state directory, which this process holds now.
+            Keeper::start(parts.membership.clone(), incarnation, keeper_record, EarlierLife::Ended, now)
+        });
+        let mut driver = Driver {
+            parts,
+            participant,
+            keeper,
+            post: None,
+            opened: None,
+            local: vec![],
+            waiting: Waiting::default(),
+            failed: None,
+        };
+        for action in actions {
+            match action {
+                ParticipantAction::Persist(record) => {
+                    driver.parts.records.store_start_now(&record)?;
+                    driver.open_life(incarnation)?;
+                    driver.participate(ParticipantEvent::Persisted);
+                }
+                other => driver.act(other),
+            }
+        }
+        Ok(driver)
+    }
+
+    /// Runs until the node has left, or cannot go on; says why it could not.
+    pub(crate) fn run(mut self, runtime: &tokio::runtime::Runtime) -> Option<Error> {
+        runtime.block_on(self.serve());
+        self.parts.services.iter_mut().for_each(|service| service.end());
+        self.failed
+    }
+
+    async fn serve(&mut self) {
+        while !self.participant.ended() && self.failed.is_none() {
+            self.look_at_desk();
+            self.try_again();
+            self.look_for_keeper();
+            self.participate(ParticipantEvent::Tick);
+            self.keep(KeeperEvent::Tick);
+            let now = BootClock.now();
+            if self.waiting.leave_until.is_some_and(|until| now >= until) {
+                tracing::warn!("the keeper did not take leave in time: the lease runs out instead");
+                break;
+            }
+            let sleep = self.wake_at().since(now).min(LONGEST_SLEEP);
+            let desk = self.parts.desk.clone();
+            match &mut self.post {
+                Some(post) => tokio::select! {
+                    message = post.inbox.next() => self.arrived(message),
+                    () = desk.wait(sleep) => {}
+                },
+                None => desk.wait(sleep).await,
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Time {
+        let keeper = self.keeper.as_ref().map_or(Time::FAR, Keeper::wake_at);
+        let waiting = &self.waiting;
+        let retries = [
+            waiting.to_open.map(|(_, at)| at),
+            waiting.start.map(|(_, at)| at),
+            waiting.keeper.as_ref().map(|(_, at)| *at),
+            waiting.leave_until,
+        ];
+        retries.into_iter().flatten().chain([keeper, self.participant.wake_at()]).min().unwrap_or(Time::FAR)
+    }
+
+    // What comes in.
+
+    fn arrived(&mut self, message: verbena_fabric::Message) {
+        let Some(post) = &mut self.post else { return };
+        let Some(read) = post.read(&message) else { return };
+        self.deliver(read);
+    }
+
+    /// To the machine that it is for. A node that is the keeper has both.
+    fn deliver(&mut self, message: Message) {
+        use verbena_cluster::Body::{Acknowledge, Grant, Join, Leave, Propose, Refuse, Renew, Stand};
+        match message.body {
+            Join { .. } | Renew(_) | Acknowledge(_) | Leave => self.keep(KeeperEvent::Message(message)),
+            Grant(_) | Propose(_) | Stand(_) | Refuse(_) => {
+                self.waiting.heard = BootClock.now();
+                self.participate(ParticipantEvent::Message(message));
+            }
+        }
+    }
+
+    fn look_at_desk(&mut self) {
+        let found = self.parts.desk.take();
+        match found.start_stored {
+            Some(Ok(())) => self.waiting.to_open = Some((self.participant.incarnation(), Time::ZERO)),
+            Some(Err(reason)) => {
+                let Incarnation { rank, start } = self.participant.incarnation();
+                let again = BootClock.now() + AGAIN_AFTER;
+                self.trouble("the start number cannot be stored: no life can begin", &reason);
+                self.waiting.start = Some((StartRecord { rank, start }, again));
+            }
+            None => {}
+        }
+        match found.keeper_stored {
+            Some(Ok(())) => {
+                self.parts.records.forget_keeper();
+                self.keep(KeeperEvent::Persisted);
+            }
+            Some(Err(reason)) => {
+                self.trouble("the keeper's record cannot be stored: no view can be made", &reason);
+                let record = self.parts.records.keeper_under_way();
+                self.waiting.keeper = record.map(|record| (record, BootClock.now() + AGAIN_AFTER));
+            }
+            None => {}
+        }
+        if let Some(search) = found.keeper_found {
+            self.waiting.searching = false;
+            match search {
+                Ok((who, address)) => {
+                    self.parts.status.change(|facts| facts.keeper = Some(who));
+                    self.post.iter_mut().for_each(|post| post.note(who, address.clone()));
+                }
+                Err(reason) => tracing::debug!(reason, "the keeper was not found"),
+            }
+        }
+        self.hear_services(found.prepared, found.settled);
+        if found.leave && self.waiting.leave_until.is_none() {
+            let terms = self.parts.membership.terms();
+            self.waiting.leave_until = Some(BootClock.now() + terms.lease() + terms.lease() / 2);
+            self.parts.status.change(|facts| facts.leaving = true);
+            self.participate(ParticipantEvent::Leave);
+        }
+    }
+
+    fn hear_services(&mut self, prepared: ViewNumber, settled: Option<Vec<Incarnation>>) {
+        let Some(view) = self.participant.view().cloned() else { return };
+        // Where nothing is hosted there is nothing to settle.
+        let settled = settled.unwrap_or_else(|| view.departed().iter().map(|gone| gone.incarnation).collect());
+        for who in settled {
+            self.participate(ParticipantEvent::Settled(who));
+        }
+        if prepared >= view.number() && self.participant.lease().acknowledged < view.number() {
+            self.participate(ParticipantEvent::Prepared(view.number()));
+        }
+    }
+
+    /// What failed before, once its time has come.
+    fn try_again(&mut self) {
+        let now = BootClock.now();
+        if let Some((record, _)) = self.waiting.start.take_if(|(_, at)| *at <= now) {
+            self.parts.records.store_start(record, &self.parts.desk);
+        }
+        if let Some((record, _)) = self.waiting.keeper.take_if(|(_, at)| *at <= now) {
+            self.parts.records.store_keeper(record, &self.parts.desk);
+        }
+        if let Some((incarnation, _)) = self.waiting.to_open.take_if(|(_, at)| *at <= now) {
+            match self.open_life(incarnation) {
+                Ok(()) => self.participate(ParticipantEvent::Persisted),
+                Err(error @ Error::Service { .. }) => self.failed = Some(error),
+                Err(error) => {
+                    self.trouble("the fabric cannot be opened: no life can begin", &error.to_string());
+                    self.waiting.to_open = Some((incarnation, now + AGAIN_AFTER));
+                }
+            }
+        }
+    }
+
+    // Lives.
+
+    /// Opens the fabric of a life whose start number is stored, and tells the services.
+    fn open_life(&mut self, incarnation: Incarnation) -> Result<()> {
+        let opened = self.parts.interconnect.open(incarnation)?;
+        let address = opened.fabric.address();
+        let post = Post::open(opened.fabric.clone(), self.parts.membership.clone())?;
+        let life = Life {
+            incarnation,
+            fabric: opened.fabric.clone(),
+            lease: self.parts.lease.clone(),
+            membership: self.parts.membership.clone(),
+            metrics: self.parts.metrics.clone(),
+        };
+        for service in &mut self.parts.services {
+            let begun = service.begin(&life);
+            begun.map_err(|reason| Error::Service { service: service.name(), reason })?;
+        }
+        let provider = opened.fabric.capabilities().provider;
+        self.participant.reached_at(address.0.clone());
+        self.parts.status.change(|facts| {
+            facts.incarnation = incarnation;
+            (facts.provider, facts.why) = (provider.into(), opened.why.clone());
+            facts.address = address.shown();
+        });
+        self.observe(Event::Life { incarnation, provider, why: opened.why.clone(), address: address.shown() });
+        (self.post, self.opened) = (Some(post), Some(opened));
+        (self.waiting.heard, self.waiting.life_is_over) = (Time::ZERO, false);
+        Ok(())
+    }
+
+    /// The fabric goes with all regions before the next life begins: who still holds a key of them finds nothing (rule C1).
+    fn close_life(&mut self, next: Incarnation) {
+        let Some(post) = self.post.take() else { return };
+        if post.fabric.identity() == next {
+            self.post = Some(post);
+            return;
+        }
+        drop(post);
+        self.opened = None;
+        if !self.waiting.life_is_over {
+            self.tell(Notice::Expelled(next));
+        }
+        self.parts.desk.clear_services();
+    }
+
+    // What the machines want done.
+
+    fn participate(&mut self, event: ParticipantEvent) {
+        for action in self.participant.handle(BootClock.now(), event) {
+            self.act(action);
+        }
+        self.deliver_local();
+    }
+
+    fn keep(&mut self, event: KeeperEvent) {
+        let Some(keeper) = &mut self.keeper else { return };
+        for action in keeper.handle(BootClock.now(), event) {
+            match action {
+                KeeperAction::Persist(record) => self.parts.records.store_keeper(record, &self.parts.desk),
+                KeeperAction::Send(message) => self.send(message),
+            }
+        }
+        self.deliver_local();
+    }
+
+    fn act(&mut self, action: ParticipantAction) {
+        match action {
+            ParticipantAction::Persist(record) => {
+                self.close_life(Incarnation { rank: record.rank, start: record.start });
+                self.parts.records.store_start(record, &self.parts.desk);
+            }
+            ParticipantAction::Publish(lease) => {
+                self.parts.lease.store(lease);
+                self.post.iter().for_each(|post| post.fabric.set_view(lease.acknowledged));
+            }
+            ParticipantAction::Send(message) => self.send(message),
+            ParticipantAction::Tell(notice) => self.tell(notice),
+        }
+    }
+
+    fn send(&mut self, message: Message) {
+        if message.to.rank == self.parts.membership.own() {
+            // Bounded by what two machines say to each other about one event.
+            self.local.push(message);
+        } else if let Some(post) = &self.post {
+            let view = self.keeper.as_ref().and_then(Keeper::view);
+            post.send(&message, view);
+        }
+    }
+
+    fn deliver_local(&mut self) {
+        while !self.local.is_empty() {
+            let message = self.local.remove(0);
+            self.deliver(message);
+        }
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.parts.status.change(|facts| facts.note(&notice));
+        for (nth, service) in self.parts.services.iter_mut().enumerate() {
+            service.notice(&notice, &Replies::new(self.parts.desk.clone(), nth));
+        }
+        match notice {
+            Notice::ViewLearnt(view) => self.observe(Event::ViewLearnt {
+                view: view.number(),
+                members: view.members().iter().map(|member| member.incarnation).collect(),
+            }),
+            Notice::ViewInEffect(view) => self.observe(Event::ViewInEffect { view }),
+            Notice::LeaseLost => self.observe(Event::LeaseLost),
+            Notice::Expelled(next) => {
+                self.waiting.life_is_over = true;
+                self.observe(Event::Expelled { next });
+            }
+            Notice::Refused(refusal) => self.observe(Event::Refused { reason: refusal.to_string() }),
+            Notice::Left => self.observe(Event::Left),
+            Notice::Superseded(by) => self.failed = Some(Error::Superseded(by)),
+            Notice::Failed(error) => self.failed = Some(error.into()),
+            Notice::MemberAcknowledged { .. }
+            | Notice::MemberOut { .. }
+            | Notice::DepartedSettled(_)
+            | Notice::LeaseExtended(_) => {}
+        }
+    }
+
+    // The keeper, seen from another node.
+
+    /// Looks where the keeper lives when nothing was heard of it for a while: it may have begun another life elsewhere.
+    fn look_for_keeper(&mut self) {
+        let terms = self.parts.membership.terms();
+        let silent = BootClock.now().since(self.waiting.heard) > terms.renew_every() * 2;
+        if self.keeper.is_some() || self.waiting.searching || !silent || BootClock.now() < self.waiting.search_after {
+            return;
+        }
+        let (Some(opened), rank) = (&self.opened, self.parts.membership.keeper()) else { return };
+        let line = self.parts.membership.configured(rank).expect("invariant: the keeper is a configured node");
+        let (finder, desk) = (opened.finder.clone(), self.parts.desk.clone());
+        let address = Address(line.address.clone());
+        self.waiting.searching = true;
+        self.waiting.search_after = BootClock.now() + terms.renew_every() / 2;
+        let deadline = BootClock.now() + SEARCH;
+        // The handle is not needed: the outcome comes by the desk.
+        drop(tokio::task::spawn_blocking(move || {
+            let found = finder.find(rank, &address, deadline).map_err(|error| error.to_string());
+            desk.keeper_found(found);
+        }));
+    }
+
+    fn observe(&mut self, event: Event) {
+        (self.parts.observer)(&event);
+    }
+
+    fn trouble(&mut self, what: &str, reason: &str) {
+        tracing::error!(reason, "{what}");
+        self.observe(Event::Trouble { what: what.into(), reason: reason.into() });
+    }
+}

@@ -1,0 +1,78 @@
+//! Membership's messages: on port 1 of the fabric, in any view (rule F5), to whoever is meant.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use verbena_cluster::{Membership, Message, View};
+use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
+use verbena_terms::{Incarnation, Rank};
+
+use crate::error::Result;
+
+/// Membership's port.
+pub(crate) const PORT: Port = Port(1);
+
+/// One life's way to send and receive.
+pub(crate) struct Post {
+    pub(crate) fabric: Arc<dyn Fabric>,
+    pub(crate) inbox: Inbox,
+    membership: Membership,
+    /// Where each node's newest life said that it is reached: at most one entry for each configured node.
+    book: HashMap<Rank, (Incarnation, Address)>,
+}
+
+impl Post {
+    pub(crate) fn open(fabric: Arc<dyn Fabric>, membership: Membership) -> Result<Self> {
+        let inbox = fabric.listen(PORT, Views::Any)?;
+        Ok(Post { fabric, inbox, membership, book: HashMap::new() })
+    }
+
+    /// What a message says, if it is from whom it says it is and for this node.
+    pub(crate) fn read(&mut self, message: &verbena_fabric::Message) -> Option<Message> {
+        let read = match Message::decode(&message.body) {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(from = %message.from, %error, "a membership message was dropped");
+                return None;
+            }
+        };
+        // A keeper answers as the life that it was started in; a member speaks as its present one.
+        if read.from.rank != message.from.rank || read.to.rank != self.membership.own() {
+            tracing::warn!(from = %message.from, says = %read.from, to = %read.to, "a membership message was dropped");
+            return None;
+        }
+        if let verbena_cluster::Body::Join { member, .. } = &read.body {
+            self.note(member.incarnation, Address(member.address.clone()));
+        }
+        Some(read)
+    }
+
+    /// Takes note of where a life is reached, unless a later one of that node is known.
+    pub(crate) fn note(&mut self, who: Incarnation, address: Address) {
+        let known = self.book.get(&who.rank).is_some_and(|(known, _)| known.start > who.start);
+        if self.membership.configured(who.rank).is_some() && !known {
+            self.book.insert(who.rank, (who, address));
+        }
+    }
+
+    /// Sends to the life that is meant; to the one that is known where the message leaves that open. What cannot be sent is
+    /// lost: everything that matters is repeated.
+    pub(crate) fn send(&self, message: &Message, view: Option<&View>) {
+        let known = self.book.get(&message.to.rank).filter(|(who, _)| message.to.start == 0 || *who == message.to);
+        let in_view = || {
+            let member = view?.member(message.to)?;
+            Some((member.incarnation, Address(member.address.clone())))
+        };
+        let Some((who, address)) = known.cloned().or_else(in_view) else {
+            tracing::debug!(to = %message.to, "nobody knows where it is");
+            return;
+        };
+        let sent = self
+            .fabric
+            .connect(who, &address)
+            .and_then(|peer| peer.send(Class::Control, message.view, PORT, message.request, &message.encode()));
+        if let Err(error) = sent {
+            tracing::debug!(to = %who, address = address.shown(), %error, "a membership message was not sent");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Where services plug in.
+
+use std::sync::Arc;
+
+use verbena_cluster::Notice;
+use verbena_terms::{Incarnation, ViewNumber};
+
+use crate::desk::Desk;
+use crate::life::Life;
+
+/// Something that a helper hosts. All calls come from the thread that keeps the node's place in the cluster: they must
+/// return within a small part of a lease, and never wait for a peer. What takes longer is for threads of the service's own.
+///
+/// ```text
+///   begin --> notice(ViewLearnt) --> Replies::prepared --> notice(ViewInEffect) ...
+///     ^              ... notice(LeaseLost) ... notice(LeaseExtended) ...
+///     |                                              |
+///     +---- notice(Expelled): the life is over ------+---> end
+/// ```
+pub trait Service: Send {
+    /// For logs. Each service of a helper has a name of its own.
+    fn name(&self) -> &'static str;
+
+    /// A life begins: it has a fabric and no view yet. What the service had of an earlier life it has dropped at
+    /// [`Notice::Expelled`], the fabric and regions too, or this life's fabric could not be opened.
+    ///
+    /// # Errors
+    /// Says what is missing; the helper ends, for it would be half a helper.
+    fn begin(&mut self, life: &Life) -> Result<(), String>;
+
+    /// What membership says. A [`Notice::ViewLearnt`] is answered by [`Replies::prepared`], at once or later, when what the
+    /// service does in older views is at an end (rule P5): the view is acknowledged when all services have.
+    fn notice(&mut self, notice: &Notice, replies: &Replies);
+
+    /// The helper ends. It has left the cluster, or could not.
+    fn end(&mut self);
+}
+
+/// The way back from a service to membership. Usable from any thread, and for as long as the service likes: what comes too
+/// late is of another view or life and has no effect.
+#[derive(Clone)]
+pub struct Replies {
+    desk: Arc<Desk>,
+    service: usize,
+}
+
+impl Replies {
+    pub(crate) fn new(desk: Arc<Desk>, service: usize) -> Self {
+        Replies { desk, service }
+    }
+
+    /// The service is ready for this view: it has ended what it did in older ones.
+    pub fn prepared(&self, view: ViewNumber) {
+        self.desk.prepared(self.service, view);
+    }
+
+    /// The service of this home has settled a departed incarnation (rule P6).
+    pub fn settled(&self, who: Incarnation) {
+        self.desk.settled(self.service, who);
+    }
+}

@@ -1,0 +1,130 @@
+//! How the helper is, for whoever asks: written by membership, read by the thread that answers programs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_client::wire;
+use verbena_cluster::{LeaseWord, Membership, Notice, View};
+use verbena_fabric::Address;
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+
+/// The shared state.
+pub(crate) struct Status {
+    name: String,
+    membership: Membership,
+    lease: Arc<LeaseWord>,
+    started: Time,
+    facts: Mutex<Facts>,
+}
+
+/// What membership knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) provider: String,
+    pub(crate) why: String,
+    pub(crate) address: String,
+    pub(crate) keeper: Option<Incarnation>,
+    pub(crate) leaving: bool,
+    view: Option<Arc<View>>,
+    acknowledged: BTreeSet<Incarnation>,
+    out: BTreeSet<Incarnation>,
+    refused: Option<String>,
+}
+
+impl Facts {
+    /// Takes note of what services are told.
+    pub(crate) fn note(&mut self, notice: &Notice) {
+        match notice {
+            Notice::ViewLearnt(view) => {
+                self.acknowledged.clear();
+                self.out.clear();
+                self.refused = None;
+                self.view = Some(view.clone());
+            }
+            Notice::MemberAcknowledged { incarnation, view } if self.is_in(*view) => {
+                self.acknowledged.insert(*incarnation);
+            }
+            Notice::MemberOut { incarnation, view } if self.is_in(*view) => {
+                self.out.insert(*incarnation);
+            }
+            Notice::Refused(refusal) => self.refused = Some(refusal.to_string()),
+            Notice::Expelled(next) => *self = Facts { incarnation: *next, keeper: self.keeper, ..Facts::default() },
+            _ => {}
+        }
+    }
+
+    fn is_in(&self, view: ViewNumber) -> bool {
+        self.view.as_ref().is_some_and(|newest| newest.number() == view)
+    }
+}
+
+impl Status {
+    pub(crate) fn new(name: String, membership: Membership, lease: Arc<LeaseWord>) -> Self {
+        Status { name, membership, lease, started: BootClock.now(), facts: Mutex::default() }
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.facts.lock());
+    }
+
+    /// How it is, for [`wire::Request::Status`].
+    pub(crate) fn read(&self, clients: u32) -> wire::Status {
+        let facts = self.facts.lock().clone();
+        let now = BootClock.now();
+        let lease = self.lease.load();
+        let left = lease.until.since(now);
+        wire::Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            name: self.name.clone(),
+            incarnation: facts.incarnation,
+            pid: std::process::id(),
+            uptime_ms: millis(now.since(self.started)),
+            state: match &facts.view {
+                _ if facts.leaving => wire::State::Leaving,
+                None => wire::State::Joining,
+                Some(_) if left.is_zero() => wire::State::Lapsed,
+                Some(_) => wire::State::Member,
+            },
+            fabric: wire::Interconnect { provider: facts.provider, why: facts.why, address: facts.address },
+            keeper: self.membership.keeper().0,
+            keeper_incarnation: facts.keeper,
+            lease_ms: millis(self.membership.terms().lease()),
+            lease_left_ms: millis(left),
+            view: facts.view.as_ref().map_or(ViewNumber(0), |view| view.number()),
+            acknowledged: lease.acknowledged,
+            in_effect: lease.in_effect,
+            members: facts.view.as_ref().map_or(0, |view| view.members().len() as u32),
+            departed: facts.view.as_ref().map_or(0, |view| view.departed().len() as u32),
+            refused: facts.refused,
+            clients,
+        }
+    }
+
+    /// The members from the `from`th on, for [`wire::Request::Members`].
+    pub(crate) fn members(&self, from: u32) -> wire::Answer {
+        let facts = self.facts.lock();
+        let Some(view) = &facts.view else {
+            return wire::Answer::Members { view: ViewNumber(0), members: vec![], more: false };
+        };
+        let rest = view.members().get(from as usize..).unwrap_or_default();
+        let as_wire = |member: &verbena_cluster::Member| wire::Member {
+            name: member.name.clone(),
+            incarnation: member.incarnation,
+            address: Address(member.address.clone()).shown(),
+            roles: member.roles.to_string(),
+            acknowledged: facts.acknowledged.contains(&member.incarnation),
+            out: facts.out.contains(&member.incarnation),
+        };
+        wire::Answer::Members {
+            view: view.number(),
+            members: rest.iter().take(wire::PART_MEMBERS).map(as_wire).collect(),
+            more: rest.len() > wire::PART_MEMBERS,
+        }
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
