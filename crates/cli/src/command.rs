@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, config};
+use crate::commands::{completions, config, node, status};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -31,6 +31,8 @@ pub struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    Node(node::Command),
+    Status(status::Command),
     #[command(subcommand)]
     Config(config::Command),
     Completions(completions::Command),
@@ -42,6 +44,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     log::start(command.log.as_deref().unwrap_or(command.subcommand.default_log()))?;
     let file = command.config.as_deref();
     match command.subcommand {
+        Subcommands::Node(node) => node.run(file),
+        Subcommands::Status(status) => status.run(file),
         Subcommands::Config(config) => config.run(file),
         Subcommands::Completions(completions) => completions.run(),
     }
@@ -49,6 +53,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
 
 impl Subcommands {
     fn default_log(&self) -> &'static str {
-        "warn"
+        match self {
+            // It runs on its own, and its log is what is looked at later.
+            Subcommands::Node(_) => "info",
+            _ => "warn",
+        }
     }
 }

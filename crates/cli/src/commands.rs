@@ -2,3 +2,5 @@
 
 pub mod completions;
 pub mod config;
+pub mod node;
+pub mod status;

@@ -15,7 +15,8 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done (also when who reads the output stops reading)
   1  it could not be done, or the answer is no
-  2  the command line or the configuration is wrong";
+  2  the command line or the configuration is wrong
+  3  no helper runs that could be asked";
 
 /// Why a command ended early.
 #[derive(Debug, Error)]
@@ -33,6 +34,20 @@ pub enum Error {
         filter: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The helper cannot be started, or had to end.
+    #[error(transparent)]
+    Node(#[from] verbena_node::Error),
+    /// The helper cannot be asked.
+    #[error(transparent)]
+    Client(#[from] verbena_client::Error),
+    /// The system refused something.
+    #[error("cannot {doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
     },
     /// Standard output does not take what is written.
     #[error("standard output: {0}")]
@@ -76,7 +91,8 @@ impl Error {
         match self {
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
-            Error::Output(_) | Error::No => 1,
+            Error::Client(verbena_client::Error::NoHelper { .. }) => 3,
+            Error::Node(_) | Error::Client(_) | Error::System { .. } | Error::Output(_) | Error::No => 1,
         }
     }
 }

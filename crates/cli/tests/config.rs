@@ -65,6 +65,11 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
             serde_json::json!([{ "name": "local", "address": "shm://local", "roles": ["home"] }]),
         ),
         "node.runtime" | "node.state" => ("/some/where", "/some/where".into()),
+        "fabric.provider" => ("tcp", "tcp".into()),
+        "fabric.listen" => ("127.0.0.1:7001", "127.0.0.1:7001".into()),
+        "fabric.keys" => ("/some/where", "/some/where".into()),
+        "fabric.insecure" => ("true", true.into()),
+        "fabric.pool" => ("2MiB", "2MiB".into()),
         _ => panic!("say here what {key} can be, so that its flag is tried"),
     }
 }
@@ -91,7 +96,7 @@ fn every_key_has_a_flag_that_works_and_a_line_in_the_help() {
             tried += 1;
         }
     }
-    assert!(tried >= 6, "only {tried} keys");
+    assert!(tried >= 11, "only {tried} keys");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use verbena_cluster::ClusterConfig;
-use verbena_node::NodeConfig;
+use verbena_fabric::{FabricConfig, choose};
+use verbena_node::{NodeConfig, Settings};
 use verbena_terms::{Key, Section};
 
 use super::mistake::{Located, Mistake, Place, Source, closest};
@@ -24,6 +25,8 @@ pub const LARGEST_FILE: u64 = 1 << 20;
 pub struct Config {
     /// Who is in.
     pub cluster: ClusterConfig,
+    /// How they reach each other.
+    pub fabric: FabricConfig,
     /// The helper.
     pub node: NodeConfig,
 }
@@ -35,9 +38,16 @@ pub trait Visit {
 }
 
 impl Config {
+    /// What a helper is started from.
+    pub fn settings(&self) -> Settings {
+        let Config { cluster, fabric, node } = self.clone();
+        Settings { cluster, fabric, node }
+    }
+
     /// Does something with each section, in the order of the reference.
     pub fn each(&mut self, visit: &mut impl Visit) {
         visit.section(&mut self.cluster);
+        visit.section(&mut self.fabric);
         visit.section(&mut self.node);
     }
 }
@@ -198,9 +208,20 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag]) -> (Loaded, Vec<Mista
     if readable {
         reader.unknown_sections();
         config.each(&mut reader);
+        if mistakes.is_empty() {
+            mistakes.extend(provider_mistake(&config, &tree));
+        }
     }
     mistakes.sort_by_key(|mistake| mistake.place.start());
     (Loaded { config, file: None, source: Source { name, text }, tree }, mistakes)
+}
+
+/// Whether there is a provider for the members that are configured, which concerns two sections.
+fn provider_mistake(config: &Config, tree: &Table) -> Option<Mistake> {
+    let members: Vec<_> = config.cluster.members.iter().map(|member| member.address.clone()).collect();
+    let problem = choose(config.fabric.provider, &members).err()?.to_string();
+    let key = "cluster.members".to_owned();
+    Some(Mistake { place: section::place_of(tree, &key), key, problem, ..Mistake::default() })
 }
 
 struct Reader<'a> {

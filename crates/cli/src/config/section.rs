@@ -35,7 +35,7 @@ pub fn read<S: Section>(tree: &Table, mistakes: &mut Vec<Mistake>) -> S {
     // Values that do not fit together are worth telling only when each of them is right.
     if mistakes.len() == found {
         mistakes.extend(section.contradictions().into_iter().map(|contradiction| Mistake {
-            place: place_of(&entry.node, &contradiction.key),
+            place: place_of(tree, &format!("{}.{}", S::NAME, contradiction.key)),
             key: format!("{}.{}", S::NAME, contradiction.key),
             problem: contradiction.problem,
             ..Mistake::default()
@@ -45,9 +45,11 @@ pub fn read<S: Section>(tree: &Table, mistakes: &mut Vec<Mistake>) -> S {
 }
 
 /// Where the value of a dotted key was written, or what is nearest to it on the way there.
-fn place_of(root: &Node, key: &str) -> Place {
-    let mut node = root;
-    for step in key.split('.') {
+pub(super) fn place_of(root: &Table, key: &str) -> Place {
+    let mut steps = key.split('.');
+    let Some(section) = steps.next().and_then(|section| root.find(section)) else { return Place::Default };
+    let mut node = &section.node;
+    for step in steps {
         let next = match &node.value {
             Value::Table(table) => table.find(step).map(|entry| &entry.node),
             Value::Array(elements) => {
