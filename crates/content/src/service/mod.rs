@@ -5,6 +5,7 @@
 //! say, in order. A hit does not come near it: [`Content::read`] posts a read of the words from the thread of the
 //! request, and [`Content::lease`] is two loads.
 
+mod config;
 mod driver;
 mod introduction;
 mod life;
@@ -27,6 +28,7 @@ use crate::names::{Names, PageId, Scope};
 use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits};
 use crate::wire::{Register, Registered};
 
+pub use config::{KeyError, PagesConfig};
 pub use routes::Reading;
 use routes::Routes;
 
