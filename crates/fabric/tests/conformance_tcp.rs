@@ -4,26 +4,40 @@
 
 #![cfg(feature = "tcp")]
 
-mod common;
+#[path = "common/keys.rs"]
+mod keys;
+#[path = "common/relay.rs"]
+mod relay;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::relay::{Mode, Relay, Relays};
+use keys::Keys;
 use parking_lot::Mutex;
+use relay::{Mode, Relay, Relays};
 use verbena_fabric::conformance::{Able, Fault, Harness, Processes, Target, Unable, run_all, serve_if_asked};
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 use verbena_fabric::{
     Address, Capabilities, Error, Fabric, Inbox, Peer, Pool, Port, Region, RegionKey, Result, Rights, Secret, Views,
 };
-use verbena_terms::{Clock, Incarnation, ViewNumber};
+use verbena_terms::{Clock, Incarnation, Rank, ViewNumber};
 
 #[test]
 fn in_the_clear() {
-    let report = run_all(&mut Tcp::new());
+    check(&mut Tcp::new("target", None));
+}
+
+#[test]
+fn secured() {
+    check(&mut Tcp::new("secured_target", Some(Keys::new(keys_of(std::process::id())))));
+}
+
+fn check(tcp: &mut Tcp) {
+    let report = run_all(tcp);
     let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
     assert_eq!(skipped, ["repeated_requests_execute_once", "synchronous_means_complete_on_return"]);
     assert_eq!(report.ran, 40);
@@ -31,17 +45,32 @@ fn in_the_clear() {
 
 #[test]
 fn target() {
-    serve_if_asked(|incarnation| Arc::new(TcpFabric::open(incarnation, config(None)).unwrap()));
+    serve_if_asked(|incarnation| Arc::new(TcpFabric::open(incarnation, config()).expect("a fabric on loopback")));
 }
 
-fn config(listen: Option<SocketAddr>) -> TcpConfig {
-    let mut config = TcpConfig { handshake: Duration::from_millis(500), ..TcpConfig::default() };
-    config.listen = listen.unwrap_or(config.listen);
-    config
+#[test]
+fn secured_target() {
+    serve_if_asked(|incarnation| {
+        let keys = Keys::of(keys_of(std::os::unix::process::parent_id()));
+        let config = TcpConfig { tls: Some(keys.identity(incarnation.rank)), ..config() };
+        Arc::new(TcpFabric::open(incarnation, config).expect("a fabric on loopback"))
+    });
+}
+
+fn config() -> TcpConfig {
+    TcpConfig { handshake: Duration::from_millis(500), ..TcpConfig::default() }
+}
+
+/// Where the process with this number keeps the keys of its nodes.
+fn keys_of(process: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("verbena-conformance-tcp-{process}"))
 }
 
 struct Tcp {
     next_rank: u32,
+    keys: Option<Keys>,
+    /// The test that a target runs.
+    target: &'static str,
     network: Arc<Network>,
     processes: Processes,
 }
@@ -66,12 +95,15 @@ impl Network {
 }
 
 impl Tcp {
-    fn new() -> Self {
-        Tcp { next_rank: 1, network: Arc::default(), processes: Processes::default() }
+    fn new(target: &'static str, keys: Option<Keys>) -> Self {
+        Tcp { next_rank: 1, keys, target, network: Arc::default(), processes: Processes::default() }
     }
 
     fn open(&self, incarnation: Incarnation, listen: Option<SocketAddr>) -> Arc<dyn Fabric> {
-        let inner = TcpFabric::open(incarnation, config(listen)).expect("a fabric on loopback");
+        let mut config = config();
+        config.tls = self.keys.as_ref().map(|keys| keys.identity(incarnation.rank));
+        config.listen = listen.unwrap_or(config.listen);
+        let inner = TcpFabric::open(incarnation, config).expect("a fabric on loopback");
         let address = socket(&inner.address());
         self.network.addresses.lock().insert(incarnation, address);
         Arc::new(Relayed { inner, network: self.network.clone() })
@@ -79,6 +111,9 @@ impl Tcp {
 
     fn rank(&mut self) -> u32 {
         self.next_rank += 1;
+        if let Some(keys) = &self.keys {
+            keys.issue(Rank(self.next_rank));
+        }
         self.next_rank
     }
 }
@@ -120,7 +155,7 @@ impl Harness for Tcp {
 
     fn target(&mut self, bytes: u64) -> Able<Target> {
         let incarnation = Incarnation::new(self.rank(), 1);
-        Ok(self.processes.start("target", incarnation, bytes))
+        Ok(self.processes.start(self.target, incarnation, bytes))
     }
 
     fn pause(&mut self, target: Incarnation) -> Able<()> {

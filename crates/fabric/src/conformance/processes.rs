@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use verbena_terms::Incarnation;
 
 use super::harness::Target;
@@ -70,9 +70,12 @@ impl Processes {
         line.expect("a target says who it is").parse().expect("a target says it in its form")
     }
 
-    /// Stops a target.
+    /// Stops a target; it has stopped when this returns.
     pub fn pause(&self, target: Incarnation) {
         self.signal(target, Signal::STOP);
+        let child = self.running.get(&target).expect("a target that was started");
+        let stopped = waitpid(Some(Pid::from_child(child)), WaitOptions::UNTRACED).expect("a child is waited for");
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "a target stops when it is told to");
     }
 
     /// Lets a stopped target go on.

@@ -26,6 +26,7 @@ mod config;
 mod counts;
 mod dial;
 mod frames;
+pub mod keys;
 mod ledger;
 mod link;
 mod provider;

@@ -4,8 +4,9 @@
 //! connection breaks that connection when the relay is sound again, as a network does that was away for too long; what was held for the
 //! target is delivered then, on the old connection, while the caller is already making a new one.
 
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part")]
+
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -77,15 +78,23 @@ impl Relays {
         self.handle.spawn(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             tell.send(listener.local_addr().unwrap()).unwrap();
+            let mut turn = 0;
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry_both(client, target, up_mode.clone(), down_mode.clone()));
+                tokio::spawn(carry_both(client, target, up_mode.clone(), down_mode.clone(), turn));
+                turn += 1;
             }
         });
         Relay { address: told.recv().unwrap(), up, down }
     }
 }
 
-async fn carry_both(client: TcpStream, target: SocketAddr, up: watch::Receiver<Mode>, down: watch::Receiver<Mode>) {
+async fn carry_both(
+    client: TcpStream,
+    target: SocketAddr,
+    up: watch::Receiver<Mode>,
+    down: watch::Receiver<Mode>,
+    turn: u64,
+) {
     let Ok(server) = TcpStream::connect(target).await else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
@@ -100,9 +109,8 @@ async fn carry_both(client: TcpStream, target: SocketAddr, up: watch::Receiver<M
     if held_up.is_empty() {
         return;
     }
-    // Now before the caller's new connection, now behind it.
-    static TURN: AtomicU64 = AtomicU64::new(0);
-    tokio::time::sleep(Duration::from_millis(30 * (TURN.fetch_add(1, Ordering::Relaxed) % 2))).await;
+    // Now before what the caller sends on its new connection, now behind it.
+    tokio::time::sleep(Duration::from_millis(50 * (turn % 2))).await;
     if to_server.write_all(&held_up).await.is_ok() && to_server.shutdown().await.is_ok() {
         let mut nowhere = tokio::io::sink();
         let _ = tokio::time::timeout(Duration::from_secs(2), tokio::io::copy(&mut from_server, &mut nowhere)).await;
