@@ -74,7 +74,8 @@ impl Processes {
     pub fn pause(&self, target: Incarnation) {
         self.signal(target, Signal::STOP);
         let child = self.running.get(&target).expect("a target that was started");
-        let stopped = waitpid(Some(Pid::from_child(child)), WaitOptions::UNTRACED).expect("a child is waited for");
+        let stopped =
+            waitpid(Some(Pid::from_child(&child.child)), WaitOptions::UNTRACED).expect("a child is waited for");
         assert!(stopped.is_some_and(|(_, status)| status.stopped()), "a target stops when it is told to");
     }
 
