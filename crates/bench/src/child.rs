@@ -1,0 +1,130 @@
+//! The other node of an experiment: this program again, in a process of its own.
+//!
+//! A row that needs a target starts the running program with [`CHILD_ARGUMENT`] as its first argument, and the program's
+//! `main` passes what follows to [`child_main`]. The child takes orders on its standard input and answers on its
+//! standard output, one JSON value a line, and ends when its standard input does: it never outlives who started it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::BenchError;
+use crate::primitives;
+
+/// The first argument of a program that is to be a target. Not an option for people: it is not in any help text.
+pub const CHILD_ARGUMENT: &str = "__bench-target";
+
+/// How long a target may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Plays the target that `arguments` (what stands behind [`CHILD_ARGUMENT`]) ask for.
+pub fn child_main(arguments: &[String]) -> ExitCode {
+    let served = match arguments {
+        [row, candidate] if row == primitives::ROLE => primitives::serve(candidate),
+        _ => Err(format!("no target is called {arguments:?}")),
+    };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            // Nobody may be listening any more; then nobody needs to know.
+            let _ = say(&Answer::<()>::Failed(reason));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a target says to an order.
+#[derive(Debug, Serialize, serde::Deserialize)]
+pub(crate) enum Answer<T> {
+    Done(T),
+    Failed(String),
+}
+
+/// In the target: the next order, or `None` when there will be no more.
+pub(crate) fn hear<T: DeserializeOwned>() -> Result<Option<T>, String> {
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(0) => Ok(None),
+        Ok(_) => serde_json::from_str(&line).map(Some).map_err(|error| format!("the order {line:?}: {error}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// In the target: answers an order.
+pub(crate) fn say<T: Serialize>(answer: &Answer<T>) -> Result<(), String> {
+    let mut line = serde_json::to_string(answer).map_err(|error| error.to_string())?;
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())
+}
+
+/// A target process, as its starter sees it. Ended when dropped.
+pub(crate) struct Target {
+    process: Child,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Target {
+    /// Starts this program as a target.
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self, BenchError> {
+        let failed = |error: io::Error| BenchError::Target { doing: "start".to_owned(), reason: error.to_string() };
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut process = Command::new(program)
+            .arg(CHILD_ARGUMENT)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let orders = process.stdin.take().expect("invariant: its standard input was asked for");
+        let output = process.stdout.take().expect("invariant: its standard output was asked for");
+        let (sender, answers) = sync_channel(16);
+        // Reads until the target ends, which dropping it brings about.
+        std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Ok(Target { process, orders, answers })
+    }
+
+    /// Gives an order and waits for its answer.
+    pub(crate) fn ask<T: DeserializeOwned>(&mut self, order: &impl Serialize, doing: &str) -> Result<T, BenchError> {
+        let failed = |reason: String| BenchError::Target { doing: doing.to_owned(), reason };
+        let mut line = serde_json::to_string(order).expect("invariant: an order has string keys only");
+        line.push('\n');
+        self.orders
+            .write_all(line.as_bytes())
+            .and_then(|()| self.orders.flush())
+            .map_err(|error| failed(error.to_string()))?;
+        self.answer(doing)
+    }
+
+    /// Waits for an answer.
+    pub(crate) fn answer<T: DeserializeOwned>(&mut self, doing: &str) -> Result<T, BenchError> {
+        let failed = |reason: String| BenchError::Target { doing: doing.to_owned(), reason };
+        let line = match self.answers.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(BenchError::TargetSilent { doing: doing.to_owned(), after: PATIENCE });
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(failed(format!("it ended: {:?}", self.process.wait()))),
+        };
+        match serde_json::from_str(&line) {
+            Ok(Answer::Done(answer)) => Ok(answer),
+            Ok(Answer::Failed(reason)) => Err(failed(reason)),
+            Err(error) => Err(failed(format!("it said {line:?}: {error}"))),
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Failing means that it has ended already, which is all that is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

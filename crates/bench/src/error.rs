@@ -1,0 +1,98 @@
+//! What can go wrong in an experiment.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::run::FEWEST_ROUNDS;
+
+/// Why an experiment gave no report.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// No such row.
+    #[error("there is no experiment `{name}`: `verbena bench --list` shows them all")]
+    NoSuchRow {
+        /// What was asked for.
+        name: String,
+    },
+    /// The row is described, and this build cannot run it.
+    #[error("experiment `{name}` is not in this build: the part of Verbena that it measures is not there yet")]
+    NotBuilt {
+        /// The row.
+        name: &'static str,
+    },
+    /// Too few rounds to compare anything.
+    #[error("{rounds} rounds are too few to compare variants: use at least {FEWEST_ROUNDS}")]
+    TooFewRounds {
+        /// What was asked for.
+        rounds: u32,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The figure could not be drawn.
+    #[error("the figure of `{row}` could not be drawn: {reason}")]
+    Figure {
+        /// Whose figure.
+        row: String,
+        /// What the drawing library said.
+        reason: String,
+    },
+    /// Nothing on this machine can be measured.
+    #[error("experiment `{name}` has nothing to measure here: {reason}")]
+    NothingToMeasure {
+        /// The row.
+        name: &'static str,
+        /// What is missing.
+        reason: String,
+    },
+    /// The process that plays the other node failed.
+    #[error("the target process {doing} failed: {reason}")]
+    Target {
+        /// What it was asked to do.
+        doing: String,
+        /// What it said, or how it ended.
+        reason: String,
+    },
+    /// The process that plays the other node did not answer.
+    #[error("the target process did not answer within {after:?} when asked to {doing}")]
+    TargetSilent {
+        /// What it was asked to do.
+        doing: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The fabric refused what was measured.
+    #[error("{doing} over {fabric}: {error}")]
+    Fabric {
+        /// Which fabric, by the name it gives itself.
+        fabric: String,
+        /// What was done.
+        doing: String,
+        /// What the fabric said.
+        error: verbena_fabric::Error,
+    },
+    /// What was measured gave a wrong answer, so its time means nothing.
+    #[error("{doing} over {fabric} gave a wrong answer: {what}")]
+    Wrong {
+        /// Which fabric, by the name it gives itself.
+        fabric: String,
+        /// What was done.
+        doing: String,
+        /// What came and what should have.
+        what: String,
+    },
+}
+
+impl BenchError {
+    pub(crate) fn io(path: &Path, error: io::Error) -> Self {
+        BenchError::Io { path: path.to_owned(), error }
+    }
+}

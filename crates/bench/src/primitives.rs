@@ -1,0 +1,334 @@
+//! `fabric.primitives`: what each primitive of a fabric costs, here and at the target.
+//!
+//! After Table 4.1 and Figures 5.5, 6.4 and 8.11 of the dissertation: send/receive, compare-and-swap, fetch-and-add, read
+//! and write, by message size, completed by polling and by notification, on every fabric of this machine. The target is a process of
+//! its own, so its processor time is its own too. A message is timed there and back and counts half, as in the papers;
+//! a one-sided operation is there and back by its nature and counts whole.
+
+mod caller;
+mod fabrics;
+mod target;
+
+use std::time::Duration;
+
+use verbena_fabric::{Class, Executor};
+
+use caller::{Caller, Stretch};
+use fabrics::{Candidate, candidates};
+
+use crate::error::BenchError;
+use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Ratio};
+use crate::rounds::{Budget, interleave};
+use crate::run::Plan;
+use crate::stats::{RoundSummary, Spread};
+
+/// What the target of this row is asked for by.
+pub(crate) const ROLE: &str = "primitives";
+
+const NAME: &str = "fabric.primitives";
+
+/// Sizes in bytes, as far as a fabric takes them.
+const SIZES: [usize; 7] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20];
+
+/// Larger operations travel with the bulk, as they would in any service.
+const LARGEST_CONTROL: usize = 4 << 10;
+
+/// Plays the target on the fabric called `candidate`.
+pub(crate) fn serve(candidate: &str) -> Result<(), String> {
+    target::serve(candidate)
+}
+
+/// Measures the row.
+pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
+    let mut findings = Findings::default();
+    let mut callers = Vec::new();
+    for candidate in candidates() {
+        let (caller, found) = open(&candidate);
+        findings.fabrics.push(found);
+        callers.extend(caller);
+    }
+    let mut variants = variants(&callers);
+    if variants.is_empty() {
+        let reasons: Vec<String> =
+            findings.fabrics.iter().map(|fabric| format!("{}: {}", fabric.name, fabric.because)).collect();
+        let reason = if reasons.is_empty() { "this build has no fabric".to_owned() } else { reasons.join("; ") };
+        return Err(BenchError::NothingToMeasure { name: NAME, reason });
+    }
+
+    let stretches = (plan.rounds + 1) * variants.len() as u32;
+    let mut budget = Budget::new(plan.measuring, stretches);
+    let names: Vec<&'static str> = callers.iter().map(|caller| caller.capabilities().provider).collect();
+    let measured = interleave(
+        plan.rounds,
+        &mut variants,
+        |variant| format!("{} over {}", variant.describe(), names[variant.fabric]),
+        |variant| callers[variant.fabric].stretch(variant, budget.next()),
+        plan.progress,
+    )?;
+
+    let results: Vec<Outcome> =
+        variants.into_iter().zip(measured).map(|(variant, rounds)| Outcome::new(variant, &names, rounds)).collect();
+    for (fabric, caller) in callers.iter().enumerate() {
+        let here: Vec<&Outcome> = results.iter().filter(|outcome| outcome.variant.fabric == fabric).collect();
+        findings.ratios.extend(ratios(names[fabric], caller.capabilities().executor, &here));
+        findings.panels.extend(panels(names[fabric], &here));
+    }
+    findings.measurements = results.into_iter().flat_map(|outcome| [outcome.latency, outcome.peer_cpu]).collect();
+    findings.notes = notes(plan.measuring / stretches);
+    Ok(findings)
+}
+
+/// What is measured at one point.
+#[derive(Clone, Debug)]
+struct Variant {
+    fabric: usize,
+    kind: Kind,
+    completion: Completion,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    SendReceive,
+    Read,
+    Write,
+    CompareSwap,
+    FetchAdd,
+}
+
+impl Kind {
+    const ALL: [Kind; 5] = [Kind::SendReceive, Kind::Read, Kind::Write, Kind::CompareSwap, Kind::FetchAdd];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::SendReceive => "send/recv",
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::CompareSwap => "CAS",
+            Kind::FetchAdd => "FAA",
+        }
+    }
+
+    fn is_atomic(self) -> bool {
+        matches!(self, Kind::CompareSwap | Kind::FetchAdd)
+    }
+}
+
+/// How the caller learns that an operation is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Completion {
+    /// It is when the call returns: there is nothing to wait for.
+    Immediate,
+    /// By looking again and again.
+    Polling,
+    /// By being woken.
+    Notification,
+}
+
+impl Completion {
+    fn name(self) -> &'static str {
+        match self {
+            Completion::Immediate => "immediate",
+            Completion::Polling => "polling",
+            Completion::Notification => "notification",
+        }
+    }
+}
+
+impl Variant {
+    fn describe(&self) -> String {
+        format!("{} of {} bytes, {}", self.kind.name(), self.bytes, self.completion.name())
+    }
+
+    fn class(&self) -> Class {
+        if self.bytes <= LARGEST_CONTROL { Class::Control } else { Class::Bulk }
+    }
+}
+
+/// One variant, over all rounds.
+struct Outcome {
+    variant: Variant,
+    latency: Measurement,
+    peer_cpu: Measurement,
+}
+
+impl Outcome {
+    fn new(variant: Variant, names: &[&str], rounds: Vec<Stretch>) -> Self {
+        let labels = [
+            ("fabric", names[variant.fabric]),
+            ("operation", variant.kind.name()),
+            ("completion", variant.completion.name()),
+        ];
+        let cpu = rounds.iter().map(|round| {
+            let seconds = round.peer_cpu_s;
+            RoundSummary { count: 1, median: seconds, p99: seconds, min: seconds, max: seconds }
+        });
+        let of = |quantity: &str, unit: &str, rounds: Vec<RoundSummary>| {
+            Measurement::new(&labels, variant.bytes as f64, quantity, unit, rounds)
+                .expect("invariant: there are at least FEWEST_ROUNDS rounds")
+        };
+        let peer_cpu = of("processor time of the target", "s for a million operations", cpu.collect());
+        let latency = of("latency", "us", rounds.iter().map(|round| round.latency_us).collect());
+        Outcome { variant, latency, peer_cpu }
+    }
+}
+
+fn open(candidate: &Candidate) -> (Option<Caller>, FabricFound) {
+    let found = |name: &str, measured, because: String, capabilities| FabricFound {
+        name: name.to_owned(),
+        measured,
+        because,
+        capabilities,
+    };
+    match Caller::start(candidate) {
+        Err(error) => (None, found(candidate.name, false, error.to_string(), None)),
+        Ok(caller) => {
+            let capabilities = caller.capabilities();
+            let table = serde_json::to_value(capabilities).ok();
+            if capabilities.executor == Executor::Simulator {
+                let because = "its time is virtual: it has no times of its own to measure".to_owned();
+                return (None, found(capabilities.provider, false, because, table));
+            }
+            let found = found(capabilities.provider, true, "it works on this machine".to_owned(), table);
+            (Some(caller), found)
+        }
+    }
+}
+
+fn variants(callers: &[Caller]) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for (fabric, caller) in callers.iter().enumerate() {
+        for kind in Kind::ALL {
+            let completions: &[Completion] = if caller.capabilities().synchronous && kind != Kind::SendReceive {
+                &[Completion::Immediate]
+            } else {
+                &[Completion::Polling, Completion::Notification]
+            };
+            let largest = caller.largest(kind);
+            let sizes = SIZES.into_iter().filter(|bytes| *bytes <= largest && (*bytes == 8 || !kind.is_atomic()));
+            // Sizes outside, completions inside: what is compared stands next to each other in time.
+            for bytes in sizes {
+                variants.extend(completions.iter().map(|&completion| Variant { fabric, kind, completion, bytes }));
+            }
+        }
+    }
+    variants
+}
+
+/// One-sided operations against messages, by how they complete.
+fn ratios(fabric: &str, executor: Executor, here: &[&Outcome]) -> Vec<Ratio> {
+    const BYTES: usize = 8;
+    let find = |kind, completion: Completion| {
+        here.iter().find(|outcome| {
+            let variant = &outcome.variant;
+            variant.kind == kind
+                && variant.bytes == BYTES
+                && (variant.completion == completion || variant.completion == Completion::Immediate)
+        })
+    };
+    let mut ratios = Vec::new();
+    for completion in [Completion::Polling, Completion::Notification] {
+        let Some(message) = find(Kind::SendReceive, completion) else { continue };
+        for kind in [Kind::Read, Kind::Write, Kind::CompareSwap, Kind::FetchAdd] {
+            let Some(one_sided) = find(kind, completion) else { continue };
+            let under = format!("{fabric}, {BYTES} bytes, {}", completion.name());
+            let costs = format!(
+                "{} executes it, and the target spent {} processor seconds on a million of them, against {} on a million \
+                 messages",
+                executor_name(executor),
+                crate::scale::number(one_sided.peer_cpu.spread.median),
+                crate::scale::number(message.peer_cpu.spread.median),
+            );
+            let judged =
+                |what: String, over: &Measurement, below: &Measurement, most: f64, text: &str, reason: String| {
+                    let spread = Spread::ratio(&over.medians(), &below.medians())?;
+                    let holds = spread.median <= most;
+                    let claim = Claim { text: text.to_owned(), holds, reason: (!holds).then_some(reason) };
+                    // The papers claim nothing of writes.
+                    let claim = (kind != Kind::Write).then_some(claim);
+                    Some(Ratio { what, under: under.clone(), spread, claim })
+                };
+            let latency = judged(
+                format!("latency of {} over send/recv", kind.name()),
+                &one_sided.latency,
+                &message.latency,
+                1.5,
+                "at most 1.5",
+                format!("{costs}; a message counts one way, this there and back"),
+            );
+            let cpu = judged(
+                format!("target's processor time, {} over send/recv", kind.name()),
+                &one_sided.peer_cpu,
+                &message.peer_cpu,
+                0.05,
+                "close to 0 (0.05)",
+                costs.clone(),
+            );
+            ratios.extend(latency);
+            ratios.extend(cpu);
+        }
+    }
+    ratios
+}
+
+fn executor_name(executor: Executor) -> &'static str {
+    match executor {
+        Executor::Memory => "the caller",
+        Executor::Kernel => "the target's kernel",
+        Executor::Hardware => "the target's adapter",
+        Executor::Agent => "a thread of the target",
+        Executor::Simulator => "the simulator",
+    }
+}
+
+/// Three panels for each fabric: latency polled, latency notified, and the target's processor time.
+fn panels(fabric: &str, here: &[&Outcome]) -> Vec<Panel> {
+    let size = || Axis { label: "message size (bytes)".to_owned(), logarithmic: true, bytes: true };
+    let lines = |completion: Completion, of: fn(&Outcome) -> &Measurement| -> Vec<Line> {
+        let line = |(style, kind): (usize, Kind)| {
+            let points = here.iter().filter(|outcome| {
+                let variant = &outcome.variant;
+                variant.kind == kind
+                    && (variant.completion == completion || variant.completion == Completion::Immediate)
+            });
+            let points: Vec<_> = points.map(|outcome| of(outcome).point()).collect();
+            (!points.is_empty()).then(|| Line { name: kind.name().to_owned(), style, points })
+        };
+        Kind::ALL.into_iter().enumerate().filter_map(line).collect()
+    };
+    let latency = |title: &str, completion| Panel {
+        title: format!("{fabric}: latency, {title}"),
+        x: size(),
+        y: Axis { label: "latency (microseconds)".to_owned(), logarithmic: true, bytes: false },
+        series: lines(completion, |outcome| &outcome.latency),
+    };
+    vec![
+        latency("polling", Completion::Polling),
+        latency("notification", Completion::Notification),
+        Panel {
+            title: format!("{fabric}: processor time of the target, notification"),
+            x: size(),
+            y: Axis { label: "CPU seconds per million operations".to_owned(), logarithmic: false, bytes: false },
+            series: lines(Completion::Notification, |outcome| &outcome.peer_cpu),
+        },
+    ]
+}
+
+fn notes(each: Duration) -> Vec<String> {
+    vec![
+        "Send/recv is half of the time there and back, as in the papers; one-sided operations and atomics are there and \
+         back."
+            .to_owned(),
+        format!(
+            "Each point was measured for about {} ms in each round. A sample is one operation, or as many as take 4 \
+             microseconds, divided by their number. Operations of more than 4 KiB go with the bulk class.",
+            each.as_millis()
+        ),
+        "A fabric whose operations are complete when the call returns has nothing to poll or to be notified of: its \
+         one-sided operations stand the same in both panels."
+            .to_owned(),
+        "The target's processor time is that of its whole process, by its processor clock. With polling a receiver takes \
+         a whole core, whatever arrives."
+            .to_owned(),
+    ]
+}

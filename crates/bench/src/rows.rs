@@ -1,0 +1,302 @@
+//! The experiments: every table and figure of the papers, one row each.
+
+use crate::error::BenchError;
+use crate::primitives;
+use crate::report::Findings;
+use crate::run::Plan;
+
+/// One experiment.
+pub struct Row {
+    /// What it is asked for by, and what its files are called.
+    pub name: &'static str,
+    /// Where in the papers its table or figure is.
+    pub paper: &'static str,
+    /// What is measured side by side.
+    pub variants: &'static str,
+    /// What the paper found.
+    pub found: &'static str,
+    /// How it is measured, if this build can.
+    pub(crate) measure: Option<Measure>,
+}
+
+pub(crate) type Measure = fn(Plan) -> Result<Findings, BenchError>;
+
+impl Row {
+    /// Whether this build can run it.
+    pub fn built(&self) -> bool {
+        self.measure.is_some()
+    }
+}
+
+/// Every row, in the order of the house.
+pub fn rows() -> &'static [Row] {
+    &ROWS
+}
+
+/// A row by its name.
+pub fn row(name: &str) -> Result<&'static Row, BenchError> {
+    ROWS.iter().find(|row| row.name == name).ok_or_else(|| BenchError::NoSuchRow { name: name.to_owned() })
+}
+
+/// The table of all rows as plain text, for `verbena bench --list`: wrapped to `columns` characters.
+pub fn list(columns: usize) -> String {
+    let width = columns.max(40) - 4;
+    let mut text = String::new();
+    for row in rows() {
+        let built = if row.built() { "in this build" } else { "not in this build yet" };
+        text.push_str(&format!("{}  ({built})\n", row.name));
+        for (title, content) in [("paper", row.paper), ("measures", row.variants), ("found", row.found)] {
+            for line in wrapped(&format!("{title}: {content}"), width) {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
+    }
+    text
+}
+
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+static ROWS: [Row; 29] = [
+    Row {
+        name: "fabric.primitives",
+        paper: "dissertation Table 4.1, Fig 5.5, 6.4, 8.11",
+        variants: "send/recv, CAS, FAA, read, write by message size; polling and notification; every fabric usable on the machine",
+        found: "one-sided read and atomics within 1.5x of send/recv; peer CPU use of one-sided close to 0",
+        measure: Some(primitives::measure),
+    },
+    Row {
+        name: "fabric.load",
+        paper: "Fig 6.5, 8.8",
+        variants: "read latency and bandwidth against 0..200 busy threads on the target's core",
+        found: "one-sided flat, two-sided degrades",
+        measure: None,
+    },
+    Row {
+        name: "locks.basic",
+        paper: "Fig 4.6, 4.7, Table 4.2",
+        variants: "SRSL, DQNL, N-CoSED; polling and notification; breakdown IPC / network / wait",
+        found: "SRSL 14% (polling) and 39.6% (notification) above the RDMA schemes (16.0 against 14.02 us, 27.37 against 19.6)",
+        measure: None,
+    },
+    Row {
+        name: "locks.cascade",
+        paper: "Fig 4.8",
+        variants: "shared cascade and exclusive cascade, 1..16+ waiters, hold time 0 and > 0",
+        found: "shared: DQNL +317%, SRSL +25% over N-CoSED; exclusive: SRSL twice the messages",
+        measure: None,
+    },
+    Row {
+        name: "locks.trace",
+        paper: "Fig 4.9",
+        variants: "shared lock rate from a web trace, growing number of nodes",
+        found: "linear",
+        measure: None,
+    },
+    Row {
+        name: "memory.ipc",
+        paper: "DDSS Fig 3(a)",
+        variants: "MQ, RMQ, RCQ, adaptive; 1..512 client threads",
+        found: "13 / 8.8 / 0.4 us; RCQ collapses past the cores, RMQ does not",
+        measure: None,
+    },
+    Row {
+        name: "memory.ops",
+        paper: "DDSS Fig 3(b,c)",
+        variants: "get and put by size, each IPC mode, each fabric",
+        found: "22.6 / 11.3 / 8.2 us",
+        measure: None,
+    },
+    Row {
+        name: "memory.scale",
+        paper: "DDSS Fig 4",
+        variants: "clients 1..512, data on one node and distributed",
+        found: "distributed scales",
+        measure: None,
+    },
+    Row {
+        name: "memory.apps",
+        paper: "DDSS Table 1, Fig 5",
+        variants: "B-tree and R-tree queries touching 20..100% of records, dataset directory (STORM) 1K..1000K records; without and with DDSS in each IPC mode",
+        found: "less time: B-tree about 40-45%, R-tree 57% (20% of records) to 30% (100%), directory 44 / 61 / 48 / 15% at 1K / 10K / 100K / 1000K",
+        measure: None,
+    },
+    Row {
+        name: "memory.checkpoint",
+        paper: "DDSS Fig 6",
+        variants: "checkpointing processes on one node, on many against one node, distributed",
+        found: "RCQ to the core count, RMQ beyond",
+        measure: None,
+    },
+    Row {
+        name: "memory.onload",
+        paper: "DDSS Fig 7",
+        variants: "proxy response time while 4..32 servers are monitored; service on the proxy's core and on its own",
+        found: "up to 50% jitter, none on its own core",
+        measure: None,
+    },
+    Row {
+        name: "content.load",
+        paper: "Fig 5.6, 5.7, 5.8",
+        variants: "no cache, client polling over a two-sided fabric, over a one-sided fabric; single 8 KB file, Zipf 20 files 200 B - 1 MB, web trace; 0..200 compute threads on the app server; response-time breakdown",
+        found: "1.5x response and 1.67x throughput unloaded; nearly 10x throughput at 200 threads; one-sided flat; module below 10% of response time",
+        measure: None,
+    },
+    Row {
+        name: "content.updates",
+        paper: "Fig 6.6, 6.7, 6.8",
+        variants: "no cache, invalidate all, dependency lists; traces 1-6 with rising update rate; cache size 1..100%",
+        found: "8.8x best; lists sustain, invalidate-all falls to no-cache; 10% cached is close to the maximum",
+        measure: None,
+    },
+    Row {
+        name: "content.dependencies",
+        paper: "Fig 6.9",
+        variants: "dependencies per page 1..64",
+        found: "3.5x lower at 64",
+        measure: None,
+    },
+    Row {
+        name: "content.backend",
+        paper: "Fig 6.10",
+        variants: "no cache and dependency lists with rising back-end load",
+        found: "8.5x grows to 21.9x",
+        measure: None,
+    },
+    Row {
+        name: "coop.schemes",
+        paper: "Fig 7.4, 7.5, Table 7.1, 7.2",
+        variants: "AC, BCC, CCWR, MTACC, HYBCC; 8k..64k traces; 2, 4, 8, 10 proxies; messages counted per operation",
+        found: "up to +35% over BCC and +180% over AC; HYBCC best everywhere",
+        measure: None,
+    },
+    Row {
+        name: "coop.lookup",
+        paper: "Fig 7.6",
+        variants: "lookup and bookkeeping cost by scheme and nodes",
+        found: "5-10% of an 8 KB request for CCWR",
+        measure: None,
+    },
+    Row {
+        name: "wan.latency",
+        paper: "Fig 8.5, 8.10",
+        variants: "one-sided write and sockets, message size and delay",
+        found: "equal under delay; half in the LAN",
+        measure: None,
+    },
+    Row {
+        name: "wan.overlap",
+        paper: "Fig 8.7, 8.8, 8.9",
+        variants: "overlap ratio, fetch latency under target load, application run time under 40 senders",
+        found: "one-sided leaves the CPU alone",
+        measure: None,
+    },
+    Row {
+        name: "wan.throughput",
+        paper: "Fig 8.12, 8.13, 8.14, 9.5, 9.6",
+        variants: "datagram and reliable channels, message size, window, parallel streams, delay 0..10 ms",
+        found: "large messages and parallel streams keep the pipe full (up to +50%)",
+        measure: None,
+    },
+    Row {
+        name: "transfer.lan",
+        paper: "Fig 9.3",
+        variants: "FTP get and put by file size: ADTS zero-copy channel, TCP, UDP, and GridFTP, vsftpd",
+        found: "up to 95% faster than GridFTP, 181% than FTP-UDP",
+        measure: None,
+    },
+    Row {
+        name: "transfer.wan",
+        paper: "Fig 9.4",
+        variants: "32 MB and 256 MB at 0, 10, 100, 1000, 10000 us",
+        found: "6x at 10 ms",
+        measure: None,
+    },
+    Row {
+        name: "transfer.cpu",
+        paper: "Fig 9.7",
+        variants: "CPU seconds per GB, client and server",
+        found: "up to 6x less",
+        measure: None,
+    },
+    Row {
+        name: "transfer.replicate",
+        paper: "Fig 9.8",
+        variants: "a site of Zipf-sized files over the WAN",
+        found: "up to 65% faster",
+        measure: None,
+    },
+    Row {
+        name: "transfer.sessions",
+        paper: "Fig 9.9",
+        variants: "connection and data time per transfer, optimisations off and on",
+        found: "up to 55% less for 16 files of 1 MB",
+        measure: None,
+    },
+    Row {
+        name: "bank.stat",
+        paper: "IMCa Fig 5",
+        variants: "stat of many files by 1..64 clients; 0, 1, 2, 4, 6 cache daemons; the file system's own metadata cache",
+        found: "-82% with one daemon",
+        measure: None,
+    },
+    Row {
+        name: "bank.latency",
+        paper: "IMCa Fig 6, 7, 8",
+        variants: "read and write, record 1 B..1 MB, block 256 B / 2 KB / 8 KB, 1 and 32 clients",
+        found: "read -45..-59% (1 client), -82% (32); write no worse with the update thread",
+        measure: None,
+    },
+    Row {
+        name: "bank.throughput",
+        paper: "IMCa Fig 9",
+        variants: "sequential read of a large file, 1..8 threads, 1, 2, 4 daemons, CRC32 and modulo placement",
+        found: "868 against 417 MB/s",
+        measure: None,
+    },
+    Row {
+        name: "bank.sharing",
+        paper: "IMCa Fig 10",
+        variants: "one writer, many readers of one file",
+        found: "-45% at 32",
+        measure: None,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_found() {
+        let mut names: Vec<&str> = rows().iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), 29);
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 29);
+        assert!(row("fabric.primitives").unwrap().built());
+        assert!(row("locks.trace").is_ok());
+        assert!(matches!(row("locks"), Err(BenchError::NoSuchRow { .. })));
+    }
+
+    #[test]
+    fn the_list_names_every_row_and_fits() {
+        let list = list(60);
+        assert!(list.lines().all(|line| line.chars().count() <= 60), "{list}");
+        for row in rows() {
+            assert!(list.contains(row.name) && list.contains(row.paper.split(',').next().unwrap()));
+        }
+        assert_eq!(list.matches("(in this build)").count(), rows().iter().filter(|row| row.built()).count());
+    }
+}

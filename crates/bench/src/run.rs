@@ -1,0 +1,81 @@
+//! Running a row and writing what it found.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::error::BenchError;
+use crate::figure;
+use crate::report::{Findings, Report};
+use crate::rounds::ProgressSink;
+use crate::rows::Row;
+
+/// Fewer rounds than this say nothing about how far a ratio can be trusted.
+pub const FEWEST_ROUNDS: u32 = 9;
+
+/// How long a quick run measures, in all: with what stands around it well within the 60 seconds that it may take.
+const MEASURING: Duration = Duration::from_secs(24);
+
+/// What every row can be asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Short rounds: any row within 60 seconds on two cores. Their number stays.
+    pub quick: bool,
+    /// Where randomness starts.
+    pub seed: u64,
+    /// How many rounds are counted; at least [`FEWEST_ROUNDS`], which is what `None` means.
+    pub rounds: Option<u32>,
+    /// How long to measure in all; `None` leaves it to `quick`: 24 seconds, or 24 for every round.
+    pub measuring: Option<Duration>,
+    /// Where `NAME.json` and `NAME.svg` go; made if it is not there.
+    pub out_dir: PathBuf,
+}
+
+/// What a row is given to run.
+pub(crate) struct Plan<'a> {
+    pub(crate) rounds: u32,
+    /// How long it may measure, in all.
+    pub(crate) measuring: Duration,
+    pub(crate) progress: &'a mut ProgressSink<'a>,
+}
+
+/// Runs `row` and writes `NAME.json` and `NAME.svg` into `options.out_dir`. Both files appear whole or not at all; a
+/// row that fails writes nothing.
+pub fn run<'a>(row: &Row, options: &Options, progress: &'a mut ProgressSink<'a>) -> Result<Report, BenchError> {
+    let measure = row.measure.ok_or(BenchError::NotBuilt { name: row.name })?;
+    let rounds = options.rounds.unwrap_or(FEWEST_ROUNDS);
+    if rounds < FEWEST_ROUNDS {
+        return Err(BenchError::TooFewRounds { rounds });
+    }
+    std::fs::create_dir_all(&options.out_dir).map_err(|error| BenchError::io(&options.out_dir, error))?;
+
+    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let started = Instant::now();
+    let usual = if options.quick { MEASURING } else { MEASURING * rounds };
+    let measuring = options.measuring.unwrap_or(usual);
+    let findings: Findings = measure(Plan { rounds, measuring, progress })?;
+    let report = Report::new(row, options, rounds, started_unix_s, started.elapsed().as_secs_f64(), findings);
+
+    let svg = figure::svg(&report)?;
+    let mut json = serde_json::to_string_pretty(&report).expect("invariant: a report has string keys only");
+    json.push('\n');
+    let file = |ending: &str| options.out_dir.join(format!("{}.{ending}", row.name));
+    write_whole(&file("json"), &json)?;
+    write_whole(&file("svg"), &svg)?;
+    Ok(report)
+}
+
+/// Writes a file so that it is there whole or not at all.
+pub fn write_whole(path: &Path, content: &str) -> Result<(), BenchError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || -> std::io::Result<()> {
+        let mut file = tempfile::Builder::new()
+            .prefix(".bench-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(folder)?;
+        file.write_all(content.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|error| BenchError::io(path, error))
+}

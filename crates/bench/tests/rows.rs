@@ -1,0 +1,143 @@
+//! Rows run for real, with their target in a process of its own: this program, started again.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use verbena_bench::traces::{self, TracesArgs};
+use verbena_bench::{
+    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, Options, Report, child_main, report_html, row, rows, run,
+};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some(CHILD_ARGUMENT) => return child_main(&arguments[2..]),
+        Some("traces") => return print_trace(&arguments[1..]),
+        _ => {}
+    }
+    let tests: &[(&str, fn())] = &[
+        ("primitives_are_measured_on_every_fabric", primitives_are_measured_on_every_fabric),
+        ("what_cannot_be_run_is_an_error_and_leaves_nothing", what_cannot_be_run_is_an_error_and_leaves_nothing),
+        ("a_target_that_is_asked_nonsense_says_so", a_target_that_is_asked_nonsense_says_so),
+        ("a_malformed_log_prints_nothing", a_malformed_log_prints_nothing),
+    ];
+    for (name, test) in tests {
+        let started = Instant::now();
+        test();
+        println!("test {name} ... ok ({:.1} s)", started.elapsed().as_secs_f64());
+    }
+    ExitCode::SUCCESS
+}
+
+fn options(out_dir: &Path) -> Options {
+    let measuring = Some(Duration::from_secs(3));
+    Options { quick: true, seed: 1, rounds: None, measuring, out_dir: out_dir.to_owned() }
+}
+
+fn primitives_are_measured_on_every_fabric() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut steps = Vec::new();
+    let mut sink = |progress: &verbena_bench::Progress| steps.push((progress.done, progress.of));
+    let report = run(row("fabric.primitives").unwrap(), &options(folder.path()), &mut sink).unwrap();
+
+    let findings = &report.findings;
+    let fabrics: Vec<&str> = findings.fabrics.iter().map(|fabric| fabric.name.as_str()).collect();
+    assert!(findings.fabrics.iter().all(|fabric| fabric.measured), "{:?}", findings.fabrics);
+    assert!(!fabrics.is_empty());
+    for fabric in &fabrics {
+        for operation in ["send/recv", "read", "write", "CAS", "FAA"] {
+            let of = |quantity: &str| {
+                let labelled = |measurement: &&verbena_bench::Measurement| {
+                    let values: Vec<&str> = measurement.labels.iter().map(|(_, value)| value.as_str()).collect();
+                    values.contains(fabric) && values.contains(&operation) && measurement.quantity == quantity
+                };
+                findings.measurements.iter().filter(labelled).collect::<Vec<_>>()
+            };
+            let (latencies, costs) = (of("latency"), of("processor time of the target"));
+            assert!(!latencies.is_empty() && latencies.len() == costs.len(), "{fabric}, {operation}");
+            for latency in latencies {
+                assert_eq!(latency.rounds.len(), FEWEST_ROUNDS as usize);
+                assert!(latency.rounds.iter().all(|round| round.count >= 3 && round.min > 0.0));
+                assert!(latency.spread.min <= latency.spread.median && latency.spread.median <= latency.spread.max);
+            }
+        }
+        let of_fabric = findings.ratios.iter().filter(|ratio| ratio.under.starts_with(fabric)).count();
+        assert!(of_fabric >= 8, "{of_fabric} ratios of {fabric}");
+        assert_eq!(findings.panels.iter().filter(|panel| panel.title.starts_with(fabric)).count(), 3);
+    }
+    for ratio in &findings.ratios {
+        let claim = ratio.claim.as_ref();
+        assert!(claim.is_none_or(|claim| claim.holds == claim.reason.is_none()), "{ratio:?}");
+    }
+    assert_eq!(steps.first().map(|step| step.0), Some(0));
+    assert!(steps.last().is_some_and(|(done, of)| done == of && *of as usize == steps.len() - 1));
+
+    let json = std::fs::read_to_string(folder.path().join("fabric.primitives.json")).unwrap();
+    let written: Report = serde_json::from_str(&json).unwrap();
+    assert_eq!(written.findings.measurements.len(), findings.measurements.len());
+    assert_eq!((written.row, written.machine), (report.row.clone(), report.machine.clone()));
+    let svg = std::fs::read_to_string(folder.path().join("fabric.primitives.svg")).unwrap();
+    assert!(svg.contains("CPU seconds per million operations") && svg.trim_end().ends_with("</svg>"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    assert!(report_html(&[report]).unwrap().matches("<svg").count() >= 3);
+}
+
+fn what_cannot_be_run_is_an_error_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out_dir = folder.path().join("out");
+    let unbuilt = rows().iter().filter(|row| !row.built());
+    let mut refused = 0;
+    for row in unbuilt {
+        let error = run(row, &options(&out_dir), &mut |_| ()).unwrap_err();
+        assert!(matches!(error, BenchError::NotBuilt { name } if name == row.name), "{error}");
+        refused += 1;
+    }
+    assert!(refused > 0);
+    let few = Options { rounds: Some(FEWEST_ROUNDS - 1), ..options(&out_dir) };
+    let error = run(row("fabric.primitives").unwrap(), &few, &mut |_| ()).unwrap_err();
+    assert!(matches!(error, BenchError::TooFewRounds { rounds: 8 }), "{error}");
+    assert!(!out_dir.exists());
+}
+
+fn a_target_that_is_asked_nonsense_says_so() {
+    for arguments in [&["primitives", "carrier pigeon"][..], &["cooking"], &[]] {
+        let program = std::env::current_exe().unwrap();
+        let output = Command::new(program).arg(CHILD_ARGUMENT).args(arguments).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(!output.status.success() && said.starts_with("{\"Failed\":"), "{arguments:?}: {said}");
+    }
+}
+
+#[derive(Parser)]
+struct TracesCommand {
+    #[command(flatten)]
+    traces: TracesArgs,
+}
+
+fn print_trace(arguments: &[String]) -> ExitCode {
+    match traces::run(&TracesCommand::parse_from(arguments).traces) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn a_malformed_log_prints_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let good = "time_s,key,size_bytes\n".to_owned() + &"1,a,2\n".repeat(50_000);
+    for (content, lines) in [(good.clone(), 50_001), (good + "1,a\n", 0)] {
+        std::fs::write(&log, content).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let output = Command::new(program).args(["traces", "keys"]).arg(&log).output().unwrap();
+        assert_eq!(output.status.success(), lines > 0);
+        assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), lines);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.contains("line 50002, column 4"), lines == 0, "{said}");
+    }
+}
