@@ -3,8 +3,8 @@
 //! A region is a sealed memfd: a header page and the data ([`layout`]). Who holds its key gets the descriptor over a unix
 //! socket, maps it, and from then on *executes its own operations*, with the processor's loads, stores and atomics. The owner does
 //! not take part: stopped, it still "answers". A post is two loads more than the operation itself (is the region
-//! live, is its owner), takes no lock, no allocation up to four elements, and no system call; it is complete when it returns, so
-//! nothing ever ends as unknown and nothing needs to be settled (F2 holds of itself).
+//! live, is its owner) and a look at the clock; it takes no lock, no allocation up to four elements, and no system call. It is
+//! complete when it returns, so nothing ever ends as unknown and nothing needs to be settled (F2 holds of itself).
 //!
 //! ```text
 //!   owner's process                                    peer's process
@@ -25,7 +25,7 @@
 //! **Death.** A process that is killed marks nothing, and its memory lives on in its peers' mappings. The connection by which a
 //! peer opened its regions is the lifeline: the kernel hangs it up when the owner's process ends, the peer's service thread
 //! sees that and marks the link, and every operation from then on is [`Error::Unreachable`]. Until it has seen it
-//! (some tens of microseconds on an idle machine) an operation on a dead owner's memory succeeds, as one does on the memory of an
+//! (microseconds on an idle machine, as long as that thread waits for a processor on a busy one) an operation on a dead owner's memory succeeds, as one does on the memory of an
 //! owner that dies a moment later; what must not rest on a dead node is protected by leases (C1, C5).
 //!
 //! **Nothing is left.** The memory has no name, the socket's name is abstract, every descriptor is close-on-exec: when the last process

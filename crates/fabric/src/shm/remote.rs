@@ -87,3 +87,55 @@ impl Remote for ShmRemote {
         Pending::ready(Err(Error::Forgotten { target: self.link.peer(), operation }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use verbena_terms::{Incarnation, ViewNumber};
+
+    use super::super::{Settings, Shm};
+    use super::*;
+    use crate::pool::Pool;
+    use crate::provider::Fabric;
+
+    #[test]
+    fn a_read_that_revocation_overtook_is_refused() {
+        const LENGTH: usize = 256 << 10;
+        let open = |rank| {
+            let pool = Pool::new(64 * LENGTH);
+            Shm::open(Settings { identity: Incarnation::new(rank, 1), pool, allowed_users: vec![] }).unwrap()
+        };
+        let (owner, caller) = (open(1), open(2));
+        let region = owner.register(LENGTH as u64, ViewNumber(0)).unwrap();
+        let peer = caller.connect(owner.identity(), &owner.address()).unwrap();
+        let mut overtaken = 0;
+        // Whether the one comes in the middle of the other is up to the machine; mostly it does.
+        for view in (1..=200).map(ViewNumber) {
+            let remote = peer.open(&region.key(Rights::Read), Time::FAR).unwrap();
+            let mut batch = Batch::new();
+            for _ in 0..64 {
+                batch.push(Operation::Read { at: 0, into: caller.pool().take(LENGTH).unwrap() });
+            }
+            let (began, revoked, ended, result) = std::thread::scope(|scope| {
+                let remaking = scope.spawn(|| {
+                    std::thread::sleep(Duration::from_micros(300));
+                    region.remake(view).unwrap();
+                    BootClock.now()
+                });
+                let began = BootClock.now();
+                let result = remote.post(batch, Class::Bulk, Time::FAR).wait();
+                let ended = BootClock.now();
+                (began, remaking.join().unwrap(), ended, result.map(|_| ()))
+            });
+            if began < revoked && revoked < ended {
+                assert!(matches!(result, Err(Error::Revoked { .. })), "read memory that was revoked meanwhile");
+                overtaken += 1;
+            }
+            if overtaken == 10 {
+                return;
+            }
+        }
+        panic!("of 200 reads {overtaken} were overtaken: too few to say anything");
+    }
+}
