@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, config, node, status};
+use crate::commands::{completions, config, node, proxy, status};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -31,6 +31,7 @@ pub struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    Proxy(Box<proxy::Command>),
     Node(node::Command),
     Status(status::Command),
     #[command(subcommand)]
@@ -44,6 +45,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     log::start(command.log.as_deref().unwrap_or(command.subcommand.default_log()))?;
     let file = command.config.as_deref();
     match command.subcommand {
+        Subcommands::Proxy(proxy) => proxy.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
         Subcommands::Config(config) => config.run(file),
@@ -55,7 +57,7 @@ impl Subcommands {
     fn default_log(&self) -> &'static str {
         match self {
             // It runs on its own, and its log is what is looked at later.
-            Subcommands::Node(_) => "info",
+            Subcommands::Node(_) | Subcommands::Proxy(_) => "info",
             _ => "warn",
         }
     }

@@ -3,4 +3,5 @@
 pub mod completions;
 pub mod config;
 pub mod node;
+pub mod proxy;
 pub mod status;

@@ -38,6 +38,9 @@ pub enum Error {
     /// The helper cannot be started, or had to end.
     #[error(transparent)]
     Node(#[from] verbena_node::Error),
+    /// The proxy cannot be started.
+    #[error(transparent)]
+    Proxy(#[from] verbena_proxy::ProxyError),
     /// The helper cannot be asked.
     #[error(transparent)]
     Client(#[from] verbena_client::Error),
@@ -92,7 +95,12 @@ impl Error {
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) => 3,
-            Error::Node(_) | Error::Client(_) | Error::System { .. } | Error::Output(_) | Error::No => 1,
+            Error::Node(_)
+            | Error::Proxy(_)
+            | Error::Client(_)
+            | Error::System { .. }
+            | Error::Output(_)
+            | Error::No => 1,
         }
     }
 }

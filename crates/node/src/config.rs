@@ -1,9 +1,11 @@
 //! The helper's own section of the configuration, and all that a helper is started from.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use verbena_client::{DEFAULT_NAME, Socket};
 use verbena_cluster::ClusterConfig;
+use verbena_content::service::PagesConfig;
 use verbena_fabric::FabricConfig;
 use verbena_terms::{Contradiction, section};
 
@@ -11,7 +13,7 @@ use crate::error::{Error, Result};
 
 section! {
     /// The helper: where programs on this machine reach it, and what outlives it.
-    pub struct NodeConfig as "node", checked by no_contradictions {
+    pub struct NodeConfig as "node", checked by NodeConfig::check {
         /// Directory of the socket through which programs on this machine reach the helper.
         ///
         /// Not set: `verbena` in `$XDG_RUNTIME_DIR`, else in `/run/user/UID`, else `/tmp/verbena-UID`; made if it is missing,
@@ -23,11 +25,19 @@ section! {
         /// Not set: `verbena/NAME` in `$XDG_STATE_HOME`, else in `/var/lib` for root and in `~/.local/state` for others. A node
         /// that lost it must be given a new line in `cluster.members`: an incarnation is never used twice (rule C1).
         pub state: Option<PathBuf> as "DIR" = None,
+        /// Loopback address of the helper's HTTP, beside its unix socket; port 0 takes a free one. Not set: the unix socket alone.
+        pub api: Option<SocketAddr> as "ADDRESS" = None,
     }
 }
 
-fn no_contradictions(_: &NodeConfig) -> Vec<Contradiction> {
-    vec![]
+impl NodeConfig {
+    fn check(&self) -> Vec<Contradiction> {
+        let open = self.api.filter(|address| !address.ip().is_loopback());
+        let problem = |address| {
+            format!("{address} is no loopback address, and whoever reaches it may purge: put a proxy before it")
+        };
+        open.map(|address| Contradiction::new("api", problem(address))).into_iter().collect()
+    }
 }
 
 /// What a helper is started from. The default is a node that is alone.
@@ -39,6 +49,8 @@ pub struct Settings {
     pub fabric: FabricConfig,
     /// This helper.
     pub node: NodeConfig,
+    /// The page protocol.
+    pub pages: PagesConfig,
 }
 
 impl Settings {

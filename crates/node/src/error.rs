@@ -20,6 +20,9 @@ pub enum Error {
     /// The socket for programs cannot be opened.
     #[error(transparent)]
     Ipc(#[from] verbena_ipc::Error),
+    /// The key of names cannot be had.
+    #[error(transparent)]
+    Key(#[from] verbena_content::service::KeyError),
     /// The socket's directory cannot be used.
     #[error(transparent)]
     Client(#[from] verbena_client::Error),

@@ -1,5 +1,6 @@
 //! A running helper.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,18 +8,21 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use verbena_cluster::{LeaseWord, Membership};
+use verbena_content::service::Content;
 use verbena_fabric::{Address, Interconnect, Meeting};
 use verbena_ipc::{Options, Server, Waker};
 use verbena_metrics::Registry;
 use verbena_terms::{Incarnation, ViewNumber};
 
 use crate::answers::Answers;
+use crate::api::{self, Api};
 use crate::config::Settings;
 use crate::desk::Desk;
 use crate::error::{Error, Result};
 use crate::membership::{Driver, Parts};
+use crate::pages::{self, Pages};
 use crate::records::Records;
 use crate::service::Service;
 use crate::status::Status;
@@ -82,9 +86,13 @@ pub type Observer = Box<dyn FnMut(&Event) + Send>;
 /// when stopped.
 pub struct Helper {
     socket: PathBuf,
+    http_socket: PathBuf,
+    http_address: Option<SocketAddr>,
+    content: Content,
     lease: Arc<LeaseWord>,
     desk: Arc<Desk>,
     stop_answering: Arc<AtomicBool>,
+    stop_api: watch::Sender<bool>,
     waker: Waker,
     threads: Vec<JoinHandle<()>>,
     end: Arc<End>,
@@ -104,7 +112,7 @@ impl Helper {
     /// Names what stands in the way: another helper, a directory, the fabric, a record that is not this node's.
     pub fn start(
         settings: &Settings,
-        services: Vec<Box<dyn Service>>,
+        mut services: Vec<Box<dyn Service>>,
         metrics: Arc<Registry>,
         observer: Observer,
     ) -> Result<Helper> {
@@ -116,6 +124,11 @@ impl Helper {
         let store = Store::open(&settings.state_directory()?)?;
         let server = Server::bind(socket.directory(), &socket.file_name(), Options::default())?;
         let (waker, path) = (server.waker(), server.path());
+        let http_socket = path.with_extension("http.sock");
+        let (listeners, http_address) = api::listen(&http_socket, settings.node.api)?;
+        let (pages, content) = Pages::start(settings.pages.options(&settings.cluster)?)?;
+        services.push(Box::new(pages));
+        pages::register(&metrics, &content)?;
 
         let desk = Arc::new(Desk::new(services.len()));
         let lease = Arc::new(LeaseWord::new());
@@ -136,6 +149,9 @@ impl Helper {
         })?;
 
         let stop_answering = Arc::new(AtomicBool::new(false));
+        let (stop_api, stopped) = watch::channel(false);
+        let longest = settings.pages.longest_transaction.0;
+        let api = Api::new(content.clone(), status.clone(), metrics.clone(), longest);
         let answers = Answers { server, status, metrics, stop: stop_answering.clone() };
         let end = Arc::new(End::default());
         let threads = vec![
@@ -144,13 +160,36 @@ impl Helper {
                 move || end.reach(run(driver))
             })?,
             thread::spawn("verbena-ipc", move || answers.run())?,
+            thread::spawn("verbena-api", move || api.run(listeners, stopped))?,
         ];
-        Ok(Helper { socket: path, lease, desk, stop_answering, waker, threads, end })
+        Ok(Helper {
+            socket: path,
+            http_socket,
+            http_address,
+            content,
+            lease,
+            desk,
+            stop_answering,
+            stop_api,
+            waker,
+            threads,
+            end,
+        })
     }
 
     /// Where programs reach it.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Where they reach it over HTTP: a unix socket, and a loopback address if one is configured.
+    pub fn http(&self) -> (&Path, Option<SocketAddr>) {
+        (&self.http_socket, self.http_address)
+    }
+
+    /// The page protocol, for a proxy in this process.
+    pub fn content(&self) -> &Content {
+        &self.content
     }
 
     /// Until when and in which view the node may act.
@@ -184,10 +223,14 @@ impl Helper {
             if nth > 0 {
                 self.stop_answering.store(true, Ordering::Release);
                 self.waker.wake();
+                // The thread holds a receiver until it ends; if it has ended, there is nobody to tell.
+                let _ = self.stop_api.send(true);
             }
             // A thread that panicked has ended the process.
             let _ = thread.join();
         }
+        // Whoever comes next finds no dead socket; it would be replaced as well.
+        let _ = std::fs::remove_file(&self.http_socket);
     }
 }
 

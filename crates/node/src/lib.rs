@@ -4,7 +4,7 @@
 //! what a page is worth, in `content`. This crate gives them a clock (CLOCK_BOOTTIME), a fabric, durable records and threads:
 //!
 //! ```text
-//!   programs ---- ipc ----> [answers] -----------reads----------+
+//!   programs ---- ipc, HTTP ----> [answers, api] ----reads------+
 //!                                                               v
 //!   other nodes -- fabric, port 1 --> [membership] --writes--> status, lease word <--reads-- hot paths of services
 //!                                        |    ^                 |
@@ -21,12 +21,14 @@
 //! because peers and programs would wait for what never comes.
 
 mod answers;
+mod api;
 mod config;
 mod desk;
 mod error;
 mod helper;
 mod life;
 mod membership;
+mod pages;
 mod post;
 mod records;
 mod service;

@@ -92,20 +92,24 @@ impl Command {
     }
 }
 
+/// What a signal says.
 #[derive(PartialEq)]
-enum Told {
+pub(super) enum Told {
+    /// Leave and end.
     End,
+    /// Read the configuration again.
     Reload,
 }
 
-struct Signals {
+/// The signals that a long-running command obeys.
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     reload: Signal,
 }
 
 impl Signals {
-    fn listen() -> Result<Self> {
+    pub(super) fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(|source| Error::System { doing: "listen for signals", source });
         Ok(Signals {
             terminate: listen(SignalKind::terminate())?,
@@ -114,7 +118,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    pub(super) async fn next(&mut self) -> Told {
         tokio::select! {
             _ = self.terminate.recv() => Told::End,
             _ = self.interrupt.recv() => Told::End,
@@ -122,7 +126,7 @@ impl Signals {
         }
     }
 
-    async fn end(&mut self) {
+    pub(super) async fn end(&mut self) {
         while self.next().await != Told::End {}
     }
 }
@@ -156,11 +160,11 @@ fn say(json: bool, line: &Line<'_>) {
     let mut out = output();
     let _ = match serde_json::to_string(line) {
         Ok(text) if json => writeln!(out, "{text}"),
-        _ => writeln!(out, "{}", in_words(line)),
+        _ => writeln!(out, "{}", words(line)),
     };
 }
 
-fn in_words(line: &Line<'_>) -> String {
+fn words(line: &Line<'_>) -> String {
     let event = match line {
         Line::Listening(Listening { node, pid, socket, state, .. }) => {
             return format!(
@@ -172,6 +176,11 @@ fn in_words(line: &Line<'_>) -> String {
         Line::Ended { .. } => return "ended".into(),
         Line::Happened(event) => event,
     };
+    in_words(event)
+}
+
+/// An event, for people.
+pub(super) fn in_words(event: &Event) -> String {
     match event {
         Event::Life { incarnation, provider, why, address } => {
             format!("began life {incarnation} on {provider} ({why}), reached at {address}")

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use verbena_cluster::ClusterConfig;
+use verbena_content::service::PagesConfig;
 use verbena_fabric::{FabricConfig, choose};
 use verbena_node::{NodeConfig, Settings};
+use verbena_proxy::ProxyConfig;
 use verbena_terms::{Key, Section};
 
 use super::mistake::{Located, Mistake, Place, Source, closest};
@@ -29,6 +31,10 @@ pub struct Config {
     pub fabric: FabricConfig,
     /// The helper.
     pub node: NodeConfig,
+    /// The page protocol.
+    pub pages: PagesConfig,
+    /// The proxy.
+    pub proxy: ProxyConfig,
 }
 
 /// Something that is done with each section in turn.
@@ -40,8 +46,8 @@ pub trait Visit {
 impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
-        let Config { cluster, fabric, node } = self.clone();
-        Settings { cluster, fabric, node }
+        let Config { cluster, fabric, node, pages, .. } = self.clone();
+        Settings { cluster, fabric, node, pages }
     }
 
     /// Does something with each section, in the order of the reference.
@@ -49,6 +55,8 @@ impl Config {
         visit.section(&mut self.cluster);
         visit.section(&mut self.fabric);
         visit.section(&mut self.node);
+        visit.section(&mut self.pages);
+        visit.section(&mut self.proxy);
     }
 }
 

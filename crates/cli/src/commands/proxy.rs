@@ -1,0 +1,155 @@
+//! `verbena proxy`: the cache in front of an application, with the helper inside.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use verbena_metrics::Registry;
+use verbena_node::{Event, Helper};
+use verbena_proxy::{Proxy, ProxyConfig};
+use verbena_terms::Section;
+
+use super::node::{Signals, Told, in_words};
+use crate::config::{self, Flag, Flags};
+use crate::error::{Error, Result};
+use crate::output::{Format, output};
+
+/// Run a cache in front of a web application, whose every answer is what the application could have answered at that moment.
+///
+/// The application stays as it is. What a GET is answered with from the cache was checked, after the request arrived, against a
+/// version word at the page's home; what writes (POST, PUT, PATCH, DELETE) begins an update at every home before it reaches the
+/// application. What this rests on is in docs/CONTENT.md. The helper runs inside: on one machine nothing else is needed.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena proxy --origin http://127.0.0.1:8000 --listen 127.0.0.1:8080
+  verbena proxy --origin http://127.0.0.1:8000 --origin http://127.0.0.1:8001 --node-api 127.0.0.1:9090
+  verbena proxy --config /etc/verbena.toml --cluster-name proxy-1")]
+pub struct Command {
+    /// The application: http://HOST:PORT. Several are used in turn, those that answer. The key proxy.origin.
+    #[arg(long, value_name = "URL")]
+    origin: Vec<String>,
+
+    /// Where clients reach the cache; port 0 takes a free one. The key proxy.listen; 127.0.0.1:8080 if it is not set.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// What is printed, a line each.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Serving(Serving<'a>),
+    Happened(&'a Event),
+    Ended { event: &'static str },
+}
+
+#[derive(Serialize)]
+struct Serving<'a> {
+    event: &'static str,
+    address: SocketAddr,
+    origins: &'a [String],
+    pid: u32,
+    socket: &'a Path,
+    http: &'a Path,
+    api: Option<SocketAddr>,
+}
+
+impl Command {
+    /// Runs until it is told to end.
+    pub fn run(mut self, file: Option<&Path>) -> Result<()> {
+        self.lay_over();
+        let loaded = config::load(file, &self.flags.0)?;
+        let (settings, proxy) = (loaded.config.settings(), loaded.config.proxy.clone());
+        let json = self.format.json;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| Error::System { doing: "start a runtime", source })?;
+        let ended = runtime.block_on(async {
+            let mut signals = Signals::listen()?;
+            let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event)));
+            let registry = Arc::new(Registry::new());
+            // Before the helper joins: an address that is taken is a mistake to tell at once.
+            let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
+            let running = Proxy::start(&proxy, helper.content().clone(), &registry)?;
+            let (http, api) = helper.http();
+            say(
+                json,
+                &Line::Serving(Serving {
+                    event: "serving",
+                    address: running.address(),
+                    origins: &proxy.origin,
+                    pid: std::process::id(),
+                    socket: helper.socket(),
+                    http,
+                    api,
+                }),
+            );
+            loop {
+                tokio::select! {
+                    () = helper.ended() => break,
+                    told = signals.next() => match told {
+                        Told::End => break,
+                        Told::Reload => tracing::warn!("what a proxy is started with changes at its next start"),
+                    },
+                }
+            }
+            // Clients first: their requests need the helper. Who asks twice does not want to wait.
+            let leaving = tokio::task::spawn_blocking(move || {
+                running.stop();
+                helper.stop()
+            });
+            tokio::select! {
+                left = leaving => left.map_err(|panic| Error::System { doing: "leave", source: panic.into() })??,
+                () = signals.end() => return Err(Error::No),
+            }
+            say(json, &Line::Ended { event: "ended" });
+            Ok(())
+        });
+        // Who asked twice does not wait for the leaving either.
+        runtime.shutdown_background();
+        ended
+    }
+
+    /// The two flags that everybody needs are keys under shorter names.
+    fn lay_over(&mut self) {
+        let mut lay = |key, value| self.flags.0.push(Flag { section: ProxyConfig::NAME, key, value });
+        if !self.origin.is_empty() {
+            let list: Vec<String> = self.origin.iter().map(|origin| format!("{origin:?}")).collect();
+            lay("origin", format!("[{}]", list.join(", ")));
+        }
+        if let Some(listen) = self.listen {
+            lay("listen", listen.to_string());
+        }
+    }
+}
+
+/// Prints one line. Who reads may have gone: the proxy goes on.
+fn say(json: bool, line: &Line<'_>) {
+    let mut out = output();
+    let _ = match serde_json::to_string(line) {
+        Ok(text) if json => writeln!(out, "{text}"),
+        _ => writeln!(out, "{}", words(line)),
+    };
+}
+
+fn words(line: &Line<'_>) -> String {
+    match line {
+        Line::Serving(Serving { address, origins, pid, http, .. }) => format!(
+            "open http://{address} - in front of {} (process {pid}); status and updates at {}",
+            origins.join(", "),
+            http.display()
+        ),
+        Line::Happened(event) => in_words(event),
+        Line::Ended { .. } => "ended".into(),
+    }
+}

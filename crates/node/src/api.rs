@@ -1,0 +1,378 @@
+//! The helper over HTTP, for programs in any language: a unix socket in the runtime directory, and a loopback port if one is
+//! configured.
+//!
+//! ```text
+//!  POST /v1/updates            {"dependencies": ["product:7"]} or {"everything": true}
+//!                              201 {"update": "17"}     every home knows of it: write now
+//!                              503 {"error": "..."}     it could not begin: write nothing
+//!  POST /v1/updates/17/end     {"outcome": "done" | "not-sent" | "unknown"}
+//!                              200 {"acknowledge": true}    tell your client that it is done
+//!                              200 {"acknowledge": false}   do not: it could not be confirmed (rule P7)
+//!  POST /v1/purge              {"dependencies": [...]} or {"everything": true}; an update that writes nothing
+//!  GET  /v1/words/TARGET?host=HOST    the words of a page at its home
+//!  GET  /healthz  /status  /metrics
+//! ```
+//!
+//! A bracket that nobody ends is taken for one of unknown outcome after the longest transaction (rule P6): its pages
+//! are not cached for as long again.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use verbena_content::service::{Content, Finish, Ticket};
+use verbena_content::{MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES, Scope};
+use verbena_metrics::Registry;
+use verbena_terms::Clock;
+
+use crate::error::{Error, Result};
+use crate::status::Status;
+
+/// Connections at once; more wait.
+const CONNECTIONS: usize = 1024;
+/// Bytes of a request's body.
+const LARGEST_BODY: usize = 1 << 20;
+/// How long a program may take to send a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What requests are answered from.
+pub(crate) struct Api {
+    content: Content,
+    status: Arc<Status>,
+    metrics: Arc<Registry>,
+    /// After how long a bracket that nobody ends has an unknown outcome.
+    longest_transaction: Duration,
+    open: Mutex<HashMap<u64, Ticket>>,
+    next: AtomicU64,
+}
+
+/// Where the API listens.
+pub(crate) struct Listeners {
+    unix: std::os::unix::net::UnixListener,
+    tcp: Option<std::net::TcpListener>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Touched {
+    #[serde(default)]
+    dependencies: Vec<String>,
+    #[serde(default)]
+    everything: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    Done,
+    NotSent,
+    Unknown,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+/// Takes the socket `path`, which this process alone may (it holds the helper's lock), and the port if one is wanted.
+pub(crate) fn listen(path: &Path, tcp: Option<SocketAddr>) -> Result<(Listeners, Option<SocketAddr>)> {
+    let system = |doing| move |source| Error::System { doing, source };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::System { doing: "remove an earlier helper's socket", source: error });
+        }
+        _ => {}
+    }
+    let unix = std::os::unix::net::UnixListener::bind(path).map_err(system("listen on the HTTP socket"))?;
+    unix.set_nonblocking(true).map_err(system("listen on the HTTP socket"))?;
+    let tcp = match tcp {
+        Some(address) => {
+            let listener = std::net::TcpListener::bind(address).map_err(system("listen on node.api"))?;
+            listener.set_nonblocking(true).map_err(system("listen on node.api"))?;
+            Some(listener)
+        }
+        None => None,
+    };
+    let address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
+    Ok((Listeners { unix, tcp }, address))
+}
+
+impl Api {
+    pub(crate) fn new(
+        content: Content,
+        status: Arc<Status>,
+        metrics: Arc<Registry>,
+        longest_transaction: Duration,
+    ) -> Api {
+        let (open, next) = (Mutex::default(), AtomicU64::new(1));
+        Api { content, status, metrics, longest_transaction, open, next }
+    }
+
+    /// Answers until `stopped` changes.
+    pub(crate) fn run(self, listeners: Listeners, stopped: watch::Receiver<bool>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let answered = runtime.and_then(|runtime| runtime.block_on(Arc::new(self).answer_all(listeners, stopped)));
+        if let Err(error) = answered {
+            // Programs could begin no update any more: half a helper is worse than none.
+            panic!("programs cannot be answered over HTTP: {error}");
+        }
+    }
+
+    async fn answer_all(
+        self: Arc<Self>,
+        listeners: Listeners,
+        mut stopped: watch::Receiver<bool>,
+    ) -> std::io::Result<()> {
+        let api = self;
+        let unix = UnixListener::from_std(listeners.unix)?;
+        let tcp = listeners.tcp.map(TcpListener::from_std).transpose()?;
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let permit = tokio::select! {
+                permit = permits.clone().acquire_owned() => permit.map_err(std::io::Error::other)?,
+                _ = stopped.changed() => return Ok(()),
+            };
+            let accepted = tokio::select! {
+                accepted = unix.accept() => accepted.map(|(stream, _)| api.clone().serve(stream, permit)),
+                accepted = accept(tcp.as_ref()) => accepted.map(|stream| api.clone().serve(stream, permit)),
+                _ = stopped.changed() => return Ok(()),
+            };
+            if let Err(error) = accepted {
+                tracing::warn!(%error, "a program's connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+
+    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self: Arc<Self>,
+        stream: S,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let service = service_fn(move |request| {
+            let api = self.clone();
+            async move { Ok::<_, Infallible>(api.respond(request).await) }
+        });
+        tokio::spawn(async move {
+            let mut server = http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+            if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+                tracing::debug!(%error, "a program's connection ended");
+            }
+            drop(permit);
+        });
+    }
+
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Answer {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        match (&head.method, segments.as_slice()) {
+            (&Method::GET, ["healthz"]) => self.health(),
+            (&Method::GET, ["status"]) => self.status_json(),
+            (&Method::GET, ["metrics"]) => self.exposition(),
+            (&Method::GET, ["v1", "words", ..]) => {
+                let target = path.strip_prefix("/v1/words").unwrap_or("/");
+                self.words(target, head.uri.query().unwrap_or_default()).await
+            }
+            (&Method::POST, ["v1", "updates"]) => self.begin(body).await,
+            (&Method::POST, ["v1", "updates", update, "end"]) => self.end(update, body).await,
+            (&Method::POST, ["v1", "purge"]) => self.purge(body).await,
+            (_, ["healthz" | "status" | "metrics"] | ["v1", ..]) => {
+                error(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
+            }
+            _ => error(StatusCode::NOT_FOUND, "nothing is here; see docs/OPERATING.md for the paths"),
+        }
+    }
+
+    fn health(&self) -> Answer {
+        let status = self.status.read(0);
+        let healthy = status.lease_left_ms > 0;
+        let code = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        answer(code, &json!({"healthy": healthy, "lease_left_ms": status.lease_left_ms}))
+    }
+
+    fn status_json(&self) -> Answer {
+        let mut shown = serde_json::to_value(self.status.read(0)).unwrap_or(Value::Null);
+        if let Some(shown) = shown.as_object_mut() {
+            let counts = self.content.counts();
+            shown.insert(
+                "pages".into(),
+                json!({
+                    "registered": counts.home.pages,
+                    "dependencies": counts.home.dependencies,
+                    "open_updates_here": counts.home.open,
+                    "awaiting": counts.home.awaiting,
+                    "own_updates": counts.updater.beginning + counts.updater.forwarded
+                        + counts.updater.confirming + counts.updater.unknown,
+                }),
+            );
+        }
+        answer(StatusCode::OK, &shown)
+    }
+
+    fn exposition(&self) -> Answer {
+        let text = self.metrics.snapshot(verbena_terms::BootClock.now()).openmetrics();
+        let mut answer = Response::new(Full::from(text));
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        answer.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(kind));
+        answer
+    }
+
+    async fn begin(self: Arc<Self>, body: Incoming) -> Answer {
+        let (content, scope) = match self.touched(body).await {
+            Ok(touched) => touched,
+            Err(answer) => return answer,
+        };
+        match content.begin(scope).await {
+            Ok(ticket) => {
+                let update = self.next.fetch_add(1, Ordering::Relaxed);
+                self.open.lock().insert(update, ticket);
+                let api = self.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(api.longest_transaction).await;
+                    // Dropped, its outcome is unknown.
+                    if api.open.lock().remove(&update).is_some() {
+                        tracing::warn!(update, "an update was begun by a program and never ended");
+                    }
+                });
+                answer(StatusCode::CREATED, &json!({"update": update.to_string()}))
+            }
+            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
+        }
+    }
+
+    async fn end(&self, update: &str, body: Incoming) -> Answer {
+        let end: End = match read(body).await {
+            Ok(end) => end,
+            Err(answer) => return answer,
+        };
+        let ticket = update.parse().ok().and_then(|update: u64| self.open.lock().remove(&update));
+        let Some(ticket) = ticket else {
+            return error(StatusCode::NOT_FOUND, "no such update is open: it was ended, or never ended for too long");
+        };
+        let acknowledge = match end.outcome {
+            Outcome::Done => ticket.answered().await == Finish::Answer,
+            Outcome::NotSent => {
+                ticket.not_sent();
+                true
+            }
+            Outcome::Unknown => false,
+        };
+        answer(StatusCode::OK, &json!({"acknowledge": acknowledge}))
+    }
+
+    async fn purge(&self, body: Incoming) -> Answer {
+        let (content, scope) = match self.touched(body).await {
+            Ok(touched) => touched,
+            Err(answer) => return answer,
+        };
+        match content.begin(scope).await {
+            Ok(ticket) => {
+                ticket.not_sent();
+                answer(StatusCode::OK, &json!({"purged": true}))
+            }
+            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
+        }
+    }
+
+    async fn words(&self, target: &str, query: &str) -> Answer {
+        let content = &self.content;
+        let host = query.split('&').find_map(|pair| pair.strip_prefix("host=")).unwrap_or_default();
+        let target = if target.is_empty() { "/" } else { target };
+        let Some(key) = verbena_caching::Key::of_page(host, target) else {
+            return error(StatusCode::BAD_REQUEST, "?host= and the path must be those of a page");
+        };
+        let page = content.names().page(&key.0.to_le_bytes());
+        let words = match content.read(page) {
+            Some(reading) => reading.words().await,
+            None => None,
+        };
+        match words {
+            Some((view, words)) => answer(
+                StatusCode::OK,
+                &json!({
+                    "home": words.home.to_string(),
+                    "view": view.0,
+                    "generation": words.word.generation(),
+                    "busy": words.word.is_busy(),
+                    "everything": {"generation": words.everything.generation(), "busy": words.everything.is_busy()},
+                    "clock": words.clock,
+                }),
+            ),
+            None => {
+                error(StatusCode::SERVICE_UNAVAILABLE, "the words cannot be read: no view, no home, or no way to it")
+            }
+        }
+    }
+
+    async fn touched(&self, body: Incoming) -> std::result::Result<(&Content, Scope), Answer> {
+        let content = &self.content;
+        let touched: Touched = read(body).await?;
+        let scope = match (touched.everything, touched.dependencies.as_slice()) {
+            (true, []) => Scope::Everything,
+            (false, names) if !names.is_empty() => {
+                if names.len() > MAX_DEPENDENCIES {
+                    let text = format!("{} dependencies; at most {MAX_DEPENDENCIES}, or everything", names.len());
+                    return Err(error(StatusCode::BAD_REQUEST, &text));
+                }
+                if let Some(name) = names.iter().find(|name| name.is_empty() || name.len() > MAX_DEPENDENCY_NAME_BYTES)
+                {
+                    let text = format!("a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}", name.len());
+                    return Err(error(StatusCode::BAD_REQUEST, &text));
+                }
+                Scope::of(names.iter().map(|name| content.names().dependency(name.as_bytes())))
+            }
+            _ => {
+                let text = "give either \"dependencies\": [names] or \"everything\": true";
+                return Err(error(StatusCode::BAD_REQUEST, text));
+            }
+        };
+        Ok((content, scope))
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> std::io::Result<tokio::net::TcpStream> {
+    match listener {
+        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        None => std::future::pending().await,
+    }
+}
+
+async fn read<T: for<'de> Deserialize<'de>>(body: Incoming) -> std::result::Result<T, Answer> {
+    let body = Limited::new(body, LARGEST_BODY).collect().await;
+    let body = body.map_err(|reason| error(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {reason}")))?;
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|reason| error(StatusCode::BAD_REQUEST, &format!("the body is not what is expected: {reason}")))
+}
+
+fn error(status: StatusCode, text: &str) -> Answer {
+    answer(status, &json!({"error": text}))
+}
+
+fn answer(status: StatusCode, body: &Value) -> Answer {
+    let mut answer = Response::new(Full::from(format!("{body}\n")));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+    answer
+}
