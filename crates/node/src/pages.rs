@@ -85,8 +85,12 @@ pub(crate) fn register(metrics: &Registry, content: &Content) -> Result<(), Regi
             "Members whose open updates this home does not know yet: while there is one, nothing is cached.",
             |counts| counts.home.awaiting,
         ),
-        ("verbena_content_updates_beginning", "Updates of this node that wait for homes.", |counts| counts.updater.beginning),
-        ("verbena_content_updates_forwarded", "Updates of this node at the application.", |counts| counts.updater.forwarded),
+        ("verbena_content_updates_beginning", "Updates of this node that wait for homes.", |counts| {
+            counts.updater.beginning
+        }),
+        ("verbena_content_updates_forwarded", "Updates of this node at the application.", |counts| {
+            counts.updater.forwarded
+        }),
         ("verbena_content_updates_unknown", "Updates of this node whose outcome is not known.", |counts| {
             counts.updater.unknown
         }),
