@@ -70,6 +70,22 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "fabric.keys" => ("/some/where", "/some/where".into()),
         "fabric.insecure" => ("true", true.into()),
         "fabric.pool" => ("2MiB", "2MiB".into()),
+        "node.api" => ("127.0.0.1:0", "127.0.0.1:0".into()),
+        "pages.key" => ("/some/where", "/some/where".into()),
+        "pages.words" | "pages.sets" | "proxy.threads" | "proxy.connections" => ("77", 77.into()),
+        "pages.begin_deadline" | "pages.longest_transaction" => ("70ms", "70ms".into()),
+        "proxy.listen" => ("127.0.0.1:81", "127.0.0.1:81".into()),
+        "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
+        "proxy.memory" | "proxy.largest" => ("3KiB", "3KiB".into()),
+        "proxy.connect_timeout" | "proxy.origin_timeout" | "proxy.client_timeout" | "proxy.drain" => {
+            ("3s", "3s".into())
+        }
+        "proxy.routes" => (
+            r#"[{ prefix = "/a", writes = "announced" }]"#,
+            serde_json::json!([
+                { "prefix": "/a", "cookies": { "ignore": [], "key": [] }, "writes": "announced" }
+            ]),
+        ),
         _ => panic!("say here what {key} can be, so that its flag is tried"),
     }
 }

@@ -41,6 +41,10 @@ impl Proxy {
         if let Some(found) = config.contradictions().into_iter().next() {
             return Err(ProxyError::Setting { key: found.key, problem: found.problem });
         }
+        if config.origin.is_empty() {
+            let problem = "no application to stand in front of: give --origin http://HOST:PORT".into();
+            return Err(ProxyError::Setting { key: "origin".into(), problem });
+        }
         let authorities = config.origin.iter().map(|origin| parse_origin(origin));
         let authorities = authorities.collect::<Result<Vec<_>, _>>();
         let authorities = authorities.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;

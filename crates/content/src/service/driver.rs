@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use verbena_cluster::View;
 use verbena_fabric::{Class, Error, Fabric, Message as Arrived};
-use verbena_terms::{BootClock, Clock, Incarnation, Time};
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use super::introduction::Introduction;
 use super::life::{Life, Opened, PROTOCOL, open};
 use super::routes::{Routes, Table};
 use super::{Command, Counts, Finish, Membership, Options, Refused, Shared};
 use crate::home::HomeAction;
-use crate::updater::{Outcome, UpdateId, Updater, UpdaterAction};
+use crate::updater::{Outcome, UpdateId, Updater, UpdaterAction, UpdaterCounts};
 use crate::wire::{Message, Registered};
 
 /// How long the thread looks for an acknowledgement before it leaves the looking to the timer.
@@ -47,6 +47,7 @@ pub(super) fn spawn(
         finishes: HashMap::new(),
         registrations: HashMap::new(),
         membership: None,
+        leaving: None,
         looking_since: None,
         number: 0,
         counted: Time::ZERO,
@@ -79,6 +80,8 @@ struct Driver {
     finishes: HashMap<UpdateId, oneshot::Sender<Finish>>,
     registrations: HashMap<(Incarnation, u64), oneshot::Sender<Registered>>,
     membership: Option<Box<dyn Membership>>,
+    /// A view without this node, which it may acknowledge once it has nothing open.
+    leaving: Option<ViewNumber>,
     looking_since: Option<Time>,
     number: u64,
     counted: Time,
@@ -158,12 +161,24 @@ impl Driver {
         }
         self.update(updated);
         self.hold(held);
+        self.leave();
         self.introduce(now);
         self.publish_counts(now);
         self.looking_since = match self.updater.waiting_words().next() {
             Some(_) => self.looking_since.or(Some(now)),
             None => None,
         };
+    }
+
+    /// The updater prepares no view that does not name it. Without anything open, and with every home knowing that, there is nothing to
+    /// prepare; otherwise the lease runs out first.
+    fn leave(&mut self) {
+        if self.updater.counts() != UpdaterCounts::default() || self.updater.waiting_words().next().is_some() {
+            return;
+        }
+        if let (Some(view), Some(membership)) = (self.leaving.take(), &self.membership) {
+            membership.prepared(view);
+        }
     }
 
     fn publish_counts(&mut self, now: Time) {
@@ -234,6 +249,7 @@ impl Driver {
         routes.open(life.own_table());
         self.shared.routes.store(Arc::new(routes));
         self.membership = Some(membership);
+        self.leaving = view.member(life.me()).is_none().then(|| view.number());
         let (now, mut held, mut updated) = (BootClock.now(), Vec::new(), Vec::new());
         life.home.view(view, now, &mut held);
         self.updater.view(view, now, &mut updated);
@@ -253,6 +269,7 @@ impl Driver {
     fn die(&mut self) {
         self.shared.routes.store(Arc::new(Routes::default()));
         self.membership = None;
+        self.leaving = None;
         self.registrations.clear();
         self.life = None;
     }
