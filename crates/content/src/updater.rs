@@ -257,10 +257,16 @@ impl Updater {
         self.advance(now, out);
     }
 
-    /// This node learnt of a view. If it names this incarnation, the open updates are begun again at its homes.
+    /// This node learnt of a view: the open updates are begun again at its homes. A view without this incarnation, of a
+    /// node that leaves, ends acting at once: nothing is begun or forwarded any more.
     pub fn view(&mut self, view: &View, now: Time, out: &mut Vec<UpdaterAction>) {
-        if self.view.is_some_and(|newest| view.number() <= newest) || view.member(self.me).is_none() {
+        if self.view.is_some_and(|newest| view.number() <= newest) {
             return;
+        }
+        if view.member(self.me).is_none() {
+            self.view = None;
+            self.streams.clear();
+            return out.push(UpdaterAction::Prepared(view.number()));
         }
         self.view = Some(view.number());
         self.is_prepared = false;
