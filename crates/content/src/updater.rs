@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
-use verbena_cluster::{Lease, View};
+use verbena_cluster::{Lease, Role, View};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::names::Scope;
@@ -257,13 +257,13 @@ impl Updater {
         self.advance(now, out);
     }
 
-    /// This node learnt of a view: the open updates are begun again at its homes. A view without this incarnation, of a
-    /// node that leaves, ends acting at once: nothing is begun or forwarded any more.
+    /// This node learnt of a view: the open updates are begun again at its homes. A view in which this incarnation is no
+    /// updater, or no member because the node leaves, ends acting at once: nothing is begun or forwarded any more.
     pub fn view(&mut self, view: &View, now: Time, out: &mut Vec<UpdaterAction>) {
         if self.view.is_some_and(|newest| view.number() <= newest) {
             return;
         }
-        if view.member(self.me).is_none() {
+        if !view.member(self.me).is_some_and(|member| member.roles.has(Role::Updater)) {
             self.view = None;
             self.streams.clear();
             return out.push(UpdaterAction::Prepared(view.number()));

@@ -1,4 +1,4 @@
-use verbena_cluster::{Departed, Member, Role, Roles};
+use verbena_cluster::{Departed, Member, Roles};
 
 use super::*;
 use crate::names::Dependency;
@@ -302,4 +302,16 @@ fn a_reconnected_home_is_told_the_whole_open_set() {
     assert_eq!(bench.decisions(), [], "the begin that counts is the sync's");
     bench.updater.acknowledged(0, word(1, 4), at(2), &mut bench.out);
     assert_eq!(bench.decisions(), [UpdaterAction::Forward(id)]);
+}
+
+#[test]
+fn a_node_that_leaves_has_nothing_to_prepare_and_forwards_nothing_more() {
+    let mut bench = Bench::new();
+    let id = bench.begin();
+    bench.updater.view(&view(2, Incarnation::new(9, 1), &[H2, H3], &[ME]), at(3), &mut bench.out);
+    assert_eq!(bench.decisions(), [UpdaterAction::Prepared(ViewNumber(2))]);
+    bench.acknowledge(1, 2);
+    bench.acknowledge(2, 2);
+    bench.updater.tick(at(2001), &mut bench.out);
+    assert_eq!(bench.decisions(), [UpdaterAction::Abort(id)]);
 }

@@ -79,6 +79,7 @@ fn dependency(names: &Names, row: Row) -> Dependency {
     names.dependency(format!("row {row}").as_bytes())
 }
 
-fn part_named_by(page: u64, own: State) -> Row {
+/// The part that a page shows while its own row is at `own`.
+pub fn part_named_by(page: u64, own: State) -> Row {
     FIRST_PART + (page + own) % PARTS
 }

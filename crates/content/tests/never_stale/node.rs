@@ -9,8 +9,8 @@ use verbena_cluster::{
     Participant, ParticipantAction, ParticipantEvent, StartRecord, View, home_of,
 };
 use verbena_content::{
-    Home, HomeAction, HomeLimits, Message, Outcome, PageId, PageTable, Reader, ReaderLimits, Scope, Settled, Stamp, Start,
-    UpdateId, Updater, UpdaterAction, UpdaterLimits, Verdict, Word, Words, look,
+    Home, HomeAction, HomeLimits, Message, Outcome, PageId, PageTable, Reader, ReaderLimits, Scope, Settled, Stamp,
+    Start, UpdateId, Updater, UpdaterAction, UpdaterLimits, Verdict, Word, Words, look,
 };
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
@@ -27,12 +27,24 @@ pub enum Input {
     Cluster(verbena_cluster::Message),
     Content(Message),
     Request(RequestId),
-    Words { request: RequestId, words: Option<[u64; 3]> },
-    Page { request: RequestId, content: Option<Content> },
-    LookAtWord { updater: Incarnation, word: u32 },
+    Words {
+        request: RequestId,
+        words: Option<[u64; 3]>,
+    },
+    Page {
+        request: RequestId,
+        content: Option<Content>,
+    },
+    LookAtWord {
+        updater: Incarnation,
+        word: u32,
+    },
     /// The step between the check and the first byte to the application.
     SendWrite(RequestId),
-    WriteDone { request: RequestId, lost: bool },
+    WriteDone {
+        request: RequestId,
+        lost: bool,
+    },
 }
 
 pub struct Node {
@@ -97,14 +109,14 @@ impl Node {
     fn membership(&self) -> Membership {
         let (lease, drift) = World::lease_terms();
         let name = Some(self.members[self.at].name.clone());
-        Membership::new(&ClusterConfig { lease, drift, name, members: self.members.clone() }).expect("a sound configuration")
+        Membership::new(&ClusterConfig { lease, drift, name, members: self.members.clone() })
+            .expect("a sound configuration")
     }
 
     fn is_home(&self) -> bool {
         self.members[self.at].roles.has(verbena_cluster::Role::Home)
     }
 }
-
 
 impl World {
     /// Small numbers: pages share words of the small tables below, and in some runs even their ids.
@@ -116,10 +128,11 @@ impl World {
         let now = self.clock(at);
         let membership = self.nodes[at].membership();
         let node = &mut self.nodes[at];
-        let (participant, actions) = Participant::start(&membership, format!("n{at}:1"), node.start_record, now).expect("a start");
+        let (participant, actions) =
+            Participant::start(&membership, format!("n{at}:1"), node.start_record, now).expect("a start");
         let me = participant.incarnation();
-        let keeper = (at == 0)
-            .then(|| Keeper::start(membership, me, node.keeper_record.clone(), EarlierLife::Ended, now));
+        let keeper =
+            (at == 0).then(|| Keeper::start(membership, me, node.keeper_record.clone(), EarlierLife::Ended, now));
         node.is_up = true;
         node.boots_at = None;
         node.incarnations = vec![me];
@@ -285,6 +298,7 @@ impl World {
             match action {
                 ParticipantAction::Persist(record) => {
                     self.nodes[at].start_record = Some(record);
+                    self.rejoin(at, Incarnation { rank: record.rank, start: record.start });
                     self.participant_event(at, ParticipantEvent::Persisted);
                 }
                 ParticipantAction::Publish(lease) => {
@@ -314,16 +328,21 @@ impl World {
                     self.running(at).updater.gone(incarnation, now, &mut out);
                     self.updater_actions(at, out);
                 }
-                ParticipantAction::Tell(Notice::Expelled(next)) => {
-                    self.nodes[at].incarnations.push(next);
-                    let running = self.running(at);
-                    running.updater.rejoined(next);
-                    running.reader.rejoined(next);
-                    self.make_home(at, next);
-                }
                 ParticipantAction::Tell(_) => {}
             }
         }
+    }
+
+    /// Another life of the node in the same process; also one that follows a life that never got in.
+    fn rejoin(&mut self, at: usize, next: Incarnation) {
+        if self.nodes[at].incarnations.contains(&next) {
+            return;
+        }
+        self.nodes[at].incarnations.push(next);
+        let running = self.running(at);
+        running.updater.rejoined(next);
+        running.reader.rejoined(next);
+        self.make_home(at, next);
     }
 
     // Content.
@@ -431,11 +450,11 @@ impl World {
         let words = words.map(|[clock, word, everything]| {
             (posted, Words { home, word: Word(word), everything: Word(everything), clock })
         });
-        if let (Some((posted, words)), Some((stamp, content))) = (words, running.copies.get(&page)) {
-            if look(stamp, &words, posted, &lease, now) == Verdict::Fresh {
-                let content = content.clone();
-                return self.answer(request, &content, "hit");
-            }
+        if let (Some((posted, words)), Some((stamp, content))) = (words, running.copies.get(&page))
+            && look(stamp, &words, posted, &lease, now) == Verdict::Fresh
+        {
+            let content = content.clone();
+            return self.answer(request, &content, "hit");
         }
         match running.reader.start(&page, id, request, words, &lease, now) {
             Start::Lead(fill) => {

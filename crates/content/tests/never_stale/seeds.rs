@@ -43,7 +43,7 @@ pub fn settings(seed: u64) -> Settings {
         duration_ms: 1000,
         read_every_us: 700,
         write_every_us: 4000 + 200 * sometimes(200),
-        pages_kept: 2 + sometimes(6) as usize,
+        pages_kept: 2 + sometimes(20) as usize,
         pages_share_ids: sometimes(1) == 1,
         gap_us: sometimes(2000),
     }
@@ -107,7 +107,7 @@ fn number_of_seeds(default: u64) -> u64 {
 #[test]
 fn no_answer_is_ever_stale_and_nothing_is_stuck() {
     let one: Option<u64> = std::env::var("VERBENA_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = one.map_or(0..number_of_seeds(200), |seed| seed..seed + 1);
+    let seeds = one.map_or(0..number_of_seeds(120), |seed| seed..seed + 1);
     let count = seeds.end - seeds.start;
     let (mut answers, mut hits, mut acknowledged, mut struck) = (0, 0, 0, 0);
     for seed in seeds {
@@ -124,7 +124,7 @@ fn no_answer_is_ever_stale_and_nothing_is_stuck() {
     }
     println!("{count} seeds: {answers} answers, {hits} hits, {acknowledged} updates acknowledged, {struck} faults");
     assert!(answers > 800 * count, "{answers} answers");
-    assert!(hits * 10 > answers, "{hits} hits of {answers} answers");
+    assert!(hits * 12 > answers, "{hits} hits of {answers} answers");
     assert!(acknowledged > 20 * count, "{acknowledged} updates acknowledged");
     assert!(struck > 3 * count || count < 10, "{struck} faults");
 }
