@@ -308,7 +308,7 @@ fn a_reconnected_home_is_told_the_whole_open_set() {
 fn a_node_that_leaves_has_nothing_to_prepare_and_forwards_nothing_more() {
     let mut bench = Bench::new();
     let id = bench.begin();
-    bench.updater.view(&view(2, Incarnation::new(9, 1), &[H2, H3], &[ME]), at(3), &mut bench.out);
+    bench.updater.view(&view(2, Incarnation::new(1, 2), &[H2, H3], &[ME]), at(3), &mut bench.out);
     assert_eq!(bench.decisions(), [UpdaterAction::Prepared(ViewNumber(2))]);
     bench.acknowledge(1, 2);
     bench.acknowledge(2, 2);
