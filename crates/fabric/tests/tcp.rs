@@ -183,6 +183,18 @@ fn a_copy_of_a_request_is_not_executed() {
     assert_eq!(region.load(0), Ok(5));
 }
 
+/// The caller makes sure whom it has reached, and the target whom it is taken for.
+#[test]
+fn a_hello_to_another_is_refused_by_who_lives_there() {
+    let owner = node(1);
+    for other in [Incarnation::new(1, 2), Incarnation::new(1, 0), Incarnation::new(2, 1)] {
+        let (mut caller, verdict, who) = Raw::greet_to(&owner, Incarnation::new(9, 1), other, 1);
+        assert_eq!((verdict, who), (3, owner.identity()));
+        assert!(caller.is_closed());
+    }
+    counted(&owner, |counts| (counts.welcomed, counts.refused) == (0, 3));
+}
+
 #[test]
 fn a_later_incarnation_ends_the_earlier() {
     let owner = node(1);

@@ -148,8 +148,9 @@ impl Agent {
         timeout_at(until, stream.read_exact(&mut bytes)).await.map_err(|_| End::Silent)??;
         let hello = Hello::parse(&bytes)?;
         let side = &self.classes[preamble.class as usize];
+        // One of the connections that there may be, held until this one ends.
         let connection = side.connections.clone().try_acquire_owned();
-        let (incarnation, verdict) = match connection {
+        let (incarnation, verdict) = match &connection {
             Ok(_) => self.judge(&hello, preamble.class, &stream),
             Err(_) => (self.identity, Verdict::Full),
         };

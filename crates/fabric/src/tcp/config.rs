@@ -13,7 +13,8 @@ pub struct TcpConfig {
     pub listen: SocketAddr,
     /// What peers are told instead, as `host:port`. Needed where `listen` is a wildcard address.
     pub advertise: Option<String>,
-    /// Who this node can prove to be. Without it the fabric speaks in the clear, which it does on loopback only.
+    /// Who this node can prove to be. Without it the fabric speaks in the clear, which it does on loopback only, where every user of
+    /// the machine can then say that it is a node: region keys are still secret, messages are believed.
     pub tls: Option<TlsIdentity>,
     /// Speak in the clear beyond loopback too: whoever reaches the port can say that it is any node.
     pub insecure: bool,
@@ -21,7 +22,7 @@ pub struct TcpConfig {
     pub pool_bytes: usize,
     /// Bytes of all regions.
     pub region_bytes: u64,
-    /// Messages that one inbox holds; further ones are dropped and counted.
+    /// Messages of at most 64 KiB that one inbox holds; further ones are dropped and counted.
     pub inbox_messages: usize,
     /// Callers that are known, and connections that are open, per class. A window of 24 KiB each.
     pub most_callers: usize,

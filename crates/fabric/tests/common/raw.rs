@@ -21,11 +21,16 @@ impl Raw {
 
     /// Connects and says hello; the verdict and who gave it.
     pub fn greet(to: &dyn Fabric, from: Incarnation, next: u64) -> (Raw, u8, Incarnation) {
+        Raw::greet_to(to, from, to.identity(), next)
+    }
+
+    /// As if somebody else lived there.
+    pub fn greet_to(to: &dyn Fabric, from: Incarnation, meant: Incarnation, next: u64) -> (Raw, u8, Incarnation) {
         let mut raw = Raw::connect(to);
         raw.0.write_all(b"VTCP\x01\0\0\0\0\0\0\0\0\0\0\0").unwrap();
         raw.0.read_exact(&mut [0; 16]).unwrap();
         let mut hello = b"VTHI\x01\0\0\0".to_vec();
-        for word in [from.to_word(), to.identity().to_word(), next, 0] {
+        for word in [from.to_word(), meant.to_word(), next, 0] {
             hello.extend_from_slice(&word.to_le_bytes());
         }
         raw.0.write_all(&hello).unwrap();

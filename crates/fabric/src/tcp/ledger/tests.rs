@@ -93,10 +93,13 @@ fn what_was_sent_ends_as_unknown_and_what_was_not_says_so() {
     assert!(queued.poll_now().is_none(), "what was queued goes over the next connection");
     with(|endings| ledger.attempt_failed(LATER, "nobody is at home", endings));
     assert!(matches!(queued.poll_now(), Some(Err(Error::Unreachable { reason, .. })) if reason == "nobody is at home"));
-    // What never left took no identifier.
+    // What never left took no identifier, and each element with an effect takes one.
     ledger.connected(Time::ZERO);
-    let _third = post(&mut ledger, add(), MUCH_LATER);
-    assert_eq!(gather(&mut ledger, Time::ZERO), [2]);
+    let mut three = add();
+    three.push(Operation::ReadWord { at: 0 }).push(Operation::WriteWord { at: 8, value: 1 });
+    three.push(Operation::CompareSwap { at: 0, expected: 0, desired: 1 });
+    let _others = [add(), three, add()].map(|batch| post(&mut ledger, batch, MUCH_LATER));
+    assert_eq!(gather(&mut ledger, Time::ZERO), [2, 3, 6]);
 }
 
 #[test]
