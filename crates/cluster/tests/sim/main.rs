@@ -11,6 +11,7 @@ mod world;
 use verbena_cluster::Rules;
 use world::{Outcome, World};
 
+/// How many seeds there are by default; `VERBENA_SEEDS=10000` takes so many.
 const SEEDS: u64 = 400;
 /// Seeds in which a rule that is switched off has to be found out.
 const PATIENCE: u64 = 1500;
@@ -21,8 +22,12 @@ fn run(seed: u64, rules: Rules, trace: bool) -> Outcome {
 
 #[test]
 fn the_rules_hold_in_every_seed() {
+    let seeds = match std::env::var("VERBENA_SEEDS") {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("VERBENA_SEEDS takes a number, not {text:?}")),
+        Err(_) => SEEDS,
+    };
     let mut total = world::Counts::default();
-    for seed in 0..SEEDS {
+    for seed in 0..seeds {
         let outcome = run(seed, Rules::ALL, false);
         if let Some(violation) = outcome.violation {
             panic!(
@@ -32,9 +37,9 @@ fn the_rules_hold_in_every_seed() {
         }
         total.add(&outcome.counts);
     }
-    println!("{SEEDS} seeds: {total:?}");
+    println!("{seeds} seeds: {total:?}");
     // Enough happened for the silence of the checkers to mean something.
-    let per_seed = |count: u64, least: u64| count >= SEEDS * least / 10;
+    let per_seed = |count: u64, least: u64| count >= seeds * least / 10;
     assert!(per_seed(total.views, 50), "{total:?}");
     assert!(per_seed(total.crashes, 10) && per_seed(total.keeper_crashes, 3), "{total:?}");
     assert!(per_seed(total.pauses, 10) && per_seed(total.cuts, 10) && per_seed(total.replaced, 3), "{total:?}");
