@@ -29,6 +29,8 @@ pub mod service;
 mod store;
 mod stream;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod updater;
 mod wire;
 

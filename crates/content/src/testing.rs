@@ -1,0 +1,134 @@
+//! Nodes for tests: the page protocol at work over shared memory, with a script in place of the cluster.
+#![allow(clippy::unwrap_used, reason = "test code, kept out of programs")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use verbena_cluster::{Lease, LeaseWord, Member, Roles, View};
+use verbena_fabric::shm::{Settings, Shm};
+use verbena_fabric::{Fabric, Pool};
+use verbena_terms::{Incarnation, Time, ViewNumber};
+
+use crate::service::{Content, Counts, Membership, Options};
+use crate::{HomeLimits, Names, Reader, ReaderLimits, Scope, Stamp, Start, UpdaterLimits, Verdict, Words, look};
+
+/// A node: what its helper would hold.
+pub struct Node {
+    /// Its fabric.
+    pub fabric: Arc<dyn Fabric>,
+    /// What it may do: a script stores here what it wants.
+    pub lease: Arc<LeaseWord>,
+    /// Its part in the protocol.
+    pub content: Content,
+    prepared: Arc<AtomicU32>,
+    roles: Roles,
+}
+
+struct Script(Arc<AtomicU32>);
+
+impl Membership for Script {
+    fn prepared(&self, view: ViewNumber) {
+        self.0.store(view.0, Ordering::SeqCst);
+    }
+
+    fn settled(&self, _: Incarnation) {}
+}
+
+impl Node {
+    /// A node of its own life, in no view yet.
+    pub fn start(rank: u32, roles: Roles) -> Node {
+        let settings =
+            Settings { identity: Incarnation::new(rank, 1), pool: Pool::new(1 << 20), allowed_users: vec![] };
+        let fabric: Arc<dyn Fabric> = Shm::open(settings).unwrap();
+        let lease = Arc::new(LeaseWord::new());
+        let updater = UpdaterLimits { begin_deadline: Duration::from_millis(500), ..UpdaterLimits::default() };
+        let options = Options { names: Names::new([3; 16]), home: HomeLimits::default(), updater };
+        let content = Content::start(options).unwrap();
+        content.life_begins(fabric.clone(), &lease).unwrap();
+        Node { fabric, lease, content, prepared: Arc::default(), roles }
+    }
+
+    fn member(&self) -> Member {
+        let incarnation = self.fabric.identity();
+        Member { incarnation, name: format!("n{incarnation}"), address: self.fabric.address().0, roles: self.roles }
+    }
+
+    /// What depends on this name alone.
+    pub fn only(&self, name: &[u8]) -> Scope {
+        Scope::of([self.content.names().dependency(name)])
+    }
+
+    /// Reads the page's words, again until the node can: keys are still being exchanged at first.
+    pub async fn words(&self, page: &[u8]) -> (ViewNumber, Words) {
+        for _ in 0..1000 {
+            if let Some(reading) = self.content.read(self.content.names().page(page))
+                && let Some(words) = reading.words().await
+            {
+                return words;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the page's words cannot be read");
+    }
+
+    /// The counts come to what is expected; they are a moment old.
+    pub async fn counts_are(&self, expected: impl Fn(Counts) -> bool) {
+        for _ in 0..200 {
+            if expected(self.content.counts()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{:?}", self.content.counts());
+    }
+
+    /// What a look at the page's words says.
+    pub async fn verdict(&self, page: &[u8], stamp: &Stamp) -> Verdict {
+        let (posted, words) = self.words(page).await;
+        let now = self.content.now();
+        look(stamp, &words, posted, &self.content.lease(), now)
+    }
+
+    /// Makes a page and registers it, as a proxy does.
+    pub async fn fill(&self, page: &[u8], scope: Scope) -> Option<Stamp> {
+        let mut reader = Reader::new(self.fabric.identity(), ReaderLimits::default());
+        let words = self.words(page).await;
+        let (lease, now) = (self.content.lease(), self.content.now());
+        let id = self.content.names().page(page);
+        let Start::Lead(fill) = reader.start(&page.to_vec(), id, 0, Some(words), &lease, now) else { return None };
+        let register = reader.answered(fill, scope, now).unwrap();
+        let registered = self.content.register(register).await?;
+        reader.registered(&registered, &self.content.lease(), self.content.now())?.stored.ok()
+    }
+
+    /// Fills until the home takes it: a home that begins has all busy until it has heard of every updater.
+    pub async fn fill_eventually(&self, page: &[u8], scope: Scope) -> Stamp {
+        for _ in 0..1000 {
+            if let Some(stamp) = self.fill(page, scope.clone()).await {
+                return stamp;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the home takes no page");
+    }
+}
+
+/// Takes all nodes into the first view.
+pub async fn assemble(nodes: &[Node]) {
+    let view = View::new(ViewNumber(1), nodes.iter().map(Node::member).collect(), vec![]).unwrap();
+    let view = Arc::new(view);
+    for node in nodes {
+        node.content.view_learnt(view.clone(), Script(node.prepared.clone())).unwrap();
+    }
+    for node in nodes {
+        for _ in 0..1000 {
+            if node.prepared.load(Ordering::SeqCst) == 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(node.prepared.load(Ordering::SeqCst), 1, "{} did not prepare the view", node.fabric.identity());
+        node.lease.store(Lease { until: Time::FAR, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) });
+    }
+}
