@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::header::{CACHE_CONTROL, CONNECTION, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, VIA};
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Version, request};
 
 use crate::control::{CacheControl, split_list};
 use crate::cookies;
@@ -43,6 +43,23 @@ impl Via {
     }
 }
 
+/// Makes a head that came from a client what all look at who decide about it, the origin too: without what was for one connection, and
+/// with the host that it is about in `Host` alone. So a page is never stored under another name than the one it was made for. False if
+/// that host is not known: the request is bad (RFC 9112 section 3.2).
+#[must_use = "without one host there is no page"]
+pub fn received(head: &mut request::Parts) -> bool {
+    remove_hop_by_hop(&mut head.headers);
+    if let Some(authority) = head.uri.authority() {
+        // The absolute form of a target wins (RFC 9112 section 3.2.2); whoever asks is no part of the host.
+        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let Ok(host) = HeaderValue::try_from(host) else { return false };
+        head.headers.insert(HOST, host);
+        return true;
+    }
+    let hosts = head.headers.get_all(HOST).iter().count();
+    hosts == 1 || (hosts == 0 && head.version < Version::HTTP_11)
+}
+
 /// Makes a client's request one to the origin. One whose answer may be shared (`Intent::Look`) is asked for without conditions, so that
 /// the whole answer comes, and without the cookies that the route ignores.
 pub fn for_origin(headers: &mut HeaderMap, intent: Intent, route: &Route, client: IpAddr, via: &Via) {
@@ -67,6 +84,7 @@ pub fn for_client(headers: &mut HeaderMap, via: &Via) {
     remove_hop_by_hop(headers);
     let control = CacheControl::of(headers);
     headers.remove(EXPIRES);
+    remove_targeted(headers);
     headers.insert(
         CACHE_CONTROL,
         HeaderValue::from_static(match (control.no_store, control.private) {
@@ -78,13 +96,25 @@ pub fn for_client(headers: &mut HeaderMap, via: &Via) {
     headers.append(VIA, via.0.clone());
 }
 
-/// Takes off what is for one connection, and what `Connection` names.
+/// Takes off what tells certain caches farther out that they need not ask: RFC 9213, and what was there before it.
+pub(crate) fn remove_targeted(headers: &mut HeaderMap) {
+    let is_targeted = |name: &&HeaderName| {
+        name.as_str().ends_with("-cache-control") || matches!(name.as_str(), "surrogate-control" | "x-accel-expires")
+    };
+    let targeted: Vec<HeaderName> = headers.keys().filter(is_targeted).cloned().collect();
+    for name in targeted {
+        headers.remove(name);
+    }
+}
+
+/// Takes off what is for one connection, and what `Connection` names. `Host` is for all, whatever it says (RFC 9110 section 7.6.1).
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .into_iter()
         .flat_map(|line| split_list(line.as_bytes()))
         .filter_map(|name| HeaderName::from_bytes(name).ok())
+        .filter(|name| name != HOST)
         .collect();
     for name in named {
         headers.remove(name);
@@ -151,6 +181,30 @@ mod tests {
         let mut update = came;
         for_origin(&mut update, Intent::Update { announced: false }, &route, Ipv4Addr::LOCALHOST.into(), &via());
         assert!(update.contains_key("cookie") && update.contains_key("if-none-match"));
+    }
+
+    #[test]
+    fn a_request_is_about_one_host() {
+        let receive = |target: &str, lines: &[(&'static str, &'static str)], version| {
+            let mut head = http::Request::get(target).version(version).body(()).unwrap().into_parts().0;
+            head.headers = headers(lines);
+            if received(&mut head) { Some(head.headers) } else { None }
+        };
+        let shop = headers(&[("host", "shop")]);
+        let of_shop = |target, lines: &[(&'static str, &'static str)]| receive(target, lines, Version::HTTP_11);
+        assert_eq!(of_shop("/", &[("host", "shop"), ("connection", "host, x"), ("x", "1")]), Some(shop.clone()));
+        assert_eq!(of_shop("http://me@shop/", &[("host", "evil"), ("host", "worse")]), Some(shop));
+        assert_eq!(of_shop("/", &[("host", "shop"), ("host", "evil")]), None);
+        assert_eq!(of_shop("/", &[]), None);
+        assert!(receive("/", &[], Version::HTTP_10).is_some());
+    }
+
+    #[test]
+    fn no_cache_farther_out_is_told_otherwise() {
+        let mut answer =
+            headers(&[("surrogate-control", "max-age=9"), ("cdn-cache-control", "max-age=9"), ("age", "1")]);
+        for_client(&mut answer, &via());
+        assert_eq!(answer, headers(&[("age", "1"), ("cache-control", "no-cache"), ("via", "1.1 verbena")]));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! headers alone: RFC 9110 (semantics), RFC 9111 (caching), RFC 9211 (`Cache-Status`), and what a [`Route`] says of
 //! cookies and of writing.
 //!
-//! The way of a request: [`Request::of`] says what it wants ([`Intent`]); a stored answer is found by [`Request::key`] and
+//! The way of a request: [`received`] makes its head what everybody looks at; [`Request::of`] says what it wants ([`Intent`]); a stored answer is found by [`Request::key`] and
 //! [`Variant`]; [`answer`] says whether it goes out whole or as 304; on a miss, [`store`] says whether what
 //! the origin sent may be kept, for how long, and under which headers. Every refusal is a named [`Reason`], which ends up in
 //! `Cache-Status` and in a metric.
@@ -27,7 +27,7 @@ mod variant;
 
 pub use answer::{Answer, answer, entity_tag_of};
 pub use control::CacheControl;
-pub use forward::{Via, for_client, for_origin};
+pub use forward::{Via, for_client, for_origin, received};
 pub use reason::Reason;
 pub use request::{Intent, Key, Request};
 pub use route::{Cookies, Route, Writes};

@@ -17,6 +17,8 @@ pub enum Reason {
     RequestNoStore,
     /// `If-Match`, `If-Unmodified-Since` or `Range`: the origin decides.
     Precondition,
+    /// A GET or HEAD with a body.
+    RequestBody,
     /// The answer's status is not one to store (RFC 9111 section 3).
     Status,
     /// The answer says `no-store`.
@@ -33,8 +35,14 @@ pub enum Reason {
     Expired,
     /// The answer is of another protocol after an upgrade, or has trailers, or a form that is not stored.
     Form,
+    /// The answer says neither its length nor where it ends, so half of it would look like the whole (RFC 9112 section 8).
+    Unframed,
     /// The answer is larger than the configuration allows to store.
     TooLarge,
+    /// The answer takes too long from its head to its end for others to wait for it.
+    TooSlow,
+    /// Answers that are on their way already take the memory that there is for them.
+    TooMuch,
 }
 
 impl Reason {
@@ -47,6 +55,7 @@ impl Reason {
             Reason::Authorization => "authorization",
             Reason::RequestNoStore => "request-no-store",
             Reason::Precondition => "precondition",
+            Reason::RequestBody => "request-body",
             Reason::Status => "status",
             Reason::NoStore => "no-store",
             Reason::Private => "private",
@@ -55,7 +64,10 @@ impl Reason {
             Reason::VaryTooMuch => "vary-too-much",
             Reason::Expired => "expired",
             Reason::Form => "form",
+            Reason::Unframed => "unframed",
             Reason::TooLarge => "too-large",
+            Reason::TooSlow => "too-slow",
+            Reason::TooMuch => "too-much",
         }
     }
 }

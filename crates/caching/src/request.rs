@@ -11,6 +11,9 @@ use crate::cookies;
 use crate::reason::Reason;
 use crate::route::{Route, Writes};
 
+/// Fields by which a client, or a proxy before this one, tells under which address the application is seen.
+const ADDRESS: [&str; 4] = ["x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix", "x-forwarded-proto"];
+
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
@@ -44,8 +47,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Of a request's head, under the rules of its route.
-    pub fn of(head: &request::Parts, route: &Route) -> Self {
+    /// Of a request's head as [`received`](crate::received) left it, under the rules of its route.
+    pub fn of(head: &request::Parts, has_body: bool, route: &Route) -> Self {
         let control = CacheControl::of(&head.headers);
         let credentials = if head.headers.contains_key(AUTHORIZATION) {
             Some(Reason::Authorization)
@@ -55,7 +58,7 @@ impl Request {
             None
         };
         Request {
-            intent: intent(head, route, control),
+            intent: intent(head, has_body, route, control),
             key: key(head, route),
             credentials,
             only_if_cached: control.only_if_cached,
@@ -63,7 +66,7 @@ impl Request {
     }
 }
 
-fn intent(head: &request::Parts, route: &Route, control: CacheControl) -> Intent {
+fn intent(head: &request::Parts, has_body: bool, route: &Route, control: CacheControl) -> Intent {
     let reads = matches!(head.method, Method::GET | Method::HEAD);
     match route.writes {
         Writes::Always => return Intent::Update { announced: false },
@@ -79,6 +82,10 @@ fn intent(head: &request::Parts, route: &Route, control: CacheControl) -> Intent
     }
     if [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE].iter().any(|name| head.headers.contains_key(name)) {
         return Intent::Pass(Reason::Precondition);
+    }
+    // The body is not in the key, and some applications read it (RFC 9110 section 9.3.1 gives it no meaning).
+    if has_body {
+        return Intent::Pass(Reason::RequestBody);
     }
     Intent::Look
 }
@@ -102,6 +109,13 @@ fn key(head: &request::Parts, route: &Route) -> Key {
     let host = host.or_else(|| head.headers.get(HOST).map(|host| host.as_bytes())).unwrap_or_default();
     part(&host.to_ascii_lowercase());
     part(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+    // What applications make their own address from is part of the address.
+    for name in ADDRESS {
+        for value in head.headers.get_all(name) {
+            part(name.as_bytes());
+            part(value.as_bytes());
+        }
+    }
     for name in &route.cookies.key {
         for (_, value) in cookies::pairs(&head.headers).filter(|(found, _)| *found == name.as_bytes()) {
             part(name.as_bytes());
@@ -118,7 +132,7 @@ mod tests {
     use http::Request as Http;
 
     fn of(builder: request::Builder, route: &Route) -> Request {
-        Request::of(&builder.body(()).unwrap().into_parts().0, route)
+        Request::of(&builder.body(()).unwrap().into_parts().0, false, route)
     }
 
     fn get(target: &str) -> request::Builder {
@@ -152,6 +166,7 @@ mod tests {
         assert_eq!(Some(page(get("/a?b"))), Key::of_page("shop.example", "/a?b"));
         assert_eq!(Key::of_page("shop.example", "a b"), None);
         assert_ne!(page(get("/a?b")), page(get("/a")));
+        assert_ne!(page(get("/a")), page(get("/a").header("x-forwarded-host", "evil")));
         assert_ne!(page(get("/a?b")), page(get("/a?b").header("cookie", "lang=de")));
         assert_ne!(page(get("/").header("cookie", "lang=de")), page(get("/").header("cookie", "lang=en")));
         assert_eq!(page(get("/").header("cookie", "sid=1; lang=de")), page(get("/").header("cookie", "lang=de")));

@@ -1,13 +1,15 @@
 //! Whether the origin's answer may be kept (RFC 9111 section 3, rule P9), and in which form.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::header::{AGE, CACHE_CONTROL, DATE, ETAG, EXPIRES, PRAGMA, SET_COOKIE, TRAILER};
+use http::header::{
+    AGE, CACHE_CONTROL, CONTENT_LENGTH, DATE, ETAG, EXPIRES, PRAGMA, SET_COOKIE, TRAILER, TRANSFER_ENCODING,
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, request};
 
 use crate::control::CacheControl;
 use crate::cookies;
-use crate::forward::remove_hop_by_hop;
+use crate::forward::{remove_hop_by_hop, remove_targeted};
 use crate::reason::Reason;
 use crate::request::Request;
 use crate::route::Route;
@@ -28,19 +30,24 @@ pub struct Stored {
     pub variant: Variant,
 }
 
-/// Decides whether an answer to `head` may be stored.
+/// Decides whether an answer to `head` that came at `now` may be stored.
 pub fn store(
     request: &Request,
     head: &request::Parts,
     route: &Route,
     status: StatusCode,
     answer: &HeaderMap,
+    now: SystemTime,
 ) -> Result<Stored, Reason> {
     if head.method != Method::GET || answer.contains_key(TRAILER) {
         return Err(Reason::Form);
     }
     if !is_final(status) {
         return Err(Reason::Status);
+    }
+    let framed = [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(|name| answer.contains_key(name));
+    if !framed && status != StatusCode::NO_CONTENT {
+        return Err(Reason::Unframed);
     }
     let control = CacheControl::of(answer);
     if control.no_store {
@@ -57,7 +64,7 @@ pub fn store(
         return Err(reason);
     }
     let variant = Variant::of(answer)?;
-    let lifetime = lifetime(&control, answer)?;
+    let lifetime = lifetime(&control, answer, now)?;
     Ok(Stored { status, headers: outgoing(answer), lifetime, shared_with_credentials, variant })
 }
 
@@ -79,10 +86,12 @@ fn is_final(status: StatusCode) -> bool {
 
 /// The bound that the origin set. Zero and `no-cache` mean "ask before each use", which is what every hit does here, and so are no
 /// bound; an `Expires` in the past means the same (RFC 9111 section 5.3).
-fn lifetime(control: &CacheControl, answer: &HeaderMap) -> Result<Option<Duration>, Reason> {
+fn lifetime(control: &CacheControl, answer: &HeaderMap, now: SystemTime) -> Result<Option<Duration>, Reason> {
     let expires = || {
         let expires = date(answer.get(EXPIRES)?)?;
-        Some(expires.duration_since(date(answer.get(DATE)?)?).unwrap_or_default())
+        // An answer without a date is of the moment it came (RFC 9110 section 6.6.1).
+        let made = answer.get(DATE).and_then(date).unwrap_or(now);
+        Some(expires.duration_since(made).unwrap_or_default())
     };
     let Some(given) = control.s_maxage.or(control.max_age).or_else(expires).filter(|given| !given.is_zero()) else {
         return Ok(None);
@@ -101,6 +110,7 @@ fn date(value: &HeaderValue) -> Option<std::time::SystemTime> {
 fn outgoing(answer: &HeaderMap) -> HeaderMap {
     let mut headers = answer.clone();
     remove_hop_by_hop(&mut headers);
+    remove_targeted(&mut headers);
     for name in [AGE, EXPIRES, PRAGMA, SET_COOKIE] {
         headers.remove(name);
     }
@@ -108,6 +118,12 @@ fn outgoing(answer: &HeaderMap) -> HeaderMap {
     // A weak validator may stay the same over a change that matters here; the body's own takes its place.
     if headers.get(ETAG).is_some_and(|tag| tag.as_bytes().starts_with(b"W/") || !tag.as_bytes().starts_with(b"\"")) {
         headers.remove(ETAG);
+    }
+    // As they came, values are parts of the connection's buffer, which is many times as large and would be kept with them.
+    for value in headers.values_mut() {
+        if let Ok(own) = HeaderValue::from_bytes(value.as_bytes()) {
+            *value = own;
+        }
     }
     headers
 }
@@ -117,15 +133,22 @@ mod tests {
     use super::*;
     use http::HeaderName;
 
+    const NOW: &str = "Sun, 06 Nov 1994 08:50:07 GMT";
+
     fn decide_for(request: request::Builder, status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
         let route = Route {
             cookies: crate::Cookies { ignore: ["sid".to_string()].into(), ..Default::default() },
             ..Route::default()
         };
         let head = request.body(()).unwrap().into_parts().0;
-        let answer =
+        let mut answer: HeaderMap =
             answer.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
-        store(&Request::of(&head, &route), &head, &route, StatusCode::from_u16(status).unwrap(), &answer)
+        match answer.remove("unframed") {
+            Some(_) => None,
+            None => answer.insert(CONTENT_LENGTH, HeaderValue::from_static("1")),
+        };
+        let (request, status) = (Request::of(&head, false, &route), StatusCode::from_u16(status).unwrap());
+        store(&request, &head, &route, status, &answer, httpdate::parse_http_date(NOW).unwrap())
     }
 
     fn decide(status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
@@ -154,6 +177,7 @@ mod tests {
             assert_eq!(decide(status, &[]).map(|_| ()).unwrap_err(), Reason::Status, "{status}");
         }
         assert_eq!(decide_for(http::Request::head("/"), 200, &[]).map(|_| ()).unwrap_err(), Reason::Form);
+        assert_eq!(decide(200, &[("unframed", "")]).map(|_| ()).unwrap_err(), Reason::Unframed);
     }
 
     #[test]
@@ -165,6 +189,7 @@ mod tests {
         assert_eq!(lifetime(&[("cache-control", "no-cache, max-age=0")]), Ok(None));
         let day = [("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("expires", "Sun, 06 Nov 1994 08:50:37 GMT")];
         assert_eq!(lifetime(&day), Ok(Some(60)));
+        assert_eq!(lifetime(&day[1..]), Ok(Some(30)), "an answer without a date is of now");
         assert_eq!(lifetime(&[day[0], ("expires", "0")]), Ok(None));
     }
 
@@ -183,7 +208,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(stored.headers[CACHE_CONTROL], "no-cache");
-        assert_eq!(stored.headers.len(), 2, "{:?}", stored.headers);
+        assert_eq!(stored.headers.len(), 3, "{:?}", stored.headers);
         assert_eq!(decide(200, &[("etag", "\"a\"")]).unwrap().headers[ETAG], "\"a\"");
     }
 }
