@@ -30,7 +30,7 @@ pub(crate) fn from_copy(head: &request::Parts, copy: &Copy, status: CacheStatus)
     } else {
         *response.status_mut() = copy.stored.status;
     }
-    note(response.headers_mut(), status);
+    note(&mut response, status);
     response
 }
 
@@ -43,13 +43,22 @@ pub(crate) fn own(status: StatusCode, text: &str, noted: CacheStatus) -> Respons
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    note(headers, noted);
+    note(&mut response, noted);
     response
 }
 
-/// Says what was done with the request.
-pub(crate) fn note(headers: &mut HeaderMap, status: CacheStatus) {
-    headers.append(CACHE_STATUS, status.value(NAME));
+/// Says what was done with the request: to the client, and to whoever counts.
+pub(crate) fn note(response: &mut Response<Body>, status: CacheStatus) {
+    response.headers_mut().append(CACHE_STATUS, status.value(NAME));
+    response.extensions_mut().insert(status);
+}
+
+/// Why an answer is no hit, as it was noted.
+pub(crate) fn reason(response: &Response<Body>) -> Option<&'static str> {
+    match response.extensions().get()? {
+        CacheStatus::Hit => None,
+        CacheStatus::Forwarded { why, detail, .. } => Some(detail.unwrap_or(why)),
+    }
 }
 
 /// Takes the fields that name dependencies off an answer: they are for the cache.

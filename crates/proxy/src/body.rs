@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::time::Sleep;
 
-use crate::fill::Tee;
+use crate::fill::Filled;
 
 /// Why a body ends before its end: the connection is cut, so that nobody takes a part for the whole.
 #[derive(Debug, Error)]
@@ -21,6 +21,9 @@ pub(crate) enum Cut {
     /// The application is silent for too long.
     #[error("the application sent nothing for {0:?}")]
     Silent(Duration),
+    /// Whoever read it from the application has stopped.
+    #[error("the answer was abandoned")]
+    Abandoned,
     /// An update that could not be confirmed (rule P7).
     #[error("the update could not be confirmed")]
     Unconfirmed,
@@ -32,10 +35,10 @@ pub(crate) enum Body {
     Whole(Option<Bytes>),
     /// As it comes from the origin.
     Origin(Passing),
-    /// As it comes from the origin, kept on the way; large, and rare beside the others.
-    Tee(Box<Tee>),
-    /// As it comes from a task that holds its end back.
-    Held(tokio::sync::mpsc::Receiver<Result<Frame<Bytes>, Cut>>),
+    /// As a task reads it to store it; large, and rare beside the others.
+    Filled(Box<Filled>),
+    /// As it comes from a task that holds its end back; the end is `None`, and without it the body is cut.
+    Held(tokio::sync::mpsc::Receiver<Result<Option<Bytes>, Cut>>),
 }
 
 impl Body {
@@ -58,8 +61,11 @@ impl HttpBody for Body {
         match self.get_mut() {
             Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Body::Origin(passing) => passing.poll(context),
-            Body::Tee(tee) => tee.poll(context),
-            Body::Held(frames) => frames.poll_recv(context),
+            Body::Filled(filled) => filled.poll(context),
+            Body::Held(pieces) => Poll::Ready(match ready!(pieces.poll_recv(context)) {
+                Some(piece) => piece.map(|piece| piece.map(Frame::data)).transpose(),
+                None => Some(Err(Cut::Abandoned)),
+            }),
         }
     }
 
@@ -67,8 +73,8 @@ impl HttpBody for Body {
         match self {
             Body::Whole(bytes) => bytes.is_none(),
             Body::Origin(passing) => passing.incoming.is_end_stream(),
-            // Its end must be polled for: there the page is stored, or the update confirmed.
-            Body::Tee(_) | Body::Held(_) => false,
+            // Only their end tells that they are whole.
+            Body::Filled(_) | Body::Held(_) => false,
         }
     }
 
@@ -76,31 +82,33 @@ impl HttpBody for Body {
         match self {
             Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::Origin(passing) => passing.incoming.size_hint(),
-            Body::Tee(tee) => tee.size_hint(),
+            Body::Filled(filled) => filled.size_hint(),
             Body::Held(_) => SizeHint::default(),
         }
     }
 }
 
-/// The origin's body, given up when it is silent for too long.
+/// The origin's body, given up when it is silent for too long. Only the time counts in which somebody waits for it.
 pub(crate) struct Passing {
     pub incoming: Incoming,
-    patience: Duration,
-    silence: Pin<Box<Sleep>>,
+    pub patience: Duration,
+    silence: Option<Pin<Box<Sleep>>>,
 }
 
 impl Passing {
     pub fn new(incoming: Incoming, patience: Duration) -> Self {
-        Passing { incoming, patience, silence: Box::pin(tokio::time::sleep(patience)) }
+        Passing { incoming, patience, silence: None }
     }
 
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
-            self.silence.as_mut().reset(tokio::time::Instant::now() + self.patience);
+            self.silence = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Cut::Origin)));
         }
-        ready!(self.silence.as_mut().poll(context));
-        Poll::Ready(Some(Err(Cut::Silent(self.patience))))
+        let patience = self.patience;
+        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(silence.as_mut().poll(context));
+        Poll::Ready(Some(Err(Cut::Silent(patience))))
     }
 
     pub async fn next(&mut self) -> Option<Result<Frame<Bytes>, Cut>> {

@@ -11,17 +11,27 @@ use tokio::sync::oneshot;
 use verbena_caching::{Key, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
-    FillId, PageId, Reader, ReaderLimits, Scope, Settled, Stamp, Start, Store, Waiter, Weigh, Words,
+    FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Store, Waiter, Weigh,
+    Words,
 };
 use verbena_terms::{Time, ViewNumber};
 
+use crate::fill::Budget;
 use crate::observed::Observed;
 
 /// Pages whose answers are known not to be for requests with credentials; the oldest are forgotten.
 const UNSHARED: usize = 16_384;
 
+/// How long that is remembered.
+const UNSHARED_FOR: Duration = Duration::from_secs(60);
+
+/// Bytes that a header takes beside its name and value: its place in the map, and the shared pointers.
+const HEADER: usize = 192;
+
 /// A stored page.
 pub(crate) struct Copy {
+    /// The page, whatever its variants.
+    pub page: Key,
     /// Among the page's variants.
     pub key: Key,
     pub stored: Stored,
@@ -41,10 +51,11 @@ impl Weigh for Entry {
     fn bytes(&self) -> usize {
         match self {
             Entry::Page(copy) => {
-                let headers = copy.stored.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64);
+                let headers =
+                    copy.stored.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER);
                 size_of::<Copy>() + headers.sum::<usize>() + copy.body.len()
             }
-            Entry::Varies(_) => size_of::<Variant>() + 256,
+            Entry::Varies(_) => size_of::<Variant>() + 512,
         }
     }
 }
@@ -53,9 +64,11 @@ impl Weigh for Entry {
 pub(crate) struct Cache {
     pub content: Content,
     pub observed: Observed,
+    /// For fills under way.
+    pub budget: Budget,
     store: Store<Entry>,
     fills: Mutex<Fills>,
-    unshared: quick_cache::sync::Cache<Key, ()>,
+    unshared: quick_cache::sync::Cache<Key, Time>,
     registration_patience: Duration,
 }
 
@@ -63,6 +76,15 @@ struct Fills {
     reader: Reader<Key>,
     waiting: HashMap<Waiter, oneshot::Sender<Option<Arc<Copy>>>>,
     next_waiter: Waiter,
+}
+
+/// What is kept for a request.
+pub(crate) struct Found {
+    /// Under which a fill for it may be shared: of the page, or of the variant if the page is known to vary.
+    pub key: Key,
+    pub copy: Option<(Stamp, Arc<Copy>)>,
+    /// Whether the page has variants.
+    pub varies: bool,
 }
 
 /// What a request that missed does.
@@ -81,6 +103,7 @@ impl Cache {
             fills: Mutex::new(Fills { reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
             registration_patience: limits.registration_deadline,
+            budget: Budget::new(usize::try_from(memory / 4).unwrap_or(usize::MAX).max(2 * largest)),
             content,
             observed,
         }
@@ -91,20 +114,19 @@ impl Cache {
         self.content.names().page(&key.0.to_le_bytes())
     }
 
-    /// The copy that answers this request, if there is one, and whether the page has others.
-    pub fn find(&self, request: &Request, head: &request::Parts, route: &Route) -> (Option<(Stamp, Arc<Copy>)>, bool) {
-        let found = self.store.copy(&request.key.0.to_le_bytes());
-        match found.map(|found| (found.stamp, found.value)) {
-            None => (None, false),
-            Some((stamp, Entry::Page(copy))) => (Some((stamp, copy)), false),
-            Some((_, Entry::Varies(variant))) => {
+    /// What is kept for this request.
+    pub fn find(&self, request: &Request, head: &request::Parts, route: &Route) -> Found {
+        let page = |key: Key| self.store.copy(&key.0.to_le_bytes());
+        let Some(found) = page(request.key) else { return Found { key: request.key, copy: None, varies: false } };
+        match found.value {
+            Entry::Page(copy) => Found { key: request.key, copy: Some((found.stamp, copy)), varies: false },
+            Entry::Varies(variant) => {
                 let key = variant.key(request.key, &head.headers, &route.cookies);
-                let found = self.store.copy(&key.0.to_le_bytes());
-                let copy = found.and_then(|found| match found.value {
+                let copy = page(key).and_then(|found| match found.value {
                     Entry::Page(copy) => Some((found.stamp, copy)),
                     Entry::Varies(_) => None,
                 });
-                (copy, true)
+                Found { key, copy, varies: true }
             }
         }
     }
@@ -145,25 +167,27 @@ impl Cache {
         let Some(register) = self.fills.lock().reader.answered(fill, scope, self.content.now()) else { return };
         let registered = tokio::time::timeout(self.registration_patience, self.content.register(register)).await;
         let copy = Arc::new(copy);
-        let settled = match registered {
-            Ok(Some(registered)) => {
-                let now = self.content.now();
-                let lease = self.content.lease();
-                self.fills.lock().reader.registered(&registered, &lease, now)
-            }
-            Ok(None) | Err(_) => self.fills.lock().reader.failed(fill),
-        };
+        let settled = self.conclude(fill, registered.ok().flatten().as_ref());
         settled.into_iter().for_each(|settled| self.settle(settled, Some(&copy)));
+    }
+
+    /// Ends a fill with the home's answer, or without: one that is about another life of this node counts as none.
+    fn conclude(&self, fill: FillId, registered: Option<&Registered>) -> Option<Settled<Key>> {
+        let now = self.content.now();
+        let lease = self.content.lease();
+        let mut fills = self.fills.lock();
+        let settled = registered.and_then(|registered| fills.reader.registered(registered, &lease, now));
+        settled.or_else(|| Some(Settled { stored: Err(NotStored::Late), ..fills.reader.failed(fill)? }))
     }
 
     /// Whether the page's answers are known not to be for requests with credentials.
     pub fn is_unshared(&self, key: Key) -> bool {
-        self.unshared.get(&key).is_some()
+        self.unshared.get(&key).is_some_and(|until| self.content.now() < until)
     }
 
     /// The page's answers are not for requests with credentials.
     pub fn remember_unshared(&self, key: Key) {
-        self.unshared.insert(key, ());
+        self.unshared.insert(key, self.content.now() + UNSHARED_FOR);
     }
 
     /// Copies kept, and the bytes that they take.
@@ -181,7 +205,7 @@ impl Cache {
             (Ok(stamp), Some(copy)) => {
                 let variant = &copy.stored.variant;
                 if !variant.is_plain() {
-                    self.store.keep(&settled.key.0.to_le_bytes(), *stamp, Entry::Varies(variant.clone()));
+                    self.store.keep(&copy.page.0.to_le_bytes(), *stamp, Entry::Varies(variant.clone()));
                 }
                 self.store.keep(&copy.key.0.to_le_bytes(), *stamp, Entry::Page(copy.clone()));
             }

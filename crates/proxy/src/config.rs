@@ -15,7 +15,7 @@ section! {
         pub origin: Vec<String> as "URL" = Vec::new(),
         /// Threads, each with a listener of its own. 0: one for each core.
         pub threads: usize as "NUMBER" = 0,
-        /// Memory for stored pages, headers and bodies included.
+        /// Memory for stored pages, headers and bodies included. A quarter of it more may be taken by pages on their way into the store.
         pub memory: Size as "SIZE" = Size(256 << 20),
         /// The largest body that is stored. Larger ones pass through in constant memory.
         pub largest: Size as "SIZE" = Size(4 << 20),
@@ -23,7 +23,7 @@ section! {
         pub connect_timeout: Lapse as "TIME" = Lapse::seconds(5),
         /// How long the application may take until it begins to answer, and between two pieces of an answer.
         pub origin_timeout: Lapse as "TIME" = Lapse::seconds(60),
-        /// How long a client may take to send the head of a request.
+        /// How long a client may take to send the head of a request, to send nothing of a body, or to take nothing of an answer.
         pub client_timeout: Lapse as "TIME" = Lapse::seconds(15),
         /// How long requests under way may go on after the signal to stop.
         pub drain: Lapse as "TIME" = Lapse::seconds(10),

@@ -2,20 +2,24 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use bytes::BytesMut;
-use http::{Method, Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
-use verbena_caching::{CacheStatus, Intent, Reason, Request as Wanted, Route, Via, for_client, for_origin, store};
+use tokio::sync::watch;
+use tokio::time::timeout_at;
+use verbena_caching::{
+    CacheStatus, Intent, Reason, Request as Wanted, Route, Via, for_client, for_origin, received, store,
+};
 use verbena_content::{Declared, Verdict, look};
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Passing};
 use crate::cache::{Cache, Missed};
-use crate::fill::{Kept, Leader, Tee};
+use crate::fill::{Kept, Leader, fill};
 use crate::origin::{Connections, Failure};
 use crate::update;
+use crate::upload::Upload;
 
 /// The connection is to be closed without an answer (rule P7).
 #[derive(Debug)]
@@ -36,6 +40,9 @@ pub(crate) struct Exchange {
     pub routes: Arc<[Route]>,
     pub largest: usize,
     pub patience: Duration,
+    pub client_patience: Duration,
+    /// Watched by the updates that are under way.
+    pub unfinished: watch::Sender<()>,
     pub via: Via,
 }
 
@@ -47,17 +54,25 @@ impl Exchange {
         client: IpAddr,
     ) -> Result<Response<Body>, Unanswered> {
         let began = Instant::now();
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let observed = self.cache.observed.clone();
         observed.in_flight.add(1);
         let _counted = Counted(&observed.in_flight);
-        if head.method == Method::CONNECT {
-            let noted = forwarded("method", Some("connect"));
-            return Ok(answer::own(StatusCode::METHOD_NOT_ALLOWED, "this is no tunnel", noted));
+        let refused = if head.method == Method::CONNECT {
+            Some((StatusCode::METHOD_NOT_ALLOWED, "connect", "this is no tunnel"))
+        } else if !received(&mut head) {
+            Some((StatusCode::BAD_REQUEST, "host", "a request is for one host, which Host names"))
+        } else {
+            None
+        };
+        if let Some((status, detail, text)) = refused {
+            observed.misses.with([detail]).increment();
+            observed.answers.with(["error"]).increment();
+            return Ok(answer::own(status, text, forwarded("bypass", Some(detail))));
         }
         let everything = Route::default();
         let route = Route::find(&self.routes, head.uri.path()).unwrap_or(&everything);
-        let wanted = Wanted::of(&head, route);
+        let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), route);
         let (result, latency, answered) = match wanted.intent {
             Intent::Look => {
                 let (result, response) = self.look(head, body, wanted, route, client).await;
@@ -80,6 +95,9 @@ impl Exchange {
             }
         };
         latency.record(began.elapsed());
+        if let Some(reason) = answered.as_ref().ok().and_then(answer::reason) {
+            observed.misses.with([reason]).increment();
+        }
         let is_error = answered.as_ref().map_or(true, |response| response.status().is_server_error());
         observed.answers.with([if is_error { "error" } else { result }]).increment();
         answered
@@ -94,113 +112,115 @@ impl Exchange {
         client: IpAddr,
     ) -> (&'static str, Response<Body>) {
         let page = self.cache.page(wanted.key);
-        let (copy, varies) = self.cache.find(&wanted, &head, route);
-        let words = match self.cache.content.read(page) {
-            Some(reading) => reading.words().await,
-            None => None,
-        };
-        // What is judged is in hand; only now the clock, and only then the lease (rule P1).
-        let now = self.cache.content.now();
-        let lease = self.cache.content.lease();
-        let (why, mut detail) = match (&copy, &words) {
-            (None, _) => (if varies { "vary-miss" } else { "uri-miss" }, None),
-            (Some(_), None) => ("stale", Some("no-words")),
-            (Some((stamp, copy)), Some((posted, words))) => match look(stamp, words, *posted, &lease, now) {
-                Verdict::Fresh if copy.expires.is_some_and(|expires| expires <= now) => ("stale", Some("lifetime")),
-                Verdict::Fresh if wanted.credentials.is_some() && !copy.stored.shared_with_credentials => {
-                    ("request", wanted.credentials.map(Reason::name))
-                }
-                Verdict::Fresh => return ("hit", answer::from_copy(&head, copy, CacheStatus::Hit)),
-                other => ("stale", Some(answer::verdict(other))),
-            },
-        };
-        drop(copy);
-        self.cache.observed.misses.with([detail.unwrap_or(why)]).increment();
-        if wanted.only_if_cached {
-            let text = "not in the cache, and the request wants nothing else";
-            return ("miss", answer::own(StatusCode::GATEWAY_TIMEOUT, text, forwarded(why, detail)));
-        }
-        let missed = match wanted.credentials {
-            Some(reason) if self.cache.is_unshared(wanted.key) => Missed::Alone(reason.name()),
-            _ if head.method == Method::HEAD => Missed::Alone("head"),
-            _ => self.cache.miss(wanted.key, page, words),
-        };
-        match missed {
-            Missed::Lead(fill) => {
-                let leader = Leader::new(self.cache.clone(), fill);
-                return ("miss", self.lead(head, body, wanted, route, client, (why, detail), leader).await);
+        let wait_until = tokio::time::Instant::now() + self.patience;
+        loop {
+            let found = self.cache.find(&wanted, &head, route);
+            let words = match self.cache.content.read(page) {
+                Some(reading) => reading.words().await,
+                None => None,
+            };
+            // What is judged is in hand; only now the clock, and only then the lease (rule P1).
+            let now = self.cache.content.now();
+            let lease = self.cache.content.lease();
+            let (why, detail) = match (&found.copy, &words) {
+                (None, _) => (if found.varies { "vary-miss" } else { "uri-miss" }, None),
+                (Some(_), None) => ("stale", Some("no-words")),
+                (Some((stamp, copy)), Some((posted, words))) => match look(stamp, words, *posted, &lease, now) {
+                    Verdict::Fresh if copy.expires.is_some_and(|expires| expires <= now) => ("stale", Some("lifetime")),
+                    Verdict::Fresh if wanted.credentials.is_some() && !copy.stored.shared_with_credentials => {
+                        ("request", wanted.credentials.map(Reason::name))
+                    }
+                    Verdict::Fresh => return ("hit", answer::from_copy(&head, copy, CacheStatus::Hit)),
+                    other => ("stale", Some(answer::verdict(other))),
+                },
+            };
+            if wanted.only_if_cached {
+                let text = "not in the cache, and the request wants nothing else";
+                return ("miss", answer::own(StatusCode::GATEWAY_TIMEOUT, text, forwarded(why, detail)));
             }
-            Missed::Wait(page) => {
-                let served = page.await.ok().flatten().filter(|copy| {
-                    let key = copy.stored.variant.key(wanted.key, &head.headers, &route.cookies);
-                    key == copy.key && (wanted.credentials.is_none() || copy.stored.shared_with_credentials)
-                });
-                if let Some(copy) = served {
-                    let status =
-                        CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: true, detail };
-                    return ("miss", answer::from_copy(&head, &copy, status));
+            let missed = match wanted.credentials {
+                Some(reason) if self.cache.is_unshared(wanted.key) => Missed::Alone(reason.name()),
+                _ if head.method == Method::HEAD => Missed::Alone("head"),
+                _ => self.cache.miss(found.key, page, words),
+            };
+            let alone = match missed {
+                Missed::Lead(fill) => {
+                    let leader = Leader::new(self.cache.clone(), fill);
+                    return ("miss", self.lead(head, wanted, route, client, (why, detail), leader).await);
                 }
-                detail = detail.or(Some("fill-not-shared"));
-            }
-            Missed::Alone(why) => detail = detail.or(Some(why)),
+                Missed::Wait(page) => match timeout_at(wait_until, page).await {
+                    Err(_) => "fill-slow",
+                    Ok(filled) => {
+                        let copy = filled.ok().flatten().filter(|copy| {
+                            copy.key == copy.stored.variant.key(wanted.key, &head.headers, &route.cookies)
+                        });
+                        match (copy, wanted.credentials) {
+                            // It failed, or was of another variant: of those who waited, one leads next.
+                            (None, _) => continue,
+                            (Some(copy), Some(reason)) if !copy.stored.shared_with_credentials => {
+                                self.cache.remember_unshared(wanted.key);
+                                reason.name()
+                            }
+                            (Some(copy), _) => {
+                                let (origin_status, stored, collapsed) = (None, false, true);
+                                let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
+                                return ("miss", answer::from_copy(&head, &copy, noted));
+                            }
+                        }
+                    }
+                },
+                Missed::Alone(why) => why,
+            };
+            let noted = forwarded(why, detail.or(Some(alone)));
+            return ("miss", self.pass(head, body, wanted.intent, route, client, noted).await);
         }
-        ("miss", self.pass(head, body, wanted.intent, route, client, forwarded(why, detail)).await)
     }
 
     /// Fetches a page for all that wait for it, and for the store.
-    #[expect(clippy::too_many_arguments, reason = "all that is known of the one request, used once")]
     async fn lead(
         self: &Arc<Self>,
         head: request::Parts,
-        body: Incoming,
         wanted: Wanted,
         route: &Route,
         client: IpAddr,
         (why, detail): (&'static str, Option<&'static str>),
         leader: Leader,
     ) -> Response<Body> {
+        let asked = self.cache.content.now();
         let outgoing = self.outgoing(head.clone(), wanted.intent, route, client);
-        let (answered, incoming) = match self.connections.read(outgoing, body).await {
+        let (answered, incoming) = match self.connections.read(&outgoing).await {
             Ok(answered) => answered.into_parts(),
             Err(failure) => return self.failed(failure, why),
         };
-        let status = Some(answered.status.as_u16());
-        let keep = store(&wanted, &head, route, answered.status, &answered.headers);
+        let keep = store(&wanted, &head, route, answered.status, &answered.headers, SystemTime::now());
         let too_large = hyper::body::Body::size_hint(&incoming).lower() > self.largest as u64;
         let keep = keep.and_then(|stored| if too_large { Err(Reason::TooLarge) } else { Ok(stored) });
-        let passing = Passing::new(incoming, self.patience);
-        let mut headers = answered.headers;
         let names = self.cache.content.names();
-        let fields = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let fields = answered.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let scope = Declared::of_response(names, fields).scope;
-        for_client(&mut headers, &self.via);
-        answer::remove_dependencies(&mut headers);
-        let noted =
-            |stored, detail| CacheStatus::Forwarded { why, origin_status: status, stored, collapsed: false, detail };
-        let body = match keep {
+        let passing = Passing::new(incoming, self.patience);
+        let (stored, detail, body) = match keep {
             Ok(mut stored) => {
                 answer::remove_dependencies(&mut stored.headers);
-                answer::note(&mut headers, noted(true, detail));
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
-                let expires = stored.lifetime.map(|lifetime| self.cache.content.now() + lifetime);
-                let (largest, bytes) = (self.largest, BytesMut::new());
-                Body::Tee(Box::new(Tee::new(passing, Kept { leader, key, stored, expires, scope, largest, bytes })))
+                // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
+                let expires = stored.lifetime.map(|lifetime| asked + lifetime);
+                let (page, largest) = (wanted.key, self.largest);
+                (true, detail, fill(passing, Kept { leader, page, key, stored, expires, scope, largest }))
             }
             Err(reason) => {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
-                answer::note(&mut headers, noted(false, Some(reason.name())));
                 match Some(reason) == wanted.credentials {
                     // Not for this client's like; others may share it.
                     true => self.cache.remember_unshared(wanted.key),
                     false => leader.unstorable(),
                 }
-                Body::Origin(passing)
+                (false, Some(reason.name()), Body::Origin(passing))
             }
         };
-        let mut response = Response::new(body);
-        *response.status_mut() = answered.status;
-        *response.headers_mut() = headers;
-        response
+        let origin_status = Some(answered.status.as_u16());
+        let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail };
+        self.forwarded_answer(answered, body, noted)
     }
 
     /// Forwards a request and its answer, and stores nothing.
@@ -213,11 +233,11 @@ impl Exchange {
         client: IpAddr,
         noted: CacheStatus,
     ) -> Response<Body> {
-        let reads = head.method.is_safe();
+        let reads = head.method.is_safe() && hyper::body::Body::is_end_stream(&body);
         let head = self.outgoing(head, intent, route, client);
         let sent = match reads {
-            true => self.connections.read(head, body).await,
-            false => self.connections.write(head, body).await,
+            true => self.connections.read(&head).await,
+            false => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
         };
         match sent {
             Ok(answered) => self.passed(answered, noted),
@@ -227,28 +247,36 @@ impl Exchange {
 
     /// The origin's answer, for the client.
     pub fn passed(&self, answered: Response<Incoming>, noted: CacheStatus) -> Response<Body> {
-        let (mut answered, incoming) = answered.into_parts();
-        for_client(&mut answered.headers, &self.via);
-        answer::remove_dependencies(&mut answered.headers);
+        let (answered, incoming) = answered.into_parts();
         let CacheStatus::Forwarded { why, detail, .. } = noted else {
             unreachable!("invariant: what came from the origin was forwarded")
         };
         let origin_status = Some(answered.status.as_u16());
         let noted = CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail };
-        answer::note(&mut answered.headers, noted);
-        let mut response = Response::new(Body::Origin(Passing::new(incoming, self.patience)));
+        self.forwarded_answer(answered, Body::Origin(Passing::new(incoming, self.patience)), noted)
+    }
+
+    fn forwarded_answer(&self, answered: response::Parts, body: Body, noted: CacheStatus) -> Response<Body> {
+        let mut response = Response::new(body);
         *response.status_mut() = answered.status;
         *response.headers_mut() = answered.headers;
+        for_client(response.headers_mut(), &self.via);
+        answer::remove_dependencies(response.headers_mut());
+        answer::note(&mut response, noted);
         response
     }
 
     /// What the client is told when the origin fails.
     pub fn failed(&self, failure: Failure, why: &'static str) -> Response<Body> {
-        self.cache.observed.origin_errors.with([failure.name()]).increment();
+        if failure.is_of_origin() {
+            self.cache.observed.origin_errors.with([failure.name()]).increment();
+        }
         let text = match failure {
             Failure::Unreachable => "the application cannot be reached",
             Failure::Silent => "the application does not answer",
             Failure::Broken => "the application broke off",
+            Failure::ClientSlow => "the body of the request did not come in time",
+            Failure::ClientBroken => "the body of the request broke off",
         };
         answer::own(failure.status(), text, forwarded(why, Some(failure.name())))
     }

@@ -1,18 +1,29 @@
-//! An answer on its way from the origin to a client, kept to be stored.
+//! An answer on its way from the origin, kept to be stored.
+//!
+//! A task of its own reads it at the origin's pace, so that a client that reads slowly, or has gone, does not hold up those who wait for the same
+//! page. What the client has not taken yet waits here: at most what may be stored, from a common budget, and for a limited time. A
+//! body that exceeds one of these is no longer kept, and the client reads the rest at its own pace.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, ETAG};
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
-use verbena_caching::{Key, Stored, entity_tag_of};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, timeout_at};
+use verbena_caching::{Key, Reason, Stored, entity_tag_of};
 use verbena_content::{FillId, Scope};
 use verbena_terms::Time;
 
-use crate::body::{Cut, Passing};
+use crate::body::{Body, Cut, Passing};
 use crate::cache::{Cache, Copy};
+
+/// The longest that a body may take from its head to its end for others to wait for it.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// The duty to say how a fill ended: dropped, it failed.
 pub(crate) struct Leader {
@@ -40,15 +51,11 @@ impl Drop for Leader {
     }
 }
 
-/// The origin's body: passed on, and kept until it is whole or too large.
-pub(crate) struct Tee {
-    passing: Passing,
-    kept: Option<Kept>,
-}
-
 /// What is to be stored at the end.
 pub(crate) struct Kept {
     pub leader: Leader,
+    /// The page, whatever its variants.
+    pub page: Key,
     /// Among the page's variants.
     pub key: Key,
     pub stored: Stored,
@@ -56,70 +63,153 @@ pub(crate) struct Kept {
     pub expires: Option<Time>,
     pub scope: Scope,
     pub largest: usize,
-    pub bytes: BytesMut,
 }
 
-impl Tee {
-    pub fn new(passing: Passing, kept: Kept) -> Self {
-        let mut tee = Tee { passing, kept: Some(kept) };
-        if tee.passing.incoming.is_end_stream() {
-            tee.whole();
-        }
-        tee
-    }
+/// Memory that fills take and give back.
+pub(crate) struct Budget {
+    left: AtomicUsize,
+}
 
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        let polled = self.passing.poll(context);
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                self.keep(frame);
-                // A client that has got as many bytes as it was promised does not ask for the end.
-                if self.passing.incoming.is_end_stream() {
-                    self.whole();
-                }
+/// What one fill took of the budget; given back when it is stored and its client has read it.
+struct Share {
+    cache: Arc<Cache>,
+    taken: AtomicUsize,
+}
+
+/// The client's end of a fill.
+pub(crate) struct Filled {
+    pieces: UnboundedReceiver<Piece>,
+    rest: Option<Passing>,
+    hint: SizeHint,
+    _share: Arc<Share>,
+}
+
+enum Piece {
+    Frame(Result<Frame<Bytes>, Cut>),
+    /// What was not read yet: it is not kept any more.
+    Rest(Passing),
+    End,
+}
+
+/// Begins to read a body that is to be stored; gives what the client reads.
+pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
+    if passing.incoming.is_end_stream() {
+        tokio::spawn(kept.register(Vec::new()));
+        return Body::empty();
+    }
+    let share = Arc::new(Share { cache: kept.leader.cache.clone(), taken: AtomicUsize::new(0) });
+    let (sender, pieces) = unbounded_channel();
+    let hint = passing.incoming.size_hint();
+    tokio::spawn(pump(passing, kept, sender, share.clone()));
+    Body::Filled(Box::new(Filled { pieces, rest: None, hint, _share: share }))
+}
+
+/// A client that has gone does not end it: others may wait.
+async fn pump(mut passing: Passing, kept: Kept, pieces: UnboundedSender<Piece>, share: Arc<Share>) {
+    let give_up = Instant::now() + LONGEST.min(passing.patience);
+    let expected = passing.incoming.size_hint().exact().unwrap_or(0);
+    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0).min(kept.largest));
+    let reason = loop {
+        let frame = match timeout_at(give_up, passing.next()).await {
+            Err(_) => break Reason::TooSlow,
+            Ok(None) => {
+                let _ = pieces.send(Piece::End);
+                return kept.register(bytes).await;
             }
-            Poll::Ready(Some(Err(_))) => self.kept = None,
-            Poll::Ready(None) => self.whole(),
-            Poll::Pending => {}
+            Ok(Some(Err(cut))) => {
+                let _ = pieces.send(Piece::Frame(Err(cut)));
+                return;
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let refused = match frame.data_ref() {
+            None => Some(Reason::Form),
+            Some(data) if bytes.len() + data.len() > kept.largest => Some(Reason::TooLarge),
+            // What the client has not taken, and what is kept.
+            Some(data) if !share.take(2 * data.len()) => Some(Reason::TooMuch),
+            Some(data) => {
+                bytes.extend_from_slice(data);
+                None
+            }
+        };
+        let _ = pieces.send(Piece::Frame(Ok(frame)));
+        if let Some(reason) = refused {
+            break reason;
         }
-        polled
+    };
+    kept.leader.cache.observed.not_stored.with([reason.name()]).increment();
+    match reason {
+        // Another time there may be room.
+        Reason::TooMuch => drop(kept),
+        _ => kept.leader.unstorable(),
+    }
+    let _ = pieces.send(Piece::Rest(passing));
+}
+
+impl Filled {
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        loop {
+            if let Some(rest) = &mut self.rest {
+                return rest.poll(context);
+            }
+            return Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
+                Some(Piece::Frame(frame)) => Some(frame),
+                Some(Piece::End) => None,
+                Some(Piece::Rest(rest)) => {
+                    self.rest = Some(rest);
+                    continue;
+                }
+                // The task ended before the body did.
+                None => Some(Err(Cut::Abandoned)),
+            });
+        }
     }
 
     pub fn size_hint(&self) -> SizeHint {
-        self.passing.incoming.size_hint()
-    }
-
-    fn keep(&mut self, frame: &Frame<Bytes>) {
-        let Some(kept) = &mut self.kept else { return };
-        match frame.data_ref() {
-            Some(data) if kept.bytes.len() + data.len() <= kept.largest => kept.bytes.extend_from_slice(data),
-            // Too large, or trailers.
-            _ => {
-                if let Some(kept) = self.kept.take() {
-                    kept.leader.unstorable();
-                }
-            }
-        }
-    }
-
-    fn whole(&mut self) {
-        if let Some(kept) = self.kept.take() {
-            tokio::spawn(kept.register());
-        }
+        self.hint
     }
 }
 
 impl Kept {
-    async fn register(self) {
-        let Kept { mut leader, key, mut stored, expires, scope, bytes, .. } = self;
-        let Some(fill) = leader.fill.take() else { return };
-        let body = bytes.freeze();
+    async fn register(self, bytes: Vec<u8>) {
+        let Kept { mut leader, page, key, mut stored, expires, scope, .. } = self;
+        let Some(fill) = leader.fill else { return };
+        let body = Bytes::from(bytes.into_boxed_slice());
         if !stored.headers.contains_key(ETAG) {
             stored.headers.insert(ETAG, entity_tag_of(&body));
         }
         if stored.status != StatusCode::NO_CONTENT {
             stored.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        leader.cache.clone().fetched(fill, scope, Copy { key, stored, body, expires }).await;
+        leader.cache.fetched(fill, scope, Copy { page, key, stored, body, expires }).await;
+        leader.fill = None;
+    }
+}
+
+impl Budget {
+    pub fn new(bytes: usize) -> Self {
+        Budget { left: AtomicUsize::new(bytes) }
+    }
+
+    /// Bytes left.
+    pub fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+}
+
+impl Share {
+    fn take(&self, bytes: usize) -> bool {
+        let left = &self.cache.budget.left;
+        if left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_err() {
+            return false;
+        }
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.cache.budget.left.fetch_add(*self.taken.get_mut(), Ordering::Relaxed);
     }
 }

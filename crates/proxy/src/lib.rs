@@ -23,7 +23,9 @@ mod fill;
 mod observed;
 mod origin;
 mod server;
+mod stream;
 mod update;
+mod upload;
 
 pub use config::ProxyConfig;
 pub use error::ProxyError;

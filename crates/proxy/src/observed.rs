@@ -10,7 +10,7 @@ const LABELS: usize = 64;
 pub(crate) struct Observed {
     /// Answers by what was done: `hit`, `miss`, `pass`, `update`, `error`.
     pub answers: Family<Counter, 1>,
-    /// Why looked-for pages were not answered from the cache.
+    /// Answers that are no hits, by the reason in their `Cache-Status`.
     pub misses: Family<Counter, 1>,
     /// Why fetched pages were not stored.
     pub not_stored: Family<Counter, 1>,
@@ -21,6 +21,10 @@ pub(crate) struct Observed {
     pub update_latency: Latency,
     pub connections: Gauge,
     pub in_flight: Gauge,
+    /// Connections given up because the client took nothing.
+    pub stalled: Counter,
+    /// Connections that had to wait because as many as may be were open.
+    pub delayed: Counter,
 }
 
 impl Observed {
@@ -34,7 +38,7 @@ impl Observed {
             )?,
             misses: registry.family(
                 "verbena_proxy_misses_total",
-                "Requests that might have been answered from the cache and were not, by reason.",
+                "Answers that are no hits, by the reason that their Cache-Status gives.",
                 ["reason"],
                 LABELS,
             )?,
@@ -63,6 +67,14 @@ impl Observed {
                 "Time from the head of a writing request to its answer, begin and end at the homes included.",
             )?,
             connections: registry.gauge("verbena_proxy_connections", "Connections of clients.")?,
+            stalled: registry.counter(
+                "verbena_proxy_stalled_connections_total",
+                "Connections given up because the client took nothing for too long.",
+            )?,
+            delayed: registry.counter(
+                "verbena_proxy_delayed_connections_total",
+                "Connections that had to wait because as many as may be were open.",
+            )?,
             in_flight: registry.gauge("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
         })
     }

@@ -9,15 +9,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, StatusCode, Uri, Version, request};
-use http_body_util::{Either, Empty};
-use hyper::body::{Body as _, Incoming};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, request};
+use http_body::Body as HttpBody;
+use http_body_util::Empty;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
+
+use crate::upload::{Cut, Upload};
 
 /// How long an origin that did not take a connection is left alone, unless no other is there.
 const DOWN_FOR: Duration = Duration::from_secs(2);
@@ -28,9 +32,6 @@ const IDLE_EACH: usize = 64;
 /// After how long an idle connection is closed: less than most applications wait.
 const IDLE_FOR: Duration = Duration::from_secs(4);
 
-/// A request's body on its way to the origin.
-pub(crate) type Upload = Either<Incoming, Empty<Bytes>>;
-
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -40,6 +41,19 @@ pub(crate) enum Failure {
     Silent,
     /// The connection broke, or what came is no HTTP.
     Broken,
+    /// The client did not send its request's body in time.
+    ClientSlow,
+    /// The client broke off in its request's body.
+    ClientBroken,
+}
+
+impl From<Cut> for Failure {
+    fn from(cut: Cut) -> Self {
+        match cut {
+            Cut::Slow => Failure::ClientSlow,
+            Cut::Broken => Failure::ClientBroken,
+        }
+    }
 }
 
 impl Failure {
@@ -47,7 +61,14 @@ impl Failure {
         match self {
             Failure::Unreachable | Failure::Broken => StatusCode::BAD_GATEWAY,
             Failure::Silent => StatusCode::GATEWAY_TIMEOUT,
+            Failure::ClientSlow => StatusCode::REQUEST_TIMEOUT,
+            Failure::ClientBroken => StatusCode::BAD_REQUEST,
         }
+    }
+
+    /// Whether the application failed, and not the client.
+    pub const fn is_of_origin(self) -> bool {
+        !matches!(self, Failure::ClientSlow | Failure::ClientBroken)
     }
 
     /// As a token, for `Cache-Status` and metrics.
@@ -56,6 +77,8 @@ impl Failure {
             Failure::Unreachable => "origin-unreachable",
             Failure::Silent => "origin-silent",
             Failure::Broken => "origin-broken",
+            Failure::ClientSlow => "client-slow",
+            Failure::ClientBroken => "client-broken",
         }
     }
 }
@@ -165,7 +188,7 @@ impl Drop for UnderWay<'_> {
 /// One thread's connections to the origins.
 pub(crate) struct Connections {
     origins: Arc<Origins>,
-    kept: Client<HttpConnector, Upload>,
+    kept: Client<HttpConnector, Empty<Bytes>>,
 }
 
 impl Connections {
@@ -181,21 +204,21 @@ impl Connections {
         Connections { origins, kept }
     }
 
-    /// Sends a request that only reads.
-    pub async fn read(&self, head: request::Parts, body: Incoming) -> Result<Response<Incoming>, Failure> {
-        if !body.is_end_stream() {
-            return self.write(head, body).await;
-        }
+    /// Sends a request that only reads and has no body; again if a kept connection turns out to be closed.
+    pub async fn read(&self, head: &request::Parts) -> Result<Response<Incoming>, Failure> {
         for origin in self.origins.order() {
             let _under_way = UnderWay::new(origin);
-            let request = || outgoing(&head, origin.uri(&head.uri), Either::Right(Empty::new()));
-            match timeout(self.origins.answer_timeout, self.kept.request(request())).await {
+            let request = outgoing(head, origin, origin.uri(&head.uri), Empty::new());
+            match timeout(self.origins.answer_timeout, self.kept.request(request)).await {
                 Err(_) => return Err(Failure::Silent),
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) if error.is_connect() => origin.went_down(),
-                // A kept connection that the origin had closed: once more over a new one.
                 Ok(Err(_)) => match self.origins.open(origin).await {
-                    Some(stream) => return self.over(stream, &head, Either::Right(Empty::new())).await,
+                    Some(stream) => {
+                        let request = outgoing(head, origin, target(head), Empty::new());
+                        let (answer, patience) = (converse(stream, request), self.origins.answer_timeout);
+                        return timeout(patience, answer).await.map_err(|_| Failure::Silent)?;
+                    }
                     None => continue,
                 },
             }
@@ -204,42 +227,69 @@ impl Connections {
     }
 
     /// Sends a request over a new connection; never twice once a byte of it was sent.
-    pub async fn write(&self, head: request::Parts, body: Incoming) -> Result<Response<Incoming>, Failure> {
+    pub async fn write(&self, head: &request::Parts, body: Upload) -> Result<Response<Incoming>, Failure> {
         for origin in self.origins.order() {
             let _under_way = UnderWay::new(origin);
-            if let Some(stream) = self.origins.open(origin).await {
-                return self.over(stream, &head, Either::Left(body)).await;
-            }
+            let Some(stream) = self.origins.open(origin).await else { continue };
+            let progress = body.progress();
+            let answer = converse(stream, outgoing(head, origin, target(head), body));
+            tokio::pin!(answer);
+            // The application's time begins when it has the whole request, or as much as it wants of it.
+            let mut until = tokio::time::Instant::now() + self.origins.answer_timeout;
+            return loop {
+                tokio::select! {
+                    answer = &mut answer => {
+                        break answer.map_err(|failure| progress.cut().map_or(failure, Failure::from));
+                    }
+                    () = sleep_until(until) => {
+                        let moved = progress.moved() + self.origins.answer_timeout;
+                        if moved <= until {
+                            break Err(Failure::Silent);
+                        }
+                        until = moved;
+                    }
+                }
+            };
         }
         Err(Failure::Unreachable)
     }
-
-    async fn over(
-        &self,
-        stream: TcpStream,
-        head: &request::Parts,
-        body: Upload,
-    ) -> Result<Response<Incoming>, Failure> {
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|_| Failure::Broken)?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the application ended");
-            }
-        });
-        let target = head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-        match timeout(self.origins.answer_timeout, sender.send_request(outgoing(head, target.into(), body))).await {
-            Err(_) => Err(Failure::Silent),
-            Ok(answer) => answer.map_err(|_| Failure::Broken),
-        }
-    }
 }
 
-fn outgoing(head: &request::Parts, uri: Uri, body: Upload) -> Request<Upload> {
+/// One exchange over a connection of its own.
+async fn converse<B>(stream: TcpStream, request: Request<B>) -> Result<Response<Incoming>, Failure>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|_| Failure::Broken)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to the application ended");
+        }
+    });
+    sender.send_request(request).await.map_err(|_| Failure::Broken)
+}
+
+fn target(head: &request::Parts) -> Uri {
+    head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")).into()
+}
+
+fn outgoing<B: HttpBody>(head: &request::Parts, origin: &Origin, uri: Uri, body: B) -> Request<B> {
+    let mut headers = head.headers.clone();
+    if !headers.contains_key(HOST)
+        && let Ok(host) = HeaderValue::try_from(origin.authority.as_str())
+    {
+        headers.insert(HOST, host);
+    }
+    if body.size_hint().exact().is_none() {
+        headers.remove(CONTENT_LENGTH);
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     let mut request = Request::new(body);
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = uri;
     *request.version_mut() = Version::HTTP_11;
-    *request.headers_mut() = head.headers.clone();
+    *request.headers_mut() = headers;
     request
 }

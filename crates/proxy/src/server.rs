@@ -22,9 +22,15 @@ use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
 use crate::observed::Observed;
 use crate::origin::{Connections, Origins};
+use crate::stream::Impatient;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
+
+/// Bytes that may wait in a connection's buffers, each way.
+const CONNECTION_BUFFER: usize = 64 << 10;
+/// The longest head of a request, in bytes; a longer one is refused (431), or cut off if it does not end within the buffer.
+const LONGEST_HEAD: usize = 32 << 10;
 
 /// A running proxy.
 pub struct Proxy {
@@ -51,6 +57,13 @@ impl Proxy {
         let observed = Observed::new(registry)?;
         let largest = usize::try_from(config.largest.0).unwrap_or(usize::MAX / 2);
         let cache = Arc::new(Cache::new(content, observed, config.memory.0, largest));
+        let all = cache.budget.left();
+        let kept = cache.clone();
+        registry.gauge_from(
+            "verbena_proxy_fill_bytes",
+            "Memory of pages on their way into the store, and of what their clients have not taken yet.",
+            move || (all - kept.budget.left()) as f64,
+        )?;
         let kept = cache.clone();
         registry.gauge_from("verbena_proxy_pages", "Pages in the store.", move || kept.kept().0 as f64)?;
         let kept = cache.clone();
@@ -72,7 +85,7 @@ impl Proxy {
         }
         let (stop, stopped) = watch::channel(false);
         let mut proxy = Proxy { address, cache, origins, stop, threads: Vec::new() };
-        let each = config.connections.div_ceil(threads);
+        let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));
         for (at, listener) in listeners.into_iter().enumerate() {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProxyError::Thread)?;
@@ -81,7 +94,7 @@ impl Proxy {
                 origins: proxy.origins.clone(),
                 config: config.clone(),
                 probes: at == 0,
-                connections: Arc::new(Semaphore::new(each)),
+                connections: connections.clone(),
                 stopped: stopped.clone(),
             };
             let thread = std::thread::Builder::new().name(format!("proxy-{at}"));
@@ -156,11 +169,12 @@ impl Worker {
             routes: self.config.routes.clone().into(),
             largest: usize::try_from(self.config.largest.0).unwrap_or(usize::MAX / 2),
             patience: self.config.origin_timeout.0,
+            client_patience: self.config.client_timeout.0,
+            unfinished: watch::Sender::new(()),
             via: via(),
         });
         let graceful = GracefulShutdown::new();
         loop {
-            let permit = self.connections.clone().acquire_owned().await;
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _ = self.stopped.changed() => break,
@@ -174,14 +188,27 @@ impl Worker {
                     continue;
                 }
             };
+            let permit = match self.connections.clone().try_acquire_owned() {
+                Ok(permit) => permit,
+                Err(_) => {
+                    self.cache.observed.delayed.increment();
+                    tokio::select! {
+                        permit = self.connections.clone().acquire_owned() => permit.expect("invariant: never closed"),
+                        _ = self.stopped.changed() => break,
+                    }
+                }
+            };
             // Small writes that wait for each other cost more than they save; a refusal costs only that.
             let _ = stream.set_nodelay(true);
-            let exchange = exchange.clone();
             let observed = self.cache.observed.clone();
+            let stream = Impatient::new(stream, self.config.client_timeout.0, observed.stalled.clone());
+            let exchange = exchange.clone();
             let service = service_fn(move |request| exchange.clone().respond(request, client.ip()));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(self.config.client_timeout.0)
+                .max_buf_size(CONNECTION_BUFFER)
+                .max_header_size(LONGEST_HEAD)
                 .pipeline_flush(true)
                 .serve_connection(TokioIo::new(stream), service);
             let connection = graceful.watch(connection);
@@ -196,6 +223,11 @@ impl Worker {
         }
         drop(listener);
         // Whoever is not done by then is cut off when the runtime ends.
-        let _: Result<(), _> = tokio::time::timeout(self.config.drain.0, graceful.shutdown()).await;
+        let drained = async {
+            graceful.shutdown().await;
+            // Updates whose clients have gone.
+            exchange.unfinished.closed().await;
+        };
+        let _: Result<(), _> = tokio::time::timeout(self.config.drain.0, drained).await;
     }
 }

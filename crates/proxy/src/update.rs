@@ -14,26 +14,40 @@ use crate::answer::{self, forwarded};
 use crate::body::{Body, Cut, Passing};
 use crate::exchange::{Exchange, Unanswered};
 use crate::origin::Failure;
+use crate::upload::Upload;
+
+/// Bytes of a request's body that must be here before the update begins: a client that sends slowly must not keep everybody's pages
+/// out of the cache.
+const GATHER_FIRST: u64 = 64 << 10;
 
 /// Bytes of an answer that are read before the client gets its head. Of a longer one the client gets all but the end.
-const READ_FIRST: usize = 1 << 20;
+const READ_FIRST: usize = 64 << 10;
 
-/// Begins the update, forwards, reads the whole answer, ends the update, and answers. A client that hangs up changes nothing
-/// of this: it goes on in a task of its own.
+/// Begins the update, forwards, reads the whole answer, ends the update, and answers. From the beginning on, a client that hangs up changes
+/// nothing of this: it goes on in a task of its own.
 pub(crate) async fn respond(
     exchange: Arc<Exchange>,
     head: request::Parts,
     body: Incoming,
 ) -> Result<Response<Body>, Unanswered> {
-    tokio::spawn(update(exchange, head, body)).await.unwrap_or(Err(Unanswered))
+    let mut body = Upload::new(body, exchange.client_patience);
+    if let Err(cut) = body.gather(GATHER_FIRST).await {
+        return Ok(exchange.failed(cut.into(), "method"));
+    }
+    let unfinished = exchange.unfinished.subscribe();
+    let update = async move {
+        let answered = update(exchange, head, body).await;
+        (answered, unfinished)
+    };
+    tokio::spawn(update).await.map_or(Err(Unanswered), |(answered, _)| answered)
 }
 
-async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Incoming) -> Result<Response<Body>, Unanswered> {
+async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> Result<Response<Body>, Unanswered> {
     let ticket = match exchange.cache.content.begin(Scope::Everything).await {
         Ok(ticket) => ticket,
         Err(refused) => return Ok(not_begun(&refused)),
     };
-    let answered = match exchange.connections.write(head, body).await {
+    let answered = match exchange.connections.write(&head, body).await {
         Ok(answered) => answered,
         Err(failure) => {
             // Otherwise the ticket is dropped: the update's outcome is unknown.
@@ -59,7 +73,7 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Incoming) -
             Some(Err(_)) => return Ok(exchange.failed(Failure::Broken, "method")),
         }
         if read.len() > READ_FIRST {
-            *response.body_mut() = hold_back(ticket, passing, read.freeze());
+            *response.body_mut() = hold_back(&exchange, ticket, passing, read.freeze());
             return Ok(response);
         }
     }
@@ -72,29 +86,44 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Incoming) -
     }
 }
 
-/// Passes a long answer on, always one piece behind, so that the client has its end only after the update ended.
-fn hold_back(ticket: Ticket, mut passing: Passing, mut behind: Bytes) -> Body {
+/// Passes a long answer on, always one piece behind, so that the client has its end only after the update ended. A client that takes no
+/// piece for too long, or has gone, gets no more of it, and the reading goes on.
+fn hold_back(exchange: &Exchange, ticket: Ticket, mut passing: Passing, mut behind: Bytes) -> Body {
     let (pieces, body) = mpsc::channel(4);
+    let (patience, unfinished) = (exchange.client_patience, exchange.unfinished.subscribe());
     tokio::spawn(async move {
+        let mut pieces = Some(pieces);
         while let Some(frame) = passing.next().await {
             match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => {
                     let piece = std::mem::replace(&mut behind, data);
-                    // A client that hung up does not end the reading.
-                    let _ = pieces.send(Ok(Frame::data(piece))).await;
+                    if let Some(client) = &pieces
+                        && client.send_timeout(Ok(Some(piece)), patience).await.is_err()
+                    {
+                        pieces = None;
+                    }
                 }
                 Ok(Err(_trailers)) => {}
                 Err(cut) => {
-                    let _ = pieces.send(Err(cut)).await;
+                    if let Some(client) = pieces {
+                        let _ = client.send(Err(cut)).await;
+                    }
                     return;
                 }
             }
         }
-        let end = match ticket.answered().await {
-            Finish::Answer => Ok(Frame::data(behind)),
-            Finish::Close => Err(Cut::Unconfirmed),
+        let finish = ticket.answered().await;
+        drop(unfinished);
+        let end = match finish {
+            Finish::Answer => [Ok(Some(behind)), Ok(None)].into_iter().take(2),
+            Finish::Close => [Err(Cut::Unconfirmed), Ok(None)].into_iter().take(1),
         };
-        let _ = pieces.send(end).await;
+        if let Some(client) = pieces {
+            for piece in end {
+                // A client that has gone misses nothing that it could know.
+                let _ = client.send(piece).await;
+            }
+        }
     });
     Body::Held(body)
 }

@@ -1,0 +1,118 @@
+//! The body of a request, on its way to the origin.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::time::{Instant, Sleep};
+
+/// Why a request's body ends before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Cut {
+    /// The client sends nothing for too long.
+    #[error("the client sends nothing")]
+    Slow,
+    /// The client broke off, or what it sends is no body.
+    #[error("the client broke off")]
+    Broken,
+}
+
+/// How an upload is, for whoever waits for the answer.
+#[derive(Clone)]
+pub(crate) struct Progress(Arc<Mutex<(Instant, Option<Cut>)>>);
+
+/// The body of a request: what is here already, and what is still to come.
+pub(crate) struct Upload {
+    here: VecDeque<Frame<Bytes>>,
+    bytes_here: u64,
+    to_come: Option<Incoming>,
+    patience: Duration,
+    silence: Option<Pin<Box<Sleep>>>,
+    progress: Progress,
+}
+
+impl Upload {
+    pub fn new(body: Incoming, patience: Duration) -> Self {
+        let to_come = Some(body).filter(|body| !body.is_end_stream());
+        let progress = Progress(Arc::new(Mutex::new((Instant::now(), None))));
+        Upload { here: VecDeque::new(), bytes_here: 0, to_come, patience, silence: None, progress }
+    }
+
+    /// Reads until all is here, or so many bytes are.
+    pub async fn gather(&mut self, bytes: u64) -> Result<(), Cut> {
+        while self.bytes_here < bytes && self.to_come.is_some() {
+            if let Some(frame) = std::future::poll_fn(|context| self.poll_to_come(context)).await.transpose()? {
+                self.bytes_here += frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.here.push_back(frame);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    fn poll_to_come(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let Some(body) = &mut self.to_come else { return Poll::Ready(None) };
+        let frame = match Pin::new(&mut *body).poll_frame(context) {
+            Poll::Ready(frame) => frame.map(|frame| frame.map_err(|_| Cut::Broken)),
+            Poll::Pending => {
+                let patience = self.patience;
+                let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                ready!(silence.as_mut().poll(context));
+                Some(Err(Cut::Slow))
+            }
+        };
+        self.silence = None;
+        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+            self.to_come = None;
+        }
+        let cut = frame.as_ref().and_then(|frame| frame.as_ref().err().copied());
+        *self.progress.0.lock() = (Instant::now(), cut);
+        Poll::Ready(frame)
+    }
+}
+
+impl Progress {
+    /// When it last moved.
+    pub fn moved(&self) -> Instant {
+        self.0.lock().0
+    }
+
+    /// Why it was cut, if it was.
+    pub fn cut(&self) -> Option<Cut> {
+        self.0.lock().1
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let Some(frame) = self.here.pop_front() else { return self.poll_to_come(context) };
+        self.bytes_here -= frame.data_ref().map_or(0, |data| data.len() as u64);
+        *self.progress.0.lock() = (Instant::now(), None);
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.here.is_empty() && self.to_come.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let to_come = self.to_come.as_ref().map_or(SizeHint::with_exact(0), |body| body.size_hint());
+        match to_come.exact() {
+            Some(to_come) => SizeHint::with_exact(self.bytes_here + to_come),
+            None => SizeHint::default(),
+        }
+    }
+}

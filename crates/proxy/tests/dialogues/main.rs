@@ -1,0 +1,9 @@
+//! The proxy between a client and an application, each of them a script: see `scene`.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod fills;
+mod forms;
+mod origins;
+#[allow(dead_code, reason = "shared with the tests of memory")]
+mod scene;
+mod updates;
