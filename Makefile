@@ -21,9 +21,9 @@ setup: rust ## Install what the tests need (Debian; asks for nothing, skips what
 	@scripts/setup-debian.sh test
 
 .PHONY: build
-build: rust ## Build the `verbena` binary (release)
+build: rust ## Build the `verbena` binary and the examples (release)
 	@scripts/setup-debian.sh build
-	cargo build --release --locked --bin verbena
+	cargo build --release --locked --bin verbena --bin shop --bin shoppers
 
 .PHONY: demo
 demo: build ## Show the main job; SECONDS=20 ends by itself
