@@ -334,9 +334,11 @@ impl Driver {
         if message.to.rank == self.parts.membership.own() {
             // Bounded by what two machines say to each other about one event.
             self.local.push(message);
-        } else if let Some(post) = &self.post {
-            let view = self.keeper.as_ref().and_then(Keeper::view);
-            post.send(&message, view);
+        } else if let Some(post) = &mut self.post {
+            if let Some(view) = self.keeper.as_ref().and_then(Keeper::view) {
+                post.know(view);
+            }
+            post.send(&message);
         }
     }
 

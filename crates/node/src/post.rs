@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbena_cluster::{Membership, Message, View};
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
-use verbena_terms::{Incarnation, Rank};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::error::Result;
 
@@ -19,12 +19,14 @@ pub(crate) struct Post {
     membership: Membership,
     /// Where each node's newest life said that it is reached: at most one entry for each configured node.
     book: HashMap<Rank, (Incarnation, Address)>,
+    /// The newest view whose members are in the book.
+    known_view: ViewNumber,
 }
 
 impl Post {
     pub(crate) fn open(fabric: Arc<dyn Fabric>, membership: Membership) -> Result<Self> {
         let inbox = fabric.listen(PORT, Views::Any)?;
-        Ok(Post { fabric, inbox, membership, book: HashMap::new() })
+        Ok(Post { fabric, inbox, membership, book: HashMap::new(), known_view: ViewNumber(0) })
     }
 
     /// What a message says, if it is from whom it says it is and for this node.
@@ -55,21 +57,28 @@ impl Post {
         }
     }
 
+    /// Takes note of the members of a view. They are remembered when a later view drops them: who is out asks to come back, and has
+    /// to be told that it is another life.
+    pub(crate) fn know(&mut self, view: &View) {
+        if self.known_view < view.number() {
+            self.known_view = view.number();
+            for member in view.members() {
+                self.note(member.incarnation, Address(member.address.clone()));
+            }
+        }
+    }
+
     /// Sends to the life that is meant; to the one that is known where the message leaves that open. What cannot be sent is
     /// lost: everything that matters is repeated.
-    pub(crate) fn send(&self, message: &Message, view: Option<&View>) {
+    pub(crate) fn send(&self, message: &Message) {
         let known = self.book.get(&message.to.rank).filter(|(who, _)| message.to.start == 0 || *who == message.to);
-        let in_view = || {
-            let member = view?.member(message.to)?;
-            Some((member.incarnation, Address(member.address.clone())))
-        };
-        let Some((who, address)) = known.cloned().or_else(in_view) else {
+        let Some((who, address)) = known else {
             tracing::debug!(to = %message.to, "nobody knows where it is");
             return;
         };
         let sent = self
             .fabric
-            .connect(who, &address)
+            .connect(*who, address)
             .and_then(|peer| peer.send(Class::Control, message.view, PORT, message.request, &message.encode()));
         if let Err(error) = sent {
             tracing::debug!(to = %who, address = address.shown(), %error, "a membership message was not sent");

@@ -1,5 +1,10 @@
 //! What the tests of the command share.
 
+#![allow(dead_code, reason = "each test binary uses a part of this module")]
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+pub mod nodes;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -14,7 +19,6 @@ pub fn verbena(arguments: &[&str]) -> Command {
 }
 
 /// Runs it in `directory`; its exit code and the JSON that it printed.
-#[allow(dead_code, reason = "each test binary uses a part of this module")]
 pub fn json(arguments: &[&str], directory: &Path) -> (i32, serde_json::Value) {
     let output = verbena(arguments).current_dir(directory).output().expect("the command can be run");
     let stderr = String::from_utf8_lossy(&output.stderr);

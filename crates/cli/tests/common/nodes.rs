@@ -1,0 +1,159 @@
+//! Helpers as processes: started, watched, stopped, killed. What a test forgets is killed when the test ends.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::verbena;
+
+/// The longest wait for anything.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A cluster's files.
+pub struct Cluster {
+    directory: tempfile::TempDir,
+}
+
+/// A helper that runs.
+pub struct Node {
+    name: String,
+    directory: PathBuf,
+    child: Child,
+    events: Receiver<Value>,
+}
+
+impl Cluster {
+    /// A cluster of these members, names and addresses, with this lease.
+    pub fn new(lease: &str, members: &[(&str, String)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = format!("[cluster]\nlease = \"{lease}\"\n");
+        for (name, address) in members {
+            file.push_str(&format!("[[cluster.members]]\nname = \"{name}\"\naddress = \"{address}\"\n"));
+        }
+        file.push_str(&format!("[node]\nruntime = {:?}\n", directory.path().join("run")));
+        std::fs::write(directory.path().join("verbena.toml"), file).unwrap();
+        Cluster { directory }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Starts a member, and waits until it listens.
+    pub fn start(&self, name: &str) -> Node {
+        let directory = self.path().to_owned();
+        let state = directory.join(format!("state-{name}"));
+        let log = std::fs::File::create(directory.join(format!("{name}.log"))).unwrap();
+        let mut command = verbena(&["node", "--json", "--cluster-name", name, "--node-state"]);
+        let mut child = command.arg(state).current_dir(&directory).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let (tell, events) = channel();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let event = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+                if tell.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        let node = Node { name: name.into(), directory, child, events };
+        node.wait_for("listening");
+        node
+    }
+
+    /// What is left in the directory where helpers and programs meet.
+    pub fn left(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path().join("run")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut left: Vec<_> = names.filter(|name| !name.ends_with(".sock.lock")).collect();
+        left.sort();
+        left
+    }
+}
+
+impl Node {
+    /// Waits for an event of this kind, passing over others.
+    pub fn wait_for(&self, kind: &str) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let event = self.events.recv_timeout(until.saturating_duration_since(Instant::now()));
+            let event = event.unwrap_or_else(|_| panic!("{}: no {kind:?} in time; its log: {}", self.name, self.log()));
+            if event["event"] == kind {
+                return event;
+            }
+        }
+    }
+
+    /// How it says that it is, with the exit code of the question.
+    pub fn status(&self) -> (i32, Value) {
+        super::json(&["status", "--json", "--cluster-name", &self.name], &self.directory)
+    }
+
+    /// Asks again and again until it is as expected; how long that took.
+    pub fn wait_until(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Duration {
+        let began = Instant::now();
+        let mut last = Value::Null;
+        while began.elapsed() < PATIENCE {
+            last = self.status().1;
+            if is_it(&last) {
+                return began.elapsed();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{}: not {what} in time: {last:#}; its log: {}", self.name, self.log());
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Kills it with -9.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn ended(mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => return status,
+                None if Instant::now() > until => panic!("{} did not end; its log: {}", self.name, self.log()),
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join(format!("{}.log", self.name))).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The incarnations in the view that is in effect and acknowledged here, by rank; nothing if there is none.
+pub fn in_effect(status: &Value) -> Option<Vec<(u64, u64)>> {
+    let whole = status["view"] == status["in_effect"] && status["view"] == status["acknowledged"];
+    let members = status["member_list"].as_array()?;
+    let start =
+        |member: &Value| Some((member["incarnation"]["rank"].as_u64()?, member["incarnation"]["start"].as_u64()?));
+    members.iter().map(start).collect::<Option<Vec<_>>>().filter(|_| whole && status["state"] == "member")
+}
+
+/// Whether these ranks, and no others, are in the view that is in effect.
+pub fn are_in(status: &Value, ranks: &[u64]) -> bool {
+    in_effect(status).is_some_and(|members| members.iter().map(|(rank, _)| *rank).eq(ranks.iter().copied()))
+}
