@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use verbena_bench::{CHILD_ARGUMENT, child_main};
 
-use crate::commands::{completions, config, node, proxy, status};
+use crate::commands::{bench, completions, config, doctor, keys, node, proxy, status, traces};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -34,21 +36,40 @@ enum Subcommands {
     Proxy(Box<proxy::Command>),
     Node(node::Command),
     Status(status::Command),
+    Doctor(doctor::Command),
     #[command(subcommand)]
     Config(config::Command),
+    #[command(subcommand)]
+    Keys(keys::Command),
+    Bench(bench::Command),
+    Traces(traces::Command),
     Completions(completions::Command),
 }
 
-/// Runs one command line: the program's name and its arguments.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
-    let command = Command::try_parse_from(arguments)?;
+/// Runs one command line: the program's name and its arguments. What it could not do is an error; the exit code is another
+/// than success only where this program plays the target of an experiment.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|first| first == CHILD_ARGUMENT) {
+        let rest: Vec<_> = arguments[2..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+        return Ok(child_main(&rest));
+    }
+    execute(Command::try_parse_from(arguments)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn execute(command: Command) -> Result<()> {
     log::start(command.log.as_deref().unwrap_or(command.subcommand.default_log()))?;
     let file = command.config.as_deref();
     match command.subcommand {
         Subcommands::Proxy(proxy) => proxy.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
+        Subcommands::Doctor(doctor) => doctor.run(file),
         Subcommands::Config(config) => config.run(file),
+        Subcommands::Keys(keys) => keys.run(file),
+        Subcommands::Bench(bench) => bench.run(),
+        Subcommands::Traces(traces) => traces.run(),
         Subcommands::Completions(completions) => completions.run(),
     }
 }

@@ -1,7 +1,11 @@
 //! One file per subcommand.
 
+pub mod bench;
 pub mod completions;
 pub mod config;
+pub mod doctor;
+pub mod keys;
 pub mod node;
 pub mod proxy;
 pub mod status;
+pub mod traces;

@@ -15,8 +15,8 @@ mod tree;
 
 pub use flags::Flags;
 pub use load::{
-    Config, DEFAULT_FILE, Described, Error, Flag, LARGEST_FILE, Loaded, Visit, examine, flag_name, load, sections,
-    try_bytes,
+    Config, DEFAULT_FILE, Described, Error, Flag, LARGEST_FILE, Loaded, Visit, Whose, examine, flag_name, load,
+    sections, try_bytes,
 };
 pub use mistake::{Located, Mistake, Place, Source};
 pub use reference::reference;

@@ -1,6 +1,7 @@
 //! What ends a command early, and with which exit code.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use thiserror::Error;
@@ -44,6 +45,33 @@ pub enum Error {
     /// The helper cannot be asked.
     #[error(transparent)]
     Client(#[from] verbena_client::Error),
+    /// The fabric, or the keys for it, cannot be used.
+    #[error(transparent)]
+    Fabric(#[from] verbena_fabric::Error),
+    /// An experiment could not be made.
+    #[error(transparent)]
+    Bench(#[from] verbena_bench::BenchError),
+    /// A trace could not be made.
+    #[error(transparent)]
+    Trace(#[from] verbena_bench::traces::TraceError),
+    /// A node is named that the configuration does not have.
+    #[error("{given:?} is no rank and no name in cluster.members{}", known(.names))]
+    NoSuchNode {
+        /// What was given.
+        given: String,
+        /// The names that there are.
+        names: Vec<String>,
+    },
+    /// A file or directory cannot be used.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system refused something.
     #[error("cannot {doing}: {source}")]
     System {
@@ -95,14 +123,20 @@ impl Error {
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) => 3,
+            Error::NoSuchNode { .. } => 2,
             Error::Node(_)
-            | Error::Proxy(_)
             | Error::Client(_)
-            | Error::System { .. }
-            | Error::Output(_)
-            | Error::No => 1,
+            | Error::Fabric(_)
+            | Error::Proxy(_)
+            | Error::Bench(_)
+            | Error::Trace(_) => 1,
+            Error::File { .. } | Error::System { .. } | Error::Output(_) | Error::No => 1,
         }
     }
+}
+
+fn known(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(", which are {}", names.join(", ")) }
 }
 
 fn report_configuration(to: &mut impl Write, error: &config::Error) -> io::Result<()> {

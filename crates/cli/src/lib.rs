@@ -7,7 +7,10 @@
 mod command;
 mod commands;
 pub mod config;
+mod date;
+mod doctor;
 mod error;
+mod keys;
 mod log;
 mod output;
 

@@ -1,5 +1,7 @@
 //! Three helpers, three processes: killed, stopped, started again (rules C1 to C4), on each provider.
 
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
 mod common;
 
 use std::time::Duration;

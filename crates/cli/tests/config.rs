@@ -1,11 +1,13 @@
 //! `verbena config`, as users see it: each file in `tests/config` and beside it what is said about it.
 
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
 mod common;
 
 use std::path::{Path, PathBuf};
 
 use common::{json, verbena};
-use verbena_cli::config::{Flag, Place, examine, flag_name, sections};
+use verbena_cli::config::{Flag, Place, Whose, examine, flag_name, sections};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config")
@@ -102,10 +104,7 @@ fn every_key_has_a_flag_that_works_and_a_line_in_the_help() {
             let (written, expected) = other_value(&full);
             let flag = format!("--{}", flag_name(section.name, key.name));
             assert!(help.contains(&format!("{flag} <{}>", key.value)), "{flag} is not in the help");
-            // A list of members asks for the name of the one that this node is.
-            let beside: &[_] = if full == "cluster.members" { &["--cluster-name", "local"] } else { &[] };
-            let arguments = [&["config", "show", "--json", &flag, written], beside].concat();
-            let (code, effective) = json(&arguments, empty.path());
+            let (code, effective) = json(&["config", "show", "--json", &flag, written], empty.path());
             assert_eq!(code, 0, "{flag}: {effective}");
             let shown = effective.as_array().unwrap().iter().find(|entry| entry["key"] == *full).unwrap();
             assert_eq!((&shown["value"], shown["from"].as_str()), (&expected, Some(flag.as_str())), "{full}");
@@ -113,6 +112,16 @@ fn every_key_has_a_flag_that_works_and_a_line_in_the_help() {
         }
     }
     assert!(tried >= 11, "only {tried} keys");
+}
+
+#[test]
+fn a_file_that_all_nodes_share_names_none_of_them() {
+    let file = b"[cluster]\nmembers = [{ name = \"a\", address = \"shm://a\" }]\n";
+    assert_eq!(examine("f".into(), file, &[], Whose::Everyones).1, []);
+    let (_, mistakes) = examine("f".into(), file, &[], Whose::Nodes);
+    assert_eq!(mistakes.iter().map(|mistake| mistake.key.as_str()).collect::<Vec<_>>(), ["cluster.name"]);
+    let unknown = [Flag { section: "cluster", key: "name", value: "b".into() }];
+    assert_eq!(examine("f".into(), file, &unknown, Whose::Everyones).1.len(), 1, "who is named must be there");
 }
 
 #[test]
@@ -143,7 +152,7 @@ fn what_is_shown_is_a_configuration_again() {
 fn a_flag_wins_over_the_file() {
     let flags = [Flag { section: "node", key: "state", value: "/flag".into() }];
     let file = b"[node]\nstate = 7\nruntime = \"/file\"\n";
-    let (loaded, mistakes) = examine("f".into(), file, &flags);
+    let (loaded, mistakes) = examine("f".into(), file, &flags, Whose::Nodes);
     assert_eq!(mistakes, [], "what a flag replaces is not looked at");
     assert_eq!(loaded.config.node.state, Some("/flag".into()));
     assert_eq!(loaded.config.node.runtime, Some("/file".into()));

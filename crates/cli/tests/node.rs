@@ -1,5 +1,7 @@
 //! One helper as a process: what it says, to whom it answers, how it ends.
 
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
 mod common;
 
 use common::nodes::{Cluster, are_in};

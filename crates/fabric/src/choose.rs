@@ -6,7 +6,7 @@
 //! or cannot work here, is an error that says what is missing. Nothing falls back silently.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric};
 use crate::shm::{Settings, Shm};
-use crate::tcp::{TcpConfig, TcpFabric, TlsIdentity};
+use crate::tcp::{TcpConfig, TcpFabric, TlsIdentity, keys};
 
 section! {
     /// Which interconnect carries memory operations and messages between the nodes.
@@ -258,6 +258,19 @@ impl Drop for Cards {
     }
 }
 
+/// The authority's files in a directory of `fabric.keys`. Nodes need its certificate; its key belongs where nobody else comes.
+pub fn authority_files(directory: &Path) -> keys::Pair {
+    keys::Pair { certificate: directory.join("authority.pem"), key: directory.join("authority.key") }
+}
+
+/// A node's files in a directory of `fabric.keys`.
+pub fn node_files(directory: &Path, rank: Rank) -> keys::Pair {
+    keys::Pair {
+        certificate: directory.join(format!("node-{rank}.pem")),
+        key: directory.join(format!("node-{rank}.key")),
+    }
+}
+
 /// Tries a provider for real: opens it for nobody, on loopback where it has a network, and registers memory.
 ///
 /// # Errors
@@ -290,10 +303,9 @@ fn open_shm(config: &FabricConfig, who: Incarnation) -> Result<Arc<Shm>> {
 }
 
 fn tcp_config(config: &FabricConfig, rank: Rank) -> TcpConfig {
-    let tls = config.keys.as_ref().map(|directory| TlsIdentity {
-        authority: directory.join("authority.pem"),
-        certificate: directory.join(format!("node-{rank}.pem")),
-        key: directory.join(format!("node-{rank}.key")),
+    let tls = config.keys.as_ref().map(|directory| {
+        let keys::Pair { certificate, key } = node_files(directory, rank);
+        TlsIdentity { authority: authority_files(directory).certificate, certificate, key }
     });
     TcpConfig { tls, insecure: config.insecure, pool_bytes: config.pool.0 as usize, ..TcpConfig::default() }
 }

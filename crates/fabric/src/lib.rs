@@ -42,7 +42,9 @@ pub mod window;
 
 pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 #[cfg(feature = "tcp")]
-pub use choose::{Choice, FabricConfig, Finder, Interconnect, Meeting, Opened, Provider, choose, try_out};
+pub use choose::{
+    Choice, FabricConfig, Finder, Interconnect, Meeting, Opened, Provider, authority_files, choose, node_files, try_out,
+};
 pub use completion::{Completer, Pending};
 pub use error::{Error, Result};
 pub use memory::Words;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::config::{self, Flags, Loaded, Located};
+use crate::config::{self, Flags, Loaded, Located, Whose};
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
@@ -28,6 +28,8 @@ pub struct Check {
     file: Option<PathBuf>,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 /// Show the configuration in effect, and where each value comes from.
@@ -62,7 +64,7 @@ impl Check {
     fn run(&self, file: Option<&Path>) -> Result<()> {
         let named = self.file.as_deref().or(file);
         let mut out = output();
-        match config::load(named, &[]) {
+        match config::load(named, &self.flags.0, Whose::Everyones) {
             Ok(loaded) if self.format.json => {
                 write_json(&mut out, &Checked { file: loaded.file.as_deref(), mistakes: vec![] })
             }
@@ -88,7 +90,7 @@ impl Check {
 
 impl Show {
     fn run(self, file: Option<&Path>) -> Result<()> {
-        let mut loaded = config::load(file, &self.flags.0)?;
+        let mut loaded = config::load(file, &self.flags.0, Whose::Everyones)?;
         let effective = config::effective(&mut loaded);
         let mut out = output();
         if self.format.json { write_json(&mut out, &effective) } else { Ok(config::print(&mut out, &effective)?) }

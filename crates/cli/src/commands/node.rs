@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
 
-use crate::config::{self, Flags, Loaded};
+use crate::config::{self, Flags, Loaded, Whose};
 use crate::error::{Error, Result};
 use crate::output::{Format, output};
 
@@ -54,7 +54,7 @@ struct Listening<'a> {
 impl Command {
     /// Runs until it is told to end.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let loaded = config::load(file, &self.flags.0)?;
+        let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let settings = loaded.config.settings();
         let json = self.format.json;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -135,7 +135,7 @@ impl Signals {
 /// where it is reached. So it says what would change.
 fn reload(file: Option<&Path>, flags: &Flags, running: &Loaded) {
     let file: Option<PathBuf> = file.map(Path::to_owned).or_else(|| running.file.clone());
-    let mut read = match config::load(file.as_deref(), &flags.0) {
+    let mut read = match config::load(file.as_deref(), &flags.0, Whose::Nodes) {
         Ok(read) => read,
         Err(error) => {
             for mistake in error.located() {

@@ -13,7 +13,7 @@ use verbena_proxy::{Proxy, ProxyConfig};
 use verbena_terms::Section;
 
 use super::node::{Signals, Told, in_words};
-use crate::config::{self, Flag, Flags};
+use crate::config::{self, Flag, Flags, Whose};
 use crate::error::{Error, Result};
 use crate::output::{Format, output};
 
@@ -67,7 +67,7 @@ impl Command {
     /// Runs until it is told to end.
     pub fn run(mut self, file: Option<&Path>) -> Result<()> {
         self.lay_over();
-        let loaded = config::load(file, &self.flags.0)?;
+        let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let (settings, proxy) = (loaded.config.settings(), loaded.config.proxy.clone());
         let json = self.format.json;
         let runtime = tokio::runtime::Builder::new_current_thread()

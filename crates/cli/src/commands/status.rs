@@ -11,7 +11,7 @@ use verbena_client::wire::{Member, State, Status};
 use verbena_client::{Helper, Report};
 use verbena_terms::Lapse;
 
-use crate::config::{self, Flags};
+use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
 use crate::output::{Format, Output, output, write_json};
 
@@ -51,7 +51,7 @@ struct Shown<'a> {
 impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let settings = config::load(file, &self.flags.0)?.config.settings();
+        let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
         let mut helper = Helper::connect(&settings.socket()?, self.patience.0.max(Duration::from_millis(1)))?;
         let mut out = output();
         if self.metrics {

@@ -166,15 +166,24 @@ impl Error {
     }
 }
 
+/// Whom a command concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// One node: it has to be said which.
+    Nodes,
+    /// The cluster: a file that all nodes share, and that names none of them, is right.
+    Everyones,
+}
+
 /// The configuration in `file`, or in [`DEFAULT_FILE`] if there is one, or the embedded one; with flags over it.
-pub fn load(file: Option<&Path>, flags: &[Flag]) -> Result<Loaded, Error> {
+pub fn load(file: Option<&Path>, flags: &[Flag], whose: Whose) -> Result<Loaded, Error> {
     let file = match file {
         Some(file) => Some(file.to_owned()),
         None => Path::new(DEFAULT_FILE).exists().then(|| DEFAULT_FILE.into()),
     };
     let name = file.as_ref().map_or_else(|| "(no file)".to_owned(), |file| file.display().to_string());
     let bytes = file.as_deref().map(read_file).transpose()?.unwrap_or_default();
-    let (mut loaded, mistakes) = examine(name, &bytes, flags);
+    let (mut loaded, mistakes) = examine(name, &bytes, flags, whose);
     loaded.file = file;
     if mistakes.is_empty() { Ok(loaded) } else { Err(Error::Mistaken { mistakes, source_text: loaded.source }) }
 }
@@ -190,7 +199,7 @@ fn read_file(file: &Path) -> Result<Vec<u8>, Error> {
 
 /// Reads any bytes as a configuration. What is wrong in them has its default in the result and is among the mistakes,
 /// which stand in the order of the text. `name` is the text's name in messages.
-pub fn examine(name: String, bytes: &[u8], flags: &[Flag]) -> (Loaded, Vec<Mistake>) {
+pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loaded, Vec<Mistake>) {
     let mut mistakes = Vec::new();
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -216,6 +225,9 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag]) -> (Loaded, Vec<Mista
     if readable {
         reader.unknown_sections();
         config.each(&mut reader);
+        if whose == Whose::Everyones && config.cluster.name.is_none() {
+            mistakes.retain(|mistake| mistake.key != "cluster.name");
+        }
         if mistakes.is_empty() {
             mistakes.extend(provider_mistake(&config, &tree));
         }
@@ -286,7 +298,7 @@ fn lay_over(tree: &mut Table, flag: &Flag) {
 /// Reads any bytes as a configuration and shows every mistake in them, for people and for programs; how many there are.
 /// What the fuzz target runs.
 pub fn try_bytes(bytes: &[u8]) -> usize {
-    let (loaded, mistakes) = examine("fuzzed.toml".into(), bytes, &[]);
+    let (loaded, mistakes) = examine("fuzzed.toml".into(), bytes, &[], Whose::Nodes);
     for mistake in &mistakes {
         let located = mistake.locate(&loaded.source);
         assert!(!located.problem.is_empty() && !mistake.explain(&loaded.source).is_empty());

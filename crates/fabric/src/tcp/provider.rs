@@ -281,7 +281,8 @@ struct Thread {
 impl Thread {
     fn start(name: &'static str) -> Result<Self> {
         let runtime = Builder::new_current_thread()
-            .enable_all()
+            .enable_io()
+            .enable_time()
             .build()
             .map_err(|error| Error::system("start a runtime", error))?;
         let handle = runtime.handle().clone();

@@ -1,0 +1,174 @@
+//! `verbena bench`: runs the papers' experiments.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use clap::Args;
+use serde::Serialize;
+use verbena_bench::{Options, Progress, Report, Row, list, report_html, row, rows, run, write_whole};
+
+use crate::error::Result;
+use crate::output::{Format, Output, output, write_json};
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+
+/// Run an experiment of the papers, and write its figures.
+///
+/// Each variant is measured in turn, in several rounds; what is compared is the ratio of their medians. NAME.json and NAME.svg are
+/// written, and report.html with all that was run.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena bench --list
+  verbena bench fabric.primitives --quick
+  verbena bench all --out results")]
+pub struct Command {
+    /// The experiment, or `all` for each that this build has.
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// Print the table of experiments.
+    #[arg(long, conflicts_with = "name")]
+    list: bool,
+    /// Short rounds: any experiment within 60 seconds on two cores.
+    #[arg(long)]
+    quick: bool,
+    /// Where randomness starts.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// How many rounds are counted, instead of the fewest that are enough.
+    #[arg(long, value_name = "NUMBER")]
+    rounds: Option<u32>,
+    /// Directory of the files that are written.
+    #[arg(long, value_name = "DIR", default_value = "bench-out")]
+    out: PathBuf,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// A row as `--list --json` prints it.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    paper: &'static str,
+    variants: &'static str,
+    found: &'static str,
+    built: bool,
+}
+
+impl Command {
+    /// Runs what was named.
+    pub fn run(self) -> Result<()> {
+        let mut out = output();
+        if self.list {
+            return self.print_list(&mut out);
+        }
+        let reports = self.measure()?;
+        let page = self.out.join("report.html");
+        write_whole(&page, &report_html(&reports)?)?;
+        if self.format.json {
+            return write_json(&mut out, &reports);
+        }
+        for report in &reports {
+            print(&mut out, report, &self.out)?;
+        }
+        Ok(writeln!(out, "{}", page.display())?)
+    }
+
+    fn print_list(&self, out: &mut Output) -> Result<()> {
+        if self.format.json {
+            let listed = |row: &Row| Listed {
+                name: row.name,
+                paper: row.paper,
+                variants: row.variants,
+                found: row.found,
+                built: row.built(),
+            };
+            return write_json(out, &rows().iter().map(listed).collect::<Vec<_>>());
+        }
+        Ok(write!(out, "{}", list(terminal_columns()))?)
+    }
+
+    fn measure(&self) -> Result<Vec<Report>> {
+        let name = self.name.as_deref().unwrap_or_default();
+        let chosen: Vec<&Row> = match name {
+            "all" => rows().iter().filter(|row| row.built()).collect(),
+            name => vec![row(name)?],
+        };
+        let options = Options {
+            quick: self.quick,
+            seed: self.seed,
+            rounds: self.rounds,
+            measuring: None,
+            out_dir: self.out.clone(),
+        };
+        let mut reports = Vec::with_capacity(chosen.len());
+        for row in chosen {
+            let mut shown = Shown::new(row.name);
+            let report = run(row, &options, &mut |progress| shown.show(progress));
+            shown.end();
+            reports.push(report?);
+        }
+        Ok(reports)
+    }
+}
+
+/// Progress on standard error: one line that changes on a terminal, a line for each step otherwise.
+struct Shown {
+    name: &'static str,
+    terminal: bool,
+}
+
+impl Shown {
+    fn new(name: &'static str) -> Self {
+        Shown { name, terminal: io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        let Progress { done, of, doing, elapsed, left } = progress;
+        let left = left.map_or_else(String::new, |left| format!(", {} left", seconds(left)));
+        let line = format!("{} {done}/{of} {doing} ({}{left})", self.name, seconds(*elapsed));
+        // Nobody is left to be told if standard error is gone.
+        let _ = if self.terminal { write!(io::stderr(), "\r\x1b[K{line}") } else { writeln!(io::stderr(), "{line}") };
+    }
+
+    fn end(&mut self) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn print(out: &mut Output, report: &Report, directory: &Path) -> Result<()> {
+    writeln!(out, "{} ({})", report.row, report.paper)?;
+    for fabric in &report.findings.fabrics {
+        let measured = if fabric.measured { "measured" } else { "not measured" };
+        writeln!(out, "  {} {measured}: {}", fabric.name, fabric.because)?;
+    }
+    for ratio in &report.findings.ratios {
+        let spread = &ratio.spread;
+        writeln!(
+            out,
+            "  {} ({}): {:.2} ({:.2} to {:.2})",
+            ratio.what, ratio.under, spread.median, spread.min, spread.max
+        )?;
+        if let Some(claim) = &ratio.claim {
+            let (style, verdict) = if claim.holds { (GOOD, "holds") } else { (BAD, "does not hold here") };
+            let reason = claim.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
+            writeln!(out, "    {} {style}{verdict}{style:#}{reason}", claim.text)?;
+        }
+    }
+    let file = |ending: &str| directory.join(format!("{}.{ending}", report.row)).display().to_string();
+    Ok(writeln!(out, "  {} {}", file("json"), file("svg"))?)
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.0}s", duration.as_secs_f64())
+}
+
+fn terminal_columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(100)
+}

@@ -1,0 +1,91 @@
+//! `verbena doctor`: what works is said to work, and what does not is not.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+mod common;
+
+use std::process::Command;
+
+use common::{json, verbena};
+use serde_json::Value;
+
+fn provider<'a>(report: &'a Value, name: &str) -> &'a Value {
+    report["providers"].as_array().unwrap().iter().find(|provider| provider["name"] == name).unwrap()
+}
+
+fn check<'a>(of: &'a Value, what: &str) -> &'a Value {
+    of["checks"].as_array().unwrap().iter().find(|check| check["what"] == what).unwrap()
+}
+
+#[test]
+fn it_tells_what_this_machine_can_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, report) = json(&["doctor", "--json"], directory.path());
+    assert_eq!(code, 0, "{report:#}");
+    for (name, executor) in [("shm", "memory"), ("tcp", "agent")] {
+        let found = provider(&report, name);
+        assert_eq!((&found["usable"], &found["in_build"]), (&true.into(), &true.into()), "{found:#}");
+        assert_eq!(found["capabilities"]["executor"], executor);
+        assert_eq!(check(found, "a word changed through it")["verdict"], "good");
+    }
+    for name in ["sim", "xdp", "verbs"] {
+        let found = provider(&report, name);
+        assert_eq!((&found["usable"], &found["in_build"]), (&false.into(), &false.into()), "{found:#}");
+        assert!(found["capabilities"].is_null());
+    }
+    let machine = report["machine"].as_array().unwrap();
+    let looked_at: Vec<_> = machine.iter().map(|check| check["what"].as_str().unwrap()).collect();
+    let expected =
+        ["cores", "kernel", "open files", "locked memory", "CLOCK_BOOTTIME", "runtime directory", "state directory"];
+    assert_eq!(looked_at, expected);
+    assert_eq!((&report["choice"]["provider"], &report["choice"]["usable"]), (&"shm".into(), &true.into()));
+    // Whatever is not good says what to do.
+    let checks =
+        report["providers"].as_array().unwrap().iter().flat_map(|provider| provider["checks"].as_array().unwrap());
+    for check in checks.chain(machine) {
+        assert_eq!(check["verdict"] == "good", check["remedy"].is_null(), "{check:#}");
+    }
+}
+
+#[test]
+fn people_get_the_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = verbena(&["doctor", "--fabric-provider", "tcp"]).current_dir(&directory).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |begin: &str| {
+        text.lines().find(|line| line.trim_start().starts_with(begin)).unwrap_or_else(|| panic!("{text}"))
+    };
+    let words = |begin: &str| line(begin).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words("capabilities"), "capabilities shm tcp");
+    assert_eq!(words("target cpu free"), "target cpu free yes no");
+    assert_eq!(line("tcp gives"), "tcp gives tcp: fabric.provider names it");
+}
+
+#[test]
+fn without_descriptors_nothing_works_and_it_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_verbena");
+    let starved = format!("ulimit -n 6; exec {program} doctor --json");
+    let output = Command::new("sh").args(["-c", &starved]).current_dir(&directory).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+    let shm = provider(&report, "shm");
+    assert_eq!((&shm["usable"], &report["choice"]["usable"]), (&false.into(), &false.into()));
+    assert_eq!(check(shm, "a word changed through it")["verdict"], "missing");
+}
+
+#[test]
+fn certificates_are_read_and_their_end_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let found = |directory: &std::path::Path| {
+        let (_, report) = json(&["doctor", "--json", "--fabric-keys", "keys"], directory);
+        let checks = provider(&report, "tcp")["checks"].as_array().unwrap().clone();
+        let of_certificates = checks.into_iter().filter(|check| check["what"] == "certificates");
+        of_certificates.map(|check| check["verdict"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(directory.path()), ["missing", "missing", "missing"]);
+    for arguments in [&["keys", "init"][..], &["keys", "node", "1", "--valid", "3d"]] {
+        assert!(verbena(arguments).current_dir(&directory).output().unwrap().status.success());
+    }
+    assert_eq!(found(directory.path()), ["good", "fair"]);
+}
