@@ -15,13 +15,17 @@ esac
 # Command that must be there, and the package that brings it.
 commands=(cc:gcc ld:binutils)
 if [ "$what" = test ]; then
-    commands+=(curl:curl ip:iproute2 ss:iproute2 pkill:procps python3:python3-minimal git:git)
+    commands+=(curl:curl ip:iproute2 ss:iproute2 pkill:procps git:git)
 fi
 
 packages=()
 for entry in "${commands[@]}"; do
     command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
 done
+# python3-minimal has the command and not the whole standard library, which an application of the tests uses.
+if [ "$what" = test ] && ! python3 -c 'import http.server, sqlite3' 2>/dev/null; then
+    packages+=(python3)
+fi
 # A compiler without the C library's headers cannot link.
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 
