@@ -204,12 +204,12 @@ impl Worker {
             let stream = Impatient::new(stream, self.config.client_timeout.0, observed.stalled.clone());
             let exchange = exchange.clone();
             let service = service_fn(move |request| exchange.clone().respond(request, client.ip()));
+            // Without `pipeline_flush`: with it, hyper takes a body into memory without a bound (`can_buffer` in proto/h1/io.rs).
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(self.config.client_timeout.0)
                 .max_buf_size(CONNECTION_BUFFER)
                 .max_header_size(LONGEST_HEAD)
-                .pipeline_flush(true)
                 .serve_connection(TokioIo::new(stream), service);
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
