@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Plays the target that `arguments` (what stands behind [`CHILD_ARGUMENT`]) ask for.
 pub fn child_main(arguments: &[String]) -> ExitCode {
     let served = match arguments {
-        [row, candidate] if row == primitives::ROLE => primitives::serve(candidate),
+        [role, provider] if role == primitives::ROLE => primitives::serve(provider),
         _ => Err(format!("no target is called {arguments:?}")),
     };
     match served {

@@ -83,13 +83,14 @@ pub fn panel_svg(row: &str, panel: &Panel) -> Result<String, BenchError> {
 pub(crate) fn circumstances(report: &Report) -> String {
     let machine = &report.machine;
     format!(
-        "{} rounds{}, medians with least and most; {}, {} {}, {}; verbena {}, seed {}",
+        "{} rounds{}, medians with least and most; {}, {} {}, {}, load {:.1} before; verbena {}, seed {}",
         report.rounds,
         if report.quick { " (short ones)" } else { "" },
         machine.cpu,
         machine.cores,
         if machine.cores == 1 { "core" } else { "cores" },
         machine.kernel,
+        machine.load,
         report.verbena,
         report.seed,
     )

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::error::BenchError;
 use crate::figure::{GRID_INK, TEXT_INK, circumstances, panel_svg};
-use crate::report::{FabricFound, Measurement, Ratio, Report};
+use crate::report::{FabricFound, Measurement, Ratio, Report, Verdict};
 use crate::rows::rows;
 use crate::scale::number;
 
@@ -99,7 +99,11 @@ fn ratio_row(ratio: &Ratio) -> String {
     let claim = match &ratio.claim {
         None => String::new(),
         Some(claim) => {
-            let (class, word) = if claim.holds { ("holds", "holds") } else { ("fails", "does not hold here") };
+            let (class, word) = match claim.verdict {
+                Verdict::Holds => ("holds", "holds"),
+                Verdict::DoesNotHold => ("fails", "does not hold here"),
+                Verdict::RoundsDisagree => ("open", "rounds disagree: run it longer, or on a quieter machine"),
+            };
             let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {}", escaped(reason)));
             format!("{}: <span class=\"{class}\">{word}</span>{reason}", escaped(&claim.text))
         }

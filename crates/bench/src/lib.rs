@@ -30,7 +30,7 @@ pub use child::{CHILD_ARGUMENT, child_main};
 pub use error::BenchError;
 pub use html::report_html;
 pub use machine::Machine;
-pub use report::{Axis, Claim, FORMAT, FabricFound, Findings, Line, Measurement, Panel, Point, Ratio, Report};
+pub use report::{Axis, Claim, FORMAT, FabricFound, Findings, Line, Measurement, Panel, Point, Ratio, Report, Verdict};
 pub use rounds::{Progress, ProgressSink};
 pub use rows::{Row, list, row, rows};
 pub use run::{FEWEST_ROUNDS, Options, run, write_whole};

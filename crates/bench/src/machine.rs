@@ -5,7 +5,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 /// A machine, as far as it matters for its numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model.
     pub cpu: String,
@@ -19,6 +19,8 @@ pub struct Machine {
     pub kernel: String,
     /// The processor's architecture.
     pub architecture: String,
+    /// How many threads wanted to run in the minute before the experiment, on average: near 0 on a quiet machine.
+    pub load: f64,
 }
 
 impl Machine {
@@ -35,6 +37,7 @@ impl Machine {
             memory_bytes: memory_bytes(&meminfo),
             kernel: format!("{} {}", text(system.sysname()), text(system.release())),
             architecture: text(system.machine()),
+            load: load(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
         }
     }
 }
@@ -52,6 +55,10 @@ fn is_virtual(cpuinfo: &str) -> bool {
 fn memory_bytes(meminfo: &str) -> u64 {
     let kib = field(meminfo, "MemTotal").and_then(|size| size.strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
+}
+
+fn load(loadavg: &str) -> f64 {
+    loadavg.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
@@ -72,6 +79,7 @@ mod tests {
         assert!(is_virtual(cpuinfo));
         assert!(!is_virtual("flags: fpu nohypervisor\n"));
         assert_eq!(cpu_model(""), "unknown");
+        assert_eq!(load("14.72 15.1 12.9 3/700 4711\n"), 14.72);
         assert_eq!(memory_bytes("MemTotal:        8123456 kB\n"), 8_123_456 * 1024);
     }
 

@@ -11,10 +11,9 @@ mod target;
 
 use std::time::Duration;
 
-use verbena_fabric::{Class, Executor};
+use verbena_fabric::{Class, Executor, Provider};
 
 use caller::{Caller, Stretch};
-use fabrics::{Candidate, candidates};
 
 use crate::error::BenchError;
 use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Ratio};
@@ -33,17 +32,17 @@ const SIZES: [usize; 7] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20];
 /// Larger operations travel with the bulk, as they would in any service.
 const LARGEST_CONTROL: usize = 4 << 10;
 
-/// Plays the target on the fabric called `candidate`.
-pub(crate) fn serve(candidate: &str) -> Result<(), String> {
-    target::serve(candidate)
+/// Plays the target on the fabric of `provider`.
+pub(crate) fn serve(provider: &str) -> Result<(), String> {
+    target::serve(provider)
 }
 
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut findings = Findings::default();
     let mut callers = Vec::new();
-    for candidate in candidates() {
-        let (caller, found) = open(&candidate);
+    for provider in Provider::ALL {
+        let (caller, found) = open(provider);
         findings.fabrics.push(found);
         callers.extend(caller);
     }
@@ -51,8 +50,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     if variants.is_empty() {
         let reasons: Vec<String> =
             findings.fabrics.iter().map(|fabric| format!("{}: {}", fabric.name, fabric.because)).collect();
-        let reason = if reasons.is_empty() { "this build has no fabric".to_owned() } else { reasons.join("; ") };
-        return Err(BenchError::NothingToMeasure { name: NAME, reason });
+        return Err(BenchError::NothingToMeasure { name: NAME, reason: reasons.join("; ") });
     }
 
     let stretches = (plan.rounds + 1) * variants.len() as u32;
@@ -173,15 +171,15 @@ impl Outcome {
     }
 }
 
-fn open(candidate: &Candidate) -> (Option<Caller>, FabricFound) {
+fn open(provider: Provider) -> (Option<Caller>, FabricFound) {
     let found = |name: &str, measured, because: String, capabilities| FabricFound {
         name: name.to_owned(),
         measured,
         because,
         capabilities,
     };
-    match Caller::start(candidate) {
-        Err(error) => (None, found(candidate.name, false, error.to_string(), None)),
+    match Caller::start(provider) {
+        Err(error) => (None, found(provider.name(), false, error.to_string(), None)),
         Ok(caller) => {
             let capabilities = caller.capabilities();
             let table = serde_json::to_value(capabilities).ok();
@@ -242,10 +240,8 @@ fn ratios(fabric: &str, executor: Executor, here: &[&Outcome]) -> Vec<Ratio> {
             let judged =
                 |what: String, over: &Measurement, below: &Measurement, most: f64, text: &str, reason: String| {
                     let spread = Spread::ratio(&over.medians(), &below.medians())?;
-                    let holds = spread.median <= most;
-                    let claim = Claim { text: text.to_owned(), holds, reason: (!holds).then_some(reason) };
                     // The papers claim nothing of writes.
-                    let claim = (kind != Kind::Write).then_some(claim);
+                    let claim = (kind != Kind::Write).then(|| Claim::at_most(most, text, &spread, reason));
                     Some(Ratio { what, under: under.clone(), spread, claim })
                 };
             let latency = judged(

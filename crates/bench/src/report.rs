@@ -128,10 +128,34 @@ pub struct Ratio {
 pub struct Claim {
     /// The claim.
     pub text: String,
-    /// Whether the measured median is within it.
-    pub holds: bool,
-    /// If it is not: the measured reason.
+    /// What the rounds say of it.
+    pub verdict: Verdict,
+    /// Where it does not hold: the measured reason.
     pub reason: Option<String>,
+}
+
+/// What the rounds say of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The ratio was within it in every round.
+    Holds,
+    /// The ratio was outside it in every round.
+    DoesNotHold,
+    /// Some rounds were within it and some outside: this run cannot tell.
+    RoundsDisagree,
+}
+
+impl Claim {
+    /// Holds the claim that a ratio is at most `most` against the rounds of `spread`. `reason` is kept if it fails.
+    pub fn at_most(most: f64, text: &str, spread: &Spread, reason: String) -> Self {
+        let verdict = match spread {
+            spread if spread.max <= most => Verdict::Holds,
+            spread if spread.min > most => Verdict::DoesNotHold,
+            _ => Verdict::RoundsDisagree,
+        };
+        Claim { text: text.to_owned(), verdict, reason: (verdict == Verdict::DoesNotHold).then_some(reason) }
+    }
 }
 
 /// One coordinate system of a figure.
@@ -178,12 +202,18 @@ pub struct Point {
     pub y: Spread,
 }
 
+/// What is noted before the first measurement.
+pub(crate) struct Started {
+    pub(crate) unix_s: u64,
+    pub(crate) machine: Machine,
+}
+
 impl Report {
     pub(crate) fn new(
         row: &Row,
         options: &Options,
         rounds: u32,
-        started_unix_s: u64,
+        started: Started,
         took_s: f64,
         findings: Findings,
     ) -> Self {
@@ -196,9 +226,9 @@ impl Report {
             quick: options.quick,
             seed: options.seed,
             rounds,
-            started_unix_s,
+            started_unix_s: started.unix_s,
             took_s,
-            machine: Machine::here(),
+            machine: started.machine,
             findings,
         }
     }
@@ -225,8 +255,7 @@ pub(crate) mod test {
             series: (0..8).map(line).collect(),
         };
         let round = RoundSummary { count: 10, median: 2.0, p99: 3.0, min: 1.0, max: 4.0 };
-        let claim =
-            Claim { text: "at most 1.5".to_owned(), holds: false, reason: Some("the <agent> executes".to_owned()) };
+        let claim = Claim::at_most(1.4, "at most 1.4", &spread, "the <agent> executes".to_owned());
         let findings = Findings {
             fabrics: vec![FabricFound {
                 name: "shm".to_owned(),
@@ -248,7 +277,27 @@ pub(crate) mod test {
         };
         let options =
             Options { quick: true, seed: 1, rounds: None, measuring: None, out_dir: std::path::PathBuf::new() };
-        Report::new(crate::rows::row("fabric.primitives").unwrap(), &options, 9, 1, 1.0, findings)
+        Report::new(
+            crate::rows::row("fabric.primitives").unwrap(),
+            &options,
+            9,
+            Started { unix_s: 1, machine: Machine::here() },
+            1.0,
+            findings,
+        )
+    }
+
+    #[test]
+    fn a_claim_is_decided_only_if_all_rounds_agree() {
+        let verdict = |min, max| {
+            let spread = Spread { median: 1.0, min, max };
+            let claim = Claim::at_most(1.5, "at most 1.5", &spread, "because".to_owned());
+            assert_eq!(claim.reason.is_some(), claim.verdict == Verdict::DoesNotHold);
+            claim.verdict
+        };
+        assert_eq!(verdict(0.5, 1.5), Verdict::Holds);
+        assert_eq!(verdict(1.6, 9.0), Verdict::DoesNotHold);
+        assert_eq!(verdict(0.5, 1.6), Verdict::RoundsDisagree);
     }
 
     #[test]

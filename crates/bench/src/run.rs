@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::BenchError;
 use crate::figure;
-use crate::report::{Findings, Report};
+use crate::machine::Machine;
+use crate::report::{Findings, Report, Started};
 use crate::rounds::ProgressSink;
 use crate::rows::Row;
 
@@ -49,12 +50,13 @@ pub fn run<'a>(row: &Row, options: &Options, progress: &'a mut ProgressSink<'a>)
     }
     std::fs::create_dir_all(&options.out_dir).map_err(|error| BenchError::io(&options.out_dir, error))?;
 
-    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let before = Started { unix_s, machine: Machine::here() };
     let started = Instant::now();
     let usual = if options.quick { MEASURING } else { MEASURING * rounds };
     let measuring = options.measuring.unwrap_or(usual);
     let findings: Findings = measure(Plan { rounds, measuring, progress })?;
-    let report = Report::new(row, options, rounds, started_unix_s, started.elapsed().as_secs_f64(), findings);
+    let report = Report::new(row, options, rounds, before, started.elapsed().as_secs_f64(), findings);
 
     let svg = figure::svg(&report)?;
     let mut json = serde_json::to_string_pretty(&report).expect("invariant: a report has string keys only");

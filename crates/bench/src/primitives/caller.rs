@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbena_fabric::{
-    Batch, Buffer, Capabilities, Class, Done, Error, Fabric, Inbox, Operation, Peer, Pending, SharedRemote, Views,
+    Batch, Buffer, Capabilities, Class, Done, Error, Fabric, Inbox, Operation, Peer, Pending, Provider, SharedRemote,
+    Views,
 };
 use verbena_terms::Time;
 
 use super::target::{ADDED_AT, CALLER, CpuNs, Order, PORT, READ_AT, Ready, SWAPPED_AT, TARGET, VIEW, Waiting, pattern};
-use super::{Candidate, Completion, Kind, ROLE, Variant};
+use super::{Completion, Kind, ROLE, Variant, fabrics};
 use crate::child::Target;
 use crate::error::BenchError;
 use crate::stats::RoundSummary;
@@ -44,16 +45,16 @@ pub(super) struct Stretch {
 
 impl Caller {
     /// Opens the fabric here, and in a process of its own.
-    pub(super) fn start(candidate: &Candidate) -> Result<Self, BenchError> {
+    pub(super) fn start(provider: Provider) -> Result<Self, BenchError> {
         let failed = |doing: &str, error: Error| BenchError::Fabric {
-            fabric: candidate.name.to_owned(),
+            fabric: provider.name().to_owned(),
             doing: doing.to_owned(),
             error,
         };
-        let fabric = (candidate.open)(CALLER).map_err(|error| failed("opening", error))?;
+        let fabric = fabrics::open(provider, CALLER).map_err(|error| failed("opening", error))?;
         fabric.set_view(VIEW);
         let inbox = fabric.listen(PORT, Views::Any).map_err(|error| failed("listening", error))?;
-        let mut target = Target::start(&[ROLE, candidate.name])?;
+        let mut target = Target::start(&[ROLE, provider.name()])?;
         let Ready { address, key } = target.answer("begin")?;
         let _: CpuNs = target.ask(&Order::Meet { caller: fabric.address() }, "meet its caller")?;
         let peer = fabric.connect(TARGET, &address).map_err(|error| failed("connecting", error))?;

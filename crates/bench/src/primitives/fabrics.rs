@@ -1,34 +1,24 @@
-//! Which fabrics there are to try. The only place that knows them one by one; what they can do is asked of them.
+//! Opening a fabric for the row: every provider that this build has, each by the same door as a node's.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use verbena_fabric::shm::{Settings, Shm};
-use verbena_fabric::tcp::{TcpConfig, TcpFabric};
-use verbena_fabric::{Fabric, Pool, Result};
+use verbena_fabric::{Address, Choice, Fabric, FabricConfig, Interconnect, Meeting, Provider, Result};
 use verbena_terms::Incarnation;
 
-/// A fabric that this build has.
-pub(super) struct Candidate {
-    /// By what the target process finds it again.
-    pub(super) name: &'static str,
-    /// Opens it on this machine for one incarnation.
-    pub(super) open: fn(Incarnation) -> Result<Arc<dyn Fabric>>,
+/// The provider called `name`, as the target process is told of it.
+pub(super) fn named(name: &str) -> Option<Provider> {
+    Provider::ALL.into_iter().find(|provider| provider.name() == name)
 }
 
-/// All of them.
-pub(super) fn candidates() -> Vec<Candidate> {
-    vec![Candidate { name: "shm", open: shm }, Candidate { name: "tcp", open: tcp }]
-}
-
-/// What either side may hold in buffers: the row has one of the largest in use at a time.
-const POOL_BYTES: usize = 16 << 20;
-
-fn shm(identity: Incarnation) -> Result<Arc<dyn Fabric>> {
-    let settings = Settings { identity, pool: Pool::new(POOL_BYTES), allowed_users: Vec::new() };
-    Ok(Shm::open(settings)?)
-}
-
-/// In the clear on loopback, like the two processes of one machine that they are.
-fn tcp(identity: Incarnation) -> Result<Arc<dyn Fabric>> {
-    Ok(Arc::new(TcpFabric::open(identity, TcpConfig { pool_bytes: POOL_BYTES, ..TcpConfig::default() })?))
+/// Opens `provider` for one of the two processes of this machine: on loopback, where it has a network.
+pub(super) fn open(provider: Provider, who: Incarnation) -> Result<Arc<dyn Fabric>> {
+    let choice = match provider {
+        Provider::Shm => Choice::Shm,
+        Provider::Tcp => Choice::Tcp,
+    };
+    let config = FabricConfig { provider: choice, ..FabricConfig::default() };
+    // Neither process is to be found by others: each is told the other's address.
+    let meeting = Meeting { directory: PathBuf::new(), own: Address(String::new()), members: Vec::new() };
+    Ok(Interconnect::new(config, meeting)?.open(who)?.fabric)
 }

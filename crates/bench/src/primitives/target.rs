@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use verbena_fabric::{Address, Error, Inbox, Peer, Port, RegionKey, Rights, Views};
 use verbena_terms::{Incarnation, ViewNumber};
 
-use super::candidates;
+use super::fabrics;
 use crate::child::{Answer, hear, say};
 
 /// The caller of every operation.
@@ -70,12 +70,12 @@ impl CpuNs {
     }
 }
 
-/// Serves a region of the candidate fabric called `candidate`, with room for reads and writes of `largest` bytes each,
+/// Serves a region on the fabric of `provider`, with room for reads and writes of `largest` bytes each,
 /// until the starter is done.
-pub(super) fn serve(candidate: &str) -> Result<(), String> {
+pub(super) fn serve(provider: &str) -> Result<(), String> {
     let text = |error: Error| error.to_string();
-    let candidate = candidates().into_iter().find(|known| known.name == candidate);
-    let fabric = (candidate.ok_or("no fabric of this name is in this build")?.open)(TARGET).map_err(text)?;
+    let provider = fabrics::named(provider).ok_or("no fabric of this name is in this build")?;
+    let fabric = fabrics::open(provider, TARGET).map_err(text)?;
     fabric.set_view(VIEW);
     let largest = fabric.pool().largest();
     let region = fabric.register(READ_AT + 2 * largest as u64, VIEW).map_err(text)?;
