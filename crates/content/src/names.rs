@@ -48,7 +48,12 @@ pub enum Scope {
 impl Scope {
     /// The scope of these dependencies; of none, or of too many, it is everything.
     pub fn of(dependencies: impl IntoIterator<Item = Dependency>) -> Scope {
-        let mut set: Vec<Dependency> = dependencies.into_iter().take(4 * MAX_DEPENDENCIES).collect();
+        // What is beyond the bound is not looked at, so it must count as anything (rule P4).
+        let mut dependencies = dependencies.into_iter();
+        let mut set: Vec<Dependency> = dependencies.by_ref().take(4 * MAX_DEPENDENCIES).collect();
+        if dependencies.next().is_some() {
+            return Scope::Everything;
+        }
         set.sort_unstable();
         set.dedup();
         if set.is_empty() || set.len() > MAX_DEPENDENCIES {
@@ -137,6 +142,8 @@ mod tests {
         let many = (0..MAX_DEPENDENCIES as u64 + 1).map(Dependency);
         assert_eq!(Scope::of(many), Scope::Everything);
         assert_eq!(Scope::of((0..u64::MAX).map(Dependency)), Scope::Everything);
+        let repeated = std::iter::repeat_n(Dependency(1), 4 * MAX_DEPENDENCIES).chain([Dependency(2)]);
+        assert_eq!(Scope::of(repeated), Scope::Everything, "the last of them is not lost");
         let most = Scope::of((0..MAX_DEPENDENCIES as u64).map(Dependency));
         assert_eq!(most.dependencies().len(), MAX_DEPENDENCIES);
         assert!(most.is_well_formed());

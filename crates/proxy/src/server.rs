@@ -29,7 +29,7 @@ const BACKLOG: i32 = 1024;
 
 /// Bytes that may wait in a connection's buffers, each way.
 const CONNECTION_BUFFER: usize = 64 << 10;
-/// The longest head of a request, in bytes; a longer one is refused (431), or cut off if it does not end within the buffer.
+/// The longest head of a request, in bytes; a longer one ends the connection.
 const LONGEST_HEAD: usize = 32 << 10;
 
 /// A running proxy.
@@ -77,6 +77,7 @@ impl Proxy {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
+        look_for_another(config.listen)?;
         let first = listen(config.listen)?;
         let address = first.local_addr().map_err(|reason| ProxyError::Listen { address: config.listen, reason })?;
         let mut listeners = vec![first];
@@ -129,6 +130,17 @@ impl Proxy {
             }
         }
     }
+}
+
+/// Sockets that share a port by `SO_REUSEPORT` share it with another process of the same user too, which would then get a part of the
+/// clients. One that does not share is refused if anybody listens.
+fn look_for_another(address: SocketAddr) -> Result<(), ProxyError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())
+    };
+    open().map_err(|reason| ProxyError::Listen { address, reason })
 }
 
 fn listen(address: SocketAddr) -> Result<StdListener, ProxyError> {

@@ -1,0 +1,130 @@
+//! The rules of the house that can be checked: floors, what a `lib.rs` holds, file lengths, reasons for dependencies.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The floors of docs/ARCHITECTURE.md. A crate imports only from floors below its own.
+const FLOORS: [(i32, &[&str]); 7] = [
+    (-1, &["terms"]),
+    (0, &["fabric", "cluster", "ipc", "metrics"]),
+    (1, &["client"]),
+    (2, &[]),
+    (3, &["content", "caching"]),
+    (4, &["node", "proxy", "bench"]),
+    (5, &["cli"]),
+];
+
+/// Before a file passes about 500 lines ask what second thing it has begun to do; here the asking ends.
+const LONG: usize = 550;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+fn floor(package: &str) -> Option<i32> {
+    let name = package.strip_prefix("verbena-")?;
+    FLOORS.iter().find(|(_, crates)| crates.contains(&name)).map(|(floor, _)| *floor)
+}
+
+fn dependencies(package: &Value) -> impl Iterator<Item = (&str, bool)> {
+    let list = package["dependencies"].as_array().unwrap();
+    list.iter().map(|dependency| (dependency["name"].as_str().unwrap(), dependency["kind"] == "dev"))
+}
+
+#[test]
+fn a_crate_imports_only_from_floors_below_its_own() {
+    let mut checked = 0;
+    for package in &packages() {
+        let name = package["name"].as_str().unwrap();
+        if !package["manifest_path"].as_str().unwrap().starts_with(root().join("crates").to_str().unwrap()) {
+            continue;
+        }
+        let own = floor(name).unwrap_or_else(|| panic!("{name} has no floor in docs/ARCHITECTURE.md and here"));
+        for (dependency, _) in dependencies(package).filter(|(name, is_dev)| name.starts_with("verbena-") && !is_dev) {
+            let below = floor(dependency).unwrap_or_else(|| panic!("{name} imports {dependency}, which has no floor"));
+            assert!(below < own, "{name} (floor {own}) imports {dependency} (floor {below})");
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "only {checked} imports were looked at");
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let reasons = std::fs::read_to_string(root().join("docs/DEPENDENCIES.md")).unwrap();
+    let explained: BTreeSet<&str> = reasons
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
+        .flat_map(|cell| cell.split(", "))
+        .map(|name| name.split(' ').next().unwrap())
+        .collect();
+    let mut missing = BTreeSet::new();
+    let mut used = BTreeSet::new();
+    for package in &packages() {
+        for (dependency, _) in dependencies(package).filter(|(name, _)| !name.starts_with("verbena-")) {
+            used.insert(dependency.to_owned());
+            if !explained.contains(dependency) {
+                missing.insert(dependency.to_owned());
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no line in docs/DEPENDENCIES.md says why: {missing:?}");
+    let stale: Vec<&&str> =
+        explained.iter().filter(|name| !used.contains(**name) && !["crate", "libfuzzer-sys"].contains(name)).collect();
+    assert!(stale.is_empty(), "docs/DEPENDENCIES.md explains what is not used: {stale:?}");
+}
+
+#[test]
+fn a_lib_file_says_what_the_crate_is_and_names_it() {
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let path = entry.unwrap().path().join("src/lib.rs");
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        assert!(text.starts_with("//! "), "{} does not open with the idea", path.display());
+        for line in text.lines() {
+            let line = line.trim_start();
+            for item in ["fn ", "pub fn ", "struct ", "pub struct ", "enum ", "pub enum ", "impl ", "trait "] {
+                assert!(!line.starts_with(item), "{}: {line}: lib.rs only re-exports", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_has_grown_long() {
+    let mut long = BTreeMap::new();
+    let mut seen = 0;
+    for folder in ["crates", "examples", "fuzz"] {
+        let mut folders = vec![root().join(folder)];
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            for path in entries.map(|entry| entry.unwrap().path()) {
+                if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    seen += 1;
+                    let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+                    if lines > LONG {
+                        long.insert(path.strip_prefix(root()).unwrap().to_owned(), lines);
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen > 100, "only {seen} files were looked at");
+    assert!(long.is_empty(), "these files have begun to do a second thing: {long:?}");
+}
