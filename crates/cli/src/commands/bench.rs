@@ -7,13 +7,14 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde::Serialize;
-use verbena_bench::{Options, Progress, Report, Row, list, report_html, row, rows, run, write_whole};
+use verbena_bench::{Options, Progress, Report, Row, Verdict, list, report_html, row, rows, run, write_whole};
 
 use crate::error::Result;
 use crate::output::{Format, Output, output, write_json};
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
+const OPEN: Style = AnsiColor::Yellow.on_default();
 
 /// Run an experiment of the papers, and write its figures.
 ///
@@ -155,7 +156,11 @@ fn print(out: &mut Output, report: &Report, directory: &Path) -> Result<()> {
             ratio.what, ratio.under, spread.median, spread.min, spread.max
         )?;
         if let Some(claim) = &ratio.claim {
-            let (style, verdict) = if claim.holds { (GOOD, "holds") } else { (BAD, "does not hold here") };
+            let (style, verdict) = match claim.verdict {
+                Verdict::Holds => (GOOD, "holds"),
+                Verdict::DoesNotHold => (BAD, "does not hold here"),
+                Verdict::RoundsDisagree => (OPEN, "rounds disagree: run it longer, or on a quieter machine"),
+            };
             let reason = claim.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
             writeln!(out, "    {} {style}{verdict}{style:#}{reason}", claim.text)?;
         }
