@@ -102,7 +102,6 @@ impl Driver {
                 ParticipantAction::Persist(record) => {
                     driver.parts.records.store_start_now(&record)?;
                     driver.open_life(incarnation)?;
-                    driver.participate(ParticipantEvent::Persisted);
                 }
                 other => driver.act(other),
             }
@@ -118,6 +117,8 @@ impl Driver {
     }
 
     async fn serve(&mut self) {
+        // The first life was stored and opened where it could still be refused; from here on a panic ends the process.
+        self.participate(ParticipantEvent::Persisted);
         while !self.participant.ended() && self.failed.is_none() {
             self.look_at_desk();
             self.try_again();

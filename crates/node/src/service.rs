@@ -8,8 +8,9 @@ use verbena_terms::{Incarnation, ViewNumber};
 use crate::desk::Desk;
 use crate::life::Life;
 
-/// Something that a helper hosts. All calls come from the thread that keeps the node's place in the cluster: they must
-/// return within a small part of a lease, and never wait for a peer. What takes longer is for threads of the service's own.
+/// Something that a helper hosts. All calls come from the thread that keeps the node's place in the cluster, but for the
+/// first [`begin`](Self::begin), which comes from who starts the helper: they must return within a small part of a lease, and never
+/// wait for a peer. What takes longer is for threads of the service's own.
 ///
 /// ```text
 ///   begin --> notice(ViewLearnt) --> Replies::prepared --> notice(ViewInEffect) ...
