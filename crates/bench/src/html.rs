@@ -108,14 +108,11 @@ fn ratio_row(ratio: &Ratio) -> String {
             format!("{}: <span class=\"{class}\">{word}</span>{reason}", escaped(&claim.text))
         }
     };
-    let spread = &ratio.spread;
     format!(
-        "<tr><td>{}<td>{}<td class=\"number\">{} ({} to {})<td>{claim}\n",
+        "<tr><td>{}<td>{}<td class=\"number\">{}<td>{claim}\n",
         escaped(&ratio.what),
         escaped(&ratio.under),
-        number(spread.median),
-        number(spread.min),
-        number(spread.max),
+        ratio.spread,
     )
 }
 

@@ -1,6 +1,10 @@
 //! What is said about samples: medians with their extremes, never a mean, and ratios between interleaved variants.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+
+use crate::scale::number;
 
 /// Many samples of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +44,13 @@ pub struct Spread {
     pub min: f64,
     /// The most of any round.
     pub max: f64,
+}
+
+/// The median, and in brackets the extremes, with three significant digits: `1.42 (1.21 to 1.66)`.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} to {})", number(self.median), number(self.min), number(self.max))
+    }
 }
 
 impl Spread {
@@ -83,6 +94,7 @@ mod tests {
         assert_eq!(Spread::of(&[3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread { median: 0.0109, min: 0.000_017_6, max: 1.0 }.to_string(), "0.0109 (0.0000176 to 1)");
         let summary = RoundSummary::of(&mut (1..=200).rev().map(f64::from).collect::<Vec<_>>()).unwrap();
         assert_eq!(summary, RoundSummary { count: 200, median: 100.5, p99: 198.0, min: 1.0, max: 200.0 });
     }

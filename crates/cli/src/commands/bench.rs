@@ -149,12 +149,7 @@ fn print(out: &mut Output, report: &Report, directory: &Path) -> Result<()> {
         writeln!(out, "  {} {measured}: {}", fabric.name, fabric.because)?;
     }
     for ratio in &report.findings.ratios {
-        let spread = &ratio.spread;
-        writeln!(
-            out,
-            "  {} ({}): {:.2} ({:.2} to {:.2})",
-            ratio.what, ratio.under, spread.median, spread.min, spread.max
-        )?;
+        writeln!(out, "  {} ({}): {}", ratio.what, ratio.under, ratio.spread)?;
         if let Some(claim) = &ratio.claim {
             let (style, verdict) = match claim.verdict {
                 Verdict::Holds => (GOOD, "holds"),
