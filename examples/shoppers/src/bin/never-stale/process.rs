@@ -1,0 +1,177 @@
+//! A process that is started, stopped, killed, and started again.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What it is in the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A helper beside a shop, home of pages.
+    Home,
+    /// The same, and the keeper of the cluster.
+    Keeper,
+    /// A shop.
+    Shop,
+    /// A proxy.
+    Proxy,
+}
+
+/// What it does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    /// Killed; its next life begins then.
+    Down(Instant),
+    /// Stopped; it goes on then.
+    Paused(Instant),
+    /// Asked to end; it is started again when it has. By then it must have.
+    Ending(Instant),
+}
+
+/// How long one that was asked to end may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process, over all its lives. The last one ends with it.
+pub struct Process {
+    pub name: String,
+    pub part: Part,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    directory: PathBuf,
+    /// What it prints when it serves.
+    greeting: &'static str,
+    child: Child,
+    lives: usize,
+    state: State,
+}
+
+impl Process {
+    /// Starts it. What it says goes to files in `directory`.
+    pub fn start(
+        (name, part): (&str, Part),
+        program: &Path,
+        arguments: Vec<OsString>,
+        directory: &Path,
+        greeting: &'static str,
+    ) -> io::Result<Self> {
+        let child = spawn(name, program, &arguments, directory)?;
+        Ok(Process {
+            name: name.into(),
+            part,
+            program: program.into(),
+            arguments,
+            directory: directory.into(),
+            greeting,
+            child,
+            lives: 1,
+            state: State::Running,
+        })
+    }
+
+    /// Whether something can be done to it.
+    pub fn is_running(&self) -> bool {
+        self.state == State::Running
+    }
+
+    /// Whether its present life serves.
+    pub fn serves(&self) -> bool {
+        let said = std::fs::read_to_string(self.directory.join(format!("{}.out", self.name))).unwrap_or_default();
+        self.is_running() && said.matches(self.greeting).count() >= self.lives
+    }
+
+    /// Kills it with -9; its next life begins after a while.
+    pub fn kill(&mut self, down: Duration) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        self.state = State::Down(Instant::now() + down);
+        Ok(())
+    }
+
+    /// Stops it for a while.
+    pub fn pause(&mut self, pause: Duration) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        self.state = State::Paused(Instant::now() + pause);
+        Ok(())
+    }
+
+    /// Asks it to end, to start it again.
+    pub fn restart(&mut self) -> io::Result<()> {
+        self.signal(Signal::TERM)?;
+        self.state = State::Ending(Instant::now() + PATIENCE);
+        Ok(())
+    }
+
+    /// Does what is due, and finds out whether it ended by itself.
+    pub fn tend(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        match self.state {
+            State::Running => match self.ended()? {
+                Some(status) => Err(format!("{} ended by itself ({status})", self.name)),
+                None => Ok(()),
+            },
+            State::Down(until) if now >= until => self.live_again(),
+            State::Paused(until) if now >= until => {
+                self.state = State::Running;
+                self.signal(Signal::CONT).map_err(|error| format!("{} cannot go on: {error}", self.name))
+            }
+            State::Ending(by) => match self.ended()? {
+                Some(status) if status.success() => self.live_again(),
+                Some(status) => Err(format!("{} was asked to end, and ended badly ({status})", self.name)),
+                None if now >= by => Err(format!("{} was asked to end, and did not", self.name)),
+                None => Ok(()),
+            },
+            State::Down(_) | State::Paused(_) => Ok(()),
+        }
+    }
+
+    /// Asks it to end for good.
+    pub fn ask_to_end(&mut self) {
+        // Whoever is stopped hears nothing.
+        let _ = self.signal(Signal::TERM);
+        let _ = self.signal(Signal::CONT);
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, String> {
+        self.child.try_wait().map_err(|error| format!("{} cannot be waited for: {error}", self.name))
+    }
+
+    fn live_again(&mut self) -> Result<(), String> {
+        self.child = spawn(&self.name, &self.program, &self.arguments, &self.directory)
+            .map_err(|error| format!("{} cannot be started again: {error}", self.name))?;
+        self.lives += 1;
+        self.state = State::Running;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let number = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(number.expect("invariant: the system gave this number"), signal)?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(name: &str, program: &Path, arguments: &[OsString], directory: &Path) -> io::Result<Child> {
+    let file = |kind: &str| -> io::Result<File> {
+        OpenOptions::new().append(true).create(true).open(directory.join(format!("{name}.{kind}")))
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(file("out")?).stderr(file("log")?);
+    for variable in ["VERBENA_CONFIG", "VERBENA_LOG"] {
+        command.env_remove(variable);
+    }
+    command.spawn()
+}

@@ -1,0 +1,34 @@
+//! Real processes, killed, paused and restarted while every answer is checked. The long runs are the part `never-stale` of
+//! `scripts/test-long.sh`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// One system of seven processes at a time is enough for a small machine.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn passes(arguments: &str) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // It bounds its own time, and ends what it started.
+    let output = Command::new(env!("CARGO_BIN_EXE_never-stale")).args(arguments.split_whitespace()).output().unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn in_shared_memory_with_dependency_lists() {
+    passes(
+        "--fabric shm --scheme dependency-lists --seconds 20 --faults 7 --seed 1
+         --min-answers 1000 --min-hits-percent 5 --min-soon 20 --min-updates 50",
+    );
+}
+
+// Each update empties the cache, and a slow machine needs a while to fill it: updates come less often than in the long run.
+#[test]
+fn over_tcp_with_an_unchanged_shop() {
+    passes(
+        "--fabric tcp --scheme invalidate-all --seconds 15 --faults 4 --seed 2 --every-ms 40 --longest-transaction-ms 2200
+         --min-answers 500 --min-hits-percent 1 --min-soon 20 --min-updates 30",
+    );
+}
