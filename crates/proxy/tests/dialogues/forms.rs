@@ -121,6 +121,8 @@ fn the_host_that_names_a_page_is_the_one_that_the_application_sees() {
     assert_eq!((asked.field("host").unwrap().as_str(), asked.field("accept-language")), ("shop", None));
     asked.answers(&["Vary: Accept-Language", "Verbena-Dependencies: a"], "default");
     client.answer().is(200, "default");
+    // The page, by what it varies, and the one before.
+    scene.comes("the page", |scene| scene.gauge("verbena_proxy_pages") == 3.0);
     client.get_with("/b", &["Accept-Language: de"]);
     scene.origin.asked("/b").page("deutsch");
     client.answer().is(200, "deutsch").said("vary-miss");

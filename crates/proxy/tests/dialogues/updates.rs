@@ -156,13 +156,13 @@ fn a_slow_sender_does_not_open_an_update() {
 
 #[test]
 fn an_upload_may_take_longer_than_the_application_may_be_silent() {
-    let scene = Scene::with(|config| config.origin_timeout.0 = Duration::from_millis(300));
+    let scene = Scene::with(|config| config.origin_timeout.0 = Duration::from_millis(600));
     let mut client = scene.client();
     let piece = "x".repeat(100_000);
     client.send(&format!("POST /upload HTTP/1.1\r\nHost: shop\r\nContent-Length: {}\r\n\r\n", 8 * piece.len()));
     for _ in 0..8 {
         client.send(&piece);
-        std::thread::sleep(Duration::from_millis(80));
+        std::thread::sleep(Duration::from_millis(120));
     }
     let mut asked = scene.origin.asked("/upload");
     asked.reads(8 * piece.len());
