@@ -1,5 +1,6 @@
 //! Looking, filling, collapsing; what is stored and for whom.
 
+use std::io::Write;
 use std::time::Duration;
 
 use verbena_caching::{Cookies, Route};
@@ -110,10 +111,14 @@ fn without_a_lease_pages_come_from_the_application_and_updates_are_refused() {
     client.get("/");
     scene.origin.asked("/").depends("front", "two");
     client.answer().is(200, "two").said("detail=no-lease");
+    // Nor is anything filled.
+    client.get("/other");
+    scene.origin.asked("/other").depends("front", "other");
+    client.answer().is(200, "other").said("fwd=uri-miss").said("detail=no-lease");
     client.post("/", "x");
     client.answer().has(503).said("fwd=method").said("detail=update-not-begun");
     scene.origin.is_left_alone();
-    assert_eq!(scene.counted("verbena_proxy_misses_total", ("reason", "no-lease")), 1);
+    assert_eq!(scene.counted("verbena_proxy_misses_total", ("reason", "no-lease")), 2);
     assert_eq!(scene.counted("verbena_proxy_misses_total", ("reason", "update-not-begun")), 1);
 }
 
@@ -171,6 +176,66 @@ fn a_fill_that_an_update_overtook_serves_nobody_who_waited() {
 }
 
 #[test]
+fn a_fill_during_which_the_lease_is_lost_serves_nobody_who_waited() {
+    let scene = Scene::new();
+    let mut leader = scene.client();
+    leader.get("/");
+    let asked = scene.origin.asked("/");
+    let mut other = scene.client();
+    other.get("/");
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    scene.loses_lease();
+    asked.depends("front", "old");
+    leader.answer().is(200, "old");
+    scene.origin.asked("/").depends("front", "new");
+    other.answer().is(200, "new").said("detail=no-lease");
+    scene.misses("/");
+}
+
+#[test]
+fn who_waited_with_credentials_gets_a_page_of_its_own() {
+    let scene = Scene::new();
+    let (mut anonymous, mut user) = (scene.client(), scene.client());
+    anonymous.get("/");
+    let asked = scene.origin.asked("/");
+    user.get_with("/", &["Cookie: user=1"]);
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    scene.origin.is_left_alone();
+    asked.depends("front", "for all");
+    anonymous.answer().is(200, "for all");
+    scene.origin.asked("/").depends("front", "for 1");
+    user.answer().is(200, "for 1").said("detail=cookie");
+    scene.hits("/", "for all");
+    // The next time it does not wait for what it will not get.
+    scene.ends(scene.begins(Some("front")));
+    anonymous.get("/");
+    let asked = scene.origin.asked("/");
+    user.get_with("/", &["Cookie: user=1"]);
+    scene.origin.asked("/").depends("front", "for 1 again");
+    user.answer().is(200, "for 1 again").said("detail=moved");
+    asked.depends("front", "for all again");
+    anonymous.answer().is(200, "for all again");
+}
+
+#[test]
+fn nobody_waits_longer_for_another_request_than_for_the_application() {
+    let scene = Scene::with(|config| config.origin_timeout.0 = Duration::from_millis(2000));
+    let (mut leader, mut other) = (scene.client(), scene.client());
+    leader.get("/");
+    let mut asked = scene.origin.asked("/");
+    other.get("/");
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    // The application is slow, but never silent for too long.
+    std::thread::sleep(Duration::from_millis(1000));
+    asked.says("HTTP/1.1 200 OK\r\nVerbena-Dependencies: front\r\nContent-Length: 2\r\n\r\na");
+    scene.origin.asked("/").depends("front", "own");
+    other.answer().is(200, "own").said("detail=fill-slow");
+    asked.says("b");
+    drop(asked);
+    leader.answer().is(200, "ab");
+}
+
+#[test]
 fn an_unstorable_page_is_remembered_so_that_nobody_waits_for_it() {
     let scene = Scene::new();
     let mut leader = scene.client();
@@ -209,6 +274,67 @@ fn a_client_that_takes_nothing_holds_nobody_up() {
     assert_eq!(other.answer().body.len(), body.len());
     // Only now it begins to read.
     assert_eq!(leader.answer().body.len(), body.len());
+}
+
+#[test]
+fn a_client_that_takes_nothing_for_too_long_is_given_up() {
+    let scene = Scene::with(|config| config.client_timeout.0 = Duration::from_millis(300));
+    let mut client = scene.client();
+    client.get("/film");
+    let mut asked = scene.origin.asked("/film");
+    let sending = std::thread::spawn(move || {
+        asked.says(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1 << 30));
+        let piece = vec![b'x'; 1 << 20];
+        // Nobody takes it all: it ends with an error.
+        while asked.stream.write_all(&piece).is_ok() {}
+    });
+    scene.comes("the end of the connection", |scene| {
+        scene.counter("verbena_proxy_stalled_connections_total") == 1 && scene.gauge("verbena_proxy_connections") == 0.0
+    });
+    sending.join().unwrap();
+    drop(client);
+}
+
+#[test]
+fn fills_take_no_more_memory_than_there_is_for_them_and_give_it_back() {
+    // A quarter of the memory, or two of the largest pages: 512 KiB here.
+    let scene = Scene::with(|config| config.memory.0 = 1 << 20);
+    let body = "x".repeat(200_000);
+    let (mut one, mut two) = (scene.client(), scene.client());
+    one.get("/1");
+    let mut first = scene.origin.asked("/1");
+    first.says(&format!("HTTP/1.1 200 OK\r\nVerbena-Dependencies: a\r\nContent-Length: 200001\r\n\r\n{body}"));
+    // What is kept, and what the client may not have taken.
+    scene.comes("most of it", |scene| scene.gauge("verbena_proxy_fill_bytes") == 400_000.0);
+    two.get("/2");
+    scene.origin.asked("/2").depends("a", &body);
+    two.answer().is(200, &body);
+    scene.comes("the refusal", |scene| scene.counted("verbena_proxy_not_stored_total", ("reason", "too-much")) == 1);
+    scene.misses("/2");
+    first.says("y");
+    drop(first);
+    one.answer().is(200, &format!("{body}y"));
+    scene.hits("/1", &format!("{body}y"));
+    scene.comes("the memory", |scene| scene.gauge("verbena_proxy_fill_bytes") == 0.0);
+    scene.fills("/2", "a", &body);
+}
+
+#[test]
+fn a_page_that_grows_beyond_what_may_be_stored_passes_and_is_not_stored() {
+    let scene = Scene::with(|config| config.largest.0 = 64 << 10);
+    let piece = "x".repeat(40_000);
+    let mut client = scene.client();
+    client.get("/");
+    let mut asked = scene.origin.asked("/");
+    asked.says("HTTP/1.1 200 OK\r\nVerbena-Dependencies: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for _ in 0..3 {
+        asked.says(&format!("{:x}\r\n{piece}\r\n", piece.len()));
+    }
+    asked.says("0\r\n\r\n");
+    drop(asked);
+    client.answer().is(200, &piece.repeat(3));
+    scene.comes("the refusal", |scene| scene.counted("verbena_proxy_not_stored_total", ("reason", "too-large")) == 1);
+    scene.misses("/");
 }
 
 #[test]
@@ -348,6 +474,19 @@ fn a_lifetime_is_an_upper_bound() {
     scene.origin.asked("/").depends("a", "two");
     client.answer().is(200, "two").said("fwd=stale").said("detail=lifetime");
     scene.hits("/", "two");
+}
+
+#[test]
+fn a_lifetime_counts_from_when_the_page_was_asked_for() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    client.get("/");
+    let asked = scene.origin.asked("/");
+    std::thread::sleep(Duration::from_millis(1000));
+    asked.answers(&["Cache-Control: max-age=1", "Verbena-Dependencies: a"], "one");
+    client.answer().is(200, "one");
+    scene.comes("the page", |scene| scene.gauge("verbena_proxy_pages") == 1.0);
+    scene.misses("/");
 }
 
 #[test]

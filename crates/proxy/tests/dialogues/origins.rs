@@ -30,6 +30,19 @@ fn an_application_that_is_down_is_502() {
 }
 
 #[test]
+fn an_application_that_takes_no_connection_is_left_alone_whoever_noticed() {
+    let gone = nobody().local_addr().unwrap();
+    for method in ["GET", "POST"] {
+        let scene = Scene::with(|config| config.origin = vec![format!("http://{gone}")]);
+        assert_eq!(scene.proxy.origins(), (1, 1));
+        let mut client = scene.client();
+        client.send(&format!("{method} / HTTP/1.1\r\nHost: shop\r\nContent-Length: 0\r\n\r\n"));
+        client.answer().has(502);
+        assert_eq!(scene.proxy.origins(), (0, 1), "{method}");
+    }
+}
+
+#[test]
 fn an_application_that_is_silent_is_504() {
     let scene = Scene::with(|config| config.origin_timeout.0 = Duration::from_millis(200));
     let (mut client, mut writer) = (scene.client(), scene.client());

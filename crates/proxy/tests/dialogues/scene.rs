@@ -79,6 +79,10 @@ impl Scene {
         self.node.lease.store(Lease { until: Time::ZERO, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) });
     }
 
+    pub fn has_lease_again(&self) {
+        self.node.lease.store(Lease { until: Time::FAR, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) });
+    }
+
     /// Fills a page that depends on one thing, and sees it hit.
     pub fn fills(&self, path: &str, dependency: &str, body: &str) {
         let mut client = self.client();

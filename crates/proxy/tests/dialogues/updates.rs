@@ -112,6 +112,87 @@ fn half_an_answer_acknowledges_nothing() {
 }
 
 #[test]
+fn an_update_that_cannot_be_confirmed_gets_no_answer() {
+    let scene = Scene::new();
+    let mut writer = scene.client();
+    writer.post("/buy", "");
+    let bought = scene.origin.asked("/buy");
+    scene.loses_lease();
+    bought.page("bought");
+    writer.is_closed();
+    scene.comes("the confirming", |scene| scene.node.content.counts().updater.confirming == 1);
+    assert_eq!(scene.counted("verbena_proxy_answers_total", ("result", "error")), 1);
+}
+
+#[test]
+fn an_update_during_which_the_lease_was_lost_is_answered_once_it_is_confirmed() {
+    let scene = Scene::new();
+    scene.fills("/", "front", "old");
+    let mut writer = scene.client();
+    writer.post("/buy", "");
+    let bought = scene.origin.asked("/buy");
+    // For a while homes need not have held it: another update that is refused shows that this was noticed.
+    scene.loses_lease();
+    let mut other = scene.client();
+    other.post("/buy", "");
+    other.answer().has(503).said("detail=update-not-begun");
+    scene.has_lease_again();
+    bought.page("bought");
+    writer.answer().is(200, "bought");
+    scene.misses("/");
+    scene.fills("/", "front", "new");
+}
+
+#[test]
+fn a_long_answer_has_no_end_if_its_update_cannot_be_confirmed() {
+    let scene = Scene::new();
+    let mut writer = scene.client();
+    writer.post("/report", "");
+    let mut asked = scene.origin.asked("/report");
+    let most = "x".repeat(256 << 10);
+    asked.says(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{most}", most.len() + 3));
+    scene.loses_lease();
+    asked.says("end");
+    drop(asked);
+    let answer = writer.answer();
+    answer.has(200);
+    assert!(!answer.whole, "the client has all {} bytes", answer.body.len());
+}
+
+#[test]
+fn half_a_long_answer_acknowledges_nothing() {
+    let scene = Scene::new();
+    let mut writer = scene.client();
+    writer.post("/report", "");
+    let mut asked = scene.origin.asked("/report");
+    let half = "x".repeat(256 << 10);
+    asked.says(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{half}", 2 * half.len()));
+    asked.closes();
+    assert!(!writer.answer().whole);
+    scene.comes("an unknown outcome", |scene| scene.node.content.counts().updater.unknown == 1);
+}
+
+#[test]
+fn a_graceful_stop_waits_no_longer_than_it_may() {
+    let mut scene = Scene::with(|config| config.drain.0 = Duration::from_millis(100));
+    let mut reader = scene.client();
+    reader.get("/");
+    let read = scene.origin.asked("/");
+    let mut writer = scene.client();
+    writer.post("/buy", "");
+    let bought = scene.origin.asked("/buy");
+    let spare = Scene::new();
+    let proxy = std::mem::replace(&mut scene.proxy, spare.proxy);
+    let stopping = std::thread::spawn(move || proxy.stop());
+    scene.comes("the end of the stop", |_| stopping.is_finished());
+    reader.is_closed();
+    writer.is_closed();
+    // What the application did with it, nobody knows.
+    scene.comes("an unknown outcome", |scene| scene.node.content.counts().updater.unknown == 1);
+    drop((read, bought));
+}
+
+#[test]
 fn the_end_of_a_long_answer_is_held_back_until_the_update_ended() {
     let scene = Scene::new();
     let mut writer = scene.client();
