@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 /// What it is in the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,8 @@ pub struct Process {
     /// What it prints when it serves.
     greeting: &'static str,
     child: Child,
-    lives: usize,
+    /// Greetings of earlier lives. Not every life comes to greet.
+    greeted: usize,
     state: State,
 }
 
@@ -69,7 +71,7 @@ impl Process {
             directory: directory.into(),
             greeting,
             child,
-            lives: 1,
+            greeted: 0,
             state: State::Running,
         })
     }
@@ -81,8 +83,12 @@ impl Process {
 
     /// Whether its present life serves.
     pub fn serves(&self) -> bool {
+        self.is_running() && self.greetings() > self.greeted
+    }
+
+    fn greetings(&self) -> usize {
         let said = std::fs::read_to_string(self.directory.join(format!("{}.out", self.name))).unwrap_or_default();
-        self.is_running() && said.matches(self.greeting).count() >= self.lives
+        said.matches(self.greeting).count()
     }
 
     /// Kills it with -9; its next life begins after a while.
@@ -143,9 +149,9 @@ impl Process {
     }
 
     fn live_again(&mut self) -> Result<(), String> {
+        self.greeted = self.greetings();
         self.child = spawn(&self.name, &self.program, &self.arguments, &self.directory)
             .map_err(|error| format!("{} cannot be started again: {error}", self.name))?;
-        self.lives += 1;
         self.state = State::Running;
         Ok(())
     }
@@ -173,5 +179,9 @@ fn spawn(name: &str, program: &Path, arguments: &[OsString], directory: &Path) -
     for variable in ["VERBENA_CONFIG", "VERBENA_LOG"] {
         command.env_remove(variable);
     }
+    // Nobody is left behind, however this program ends: the thread that starts them is its main one, which ends with it.
+    let die_with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: between fork and exec the closure makes one system call: it allocates nothing, takes no lock and touches no shared state.
+    unsafe { command.pre_exec(die_with_us) };
     command.spawn()
 }
