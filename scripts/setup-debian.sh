@@ -44,6 +44,9 @@ if [ "$what" = test ]; then
     for component in rustfmt:cargo-fmt clippy:cargo-clippy; do
         command -v "${component##*:}" >/dev/null || rustup component add "${component%%:*}"
     done
-    # Looks at licences and sources of everything that is linked in. Built once; three to four minutes on two cores.
-    command -v cargo-deny >/dev/null || cargo install --quiet --locked cargo-deny --version 0.20.2
+    # Looks at licences and sources of everything that is linked in.
+    if ! command -v cargo-deny >/dev/null; then
+        echo "installing: cargo-deny (built once, three to four minutes on two cores)"
+        cargo install --quiet --locked cargo-deny --version 0.20.2
+    fi
 fi
