@@ -42,8 +42,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens, and answers from then on.
-    pub fn start(config: &ProxyConfig, content: Content, registry: &Registry) -> Result<Proxy, ProxyError> {
+    /// Whether a proxy could be started so: an application to stand in front of, an address that nobody else listens on.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub fn check(config: &ProxyConfig) -> Result<(), ProxyError> {
         if let Some(found) = config.contradictions().into_iter().next() {
             return Err(ProxyError::Setting { key: found.key, problem: found.problem });
         }
@@ -51,6 +54,12 @@ impl Proxy {
             let problem = "no application to stand in front of: give --origin http://HOST:PORT".into();
             return Err(ProxyError::Setting { key: "origin".into(), problem });
         }
+        look_for_another(config.listen)
+    }
+
+    /// Listens, and answers from then on.
+    pub fn start(config: &ProxyConfig, content: Content, registry: &Registry) -> Result<Proxy, ProxyError> {
+        Proxy::check(config)?;
         let authorities = config.origin.iter().map(|origin| parse_origin(origin));
         let authorities = authorities.collect::<Result<Vec<_>, _>>();
         let authorities = authorities.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;
@@ -77,7 +86,6 @@ impl Proxy {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
-        look_for_another(config.listen)?;
         let first = listen(config.listen)?;
         let address = first.local_addr().map_err(|reason| ProxyError::Listen { address: config.listen, reason })?;
         let mut listeners = vec![first];

@@ -78,7 +78,8 @@ impl Command {
             let mut signals = Signals::listen()?;
             let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event)));
             let registry = Arc::new(Registry::new());
-            // Before the helper joins: an address that is taken is a mistake to tell at once.
+            // Before the helper joins a cluster that it would have to leave again.
+            Proxy::check(&proxy)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             let running = Proxy::start(&proxy, helper.content().clone(), &registry)?;
             let (http, api) = helper.http();
