@@ -14,7 +14,7 @@ use verbena_content::{
     FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Store, Waiter, Weigh,
     Words,
 };
-use verbena_terms::{Time, ViewNumber};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::fill::Budget;
 use crate::observed::Observed;
@@ -73,6 +73,8 @@ pub(crate) struct Cache {
 }
 
 struct Fills {
+    /// Whom the reader takes this node for.
+    me: Incarnation,
     reader: Reader<Key>,
     waiting: HashMap<Waiter, oneshot::Sender<Option<Arc<Copy>>>>,
     next_waiter: Waiter,
@@ -97,10 +99,11 @@ pub(crate) enum Missed {
 impl Cache {
     pub fn new(content: Content, observed: Observed, memory: u64, largest: usize) -> Self {
         let limits = ReaderLimits::default();
-        let reader = Reader::new(content.identity(), limits);
+        let me = content.identity();
+        let reader = Reader::new(me, limits);
         Cache {
             store: Store::new(memory, 8192, largest + 64 * 1024),
-            fills: Mutex::new(Fills { reader, waiting: HashMap::new(), next_waiter: 0 }),
+            fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
             registration_patience: limits.registration_deadline,
             budget: Budget::new(usize::try_from(memory / 4).unwrap_or(usize::MAX).max(2 * largest)),
@@ -135,7 +138,13 @@ impl Cache {
     pub fn miss(&self, key: Key, page: PageId, words: Option<(ViewNumber, Words)>) -> Missed {
         let now = self.content.now();
         let lease = self.content.lease();
+        let me = self.content.identity();
         let mut fills = self.fills.lock();
+        if fills.me != me {
+            // Another life of this node (rule C1): registrations in the name of the former would not be answered.
+            fills.me = me;
+            fills.reader.rejoined(me);
+        }
         let waiter = fills.next_waiter;
         fills.next_waiter += 1;
         match fills.reader.start(&key, page, waiter, words, &lease, now) {
@@ -193,11 +202,6 @@ impl Cache {
     /// Copies kept, and the bytes that they take.
     pub fn kept(&self) -> (usize, u64) {
         (self.store.len(), self.store.bytes())
-    }
-
-    /// This node is another incarnation now.
-    pub fn rejoined(&self) {
-        self.fills.lock().reader.rejoined(self.content.identity());
     }
 
     fn settle(&self, settled: Settled<Key>, fetched: Option<&Arc<Copy>>) {

@@ -123,11 +123,6 @@ impl Proxy {
         self.origins.health()
     }
 
-    /// This node is another incarnation now.
-    pub fn rejoined(&self) {
-        self.cache.rejoined();
-    }
-
     /// Takes no more connections, lets requests under way end for at most [`ProxyConfig::drain`], and returns.
     pub fn stop(self) {
         // The threads hold receivers until they end; if they have ended, there is nobody to tell.
