@@ -38,15 +38,22 @@ impl Membership for Script {
 impl Node {
     /// A node of its own life, in no view yet.
     pub fn start(rank: u32, roles: Roles) -> Node {
-        let settings =
-            Settings { identity: Incarnation::new(rank, 1), pool: Pool::new(1 << 20), allowed_users: vec![] };
-        let fabric: Arc<dyn Fabric> = Shm::open(settings).unwrap();
+        let fabric = open(Incarnation::new(rank, 1));
         let lease = Arc::new(LeaseWord::new());
         let updater = UpdaterLimits { begin_deadline: Duration::from_millis(500), ..UpdaterLimits::default() };
         let options = Options { names: Names::new([3; 16]), home: HomeLimits::default(), updater };
         let content = Content::start(options).unwrap();
         content.life_begins(fabric.clone(), &lease).unwrap();
         Node { fabric, lease, content, prepared: Arc::default(), roles }
+    }
+
+    /// The node's next life, in no view yet: what its helper does when it was expelled.
+    pub fn lives_again(&mut self) {
+        let former = self.fabric.identity();
+        self.lease.store(Lease::NONE);
+        self.content.life_ends();
+        self.fabric = open(Incarnation { start: former.start + 1, ..former });
+        self.content.life_begins(self.fabric.clone(), &self.lease).unwrap();
     }
 
     fn member(&self) -> Member {
@@ -114,21 +121,35 @@ impl Node {
     }
 }
 
+fn open(identity: Incarnation) -> Arc<dyn Fabric> {
+    Shm::open(Settings { identity, pool: Pool::new(1 << 20), allowed_users: vec![] }).unwrap()
+}
+
 /// Takes all nodes into the first view.
 pub async fn assemble(nodes: &[Node]) {
-    let view = View::new(ViewNumber(1), nodes.iter().map(Node::member).collect(), vec![]).unwrap();
+    assemble_in(ViewNumber(1), nodes).await;
+}
+
+/// Takes all nodes into this view, in which nobody has departed.
+pub async fn assemble_in(number: ViewNumber, nodes: &[Node]) {
+    let view = View::new(number, nodes.iter().map(Node::member).collect(), vec![]).unwrap();
     let view = Arc::new(view);
     for node in nodes {
         node.content.view_learnt(view.clone(), Script(node.prepared.clone())).unwrap();
     }
     for node in nodes {
         for _ in 0..1000 {
-            if node.prepared.load(Ordering::SeqCst) == 1 {
+            if node.prepared.load(Ordering::SeqCst) == number.0 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(node.prepared.load(Ordering::SeqCst), 1, "{} did not prepare the view", node.fabric.identity());
-        node.lease.store(Lease { until: Time::FAR, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) });
+        assert_eq!(
+            node.prepared.load(Ordering::SeqCst),
+            number.0,
+            "{} did not prepare the view",
+            node.fabric.identity()
+        );
+        node.lease.store(Lease { until: Time::FAR, acknowledged: number, in_effect: number });
     }
 }

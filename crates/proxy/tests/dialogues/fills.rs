@@ -502,3 +502,15 @@ fn a_client_that_hangs_up_leaves_a_whole_page_or_none() {
     asked.says("def");
     scene.hits("/", "abcdef");
 }
+
+#[test]
+fn another_life_of_the_node_stores_pages_again() {
+    let mut scene = Scene::new();
+    scene.fills("/", "a", "one");
+    scene.lives_again();
+    let mut client = scene.client();
+    client.get("/");
+    scene.origin.asked("/").depends("a", "two");
+    client.answer().is(200, "two").said("fwd=stale");
+    scene.hits("/", "two");
+}

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use verbena_cluster::{Lease, Roles};
 use verbena_content::Scope;
 use verbena_content::service::{Finish, Ticket};
-use verbena_content::testing::{Node, assemble};
+use verbena_content::testing::{Node, assemble, assemble_in};
 use verbena_metrics::Registry;
 use verbena_proxy::{Proxy, ProxyConfig};
 use verbena_terms::{Lapse, Size, Time, ViewNumber};
@@ -81,6 +81,15 @@ impl Scene {
 
     pub fn has_lease_again(&self) {
         self.node.lease.store(Lease { until: Time::FAR, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) });
+    }
+
+    /// The node was expelled, and joins again.
+    pub fn lives_again(&mut self) {
+        self.node.lives_again();
+        self.runtime.block_on(async {
+            assemble_in(ViewNumber(2), std::slice::from_ref(&self.node)).await;
+            self.node.fill_eventually(b"ready", self.node.only(b"ready")).await;
+        });
     }
 
     /// Fills a page that depends on one thing, and sees it hit.
