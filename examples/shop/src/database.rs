@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
@@ -98,7 +98,7 @@ impl Database {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let database = Database { path: Arc::new(path.to_owned()), idle: Arc::default() };
         database.with_connection(|connection| {
-            connection.pragma_update(None, "journal_mode", "wal")?;
+            use_log(connection)?;
             let filling = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             filling.execute_batch(SCHEMA)?;
             let rows: i64 = filling.query_row("SELECT count(*) FROM clock", [], |row| row.get(0))?;
@@ -175,6 +175,19 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "synchronous", "normal")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     Ok(connection)
+}
+
+/// Switches to the write-ahead log. For that SQLite takes the file for itself, and does not wait while another process does the same.
+fn use_log(connection: &Connection) -> rusqlite::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
 }
 
 fn fill(transaction: &Transaction<'_>) -> rusqlite::Result<()> {

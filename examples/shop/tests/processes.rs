@@ -80,3 +80,20 @@ fn a_signal_ends_it_in_good_order() {
     assert!(told.success());
     assert!(shop.process.wait().unwrap().success());
 }
+
+#[test]
+fn shops_that_begin_together_make_one_database() {
+    for _ in 0..10 {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("shop.db");
+        let begin = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    begin.wait();
+                    verbena_shop::Database::open(&file).unwrap();
+                });
+            }
+        });
+    }
+}
