@@ -7,5 +7,6 @@ pub mod doctor;
 pub mod keys;
 pub mod node;
 pub mod proxy;
+mod running;
 pub mod status;
 pub mod traces;

@@ -1,18 +1,17 @@
 //! `verbena node`: runs the helper.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
 
+use super::running::{self, Signals, in_words, say};
 use crate::config::{self, Flags, Loaded, Whose};
-use crate::error::{Error, Result};
-use crate::output::{Format, output};
+use crate::error::Result;
+use crate::output::Format;
 
 /// Run the helper of this machine, or of one node of several on it.
 ///
@@ -57,77 +56,18 @@ impl Command {
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let settings = loaded.config.settings();
         let json = self.format.json;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|source| Error::System { doing: "start a runtime", source })?;
-        let ended = runtime.block_on(async {
-            // Before the helper: whoever reads that it listens may send a signal.
+        running::block_on(async {
             let mut signals = Signals::listen()?;
-            let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event)));
+            let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
             let helper = Helper::start(&settings, vec![], Arc::new(Registry::new()), observer)?;
             let (node, socket, state) = (settings.name(), helper.socket(), &settings.state_directory()?);
-            say(json, &Line::Listening(Listening { event: "listening", node, pid: std::process::id(), socket, state }));
-            loop {
-                tokio::select! {
-                    () = helper.ended() => break,
-                    signal = signals.next() => match signal {
-                        Told::End => break,
-                        Told::Reload => reload(file, &self.flags, &loaded),
-                    },
-                }
-            }
-            // Leaving takes a moment; who asks twice does not want to wait for it.
-            let leaving = tokio::task::spawn_blocking(move || helper.stop());
-            tokio::select! {
-                left = leaving => left.map_err(|panic| Error::System { doing: "leave", source: panic.into() })??,
-                () = signals.end() => return Err(Error::No),
-            }
-            say(json, &Line::Ended { event: "ended" });
+            let listening = Listening { event: "listening", node, pid: std::process::id(), socket, state };
+            say(json, &Line::Listening(listening), words);
+            signals.until_the_end(&helper, || reload(file, &self.flags, &loaded)).await;
+            signals.leave(move || helper.stop()).await?;
+            say(json, &Line::Ended { event: "ended" }, words);
             Ok(())
-        });
-        // Who asked twice does not wait for the leaving either.
-        runtime.shutdown_background();
-        ended
-    }
-}
-
-/// What a signal says.
-#[derive(PartialEq)]
-pub(super) enum Told {
-    /// Leave and end.
-    End,
-    /// Read the configuration again.
-    Reload,
-}
-
-/// The signals that a long-running command obeys.
-pub(super) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    reload: Signal,
-}
-
-impl Signals {
-    pub(super) fn listen() -> Result<Self> {
-        let listen = |kind| signal(kind).map_err(|source| Error::System { doing: "listen for signals", source });
-        Ok(Signals {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            reload: listen(SignalKind::hangup())?,
         })
-    }
-
-    pub(super) async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.reload.recv() => Told::Reload,
-        }
-    }
-
-    pub(super) async fn end(&mut self) {
-        while self.next().await != Told::End {}
     }
 }
 
@@ -155,15 +95,7 @@ fn reload(file: Option<&Path>, flags: &Flags, running: &Loaded) {
     tracing::info!(changed = changed.len(), "the configuration was read again");
 }
 
-/// Prints one line. Who reads may have gone: the helper goes on.
-fn say(json: bool, line: &Line<'_>) {
-    let mut out = output();
-    let _ = match serde_json::to_string(line) {
-        Ok(text) if json => writeln!(out, "{text}"),
-        _ => writeln!(out, "{}", words(line)),
-    };
-}
-
+/// A line, for people.
 fn words(line: &Line<'_>) -> String {
     let event = match line {
         Line::Listening(Listening { node, pid, socket, state, .. }) => {
@@ -177,23 +109,4 @@ fn words(line: &Line<'_>) -> String {
         Line::Happened(event) => event,
     };
     in_words(event)
-}
-
-/// An event, for people.
-pub(super) fn in_words(event: &Event) -> String {
-    match event {
-        Event::Life { incarnation, provider, why, address } => {
-            format!("began life {incarnation} on {provider} ({why}), reached at {address}")
-        }
-        Event::ViewLearnt { view, members } => {
-            let members: Vec<_> = members.iter().map(ToString::to_string).collect();
-            format!("view {view}: {}", members.join(" "))
-        }
-        Event::ViewInEffect { view } => format!("view {view} is in effect"),
-        Event::LeaseLost => "the lease ran out: nothing is served until it is renewed".into(),
-        Event::Expelled { next } => format!("this life is over: joining again as {next}"),
-        Event::Refused { reason } => format!("the keeper refuses: {reason}"),
-        Event::Trouble { what, reason } => format!("{what}: {reason}"),
-        Event::Left => "left the cluster".into(),
-    }
 }

@@ -1,6 +1,5 @@
 //! `verbena proxy`: the cache in front of an application, with the helper inside.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use verbena_node::{Event, Helper};
 use verbena_proxy::{Proxy, ProxyConfig};
 use verbena_terms::Section;
 
-use super::node::{Signals, Told, in_words};
+use super::running::{self, Signals, in_words, say};
 use crate::config::{self, Flag, Flags, Whose};
-use crate::error::{Error, Result};
-use crate::output::{Format, output};
+use crate::error::Result;
+use crate::output::Format;
 
 /// Run a cache in front of a web application, whose every answer is what the application could have answered at that moment.
 ///
@@ -70,55 +69,36 @@ impl Command {
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let (settings, proxy) = (loaded.config.settings(), loaded.config.proxy.clone());
         let json = self.format.json;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|source| Error::System { doing: "start a runtime", source })?;
-        let ended = runtime.block_on(async {
+        running::block_on(async {
             let mut signals = Signals::listen()?;
-            let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event)));
+            let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
             let registry = Arc::new(Registry::new());
             // Before the helper joins a cluster that it would have to leave again.
             Proxy::check(&proxy)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             let running = Proxy::start(&proxy, helper.content().clone(), &registry)?;
             let (http, api) = helper.http();
-            say(
-                json,
-                &Line::Serving(Serving {
-                    event: "serving",
-                    address: running.address(),
-                    origins: &proxy.origin,
-                    pid: std::process::id(),
-                    socket: helper.socket(),
-                    http,
-                    api,
-                }),
-            );
-            loop {
-                tokio::select! {
-                    () = helper.ended() => break,
-                    told = signals.next() => match told {
-                        Told::End => break,
-                        Told::Reload => tracing::warn!("what a proxy is started with changes at its next start"),
-                    },
-                }
-            }
-            // Clients first: their requests need the helper. Who asks twice does not want to wait.
-            let leaving = tokio::task::spawn_blocking(move || {
+            let serving = Serving {
+                event: "serving",
+                address: running.address(),
+                origins: &proxy.origin,
+                pid: std::process::id(),
+                socket: helper.socket(),
+                http,
+                api,
+            };
+            say(json, &Line::Serving(serving), words);
+            let reload = || tracing::warn!("what a proxy is started with changes at its next start");
+            signals.until_the_end(&helper, reload).await;
+            // Clients first: their requests need the helper.
+            let stop = move || {
                 running.stop();
                 helper.stop()
-            });
-            tokio::select! {
-                left = leaving => left.map_err(|panic| Error::System { doing: "leave", source: panic.into() })??,
-                () = signals.end() => return Err(Error::No),
-            }
-            say(json, &Line::Ended { event: "ended" });
+            };
+            signals.leave(stop).await?;
+            say(json, &Line::Ended { event: "ended" }, words);
             Ok(())
-        });
-        // Who asked twice does not wait for the leaving either.
-        runtime.shutdown_background();
-        ended
+        })
     }
 
     /// The two flags that everybody needs are keys under shorter names.
@@ -134,15 +114,7 @@ impl Command {
     }
 }
 
-/// Prints one line. Who reads may have gone: the proxy goes on.
-fn say(json: bool, line: &Line<'_>) {
-    let mut out = output();
-    let _ = match serde_json::to_string(line) {
-        Ok(text) if json => writeln!(out, "{text}"),
-        _ => writeln!(out, "{}", words(line)),
-    };
-}
-
+/// A line, for people.
 fn words(line: &Line<'_>) -> String {
     match line {
         Line::Serving(Serving { address, origins, pid, http, .. }) => format!(

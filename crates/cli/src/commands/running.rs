@@ -1,0 +1,116 @@
+//! What commands that run until they are told to end have in common: signals, leaving, and the lines that they print.
+
+use std::io::Write;
+
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use verbena_node::{Event, Helper};
+
+use crate::error::{Error, Result};
+use crate::output::output;
+
+/// Runs `work` on this thread. What it has left behind when it ends is not waited for.
+pub(super) fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::System { doing: "start a runtime", source })?;
+    let ended = runtime.block_on(work);
+    // Who asked twice does not wait for the leaving.
+    runtime.shutdown_background();
+    ended
+}
+
+/// What a signal says.
+#[derive(PartialEq)]
+enum Told {
+    /// Leave and end.
+    End,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// The signals that a long-running command obeys.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    reload: Signal,
+}
+
+impl Signals {
+    /// Obeys them from now on. Before the helper starts: whoever reads that it listens may send one.
+    pub(super) fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|source| Error::System { doing: "listen for signals", source });
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            reload: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until the helper ends by itself or is told to.
+    pub(super) async fn until_the_end(&mut self, helper: &Helper, reload: impl Fn()) {
+        loop {
+            tokio::select! {
+                () = helper.ended() => return,
+                told = self.next() => match told {
+                    Told::End => return,
+                    Told::Reload => reload(),
+                },
+            }
+        }
+    }
+
+    /// Leaves by `stop`, which takes a moment; who asks a second time does not want to wait for it.
+    pub(super) async fn leave(
+        mut self,
+        stop: impl FnOnce() -> verbena_node::Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let leaving = tokio::task::spawn_blocking(stop);
+        tokio::select! {
+            left = leaving => left.map_err(|panic| Error::System { doing: "leave", source: panic.into() })??,
+            () = self.end() => return Err(Error::No),
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.reload.recv() => Told::Reload,
+        }
+    }
+
+    async fn end(&mut self) {
+        while self.next().await != Told::End {}
+    }
+}
+
+/// Prints one line, as JSON or in words. Who reads may have gone: the command goes on.
+pub(super) fn say<L: Serialize>(json: bool, line: &L, words: impl FnOnce(&L) -> String) {
+    let mut out = output();
+    let _ = match serde_json::to_string(line) {
+        Ok(text) if json => writeln!(out, "{text}"),
+        _ => writeln!(out, "{}", words(line)),
+    };
+}
+
+/// An event, for people.
+pub(super) fn in_words(event: &Event) -> String {
+    match event {
+        Event::Life { incarnation, provider, why, address } => {
+            format!("began life {incarnation} on {provider} ({why}), reached at {address}")
+        }
+        Event::ViewLearnt { view, members } => {
+            let members: Vec<_> = members.iter().map(ToString::to_string).collect();
+            format!("view {view}: {}", members.join(" "))
+        }
+        Event::ViewInEffect { view } => format!("view {view} is in effect"),
+        Event::LeaseLost => "the lease ran out: nothing is served until it is renewed".into(),
+        Event::Expelled { next } => format!("this life is over: joining again as {next}"),
+        Event::Refused { reason } => format!("the keeper refuses: {reason}"),
+        Event::Trouble { what, reason } => format!("{what}: {reason}"),
+        Event::Left => "left the cluster".into(),
+    }
+}
