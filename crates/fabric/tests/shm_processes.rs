@@ -150,7 +150,8 @@ fn nothing_is_kept_of_what_was_given_up() {
         drop(to);
         eventually("connections end with who made them", || Traces::now().descriptors == kept.descriptors - 4);
     }
-    assert_eq!(Traces::now(), before);
+    // The threads of a fabric that was dropped end a moment later.
+    eventually("nothing is kept", || Traces::now() == before);
     assert!(!addresses.iter().any(listens), "a closed fabric's socket is there");
 }
 
