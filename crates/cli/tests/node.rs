@@ -5,6 +5,7 @@
 mod common;
 
 use common::nodes::{Cluster, are_in};
+use common::traffic::started;
 use common::{json, verbena};
 use rustix::process::Signal;
 
@@ -15,7 +16,7 @@ fn a_node_alone_is_a_member_at_once_and_leaves_when_told() {
     node.wait_until("in", |status| are_in(status, &[1]));
     let status = node.status().1;
     assert_eq!(status["name"], "solo");
-    assert!(status["fabric"]["why"].as_str().unwrap().contains("alone"), "{status}");
+    assert!(status["fabric"]["why"].as_str().unwrap().contains("shm"), "{status}");
 
     let text = verbena(&["status", "--cluster-name", "solo"]).current_dir(cluster.path()).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
@@ -79,6 +80,29 @@ fn on_hangup_the_configuration_is_read_again() {
     assert!(node.log().contains("there is no such key"), "{}", node.log());
     std::fs::write(&file, &good).unwrap();
     assert!(are_in(&node.status().1, &[1]), "it goes on");
+}
+
+/// A program takes two descriptors, a connection one: the soft limit of a shell is soon reached.
+#[test]
+fn as_many_files_may_be_open_as_the_system_allows() {
+    let cluster = Cluster::new("2s", &[]);
+    let limited = |name: &str, limit: &str| {
+        let script = format!("{limit} && exec \"$0\" node --json --cluster-name {name} --node-state {name}");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_verbena")]).current_dir(cluster.path());
+        let log = std::fs::File::create(cluster.path().join(format!("{name}.log"))).unwrap();
+        let (node, _) = started(shell.stderr(log), |line| line.contains("listening"));
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", node.0.id())).unwrap();
+        let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap().to_owned();
+        let words: Vec<_> = files.split_whitespace().map(str::to_owned).collect();
+        let log = std::fs::read_to_string(cluster.path().join(format!("{name}.log"))).unwrap();
+        (words[3].clone(), words[4].clone(), log)
+    };
+    let (soft, hard, _) = limited("soft", "ulimit -Sn 200");
+    assert_eq!(soft, hard, "raised");
+    let (soft, _, log) = limited("hard", "ulimit -n 200");
+    assert_eq!(soft, "200");
+    assert!(log.contains("most=200") && log.contains("needed="), "{log}");
 }
 
 #[test]

@@ -12,9 +12,10 @@ section! {
         pub lease: Lapse as "TIME" = Lapse(LeaseTerms::DEFAULT.lease()),
         /// How far two clocks may run apart in one lease: taken off at the member, put on at the keeper.
         pub drift: Lapse as "TIME" = Lapse(LeaseTerms::DEFAULT.drift()),
-        /// Which of the members this node is. Not needed by a node that is alone.
+        /// Which of the members this node is. Where there are none: what the nodes of this machine are called, `local` if it is not
+        /// set, then `local-2` and so on.
         pub name: Option<String> as "NAME" = None,
-        /// The nodes of the cluster. None: this node is alone.
+        /// The nodes of the cluster. None: the nodes of this machine that are started in this way are the cluster, up to 16.
         ///
         /// The first line is rank 1, and the keeper. A line's place is its rank: add lines at the end and leave the
         /// line of a node that is gone for good where it is.
@@ -41,10 +42,14 @@ pub struct Membership {
     terms: LeaseTerms,
     members: Vec<Configured>,
     own: Rank,
+    gathers: bool,
 }
 
-/// What a node that is alone is called.
-const ALONE: &str = "local";
+/// What a node is called where nothing is configured.
+const UNNAMED: &str = "local";
+
+/// Seats of a machine where nothing is configured.
+pub const SEATS: u32 = 16;
 
 impl Membership {
     /// What `config` says, or the first thing that is wrong with it, naming the key.
@@ -54,21 +59,39 @@ impl Membership {
         }
         let terms = config.terms().map_err(|(key, problem)| ClusterError::Setting { key: key.into(), problem })?;
         if config.members.is_empty() {
-            let name = config.name.clone().unwrap_or_else(|| ALONE.into());
-            return Ok(Membership {
-                terms,
-                members: vec![Configured { name, address: String::new(), roles: Roles::ALL }],
-                own: Rank(1),
-            });
+            let name = config.seat_name(Rank(1));
+            let members = vec![Configured { name, address: String::new(), roles: Roles::ALL }];
+            return Ok(Membership { terms, members, own: Rank(1), gathers: true });
         }
         let own = config.members.iter().position(|member| Some(&member.name) == config.name.as_ref());
         let own = own.expect("invariant: check() found the name among the members");
-        Ok(Membership { terms, members: config.members.clone(), own: Rank(own as u32 + 1) })
+        Ok(Membership { terms, members: config.members.clone(), own: Rank(own as u32 + 1), gathers: true })
+    }
+
+    /// The node in seat `own` of [`SEATS`] on one machine, whose nodes meet by shared memory without being configured. It is there for
+    /// `roles`, every other for everything. How many seats will be taken nobody knows, so views are made at once.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); and where the name is so long that the last seat's would be too long.
+    pub fn seats(config: &ClusterConfig, own: Rank, roles: Roles) -> Result<Self, ClusterError> {
+        let alone = Membership::new(&ClusterConfig { members: vec![], ..config.clone() })?;
+        let seat = |rank| {
+            let name = config.seat_name(rank);
+            Configured { address: format!("shm://{name}"), name, roles: if rank == own { roles } else { Roles::ALL } }
+        };
+        let members: Vec<Configured> = (1..=SEATS).map(Rank).map(seat).collect();
+        let checked = ClusterConfig { members, name: Some(config.seat_name(own)), ..config.clone() };
+        Ok(Membership { members: Membership::new(&checked)?.members, own, gathers: false, ..alone })
     }
 
     /// How long leases are.
     pub fn terms(&self) -> LeaseTerms {
         self.terms
+    }
+
+    /// Whether the keeper waits a moment before it makes a view, for others that are started at the same time.
+    pub fn gathers(&self) -> bool {
+        self.gathers
     }
 
     /// This node.
@@ -93,6 +116,12 @@ impl Membership {
 }
 
 impl ClusterConfig {
+    /// What the node in a seat is called where nothing is configured: `local`, `local-2`, `local-3`.
+    pub fn seat_name(&self, seat: Rank) -> String {
+        let name = self.name.as_deref().unwrap_or(UNNAMED);
+        if seat == Rank(1) { name.to_owned() } else { format!("{name}-{seat}") }
+    }
+
     fn terms(&self) -> Result<LeaseTerms, (&'static str, String)> {
         let millis = |key, lapse: Lapse| match u32::try_from(lapse.0.as_millis()) {
             Ok(millis) if lapse.0.subsec_nanos().is_multiple_of(1_000_000) => Ok(millis),
@@ -186,6 +215,20 @@ mod tests {
         assert_eq!((membership.own(), membership.size()), (Rank(1), 1));
         assert_eq!(membership.terms(), LeaseTerms::DEFAULT);
         assert_eq!(membership.configured(Rank(1)).unwrap().roles, Roles::ALL);
+    }
+
+    #[test]
+    fn seats_are_named_alike_at_every_node() {
+        let config = ClusterConfig::default();
+        let third = Membership::seats(&config, Rank(3), Roles::of(Role::Updater)).unwrap();
+        assert_eq!((third.own(), third.keeper(), third.size()), (Rank(3), Rank(1), SEATS as usize));
+        let line = |rank| third.configured(rank).unwrap();
+        assert_eq!((line(Rank(1)).name.as_str(), line(Rank(3)).name.as_str()), ("local", "local-3"));
+        assert_eq!((line(Rank(3)).address.as_str(), line(Rank(2)).roles), ("shm://local-3", Roles::ALL));
+        assert_eq!(line(Rank(3)).roles, Roles::of(Role::Updater));
+        let long = ClusterConfig { name: Some("x".repeat(MAX_TEXT_BYTES - 6)), ..config };
+        let refused = Membership::seats(&long, Rank(1), Roles::ALL).unwrap_err().to_string();
+        assert!(refused.starts_with("cluster.members.") && refused.contains("1 to 255"), "{refused}");
     }
 
     #[test]

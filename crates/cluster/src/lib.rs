@@ -27,7 +27,7 @@ mod testing;
 mod view;
 mod wire;
 
-pub use config::{ClusterConfig, Configured, Membership};
+pub use config::{ClusterConfig, Configured, Membership, SEATS};
 pub use error::ClusterError;
 pub use keeper::{EarlierLife, Keeper, KeeperAction, KeeperEvent};
 pub use lease::{Lease, LeaseTerms, LeaseWord};

@@ -26,7 +26,7 @@ section! {
         /// The provider: `auto`, `shm` or `tcp`.
         ///
         /// `auto` takes the best that reaches every one of `cluster.members` and says which and why: shm where all addresses
-        /// are `shm://NAME`, or the node is alone; tcp where all are `tcp://HOST:PORT`. A named one that does not, or that
+        /// are `shm://NAME`, or none is configured; tcp where all are `tcp://HOST:PORT`. A named one that does not, or that
         /// cannot work here, is an error that says what is missing. `verbena doctor` shows what this machine can do.
         pub provider: Choice as "PROVIDER" = Choice::Auto,
         /// tcp: where to listen, as `IP:PORT`.

@@ -46,7 +46,7 @@ use crate::error::{Error, Result};
 use crate::status::Status;
 
 /// Connections at once; more wait.
-const CONNECTIONS: usize = 1024;
+pub(crate) const CONNECTIONS: usize = 1024;
 /// Bytes of a request's body.
 const LARGEST_BODY: usize = 1 << 20;
 /// How long a program may take to send a request.

@@ -4,12 +4,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use verbena_client::{DEFAULT_NAME, Socket};
-use verbena_cluster::ClusterConfig;
+use verbena_cluster::{ClusterConfig, SEATS};
 use verbena_content::service::PagesConfig;
 use verbena_fabric::FabricConfig;
-use verbena_terms::{Contradiction, section};
+use verbena_terms::{Contradiction, Rank, section};
 
+use crate::api::CONNECTIONS;
 use crate::error::{Error, Result};
+
+/// Files that a helper has open for itself and its peers.
+const OTHER_FILES: usize = 256;
 
 section! {
     /// The helper: where programs on this machine reach it, and what outlives it.
@@ -40,7 +44,7 @@ impl NodeConfig {
     }
 }
 
-/// What a helper is started from. The default is a node that is alone.
+/// What a helper is started from. The default is a node that nobody configured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Who is in.
@@ -59,7 +63,30 @@ impl Settings {
         self.cluster.name.as_deref().unwrap_or(DEFAULT_NAME)
     }
 
-    /// Where programs reach the helper.
+    /// Whether nobody configured with whom the node is: then it is with the other such nodes of this machine, over shared memory.
+    pub fn is_plain(&self) -> bool {
+        self.cluster.members.is_empty()
+    }
+
+    /// Where the helper may be reached: at its own socket, or, where nothing is configured, at that of any seat; the first one first.
+    ///
+    /// # Errors
+    /// As [`socket`](Self::socket).
+    pub fn sockets(&self) -> Result<Vec<Socket>> {
+        let own = self.socket()?;
+        let others = 2..=if self.is_plain() { SEATS } else { 1 };
+        let seat = |rank| Ok(Socket::new(Some(own.directory()), Some(&self.cluster.seat_name(Rank(rank))))?);
+        [Ok(own.clone())].into_iter().chain(others.map(seat)).collect()
+    }
+
+    /// Files that a helper may have open at once: two for each program, one for each connection to its HTTP, some for its peers. A
+    /// plain one may come to serve the first seat as well.
+    pub fn open_files(&self) -> u64 {
+        let helper = 2 * verbena_ipc::Options::default().max_clients + CONNECTIONS + OTHER_FILES;
+        (helper * if self.is_plain() { 2 } else { 1 }) as u64
+    }
+
+    /// Where programs reach the helper that has the first seat or the configured name.
     ///
     /// # Errors
     /// If no directory is configured and the user's own cannot be used.
@@ -67,7 +94,7 @@ impl Settings {
         Ok(Socket::new(self.node.runtime.as_deref(), Some(self.name()))?)
     }
 
-    /// Where the state lies.
+    /// Where the state lies; where nothing is configured, that of the first seat, with the others' in it.
     ///
     /// # Errors
     /// If no directory is configured and the user has no home.

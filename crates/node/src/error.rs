@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
+use verbena_cluster::SEATS;
 use verbena_terms::Incarnation;
 
 /// What this crate returns.
@@ -31,6 +32,32 @@ pub enum Error {
     StateInUse {
         /// The directory.
         directory: PathBuf,
+    },
+    /// Every seat of the machine is taken.
+    #[error(
+        "all {SEATS} seats of this machine's plain nodes and proxies are taken (in {}): stop one, or configure them as members of a cluster \
+         ([cluster] members, docs/OPERATING.md)",
+        runtime.display()
+    )]
+    NoSeat {
+        /// Where they meet.
+        runtime: PathBuf,
+    },
+    /// Plain processes with another runtime directory run on the machine.
+    #[error(
+        "process {process} of user {user} runs a plain node or proxy on this machine, in another runtime directory than {}: two caches that \
+         do not know of each other would not be coherent (rule P11). Stop that one; or run this one as the same user with the same \
+         XDG_RUNTIME_DIR and HOME; or configure both as members of a cluster ([cluster] members, docs/OPERATING.md); or, if they have no \
+         application in common, name a runtime directory and a state directory for this one (--node-runtime, --node-state)",
+        runtime.display()
+    )]
+    Strangers {
+        /// The process, as it calls itself.
+        process: String,
+        /// The number of its user.
+        user: String,
+        /// This process's.
+        runtime: PathBuf,
     },
     /// There is no place for the state.
     #[error("no directory for the state: neither $XDG_STATE_HOME nor $HOME is set; name one (node.state)")]

@@ -12,21 +12,24 @@ use tokio::sync::{Notify, watch};
 use verbena_cluster::{LeaseWord, Membership};
 use verbena_content::service::Content;
 use verbena_fabric::{Address, Interconnect, Meeting};
-use verbena_ipc::{Options, Server, Waker};
+use verbena_ipc::Waker;
 use verbena_metrics::Registry;
-use verbena_terms::{Incarnation, ViewNumber};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::answers::Answers;
 use crate::api::{self, Api};
 use crate::config::Settings;
 use crate::desk::Desk;
 use crate::error::{Error, Result};
+use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
 use crate::pages::{self, Pages};
+use crate::place::Place;
 use crate::records::Records;
+use crate::seats::Seats;
 use crate::service::Service;
 use crate::status::Status;
-use crate::store::{Store, make_directory};
+use crate::successor::Successor;
 use crate::thread;
 
 /// What happens to a helper, for whoever started it.
@@ -75,16 +78,25 @@ pub enum Event {
         /// Why not.
         reason: String,
     },
+    /// The process that kept the cluster of this machine's plain nodes has ended: this one keeps it from now on, as well.
+    Succeeded {
+        /// In the first seat, as this one.
+        incarnation: Incarnation,
+    },
     /// The node has left the cluster.
     Left,
 }
 
 /// Is told what happens, on membership's thread: must not block.
 pub type Observer = Box<dyn FnMut(&Event) + Send>;
+/// One that several threads tell.
+pub(crate) type SharedObserver = Arc<Mutex<Observer>>;
 
 /// A helper that runs until it is [stopped](Self::stop), or [ends](Self::ended) by itself. Dropped, it leaves as
 /// when stopped.
 pub struct Helper {
+    name: String,
+    state: PathBuf,
     socket: PathBuf,
     http_socket: PathBuf,
     http_address: Option<SocketAddr>,
@@ -96,6 +108,9 @@ pub struct Helper {
     waker: Waker,
     threads: Vec<JoinHandle<()>>,
     end: Arc<End>,
+    /// Where it is one of several that nobody configured.
+    successor: Option<Successor>,
+    _mark: Option<Mark>,
 }
 
 #[derive(Default)]
@@ -105,37 +120,62 @@ struct End {
 }
 
 impl Helper {
-    /// Starts it: takes the state directory and the socket, begins a life, and joins the cluster (which it is not
-    /// waited for).
+    /// Starts it: takes its place, begins a life, and joins the cluster (which it is not waited for).
+    ///
+    /// Where no members are configured the place is the lowest free seat of this machine, and the helper keeps the cluster
+    /// too if whoever kept it ends (rule P11).
     ///
     /// # Errors
     /// Names what stands in the way: another helper, a directory, the fabric, a record that is not this node's.
     pub fn start(
         settings: &Settings,
+        services: Vec<Box<dyn Service>>,
+        metrics: Arc<Registry>,
+        observer: Observer,
+    ) -> Result<Helper> {
+        if !settings.is_plain() {
+            return Helper::at(Place::configured(settings)?, settings, services, metrics, observer);
+        }
+        let seats = Seats::of(settings)?;
+        // A runtime directory that somebody named says with whom this node is.
+        let mark = settings.node.runtime.is_none().then(|| Mark::leave(&seats)).transpose()?;
+        let place = seats.lowest()?;
+        let is_first = place.membership.own() == Rank(1);
+        let shared: SharedObserver = Arc::new(Mutex::new(observer));
+        let tell = shared.clone();
+        let observer: Observer = Box::new(move |event: &Event| (tell.lock())(event));
+        let mut helper = Helper::at(place, settings, services, metrics, observer)?;
+        if !is_first {
+            helper.successor = Some(Successor::start(seats, settings, shared)?);
+        }
+        helper._mark = mark;
+        Ok(helper)
+    }
+
+    /// Starts it in a place.
+    pub(crate) fn at(
+        place: Place,
+        settings: &Settings,
         mut services: Vec<Box<dyn Service>>,
         metrics: Arc<Registry>,
         observer: Observer,
     ) -> Result<Helper> {
-        let membership = Membership::new(&settings.cluster)?;
-        let socket = settings.socket()?;
-        if settings.node.runtime.is_some() {
-            make_directory(socket.directory())?;
-        }
-        let store = Store::open(&settings.state_directory()?)?;
-        let server = Server::bind(socket.directory(), &socket.file_name(), Options::default())?;
+        let (name, state) = (place.name().to_owned(), place.store.directory().to_owned());
+        let Place { membership, store, server, runtime, names } = place;
         let (waker, path) = (server.waker(), server.path());
         let http_socket = path.with_extension("http.sock");
         let (listeners, http_address) = api::listen(&http_socket, settings.node.api)?;
-        let (pages, content) = Pages::start(settings.pages.options(&settings.cluster)?)?;
+        let mut pages = settings.pages.clone();
+        pages.key = pages.key.or(names);
+        let (pages, content) = Pages::start(pages.options(&settings.cluster)?)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
 
         let desk = Arc::new(Desk::new(services.len()));
         let lease = Arc::new(LeaseWord::new());
-        let status = Arc::new(Status::new(settings.name().to_owned(), membership.clone(), lease.clone()));
+        let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
         register(&metrics, &status)?;
-        let interconnect =
-            Interconnect::new(settings.fabric.clone(), meeting(settings, &membership, socket.directory()))?;
+        let interconnect = Interconnect::new(settings.fabric.clone(), meeting(&membership, runtime))?;
         let driver = Driver::start(Parts {
             membership,
             interconnect,
@@ -163,6 +203,8 @@ impl Helper {
             thread::spawn("verbena-api", move || api.run(listeners, stopped))?,
         ];
         Ok(Helper {
+            name,
+            state,
             socket: path,
             http_socket,
             http_address,
@@ -174,7 +216,19 @@ impl Helper {
             waker,
             threads,
             end,
+            successor: None,
+            _mark: None,
         })
+    }
+
+    /// What the node is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its state lies.
+    pub fn state(&self) -> &Path {
+        &self.state
     }
 
     /// Where programs reach it.
@@ -197,9 +251,14 @@ impl Helper {
         &self.lease
     }
 
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.reason.lock().is_some()
+    }
+
     /// Waits until it ends by itself. It is stopped all the same after that, for the reason.
     pub async fn ended(&self) {
-        while self.end.reason.lock().is_none() {
+        while !self.has_ended() {
             self.end.came.notified().await;
         }
     }
@@ -231,6 +290,8 @@ impl Helper {
         }
         // Whoever comes next finds no dead socket; it would be replaced as well.
         let _ = std::fs::remove_file(&self.http_socket);
+        // The keeper's seat last: this node needed its leave.
+        drop(self.successor.take());
     }
 }
 
@@ -260,15 +321,12 @@ fn run(driver: Driver) -> Option<Error> {
     }
 }
 
-fn meeting(settings: &Settings, membership: &Membership, directory: &Path) -> Meeting {
-    let ranks = (1..=membership.size() as u32).map(verbena_terms::Rank);
+fn meeting(membership: &Membership, directory: PathBuf) -> Meeting {
     let line = |rank| membership.configured(rank).expect("invariant: ranks are 1 to the size");
-    let others = if settings.cluster.members.is_empty() {
-        vec![]
-    } else {
-        ranks.map(|rank| line(rank).address.clone()).collect()
-    };
-    Meeting { directory: directory.to_owned(), own: Address(line(membership.own()).address.clone()), members: others }
+    let addresses = (1..=membership.size() as u32).map(|rank| line(Rank(rank)).address.clone());
+    let own = Address(line(membership.own()).address.clone());
+    // A node that is alone has no address.
+    Meeting { directory, own, members: addresses.filter(|address| !address.is_empty()).collect() }
 }
 
 fn register(metrics: &Registry, status: &Arc<Status>) -> Result<()> {

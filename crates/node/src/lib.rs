@@ -27,13 +27,17 @@ mod desk;
 mod error;
 mod helper;
 mod life;
+mod mark;
 mod membership;
 mod pages;
+mod place;
 mod post;
 mod records;
+mod seats;
 mod service;
 mod status;
 mod store;
+mod successor;
 mod thread;
 
 pub use config::{NodeConfig, Settings};

@@ -20,7 +20,6 @@ const LARGEST_RECORD: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Store {
     directory: PathBuf,
-    handle: File,
     _lock: File,
 }
 
@@ -28,7 +27,6 @@ impl Store {
     /// Takes the directory, made if it is missing, for its owner alone.
     pub(crate) fn open(directory: &Path) -> Result<Self> {
         make_directory(directory)?;
-        let handle = File::open(directory).map_err(|error| Error::file("open", directory, error))?;
         let path = directory.join("lock");
         let lock = OpenOptions::new()
             .read(true)
@@ -39,7 +37,7 @@ impl Store {
             .open(&path)
             .map_err(|error| Error::file("open", &path, error))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Store { directory: directory.to_owned(), handle, _lock: lock }),
+            Ok(()) => Ok(Store { directory: directory.to_owned(), _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::StateInUse { directory: directory.to_owned() }),
             Err(error) => Err(Error::file("lock", path, error)),
         }
@@ -60,17 +58,25 @@ impl Store {
 
     /// Replaces the record called `name`. When it returns the new one would survive a loss of power; if it fails the old one stands.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let (path, beside) = (self.directory.join(name), self.directory.join(format!("{name}.new")));
-        let write = || {
-            let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-            let mut file = options.map_err(|error| Error::file("make", &beside, error))?;
-            let written = file.write_all(bytes).and_then(|()| file.sync_all());
-            written.map_err(|error| Error::file("write", &beside, error))?;
-            fs::rename(&beside, &path).map_err(|error| Error::file("replace", &path, error))?;
-            self.handle.sync_all().map_err(|error| Error::file("synchronise", &self.directory, error))
-        };
-        write()
+        replace(&self.directory, name, bytes)
     }
+
+    /// The directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+/// Replaces the file `name` in `directory`, which must be locked by this process, as records are replaced.
+pub(crate) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let (path, beside) = (directory.join(name), directory.join(format!("{name}.new")));
+    let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
+    let mut file = options.map_err(|error| Error::file("make", &beside, error))?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(|error| Error::file("write", &beside, error))?;
+    fs::rename(&beside, &path).map_err(|error| Error::file("replace", &path, error))?;
+    let synchronised = File::open(directory).and_then(|directory| directory.sync_all());
+    synchronised.map_err(|error| Error::file("synchronise", directory, error))
 }
 
 /// Makes a directory for its owner alone, with those above it that are missing.

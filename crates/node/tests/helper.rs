@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use verbena_client::wire::State;
 use verbena_client::{Helper as Connection, Report};
-use verbena_cluster::Notice;
+use verbena_cluster::{Configured, Notice, Roles};
 use verbena_metrics::Registry;
 use verbena_node::{Error, Event, Helper, Life, Replies, Service, Settings};
 use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
@@ -21,6 +22,11 @@ fn settings(directory: &Path) -> Settings {
     settings.node.runtime = Some(directory.join("run"));
     settings.node.state = Some(directory.join("state"));
     settings
+}
+
+fn members(names: &[&str]) -> Vec<Configured> {
+    let member = |name: &&str| Configured { name: (*name).into(), address: format!("shm://{name}"), roles: Roles::ALL };
+    names.iter().map(member).collect()
 }
 
 fn start(settings: &Settings, services: Vec<Box<dyn Service>>) -> (Helper, Receiver<Event>) {
@@ -73,9 +79,10 @@ fn a_node_alone_needs_nothing_and_each_start_is_another_life() {
         ));
     }
     assert!(views.is_sorted_by(|a, b| a < b), "view numbers are durable: {views:?}");
-    let left: Vec<_> =
+    let left: Vec<std::ffi::OsString> =
         std::fs::read_dir(directory.path().join("run")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["local.sock.lock"], "nothing but the lock's file is left");
+    let locks = ["local.seats.lock", "local.sock.lock"].map(Into::into);
+    assert_eq!(BTreeSet::from_iter(left), BTreeSet::from(locks), "nothing but the files of locks is left");
 }
 
 fn start_alone(settings: &Settings) -> (Helper, Receiver<Event>) {
@@ -105,7 +112,9 @@ fn metrics_come_whole_in_parts() {
 #[test]
 fn a_name_and_a_state_directory_have_one_helper() {
     let directory = tempfile::tempdir().unwrap();
-    let settings = settings(directory.path());
+    let mut settings = settings(directory.path());
+    settings.cluster.name = Some("a".into());
+    settings.cluster.members = members(&["a"]);
     let (helper, _) = start_alone(&settings);
     let refused = |settings: &Settings| {
         Helper::start(settings, vec![], Arc::new(Registry::new()), Box::new(|_| {})).err().expect("two of them")
@@ -124,13 +133,7 @@ fn another_nodes_state_is_refused() {
     let mut settings = settings(directory.path());
     start_alone(&settings).0.stop().unwrap();
     settings.cluster.name = Some("b".into());
-    settings.cluster.members = ["a", "b"]
-        .map(|name| verbena_cluster::Configured {
-            name: name.into(),
-            address: format!("shm://{name}"),
-            roles: verbena_cluster::Roles::ALL,
-        })
-        .into();
+    settings.cluster.members = members(&["a", "b"]);
     let refused = Helper::start(&settings, vec![], Arc::new(Registry::new()), Box::new(|_| {})).err().unwrap();
     assert!(refused.to_string().contains("of rank 1, this node has rank 2"), "{refused}");
 }

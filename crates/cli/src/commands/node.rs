@@ -1,6 +1,6 @@
 //! `verbena node`: runs the helper.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
@@ -9,13 +9,14 @@ use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
 
 use super::running::{self, Signals, in_words, say};
-use crate::config::{self, Flags, Loaded, Whose};
+use crate::config::{self, Flags, Whose};
 use crate::error::Result;
 use crate::output::Format;
 
 /// Run the helper of this machine, or of one node of several on it.
 ///
-/// It joins the cluster of the configuration; without one the node is alone. Programs reach it through a socket that only this user
+/// It joins the cluster of the configuration; without one it is with the other nodes and proxies of this machine that are started in
+/// this way. Programs reach it through a socket that only this user
 /// can use. On SIGTERM and SIGINT it leaves the cluster in good order and ends; a second one ends it at once. On SIGHUP it
 /// reads the configuration again and says what is wrong with it or what takes effect at the next start only; certificates need no signal,
 /// they are read again when they have changed.
@@ -56,43 +57,20 @@ impl Command {
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let settings = loaded.config.settings();
         let json = self.format.json;
+        running::raise_open_files(settings.open_files());
         running::block_on(async {
             let mut signals = Signals::listen()?;
             let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
             let helper = Helper::start(&settings, vec![], Arc::new(Registry::new()), observer)?;
-            let (node, socket, state) = (settings.name(), helper.socket(), &settings.state_directory()?);
+            let (node, socket, state) = (helper.name(), helper.socket(), helper.state());
             let listening = Listening { event: "listening", node, pid: std::process::id(), socket, state };
             say(json, &Line::Listening(listening), words);
-            signals.until_the_end(&helper, || reload(file, &self.flags, &loaded)).await;
+            signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
             signals.leave(move || helper.stop()).await?;
             say(json, &Line::Ended { event: "ended" }, words);
             Ok(())
         })
     }
-}
-
-/// Reads the configuration again. Nothing of what there is can change under a running node: who is in, how long leases are,
-/// where it is reached. So it says what would change.
-fn reload(file: Option<&Path>, flags: &Flags, running: &Loaded) {
-    let file: Option<PathBuf> = file.map(Path::to_owned).or_else(|| running.file.clone());
-    let mut read = match config::load(file.as_deref(), &flags.0, Whose::Nodes) {
-        Ok(read) => read,
-        Err(error) => {
-            for mistake in error.located() {
-                let (line, column) = (mistake.line.unwrap_or(0), mistake.column.unwrap_or(0));
-                tracing::error!(at = mistake.at, line, column, key = mistake.key, "{}", mistake.problem);
-            }
-            return tracing::error!(%error, "the configuration was not read again: the running one stays");
-        }
-    };
-    let mut running = running.clone();
-    let before = config::effective(&mut running);
-    let changed: Vec<_> =
-        config::effective(&mut read).into_iter().zip(before).filter(|(now, then)| now.value != then.value).collect();
-    for (now, then) in &changed {
-        tracing::warn!(key = now.key, running = %then.value, file = %now.value, "takes effect at the next start");
-    }
-    tracing::info!(changed = changed.len(), "the configuration was read again");
 }
 
 /// A line, for people.

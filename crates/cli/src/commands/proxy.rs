@@ -20,7 +20,8 @@ use crate::output::Format;
 ///
 /// The application stays as it is. What a GET is answered with from the cache was checked, after the request arrived, against a
 /// version word at the page's home; what writes (POST, PUT, PATCH, DELETE) begins an update at every home before it reaches the
-/// application. What this rests on is in docs/CONTENT.md. The helper runs inside: on one machine nothing else is needed.
+/// application. What this rests on is in docs/CONTENT.md. The helper runs inside: on one machine nothing else is needed, also for
+/// several proxies, which find each other. On SIGHUP it reads the configuration again and says what would change at the next start.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -69,6 +70,8 @@ impl Command {
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let (settings, proxy) = (loaded.config.settings(), loaded.config.proxy.clone());
         let json = self.format.json;
+        // A client's connection, and one to the application for it.
+        running::raise_open_files(settings.open_files() + 2 * proxy.connections as u64);
         running::block_on(async {
             let mut signals = Signals::listen()?;
             let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
@@ -88,8 +91,7 @@ impl Command {
                 api,
             };
             say(json, &Line::Serving(serving), words);
-            let reload = || tracing::warn!("what a proxy is started with changes at its next start");
-            signals.until_the_end(&helper, reload).await;
+            signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
             // Clients first: their requests need the helper.
             let stop = move || {
                 running.stop();

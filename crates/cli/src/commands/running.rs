@@ -1,11 +1,15 @@
-//! What commands that run until they are told to end have in common: signals, leaving, and the lines that they print.
+//! What commands that run until they are told to end have in common: limits, signals, leaving,
+//! and the lines that they print.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use verbena_node::{Event, Helper};
 
+use crate::config::{self, Flags, Loaded, Whose};
 use crate::error::{Error, Result};
 use crate::output::output;
 
@@ -19,6 +23,46 @@ pub(super) fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
     // Who asked twice does not wait for the leaving.
     runtime.shutdown_background();
     ended
+}
+
+/// Raises the number of files that may be open to the highest that the system allows, and says so if `needed` are more.
+pub(super) fn raise_open_files(needed: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the number of files that may be open could not be raised");
+    }
+    if let Some(most) = getrlimit(Resource::Nofile).current.filter(|most| *most < needed) {
+        tracing::warn!(
+            most,
+            needed,
+            "fewer files may be open than clients and connections may come: those beyond wait; raise `ulimit -Hn`"
+        );
+    }
+}
+
+/// Reads the configuration again. Nothing of what there is can change under a running node: who is in, how long leases are,
+/// where it is reached. So it says what would change.
+pub(super) fn reload(file: Option<&Path>, flags: &Flags, running: &Loaded) {
+    let file: Option<PathBuf> = file.map(Path::to_owned).or_else(|| running.file.clone());
+    let mut read = match config::load(file.as_deref(), &flags.0, Whose::Nodes) {
+        Ok(read) => read,
+        Err(error) => {
+            for mistake in error.located() {
+                let (line, column) = (mistake.line.unwrap_or(0), mistake.column.unwrap_or(0));
+                tracing::error!(at = mistake.at, line, column, key = mistake.key, "{}", mistake.problem);
+            }
+            return tracing::error!(%error, "the configuration was not read again: the running one stays");
+        }
+    };
+    let mut running = running.clone();
+    let before = config::effective(&mut running);
+    let changed: Vec<_> =
+        config::effective(&mut read).into_iter().zip(before).filter(|(now, then)| now.value != then.value).collect();
+    for (now, then) in &changed {
+        tracing::warn!(key = now.key, running = %then.value, file = %now.value, "takes effect at the next start");
+    }
+    tracing::info!(changed = changed.len(), "the configuration was read again");
 }
 
 /// What a signal says.
@@ -111,6 +155,9 @@ pub(super) fn in_words(event: &Event) -> String {
         Event::Expelled { next } => format!("this life is over: joining again as {next}"),
         Event::Refused { reason } => format!("the keeper refuses: {reason}"),
         Event::Trouble { what, reason } => format!("{what}: {reason}"),
+        Event::Succeeded { incarnation } => {
+            format!("who kept this machine's cluster has ended: this process keeps it from now on, as {incarnation}")
+        }
         Event::Left => "left the cluster".into(),
     }
 }

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde::Serialize;
 use verbena_client::wire::{Member, State, Status};
-use verbena_client::{Helper, Report};
+use verbena_client::{Helper, Report, Socket};
 use verbena_terms::Lapse;
 
 use crate::config::{self, Flags, Whose};
@@ -19,6 +19,9 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
 /// Show how the running helper is: its life, lease, view and members.
+///
+/// Where nothing is configured: the first of this machine's nodes and proxies, with the others as members. `--cluster-name local-2`
+/// shows the one of that name.
 ///
 /// Exit code 0 if the node is a member with a lease, 1 if it is not, 3 if no helper runs.
 #[derive(Args, Debug)]
@@ -52,7 +55,7 @@ impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
-        let mut helper = Helper::connect(&settings.socket()?, self.patience.0.max(Duration::from_millis(1)))?;
+        let mut helper = connect(&settings.sockets()?, self.patience.0.max(Duration::from_millis(1)))?;
         let mut out = output();
         if self.metrics {
             return Ok(out.write_all(helper.metrics()?.as_bytes())?);
@@ -65,6 +68,20 @@ impl Command {
         }
         if report.status.state == State::Member { Ok(()) } else { Err(Error::No) }
     }
+}
+
+/// The first helper that listens at one of these sockets; if none does, why not at the first.
+fn connect(sockets: &[Socket], patience: Duration) -> Result<Helper> {
+    let mut missed = None;
+    for socket in sockets {
+        match Helper::connect(socket, patience) {
+            Err(error @ verbena_client::Error::NoHelper { .. }) => {
+                missed.get_or_insert(error);
+            }
+            other => return Ok(other?),
+        }
+    }
+    Err(missed.expect("invariant: there is at least one socket").into())
 }
 
 fn print(out: &mut Output, Report { status, members }: &Report) -> Result<()> {

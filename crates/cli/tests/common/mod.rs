@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
 pub mod nodes;
+pub mod traffic;
 
 use std::path::Path;
 use std::process::Command;

@@ -70,7 +70,7 @@ impl Cluster {
     pub fn left(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path().join("run")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut left: Vec<_> = names.filter(|name| !name.ends_with(".sock.lock")).collect();
+        let mut left: Vec<_> = names.filter(|name| !name.ends_with(".lock")).collect();
         left.sort();
         left
     }

@@ -44,7 +44,7 @@ impl Keeper {
                 };
                 let all_in = next.members().len() == self.membership.size();
                 let until = *self.gather_until.get_or_insert(now + self.terms().gather());
-                if !all_in && now < until {
+                if !all_in && self.membership.gathers() && now < until {
                     return false;
                 }
                 self.gather_until = None;

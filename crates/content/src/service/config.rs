@@ -19,8 +19,8 @@ section! {
     pub struct PagesConfig as "pages", checked by PagesConfig::check {
         /// File with the key under which names of pages and dependencies are hashed: 32 hexadecimal digits.
         ///
-        /// Not set: a random one for a node that is alone, one made from `cluster.members` otherwise, which whoever knows the
-        /// configuration can compute. Who knows the key can choose names that cost each other misses; nothing worse.
+        /// Not set: one made from `cluster.members`, which whoever knows the configuration can compute; where none are configured,
+        /// a random one in `node.state`. Who knows the key can choose names that cost each other misses; nothing worse.
         pub key: Option<PathBuf> as "FILE" = None,
         /// Page words of this home, rounded up to a power of two; 8 bytes each. Pages that share a word cost each other misses.
         pub words: u32 as "NUMBER" = 1 << 16,

@@ -1,0 +1,196 @@
+//! Rule P11 with real processes: proxies and nodes that nobody configured are one cluster of this machine, also when the first of
+//! them ends; and whoever cannot be in it is refused.
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::nodes::{PATIENCE, are_in};
+use common::traffic::{Client, Ended, application, enough, proxy, traffic};
+use common::{json, verbena};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// A proxy as somebody starts it, but for the directories, which are this test's.
+fn plain(directory: &Path, log: &str, origin: &str) -> (Ended, String) {
+    let state = directory.join("state");
+    proxy(directory, log, origin, &["--cluster-lease", "1s", "--node-state", state.to_str().unwrap()])
+}
+
+fn status(directory: &Path) -> Value {
+    json(&["status", "--json", "--node-runtime", "run"], directory).1
+}
+
+/// Waits until these seats are taken, as the first helper that answers sees it.
+fn wait_until_in(directory: &Path, ranks: &[u64]) -> Value {
+    let (began, mut last) = (Instant::now(), Value::Null);
+    while began.elapsed() < PATIENCE {
+        let output = verbena(&["status", "--json", "--node-runtime", "run"]).current_dir(directory).output().unwrap();
+        last = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if are_in(&last, ranks) {
+            return last;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("not {ranks:?} in time: {last:#}");
+}
+
+fn signal(process: &Ended, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(process.0.id()).unwrap()).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn what_is_written_through_one_is_read_through_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_application, origin) = application(directory.path());
+    let ((_first, a), (_second, b)) = (plain(directory.path(), "a", &origin), plain(directory.path(), "b", &origin));
+    wait_until_in(directory.path(), &[1, 2]);
+    let (mut writer, mut reader) = (Client::new(&a), Client::new(&b));
+    let mut hits = 0;
+    for round in 1..=100 {
+        let written = writer.ask("POST", "/page/1");
+        assert_eq!((written.status, written.body), (200, format!("value {round}")));
+        for _ in 0..2 {
+            let read = reader.ask("GET", "/page/1");
+            assert!(read.body.contains(&format!("one {round}<")), "round {round}: {}", read.body);
+            hits += u32::from(read.hit);
+        }
+    }
+    assert!(hits >= 90, "{hits} hits in 100 rounds");
+    enough(&traffic(&[a, b], Duration::from_secs(4)));
+}
+
+#[test]
+fn the_second_goes_on_when_the_first_is_stopped() {
+    the_first_ends(Signal::TERM);
+}
+
+#[test]
+fn the_second_goes_on_when_the_first_is_killed() {
+    the_first_ends(Signal::KILL);
+}
+
+fn the_first_ends(how: Signal) {
+    let directory = tempfile::tempdir().unwrap();
+    let (_application, origin) = application(directory.path());
+    let ((mut first, a), (second, b)) = (plain(directory.path(), "a", &origin), plain(directory.path(), "b", &origin));
+    wait_until_in(directory.path(), &[1, 2]);
+    enough(&traffic(&[a, b.clone()], Duration::from_secs(2)));
+    signal(&first, how);
+    let ended = Instant::now();
+    // Never stale meanwhile, and each write is answered.
+    let through_the_change = traffic(std::slice::from_ref(&b), 4 * LEASE);
+    enough(&through_the_change);
+    first.0.wait().unwrap();
+
+    // As before: hits at once after a fill, updates at once, and `local` answers.
+    let (began, mut client) = (Instant::now(), Client::new(&b));
+    for page in 0..4 {
+        assert_eq!(client.ask("POST", &format!("/page/{page}")).status, 200);
+        let hit = (0..3).any(|_| client.ask("GET", &format!("/page/{page}")).hit);
+        assert!(hit, "page {page} is not cached {:?} after the first ended", ended.elapsed());
+    }
+    assert!(began.elapsed() < LEASE, "{:?} for four writes", began.elapsed());
+    let status = wait_until_in(directory.path(), &[1, 2]);
+    assert_eq!((&status["name"], &status["pid"]), (&"local".into(), &second.0.id().into()));
+
+    // Whoever comes next takes a seat that is free.
+    let (_third, c) = plain(directory.path(), "c", &origin);
+    let status = wait_until_in(directory.path(), &[1, 2, 3]);
+    let names: Vec<_> = status["member_list"].as_array().unwrap().iter().map(|member| &member["name"]).collect();
+    assert_eq!(names, ["local", "local-2", "local-3"]);
+    let seen = traffic(&[b, c], LEASE);
+    assert_eq!(seen.stale.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[test]
+fn two_proxies_and_a_node_that_start_at_the_same_moment_are_one_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_application, origin) = application(directory.path());
+    let state = directory.path().join("state");
+    let (path, origin) = (directory.path(), &origin);
+    let mut node = verbena(&["node", "--json", "--cluster-lease", "1s", "--node-runtime", "run", "--node-state"]);
+    let node = node.arg(&state).current_dir(path).stdout(std::process::Stdio::null());
+    let (a, b, _node) = std::thread::scope(|scope| {
+        let [a, b] = ["a", "b"].map(|log| scope.spawn(move || plain(path, log, origin)));
+        let node = Ended(node.spawn().unwrap());
+        (a.join().unwrap(), b.join().unwrap(), node)
+    });
+    let shown = wait_until_in(path, &[1, 2, 3]);
+    assert_eq!(shown["members"], 3);
+    enough(&traffic(&[a.1, b.1], Duration::from_secs(3)));
+    assert_eq!(status(path)["state"], "member");
+}
+
+#[test]
+fn a_proxy_says_on_hangup_what_would_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_application, origin) = application(directory.path());
+    let file = directory.path().join("verbena.toml");
+    std::fs::write(&file, "[proxy]\nconnections = 100\n").unwrap();
+    let (proxy, _) = plain(directory.path(), "a", &origin);
+    std::fs::write(&file, "[proxy]\nconnections = 200\n").unwrap();
+    signal(&proxy, Signal::HUP);
+    let began = Instant::now();
+    let log = || std::fs::read_to_string(directory.path().join("a.log")).unwrap();
+    while !log().contains("takes effect at the next start") {
+        assert!(began.elapsed() < PATIENCE, "{}", log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(log().contains("proxy.connections"), "{}", log());
+}
+
+/// Directories that nobody chose, of two users as it were, in a network namespace of their own. Prints what the second is told, and
+/// whom one of the first user's joins.
+const TWO_USERS: &str = r#"
+as() { export XDG_RUNTIME_DIR="$2/$1" XDG_STATE_HOME="$2/$1/state" HOME="$2/$1"; cd "$2/$1"; }
+wait_for() { for turn in $(seq 500); do grep -q "$1" "$2" && return; sleep 0.02; done; exit 9; }
+mkdir -p "$1/a" "$1/b"; chmod 700 "$1/a" "$1/b"
+(as a "$1"; exec "$0" node --json >"$1/first") & first=$!
+wait_for listening "$1/first"
+(as b "$1"; "$0" node --json 2>"$1/told"; echo "refused $?")
+(as a "$1"; exec "$0" node --json >"$1/third") & third=$!
+wait_for listening "$1/third"
+grep -o '"node":"[a-z0-9-]*"' "$1/third"
+echo "first $first"; cat "$1/told"
+kill $first $third; wait $first; wait $third
+(as b "$1"; exec "$0" node --json >"$1/fourth") & fourth=$!
+wait_for listening "$1/fourth"
+echo "then taken"
+kill $fourth; wait $fourth
+"#;
+
+#[test]
+fn another_users_is_refused_and_told_who_and_how_to_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_its_own = |how: &str| {
+        let mut command = Command::new("unshare");
+        command.args([how, "sh", "-c", TWO_USERS, env!("CARGO_BIN_EXE_verbena")]).arg(directory.path());
+        command.env_remove("VERBENA_CONFIG").output()
+    };
+    let how = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
+    let output = in_its_own(how).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if said.is_empty() {
+        // Where nobody may make a network namespace.
+        eprintln!("not tested: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_else(|| panic!("{said}"));
+    assert_eq!(line("refused "), "1", "{said}");
+    let first = format!(
+        "process {} of user {}",
+        line("first "),
+        if how == "-n" { rustix::process::geteuid().as_raw() } else { 0 }
+    );
+    for told in [first.as_str(), "another runtime directory", "[cluster] members", "--node-runtime"] {
+        assert!(said.contains(told), "{told:?} is not in: {said}");
+    }
+    assert!(said.contains(r#""node":"local-2""#), "one in the same directories joins: {said}");
+    assert!(said.contains("then taken"), "when they are gone it may: {said}");
+}

@@ -1,0 +1,108 @@
+//! The mark by which plain processes of different users, or with different directories, learn of each other (rule P11).
+//!
+//! A process whose runtime directory nobody chose binds an abstract name, which the kernel shows to everybody in the network
+//! namespace and takes back with the process:
+//!
+//! ```text
+//!  @verbena-plain/FAMILY/UID/PID     FAMILY: 16 hexadecimal digits, of the runtime directory and the name
+//!  @verbena-plain                    held while somebody looks around, so that of two who come at once one is first
+//! ```
+//!
+//! Whoever finds the mark of another family is refused: its caches and theirs would not know of each other. A mark is what its
+//! maker says; who would lie could as well take the names away, and can do no more than that.
+
+use std::fs;
+use std::hash::Hasher;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use siphasher::sip::SipHasher13;
+use verbena_terms::{BootClock, Clock};
+
+use crate::error::{Error, Result};
+use crate::seats::Seats;
+
+const PREFIX: &str = "verbena-plain";
+const NAMES: &str = "/proc/net/unix";
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// A mark, there until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    _socket: UnixDatagram,
+}
+
+impl Mark {
+    /// Looks around, and leaves the mark of these seats if there is none of others.
+    ///
+    /// # Errors
+    /// [`Error::Strangers`] if there is.
+    pub(crate) fn leave(seats: &Seats) -> Result<Mark> {
+        let _turn = turn()?;
+        let family = format!("{:016x}", hash(&seats.family()));
+        let names = fs::read_to_string(NAMES).map_err(|error| Error::file("read", NAMES, error))?;
+        if let Some((user, process)) = names
+            .lines()
+            .filter_map(read)
+            .find_map(|(other, uid, pid)| (other != family).then(|| (uid.to_owned(), pid.to_owned())))
+        {
+            return Err(Error::Strangers { process, user, runtime: seats.runtime().to_owned() });
+        }
+        let (uid, pid) = (rustix::process::geteuid(), std::process::id());
+        // A process that has more than one of them is known by the first.
+        match bind(&format!("{PREFIX}/{family}/{}/{pid}", uid.as_raw())) {
+            Ok(socket) => Ok(Mark { _socket: socket }),
+            Err(source) => Err(Error::System { doing: "mark this machine's cluster", source }),
+        }
+    }
+}
+
+/// Waits until nobody else looks around.
+fn turn() -> Result<UnixDatagram> {
+    let until = BootClock.now() + PATIENCE;
+    loop {
+        match bind(PREFIX) {
+            Ok(socket) => return Ok(socket),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && BootClock.now() < until => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            Err(source) => return Err(Error::System { doing: "look for others on this machine", source }),
+        }
+    }
+}
+
+fn bind(name: &str) -> std::io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)
+}
+
+/// The family, the user and the process of a mark, if this line of the kernel's list shows one.
+fn read(line: &str) -> Option<(&str, &str, &str)> {
+    let (_, name) = line.rsplit_once(" @")?;
+    let mut parts = name.strip_prefix(PREFIX)?.strip_prefix('/')?.split('/');
+    let mark = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().is_none().then_some(mark)
+}
+
+fn hash(family: &[u8]) -> u64 {
+    let mut hash = SipHasher13::new();
+    hash.write(family);
+    hash.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernels_list_is_read() {
+        let line = "0000000000000000: 00000002 00000000 00000000 0002 01 4711 @verbena-plain/00ff/1000/42";
+        assert_eq!(read(line), Some(("00ff", "1000", "42")));
+        for other in
+            ["Num       RefCount Protocol", "0: 2 0 0 2 01 1 @verbena-plain", "0: 2 0 0 2 01 1 /run/x @verbena-x/1/2/3"]
+        {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The seats of a machine whose nodes nobody configured (rule P11).
+//!
+//! Plain processes of one user are one cluster: each takes the lowest free of a few seats, which are members of a static cluster
+//! over shared memory. A seat is its state directory and its socket, both held by locks that the kernel releases with the
+//! process, however it ends:
+//!
+//! ```text
+//!  RUNTIME/  local.sock  local-2.sock  local-3.sock ...      STATE/  start keeper lock   of seat 1
+//!            local.card  local-2.card  ...                           2/ start lock       of seat 2, and so on
+//!            local.seats.lock: which STATE                           names               the key of names, of all
+//!                                                                    seats.lock: which RUNTIME
+//! ```
+//!
+//! Processes that share one of the two directories and not the other would meet half: seats are taken in turn, under the lock of
+//! both `seats.lock`, and each names the other directory for as long as anybody is seated.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use verbena_client::Socket;
+use verbena_cluster::{ClusterConfig, Membership, Role, Roles, SEATS};
+use verbena_ipc::{Options, Server};
+use verbena_terms::{BootClock, Clock, Rank};
+
+use crate::config::Settings;
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::store::{self, Store, make_directory};
+
+/// How long others may take for their turn.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// A path is no longer than this.
+const LONGEST_PATH: u64 = 4096;
+
+/// The seats that this node's settings lead to.
+#[derive(Clone, Debug)]
+pub(crate) struct Seats {
+    cluster: ClusterConfig,
+    runtime: PathBuf,
+    state: PathBuf,
+}
+
+impl Seats {
+    /// Makes the directories if they are missing.
+    ///
+    /// # Errors
+    /// If they cannot be made or found.
+    pub(crate) fn of(settings: &Settings) -> Result<Seats> {
+        let runtime = settings.socket()?.directory().to_owned();
+        if settings.node.runtime.is_some() {
+            make_directory(&runtime)?;
+        }
+        let state = settings.state_directory()?;
+        make_directory(&state)?;
+        let whole = |path: &Path| path.canonicalize().map_err(|error| Error::file("find", path, error));
+        Ok(Seats { cluster: settings.cluster.clone(), runtime: whole(&runtime)?, state: whole(&state)? })
+    }
+
+    /// What tells these seats from all others on the machine.
+    pub(crate) fn family(&self) -> Vec<u8> {
+        let name = self.cluster.seat_name(Rank(1));
+        [self.runtime.as_os_str().as_bytes(), &[0], name.as_bytes()].concat()
+    }
+
+    /// Where the helpers in these seats meet.
+    pub(crate) fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+
+    /// Takes the lowest free seat, for every role.
+    ///
+    /// # Errors
+    /// That all are taken, or that others use one of the two directories with another.
+    pub(crate) fn lowest(&self) -> Result<Place> {
+        let until = BootClock.now() + PATIENCE;
+        let name = format!("{}.seats.lock", self.cluster.seat_name(Rank(1)));
+        let mut runtime = Turn::wait(&self.runtime.join(name), until)?;
+        let mut state = Turn::wait(&self.state.join("seats.lock"), until)?;
+        let ranks = || (1..=SEATS).map(Rank);
+        if runtime.path()? != self.state {
+            // Whoever holds a socket here keeps its state elsewhere.
+            ranks().try_for_each(|seat| self.try_socket(seat))?;
+            runtime.name(&self.state)?;
+        }
+        if state.path()? != self.runtime {
+            ranks().try_for_each(|seat| self.try_state(seat))?;
+            state.name(&self.runtime)?;
+        }
+        self.make_names()?;
+        for seat in ranks() {
+            if let Some(place) = self.take(seat, Roles::ALL)? {
+                return Ok(place);
+            }
+        }
+        Err(Error::NoSeat { runtime: self.runtime.clone() })
+    }
+
+    /// Takes the keeper's seat, if it is free, beside another that this process has; so it needs no turn. It is there to grant
+    /// leases and to serve the first seat's socket: the process is a home in its own seat already.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub(crate) fn keepers(&self) -> Result<Option<Place>> {
+        self.take(Rank(1), Roles::of(Role::Updater))
+    }
+
+    fn take(&self, seat: Rank, roles: Roles) -> Result<Option<Place>> {
+        let membership = Membership::seats(&self.cluster, seat, roles)?;
+        let taken = Place::take(membership, self.directory(seat), &self.socket(seat)?, Some(self.names()));
+        match taken {
+            Ok(place) => Ok(Some(place)),
+            Err(Error::StateInUse { .. } | Error::Ipc(verbena_ipc::Error::AlreadyServed { .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether nobody has the socket of a seat; it is bound for a moment.
+    fn try_socket(&self, seat: Rank) -> Result<()> {
+        let name = self.socket(seat)?.file_name();
+        // Where there never was one nothing is left behind by the attempt.
+        if self.runtime.join(format!("{name}.lock")).exists() {
+            drop(Server::bind(&self.runtime, &name, Options::default())?);
+        }
+        Ok(())
+    }
+
+    /// Whether nobody has the state directory of a seat.
+    fn try_state(&self, seat: Rank) -> Result<()> {
+        let directory = self.directory(seat);
+        if directory.exists() {
+            drop(Store::open(&directory)?);
+        }
+        Ok(())
+    }
+
+    fn socket(&self, seat: Rank) -> Result<Socket> {
+        Ok(Socket::new(Some(&self.runtime), Some(&self.cluster.seat_name(seat)))?)
+    }
+
+    fn directory(&self, seat: Rank) -> PathBuf {
+        if seat == Rank(1) { self.state.clone() } else { self.state.join(seat.to_string()) }
+    }
+
+    fn names(&self) -> PathBuf {
+        self.state.join("names")
+    }
+
+    /// A random key of names that all seats share, made at the first start.
+    fn make_names(&self) -> Result<()> {
+        if self.names().exists() {
+            return Ok(());
+        }
+        let mut key = [0; 16];
+        let drawn = getrandom::fill(&mut key).map_err(|error| std::io::Error::other(error.to_string()));
+        drawn.map_err(|source| Error::System { doing: "draw a key for names", source })?;
+        let text = format!("{:032x}\n", u128::from_be_bytes(key));
+        store::replace(&self.state, "names", text.as_bytes())
+    }
+}
+
+/// The lock of a file that names a directory: whoever has it takes or looks at seats.
+struct Turn {
+    path: PathBuf,
+    file: File,
+}
+
+impl Turn {
+    fn wait(path: &Path, until: verbena_terms::Time) -> Result<Turn> {
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = options.map_err(|error| Error::file("open", path, error))?;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Turn { path: path.to_owned(), file }),
+                Err(rustix::io::Errno::WOULDBLOCK) if BootClock.now() < until => std::thread::sleep(LOOK_AGAIN),
+                Err(error) => return Err(Error::file("lock", path, error)),
+            }
+        }
+    }
+
+    /// The directory that is named, an empty path if none is.
+    fn path(&mut self) -> Result<PathBuf> {
+        let mut text = Vec::new();
+        let read = self.file.rewind().and_then(|()| (&self.file).take(LONGEST_PATH).read_to_end(&mut text));
+        read.map_err(|error| Error::file("read", &self.path, error))?;
+        Ok(std::ffi::OsString::from_vec(text).into())
+    }
+
+    fn name(&mut self, directory: &Path) -> Result<()> {
+        let written = self.file.set_len(0).and_then(|()| self.file.rewind());
+        let written = written.and_then(|()| self.file.write_all(directory.as_os_str().as_bytes()));
+        written.map_err(|error| Error::file("write", &self.path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats(runtime: &Path, state: &Path) -> Seats {
+        let mut settings = Settings::default();
+        settings.node.runtime = Some(runtime.to_owned());
+        settings.node.state = Some(state.to_owned());
+        Seats::of(&settings).unwrap()
+    }
+
+    fn rank(place: &Place) -> u32 {
+        place.membership.own().0
+    }
+
+    #[test]
+    fn the_lowest_free_seat_is_taken_and_the_seventeenth_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let seats = seats(&directory.path().join("run"), &directory.path().join("state"));
+        let mut taken: Vec<_> = (0..SEATS).map(|_| seats.lowest().unwrap()).collect();
+        assert_eq!(taken.iter().map(rank).collect::<Vec<_>>(), (1..=SEATS).collect::<Vec<_>>());
+        assert_eq!((taken[0].name(), taken[1].name()), ("local", "local-2"));
+        let refused = seats.lowest().err().unwrap().to_string();
+        assert!(refused.contains("all 16 seats") && refused.contains("[cluster] members"), "{refused}");
+        drop(taken.remove(4));
+        assert_eq!(rank(&seats.lowest().unwrap()), 5);
+        assert!(seats.keepers().unwrap().is_none(), "somebody sits there");
+        drop(taken.remove(0));
+        let keeper = seats.keepers().unwrap().expect("it is free");
+        assert_eq!(keeper.membership.configured(Rank(1)).unwrap().roles, Roles::of(Role::Updater));
+        assert_eq!(rank(&seats.lowest().unwrap()), 5, "the first is taken again");
+    }
+
+    #[test]
+    fn who_shares_one_directory_and_not_the_other_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let [run, state, other] = ["run", "state", "other"].map(|name| directory.path().join(name));
+        let first = seats(&run, &state).lowest().unwrap();
+        let second = seats(&run, &state).lowest().unwrap();
+        // The second is still there, in a seat that is free in the other directory.
+        drop(first);
+        let refused = seats(&run, &other).lowest().err().unwrap().to_string();
+        assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        assert!(matches!(seats(&other, &state).lowest(), Err(Error::StateInUse { .. })));
+        drop(second);
+        assert_eq!(rank(&seats(&run, &other).lowest().unwrap()), 1);
+        assert_eq!(rank(&seats(&other, &state).lowest().unwrap()), 1);
+    }
+}

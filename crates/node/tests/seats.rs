@@ -1,0 +1,135 @@
+//! Helpers that nobody configured, in one process: they are one cluster, and go on when the first of them ends (rule P11). Several
+//! processes are tested with the command.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use verbena_client::wire::State;
+use verbena_client::{Helper as Connection, Report, Socket};
+use verbena_metrics::Registry;
+use verbena_node::{Event, Helper, Settings};
+use verbena_terms::{BootClock, Clock, Incarnation, Lapse};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const LEASE_MS: u64 = 1000;
+
+struct Node {
+    helper: Helper,
+    told: Receiver<Event>,
+}
+
+fn settings(directory: &Path) -> Settings {
+    let mut settings = Settings::default();
+    settings.cluster.lease = Lapse::millis(LEASE_MS);
+    settings.node.runtime = Some(directory.join("run"));
+    settings.node.state = Some(directory.join("state"));
+    settings
+}
+
+fn start(directory: &Path) -> Node {
+    let (tell, told) = channel();
+    let observer = Box::new(move |event: &Event| drop(tell.send(event.clone())));
+    let helper = Helper::start(&settings(directory), vec![], Arc::new(Registry::new()), observer).unwrap();
+    Node { helper, told }
+}
+
+impl Node {
+    fn wait_for(&self, is_it: impl Fn(&Event) -> bool) -> Event {
+        let until = BootClock.now() + PATIENCE;
+        loop {
+            let event = self.told.recv_timeout(until.since(BootClock.now())).expect("it happens in time");
+            if is_it(&event) {
+                return event;
+            }
+        }
+    }
+
+    /// Waits until it acts in a view in effect that has these members.
+    fn wait_until_in(&self, members: &[(u32, u32)]) {
+        let expected: Vec<_> = members.iter().map(|(rank, start)| Incarnation::new(*rank, *start)).collect();
+        let until = BootClock.now() + PATIENCE;
+        let mut last = vec![];
+        while BootClock.now() < until {
+            let Report { status, members } = report(self.helper.socket());
+            last = members.iter().map(|member| member.incarnation).collect();
+            if last == expected && status.state == State::Member && status.in_effect == status.view {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{last:?} where {expected:?} were expected");
+    }
+}
+
+fn report(socket: &Path) -> Report {
+    let name = socket.file_stem().unwrap().to_str().unwrap();
+    let socket = Socket::new(socket.parent(), Some(name)).unwrap();
+    Connection::connect(&socket, PATIENCE).unwrap().report().unwrap()
+}
+
+fn succeeded(event: &Event) -> bool {
+    matches!(event, Event::Succeeded { .. })
+}
+
+#[test]
+fn plain_helpers_are_one_cluster_and_whoever_is_left_keeps_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = start(directory.path());
+    first.wait_until_in(&[(1, 1)]);
+    let second = start(directory.path());
+    assert_eq!((first.helper.name(), second.helper.name()), ("local", "local-2"));
+    second.wait_until_in(&[(1, 1), (2, 1)]);
+    first.wait_until_in(&[(1, 1), (2, 1)]);
+    let socket = first.helper.socket().to_owned();
+
+    first.helper.stop().unwrap();
+    assert_eq!(second.wait_for(succeeded), Event::Succeeded { incarnation: Incarnation::new(1, 2) });
+    second.wait_until_in(&[(1, 2), (2, 1)]);
+    let Report { status, members } = report(&socket);
+    assert_eq!(
+        (status.name.as_str(), status.incarnation),
+        ("local", Incarnation::new(1, 2)),
+        "its socket is served again"
+    );
+    let roles: Vec<_> = members.iter().map(|member| member.roles.to_string()).collect();
+    assert_eq!(roles, ["updater", "home,reader,updater"], "the process is a home once");
+
+    let third = start(directory.path());
+    assert_eq!(third.helper.name(), "local-3", "the first seat is taken");
+    third.wait_until_in(&[(1, 2), (2, 1), (3, 1)]);
+    second.helper.stop().unwrap();
+    third.wait_for(succeeded);
+    third.wait_until_in(&[(1, 3), (3, 1)]);
+    third.helper.stop().unwrap();
+
+    let again = start(directory.path());
+    assert_eq!(again.helper.name(), "local");
+    again.wait_until_in(&[(1, 4)]);
+    again.helper.stop().unwrap();
+}
+
+/// Whoever joins may learn only then that its start number was used: it is another life then, which nobody was told of.
+#[test]
+fn a_start_number_that_was_used_is_another_life_before_any_view() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = start(directory.path());
+    let second = start(directory.path());
+    second.wait_until_in(&[(1, 1), (2, 1)]);
+    second.helper.stop().unwrap();
+    std::fs::remove_file(directory.path().join("state/2/start")).unwrap();
+    let second = start(directory.path());
+    let lives = [1, 2].map(|start| Incarnation::new(2, start));
+    for life in lives {
+        let is_it = |event: &Event| matches!(event, Event::Life { incarnation, .. } if *incarnation == life);
+        second.wait_for(is_it);
+    }
+    second.wait_until_in(&[(1, 1), (2, 2)]);
+    assert!(second.helper.lease().in_effect_at(BootClock.now()).is_some());
+    assert_eq!(second.helper.content().identity(), lives[1], "the service of pages has followed");
+    second.helper.stop().unwrap();
+    first.helper.stop().unwrap();
+}
