@@ -6,10 +6,11 @@ mod common;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use common::nodes::{PATIENCE, are_in};
-use common::traffic::{Client, Ended, application, enough, proxy, traffic};
+use common::traffic::{Client, Ended, application, enough, proxy_with, traffic};
 use common::{json, verbena};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -18,8 +19,7 @@ const LEASE: Duration = Duration::from_secs(1);
 
 /// A proxy as somebody starts it, but for the directories, which are this test's.
 fn plain(directory: &Path, log: &str, origin: &str) -> (Ended, String) {
-    let state = directory.join("state");
-    proxy(directory, log, origin, &["--cluster-lease", "1s", "--node-state", state.to_str().unwrap()])
+    proxy_with(directory, log, &directory.join("state"), origin, &["--cluster-lease", "1s"])
 }
 
 fn status(directory: &Path) -> Value {
@@ -55,14 +55,25 @@ fn what_is_written_through_one_is_read_through_the_other() {
     for round in 1..=100 {
         let written = writer.ask("POST", "/page/1");
         assert_eq!((written.status, written.body), (200, format!("value {round}")));
-        for _ in 0..2 {
+        // A fill that comes before the home has heard of the update's end is not stored: the next one is.
+        for _ in 0..4 {
             let read = reader.ask("GET", "/page/1");
             assert!(read.body.contains(&format!("one {round}<")), "round {round}: {}", read.body);
             hits += u32::from(read.hit);
         }
     }
-    assert!(hits >= 90, "{hits} hits in 100 rounds");
+    assert!(hits >= 50, "{hits} hits in 100 rounds");
     enough(&traffic(&[a, b], Duration::from_secs(4)));
+}
+
+/// So that we know that the tests here see: with directories that were chosen for each, nobody asks, and they are islands.
+#[test]
+fn two_islands_are_stale() {
+    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (_application, origin) = application(one.path());
+    let ((_first, a), (_second, b)) = (plain(one.path(), "a", &origin), plain(other.path(), "b", &origin));
+    let seen = traffic(&[a, b], Duration::from_secs(20));
+    assert!(seen.stale.load(SeqCst) > 0, "nothing stale was seen");
 }
 
 #[test]
@@ -105,7 +116,7 @@ fn the_first_ends(how: Signal) {
     let names: Vec<_> = status["member_list"].as_array().unwrap().iter().map(|member| &member["name"]).collect();
     assert_eq!(names, ["local", "local-2", "local-3"]);
     let seen = traffic(&[b, c], LEASE);
-    assert_eq!(seen.stale.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(seen.stale.load(SeqCst), 0);
 }
 
 #[test]

@@ -26,6 +26,7 @@ struct Papers {
     start_stored: Option<Result<(), String>>,
     keeper_stored: Option<Result<(), String>>,
     keeper_found: Option<Result<(Incarnation, Address), String>>,
+    keeper_moved: bool,
     leave: bool,
 }
 
@@ -39,6 +40,7 @@ pub(crate) struct Found {
     pub(crate) start_stored: Option<Result<(), String>>,
     pub(crate) keeper_stored: Option<Result<(), String>>,
     pub(crate) keeper_found: Option<Result<(Incarnation, Address), String>>,
+    pub(crate) keeper_moved: bool,
     pub(crate) leave: bool,
 }
 
@@ -51,6 +53,7 @@ impl Desk {
             start_stored: None,
             keeper_stored: None,
             keeper_found: None,
+            keeper_moved: false,
             leave: false,
         };
         Desk { papers: Mutex::new(papers), changed: Notify::new() }
@@ -82,6 +85,11 @@ impl Desk {
         self.put(|papers| papers.keeper_found = Some(outcome));
     }
 
+    /// The keeper lives elsewhere now: it is looked for before its silence is noticed.
+    pub(crate) fn keeper_moved(&self) {
+        self.put(|papers| papers.keeper_moved = true);
+    }
+
     pub(crate) fn leave(&self) {
         self.put(|papers| papers.leave = true);
     }
@@ -99,6 +107,7 @@ impl Desk {
             start_stored: papers.start_stored.take(),
             keeper_stored: papers.keeper_stored.take(),
             keeper_found: papers.keeper_found.take(),
+            keeper_moved: std::mem::take(&mut papers.keeper_moved),
             leave: papers.leave,
         }
     }

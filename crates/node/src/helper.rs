@@ -146,7 +146,7 @@ impl Helper {
         let observer: Observer = Box::new(move |event: &Event| (tell.lock())(event));
         let mut helper = Helper::at(place, settings, services, metrics, observer)?;
         if !is_first {
-            helper.successor = Some(Successor::start(seats, settings, shared)?);
+            helper.successor = Some(Successor::start(seats, settings, shared, helper.desk.clone())?);
         }
         helper._mark = mark;
         Ok(helper)

@@ -198,6 +198,9 @@ impl Driver {
             }
             None => {}
         }
+        if found.keeper_moved {
+            self.waiting.heard = Time::ZERO;
+        }
         if let Some(search) = found.keeper_found {
             self.waiting.searching = false;
             match search {

@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use verbena_metrics::Registry;
 
 use crate::config::Settings;
+use crate::desk::Desk;
 use crate::error::Result;
 use crate::helper::{Event, Helper, SharedObserver};
 use crate::seats::Seats;
@@ -36,14 +37,20 @@ struct Stop {
 }
 
 impl Successor {
-    pub(crate) fn start(seats: Seats, settings: &Settings, observer: SharedObserver) -> Result<Successor> {
+    /// Looks from now on. Who observes the process's own helper is told, and at its desk, when the first seat is taken.
+    pub(crate) fn start(
+        seats: Seats,
+        settings: &Settings,
+        observer: SharedObserver,
+        desk: Arc<Desk>,
+    ) -> Result<Successor> {
         let mut settings = settings.clone();
         // The process has it already, for its own seat.
         settings.node.api = None;
         let stop = Arc::new(Stop::default());
         let thread = thread::spawn("verbena-heir", {
             let stop = stop.clone();
-            move || watch(&seats, &settings, &observer, &stop)
+            move || watch(&seats, &settings, &observer, &desk, &stop)
         })?;
         Ok(Successor { stop, thread: Some(thread) })
     }
@@ -70,7 +77,7 @@ impl Stop {
     }
 }
 
-fn watch(seats: &Seats, settings: &Settings, observer: &SharedObserver, stop: &Stop) {
+fn watch(seats: &Seats, settings: &Settings, observer: &SharedObserver, desk: &Arc<Desk>, stop: &Stop) {
     let look_every = settings.cluster.lease.0 / LOOKS_IN_A_LEASE;
     let mut first: Option<Helper> = None;
     let mut patience = look_every;
@@ -81,7 +88,7 @@ fn watch(seats: &Seats, settings: &Settings, observer: &SharedObserver, stop: &S
             tracing::error!(?reason, "the first seat was lost");
             patience = AGAIN_AFTER;
         } else if first.is_none() {
-            match take(seats, settings, observer) {
+            match take(seats, settings, observer, desk) {
                 Ok(taken) => first = taken,
                 Err(error) => {
                     tracing::error!(%error, "the first seat is free and cannot be taken");
@@ -92,12 +99,13 @@ fn watch(seats: &Seats, settings: &Settings, observer: &SharedObserver, stop: &S
     }
 }
 
-fn take(seats: &Seats, settings: &Settings, observer: &SharedObserver) -> Result<Option<Helper>> {
+fn take(seats: &Seats, settings: &Settings, observer: &SharedObserver, desk: &Arc<Desk>) -> Result<Option<Helper>> {
     let Some(place) = seats.keepers()? else { return Ok(None) };
-    let observer = observer.clone();
+    let (observer, desk) = (observer.clone(), desk.clone());
     let tell = move |event: &Event| {
         if let Event::Life { incarnation, .. } = event {
             (observer.lock())(&Event::Succeeded { incarnation: *incarnation });
+            desk.keeper_moved();
         }
     };
     Helper::at(place, settings, vec![], Arc::new(Registry::new()), Box::new(tell)).map(Some)

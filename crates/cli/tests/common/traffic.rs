@@ -32,8 +32,14 @@ pub fn application(directory: &Path) -> (Ended, String) {
     (process, format!("127.0.0.1:{}", line["port ".len()..].trim()))
 }
 
+/// A proxy with a state directory of its own.
 pub fn proxy(directory: &Path, name: &str, origin: &str, more: &[&str]) -> (Ended, String) {
-    let (runtime, state) = (directory.join("run"), directory.join(name));
+    proxy_with(directory, name, &directory.join(name), origin, more)
+}
+
+/// A proxy with this state directory, whose log is `NAME.log`.
+pub fn proxy_with(directory: &Path, name: &str, state: &Path, origin: &str, more: &[&str]) -> (Ended, String) {
+    let runtime = directory.join("run");
     let mut command = verbena(&["proxy", "--json", "--listen", "127.0.0.1:0", "--origin", &format!("http://{origin}")]);
     command.arg("--node-runtime").arg(runtime).arg("--node-state").arg(state).args(more);
     let log = std::fs::File::create(directory.join(format!("{name}.log"))).unwrap();

@@ -316,6 +316,15 @@ fn c3_without_a_home_nobody_is_settled() {
 }
 
 #[test]
+fn where_nobody_knows_who_will_come_nobody_is_waited_for() {
+    let config = ClusterConfig { name: Some("n1".into()), ..ClusterConfig::default() };
+    let membership = Membership::seats(&config, Rank(1), Roles::ALL).unwrap();
+    let keeper = Keeper::start(membership, Incarnation::new(1, 1), None, EarlierLife::Ended, time(0));
+    let mut desk = Desk { keeper, at: 0 };
+    assert_eq!(desk.join(1, 1), ["1.1 grant", "persist v1[1.1|]"]);
+}
+
+#[test]
 fn a_leaver_is_waited_for_like_a_member() {
     let leaving = || {
         let mut desk = Desk::running(2);
