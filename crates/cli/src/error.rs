@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use thiserror::Error;
+use verbena_bench::BenchError;
+use verbena_proxy::ProxyError;
 
 use crate::config;
 
@@ -41,7 +43,7 @@ pub enum Error {
     Node(#[from] verbena_node::Error),
     /// The proxy cannot be started.
     #[error(transparent)]
-    Proxy(#[from] verbena_proxy::ProxyError),
+    Proxy(#[from] ProxyError),
     /// The helper cannot be asked.
     #[error(transparent)]
     Client(#[from] verbena_client::Error),
@@ -50,7 +52,7 @@ pub enum Error {
     Fabric(#[from] verbena_fabric::Error),
     /// An experiment could not be made.
     #[error(transparent)]
-    Bench(#[from] verbena_bench::BenchError),
+    Bench(#[from] BenchError),
     /// A trace could not be made.
     #[error(transparent)]
     Trace(#[from] verbena_bench::traces::TraceError),
@@ -124,6 +126,8 @@ impl Error {
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) => 3,
             Error::NoSuchNode { .. } => 2,
+            Error::Node(verbena_node::Error::Key(_)) | Error::Proxy(ProxyError::Setting { .. }) => 2,
+            Error::Bench(BenchError::NoSuchRow { .. } | BenchError::TooFewRounds { .. }) => 2,
             Error::Node(_)
             | Error::Client(_)
             | Error::Fabric(_)

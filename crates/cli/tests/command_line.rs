@@ -26,6 +26,35 @@ fn the_definitions_fit_together() {
     verbena_cli::Command::command().debug_assert();
 }
 
+/// clap finds out only when the option is read.
+#[test]
+fn no_subcommand_takes_the_name_of_a_global_option() {
+    fn check(command: &clap::Command, globals: &[&str]) -> usize {
+        let own =
+            command.get_arguments().filter(|argument| !argument.is_global_set()).map(|argument| argument.get_id());
+        for id in own {
+            assert!(!globals.contains(&id.as_str()), "`{}` has its own `{id}`", command.get_name());
+        }
+        1 + command.get_subcommands().map(|child| check(child, globals)).sum::<usize>()
+    }
+    let root = verbena_cli::Command::command();
+    let globals: Vec<&str> = root.get_arguments().map(|argument| argument.get_id().as_str()).collect();
+    assert!(globals.len() >= 2, "{globals:?}");
+    let checked: usize = root.get_subcommands().map(|child| check(child, &globals)).sum();
+    assert!(checked >= 15, "only {checked} commands");
+}
+
+#[test]
+fn traces_are_read_beside_the_global_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("read.csv");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/twitter_cluster52_200k.csv.gz");
+    let arguments = ["--log", "info", "traces", "--out", out.to_str().unwrap(), "keys", trace, "--first", "2"];
+    let output = verbena(&arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(std::fs::read_to_string(&out).unwrap().lines().count(), 3, "a header and two requests");
+}
+
 #[test]
 fn every_subcommand_has_help_and_an_example() {
     let all = subcommands();
@@ -50,6 +79,13 @@ fn a_wrong_command_line_is_told_and_has_its_own_exit_code() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
     }
+    for arguments in [&["proxy"][..], &["proxy", "--origin", "http://a:0"], &["bench", "no.such-row"]] {
+        let output = verbena(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
+    let output = verbena(&["proxy", "--origin", "http://a:1", "--listen", "8080"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("for example 127.0.0.1:8080"), "{output:?}");
     let output = verbena(&["--log", "verbena=loud", "config", "check"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--log \"verbena=loud\""), "{output:?}");

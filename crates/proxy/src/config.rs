@@ -45,9 +45,15 @@ impl ProxyConfig {
         if self.connections == 0 {
             found.push(Contradiction::new("connections", "no connection could ever be made"));
         }
+        if self.largest > self.memory {
+            found.push(Contradiction::new("largest", "larger than proxy.memory: such a page could not be stored"));
+        }
         for (at, route) in self.routes.iter().enumerate() {
             if !route.prefix.starts_with('/') {
                 found.push(Contradiction::new(format!("routes.{at}.prefix"), "a prefix begins with \"/\""));
+            } else if self.routes[..at].iter().any(|other| other.prefix == route.prefix) {
+                found
+                    .push(Contradiction::new(format!("routes.{at}.prefix"), "a route of this prefix stands before it"));
             }
         }
         found
@@ -58,11 +64,22 @@ impl ProxyConfig {
 pub(crate) fn parse_origin(origin: &str) -> Result<http::uri::Authority, String> {
     let wrong = |why: &str| Err(format!("{origin:?} is not http://HOST:PORT: {why}"));
     let Ok(uri) = origin.parse::<Uri>() else { return wrong("not a URL") };
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        // Not repeated: it may hold a password.
+        return Err("an origin names no user: write http://HOST:PORT".into());
+    }
     match (uri.scheme_str(), uri.authority(), uri.path_and_query().map(|path| path.as_str())) {
-        (Some("http"), Some(authority), None | Some("/")) => Ok(authority.clone()),
+        (Some("http"), Some(authority), None | Some("/")) => {
+            let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
+            match port.map(str::parse::<u16>) {
+                None | Some(Ok(1..)) => Ok(authority.clone()),
+                Some(_) => wrong("a port is a number from 1 to 65535"),
+            }
+        }
         (Some("http"), Some(_), _) => wrong("it must have no path"),
         (Some("https"), ..) => wrong("only plain http is spoken with the application"),
-        _ => wrong("no scheme"),
+        (Some(_), ..) => wrong("only http is spoken with the application"),
+        (None, ..) => wrong("no scheme"),
     }
 }
 
@@ -74,13 +91,41 @@ mod tests {
     #[test]
     fn each_mistake_is_named() {
         let config = ProxyConfig {
-            origin: ["http://a:1", "a:1", "https://a", "http://a/b"].map(String::from).into(),
+            origin: ["http://a:1", "a:1", "https://a", "http://a/b", "http://[::1]:80"].map(String::from).into(),
             connections: 0,
-            routes: vec![Route { prefix: "shop".into(), ..Route::default() }],
+            memory: Size(1 << 20),
+            largest: Size(4 << 20),
+            routes: ["shop", "/a", "/a"].map(|prefix| Route { prefix: prefix.into(), ..Route::default() }).into(),
             ..ProxyConfig::default()
         };
         let keys: Vec<String> = config.contradictions().into_iter().map(|found| found.key).collect();
-        assert_eq!(keys, ["origin.1", "origin.2", "origin.3", "connections", "routes.0.prefix"]);
+        let expected =
+            ["origin.1", "origin.2", "origin.3", "connections", "largest", "routes.0.prefix", "routes.2.prefix"];
+        assert_eq!(keys, expected);
         assert_eq!(ProxyConfig::default().contradictions(), [], "a node that is no proxy has no origin");
+    }
+
+    #[test]
+    fn an_origin_has_a_host_and_perhaps_a_port() {
+        for right in ["http://a", "http://a:1", "http://a:65535/", "http://[::1]", "http://[::1]:8000"] {
+            assert!(parse_origin(right).is_ok(), "{right}");
+        }
+        for (wrong, why) in [
+            ("http://a:0", "a port is"),
+            ("http://a:65536", "a port is"),
+            ("http://a:", "a port is"),
+            ("http://[::1]:99999", "a port is"),
+            ("ftp://a:1", "only http"),
+            ("https://a", "only plain http"),
+            ("a:1", "no scheme"),
+            ("/a", "no scheme"),
+            ("http://a/b", "no path"),
+            ("", "not a URL"),
+        ] {
+            let problem = parse_origin(wrong).expect_err(wrong);
+            assert!(problem.contains(why), "{wrong}: {problem}");
+        }
+        let problem = parse_origin("http://user:secret@a:1").expect_err("a user");
+        assert!(!problem.contains("secret") && problem.contains("no user"), "{problem}");
     }
 }

@@ -78,7 +78,7 @@ enum Trace {
 struct Source {
     /// The log, packed by gzip or not; `-` is the standard input.
     #[arg(value_name = "LOG")]
-    log: PathBuf,
+    input: PathBuf,
     /// Only so many requests from the start.
     #[arg(long, value_name = "REQUESTS")]
     first: Option<u64>,
@@ -108,17 +108,17 @@ pub fn run(args: &TracesArgs) -> Result<Written, TraceError> {
             Output::open(args.out.as_deref(), true)?.updates(trace)
         }
         Trace::Clf(source) => {
-            let (name, log) = open(&source.log)?;
+            let (name, log) = open(&source.input)?;
             let mut reader = ClfReader::new(name, log);
             let written = Output::open(args.out.as_deref(), false)?.requests(source.limited(reader.by_ref()))?;
             Ok(Written { skipped: reader.skipped(), ..written })
         }
         Trace::Worldcup98(source) => {
-            let (name, log) = open(&source.log)?;
+            let (name, log) = open(&source.input)?;
             Output::open(args.out.as_deref(), false)?.requests(source.limited(WorldCupReader::new(name, log)))
         }
         Trace::Keys(source) => {
-            let (name, log) = open(&source.log)?;
+            let (name, log) = open(&source.input)?;
             Output::open(args.out.as_deref(), false)?.requests(source.limited(KeyReader::new(name, log)?))
         }
     }

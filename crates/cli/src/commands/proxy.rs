@@ -34,7 +34,7 @@ pub struct Command {
     origin: Vec<String>,
 
     /// Where clients reach the cache; port 0 takes a free one. The key proxy.listen; 127.0.0.1:8080 if it is not set.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 
     #[command(flatten)]
@@ -114,6 +114,10 @@ impl Command {
             lay("listen", listen.to_string());
         }
     }
+}
+
+fn address(given: &str) -> std::result::Result<SocketAddr, String> {
+    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:8080, or 0.0.0.0:80 for every interface".into())
 }
 
 /// A line, for people.
