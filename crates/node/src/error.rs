@@ -43,10 +43,10 @@ pub enum Error {
         /// Where they meet.
         runtime: PathBuf,
     },
-    /// Plain processes with another runtime directory run on the machine.
+    /// Plain processes that do not belong to these run on the machine.
     #[error(
-        "process {process} of user {user} runs a plain node or proxy on this machine, in another runtime directory than {}: two caches that \
-         do not know of each other would not be coherent (rule P11). Stop that one; or run this one as the same user with the same \
+        "process {process} of user {user} runs a plain node or proxy on this machine, and with another runtime directory than {} or another \
+         cluster.name: two caches that do not know of each other would not be coherent (rule P11). Stop that one; or run this one as the same user with the same \
          XDG_RUNTIME_DIR and HOME; or configure both as members of a cluster ([cluster] members, docs/OPERATING.md); or, if they have no \
          application in common, name a runtime directory and a state directory for this one (--node-runtime, --node-state)",
         runtime.display()

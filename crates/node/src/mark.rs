@@ -51,7 +51,6 @@ impl Mark {
             return Err(Error::Strangers { process, user, runtime: seats.runtime().to_owned() });
         }
         let (uid, pid) = (rustix::process::geteuid(), std::process::id());
-        // A process that has more than one of them is known by the first.
         match bind(&format!("{PREFIX}/{family}/{}/{pid}", uid.as_raw())) {
             Ok(socket) => Ok(Mark { _socket: socket }),
             Err(source) => Err(Error::System { doing: "mark this machine's cluster", source }),

@@ -34,6 +34,8 @@ use crate::store::{self, Store, make_directory};
 
 /// How long others may take for their turn.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long whoever leaves a seat may take.
+const LEAVING: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// A path is no longer than this.
 const LONGEST_PATH: u64 = 4096;
@@ -94,11 +96,25 @@ impl Seats {
         }
         self.make_names()?;
         for seat in ranks() {
-            if let Some(place) = self.take(seat, Roles::ALL)? {
-                return Ok(place);
+            match self.take_when_left(seat) {
+                Err(Error::StateInUse { .. }) => {}
+                taken => return taken,
             }
         }
         Err(Error::NoSeat { runtime: self.runtime.clone() })
+    }
+
+    /// Takes a seat for every role. Whoever leaves it gives its state up a moment before its socket.
+    fn take_when_left(&self, seat: Rank) -> Result<Place> {
+        let until = BootClock.now() + LEAVING;
+        loop {
+            match self.take(seat, Roles::ALL) {
+                Err(Error::Ipc(verbena_ipc::Error::AlreadyServed { .. })) if BootClock.now() < until => {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                taken => return taken,
+            }
+        }
     }
 
     /// Takes the keeper's seat, if it is free, beside another that this process has; so it needs no turn. It is there to grant
@@ -107,17 +123,16 @@ impl Seats {
     /// # Errors
     /// What the system refuses.
     pub(crate) fn keepers(&self) -> Result<Option<Place>> {
-        self.take(Rank(1), Roles::of(Role::Updater))
-    }
-
-    fn take(&self, seat: Rank, roles: Roles) -> Result<Option<Place>> {
-        let membership = Membership::seats(&self.cluster, seat, roles)?;
-        let taken = Place::take(membership, self.directory(seat), &self.socket(seat)?, Some(self.names()));
-        match taken {
+        match self.take(Rank(1), Roles::of(Role::Updater)) {
             Ok(place) => Ok(Some(place)),
             Err(Error::StateInUse { .. } | Error::Ipc(verbena_ipc::Error::AlreadyServed { .. })) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn take(&self, seat: Rank, roles: Roles) -> Result<Place> {
+        let membership = Membership::seats(&self.cluster, seat, roles)?;
+        Place::take(membership, self.directory(seat), &self.socket(seat)?, Some(self.names()))
     }
 
     /// Whether nobody has the socket of a seat; it is bound for a moment.
@@ -229,6 +244,18 @@ mod tests {
         let keeper = seats.keepers().unwrap().expect("it is free");
         assert_eq!(keeper.membership.configured(Rank(1)).unwrap().roles, Roles::of(Role::Updater));
         assert_eq!(rank(&seats.lowest().unwrap()), 5, "the first is taken again");
+    }
+
+    #[test]
+    fn a_seat_whose_socket_is_anothers_is_not_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let seats = seats(&directory.path().join("run"), &directory.path().join("state"));
+        let leaving = Server::bind(seats.runtime(), "local.sock", Options::default()).unwrap();
+        // Whoever would sit in the second seat would wait for a keeper that does not come.
+        let refused = seats.lowest().err().unwrap().to_string();
+        assert!(refused.contains("is served by") && !directory.path().join("state/2").exists(), "{refused}");
+        drop(leaving);
+        assert_eq!(rank(&seats.lowest().unwrap()), 1);
     }
 
     #[test]

@@ -123,10 +123,10 @@ fn a_start_number_that_was_used_is_another_life_before_any_view() {
     std::fs::remove_file(directory.path().join("state/2/start")).unwrap();
     let second = start(directory.path());
     let lives = [1, 2].map(|start| Incarnation::new(2, start));
-    for life in lives {
-        let is_it = |event: &Event| matches!(event, Event::Life { incarnation, .. } if *incarnation == life);
-        second.wait_for(is_it);
-    }
+    let begins = |life| move |event: &Event| matches!(event, Event::Life { incarnation, .. } if *incarnation == life);
+    second.wait_for(begins(lives[0]));
+    second.wait_for(|event| *event == Event::Expelled { next: lives[1] });
+    second.wait_for(begins(lives[1]));
     second.wait_until_in(&[(1, 1), (2, 2)]);
     assert!(second.helper.lease().in_effect_at(BootClock.now()).is_some());
     assert_eq!(second.helper.content().identity(), lives[1], "the service of pages has followed");
