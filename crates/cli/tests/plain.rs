@@ -159,12 +159,13 @@ fn a_proxy_says_on_hangup_what_would_change() {
 /// Directories that nobody chose, of two users as it were, in a network namespace of their own. Prints what the second is told, and
 /// whom one of the first user's joins.
 const TWO_USERS: &str = r#"
+trap 'kill $first $third $fourth 2>/dev/null' EXIT
 as() { export XDG_RUNTIME_DIR="$2/$1" XDG_STATE_HOME="$2/$1/state" HOME="$2/$1"; cd "$2/$1"; }
 wait_for() { for turn in $(seq 500); do grep -q "$1" "$2" && return; sleep 0.02; done; exit 9; }
 mkdir -p "$1/a" "$1/b"; chmod 700 "$1/a" "$1/b"
 (as a "$1"; exec "$0" node --json >"$1/first") & first=$!
 wait_for listening "$1/first"
-(as b "$1"; "$0" node --json 2>"$1/told"; echo "refused $?")
+(as b "$1"; timeout 20 "$0" node --json 2>"$1/told"; echo "refused $?")
 (as a "$1"; exec "$0" node --json >"$1/third") & third=$!
 wait_for listening "$1/third"
 grep -o '"node":"[a-z0-9-]*"' "$1/third"
