@@ -1,10 +1,13 @@
 //! What the configuration says of a part of the address space.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// The rules for paths that begin with a prefix. The longest prefix that fits decides.
+use crate::path::Readings;
+
+/// The rules for paths that begin with a prefix. The longest prefix that fits decides; how paths are compared, [`Routes`] says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Route {
@@ -22,16 +25,75 @@ impl Default for Route {
     }
 }
 
-impl Route {
-    /// The rule for a path: the one with the longest prefix that the path begins with, at a border between segments.
-    pub fn find<'a>(routes: &'a [Route], path: &str) -> Option<&'a Route> {
-        routes.iter().filter(|route| route.covers(path)).max_by_key(|route| route.prefix.len())
+/// All rules, ready to be asked.
+///
+/// A path that different applications read differently is matched in each reading, and if they come to different rules, what is more careful of
+/// each holds: too much care costs misses, too little would let a request that writes pass for one that reads.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    all: Vec<(Readings<'static>, Route)>,
+    elsewhere: Route,
+}
+
+impl Routes {
+    /// Of the configured rules.
+    pub fn new(routes: impl IntoIterator<Item = Route>) -> Self {
+        let all = routes.into_iter().map(|route| (Readings::of_prefix(&route.prefix), route)).collect();
+        Routes { all, elsewhere: Route::default() }
     }
 
-    fn covers(&self, path: &str) -> bool {
-        path.strip_prefix(self.prefix.as_str())
-            .is_some_and(|rest| rest.is_empty() || self.prefix.ends_with('/') || rest.starts_with('/'))
+    /// The rule for a path: the one with the longest prefix that the path begins with, at a border between segments.
+    pub fn find(&self, path: &str) -> Cow<'_, Route> {
+        let path = Readings::of(path);
+        let spelled = self.longest(|prefix| covers(&prefix.spelled, &path.spelled, is_slash));
+        let resolved = self.longest(|prefix| covers(&prefix.resolved, &path.resolved, is_slash));
+        let loose = self.longest(|prefix| covers(&prefix.loose, &path.loose, is_border));
+        more_careful(more_careful(spelled, resolved), loose)
     }
+
+    /// The rules of the longest prefix, all together if several are as long.
+    fn longest(&self, covered: impl Fn(&Readings<'_>) -> Option<usize>) -> Cow<'_, Route> {
+        let mut longest = None;
+        for (prefix, route) in &self.all {
+            let Some(length) = covered(prefix) else { continue };
+            longest = match longest.take() {
+                Some((before, found)) if before > length => Some((before, found)),
+                Some((before, found)) if before == length => Some((length, more_careful(found, Cow::Borrowed(route)))),
+                _ => Some((length, Cow::Borrowed(route))),
+            };
+        }
+        longest.map_or(Cow::Borrowed(&self.elsewhere), |(_, route)| route)
+    }
+}
+
+/// What is safe if a path may be taken for one of either rule: writing sooner than not, and only cookies ignored that both ignore.
+fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route> {
+    if *one == *other {
+        return one;
+    }
+    let writes = [one.writes, other.writes];
+    let writes =
+        [Writes::Always, Writes::UnsafeMethods, Writes::Announced].into_iter().find(|kind| writes.contains(kind));
+    let cookies =
+        Cookies { ignore: &one.cookies.ignore & &other.cookies.ignore, key: &one.cookies.key | &other.cookies.key };
+    let prefix = one.prefix.clone();
+    Cow::Owned(Route { prefix, cookies, writes: writes.expect("invariant: each rule has one of the three") })
+}
+
+/// The length of a prefix that a path begins with, if it ends at its own last slash, at the path's end, or before a border.
+fn covers(prefix: &[u8], path: &[u8], is_border: fn(u8) -> bool) -> Option<usize> {
+    let rest = path.strip_prefix(prefix)?;
+    let ends = prefix.ends_with(b"/") || rest.first().is_none_or(|byte| is_border(*byte));
+    ends.then_some(prefix.len())
+}
+
+fn is_slash(byte: u8) -> bool {
+    byte == b'/'
+}
+
+/// Some applications serve `/cart.json`, or what else goes on with a sign, as a form of `/cart`.
+fn is_border(byte: u8) -> bool {
+    !byte.is_ascii_alphanumeric() && !matches!(byte, b'-' | b'_') && byte.is_ascii()
 }
 
 /// Which cookies matter (rule P9's remedy for session frameworks that set one for everybody).
@@ -74,15 +136,116 @@ pub enum Writes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn route(prefix: &str, writes: Writes) -> Route {
+        Route { prefix: prefix.into(), writes, ..Route::default() }
+    }
+
+    fn shop() -> Routes {
+        let cookies = |ignore: &[&str], key: &[&str]| {
+            let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+            Cookies { ignore: set(ignore), key: set(key) }
+        };
+        Routes::new([
+            Route { cookies: cookies(&["sid", "_ga"], &["lang"]), ..route("/shop", Writes::UnsafeMethods) },
+            route("/shop/view", Writes::Announced),
+            route("/cart/", Writes::Always),
+            route("/cart/view", Writes::UnsafeMethods),
+            Route { cookies: cookies(&["sid"], &["theme"]), ..route("/shop/b%c3%a4r", Writes::Always) },
+        ])
+    }
 
     #[test]
     fn the_longest_prefix_decides_at_borders_of_segments() {
-        let routes = ["/", "/shop", "/shop/cart/"].map(|prefix| Route { prefix: prefix.into(), ..Route::default() });
-        let found = |path| Route::find(&routes, path).map(|route| route.prefix.as_str());
-        assert_eq!(found("/shop"), Some("/shop"));
-        assert_eq!(found("/shop/1"), Some("/shop"));
-        assert_eq!(found("/shopping"), Some("/"));
-        assert_eq!(found("/shop/cart/7"), Some("/shop/cart/"));
-        assert_eq!(Route::find(&routes[1..], "/about"), None);
+        let routes = Routes::new(["/", "/shop", "/shop/cart/"].map(|prefix| route(prefix, Writes::UnsafeMethods)));
+        let found = |path| routes.find(path).prefix.clone();
+        assert_eq!(found("/shop"), "/shop");
+        assert_eq!(found("/shop/1"), "/shop");
+        assert_eq!(found("/shopping"), "/");
+        assert_eq!(found("/shop/cart/7"), "/shop/cart/");
+        assert_eq!(*shop().find("/about"), Route::default());
+    }
+
+    #[test]
+    fn no_spelling_escapes_a_route_that_writes() {
+        let routes = shop();
+        for path in [
+            "/cart/",
+            "/cart/1",
+            "/%63art/",
+            "/c%61rt/%31",
+            "/shop/../cart/1",
+            "/shop/%2e%2E/cart/1",
+            "/./cart/",
+            // What not every application takes for it.
+            "/cart",
+            "//cart/",
+            "/shop//../cart",
+            "/cart;jsessionid=1",
+            "/;x/cart",
+            "/shop/..;/cart",
+            "/cart%2f1",
+            "/shop%2F..%2Fcart",
+            "/shop%5c..%5Ccart",
+            "/CART/1",
+            "/cart.json",
+            "/cart%00",
+            "/cart/../shop/1",
+            "/shop/b%C3%A4r",
+            "/shop/b%c3%A4r/1",
+            "/shop/b\u{e4}r",
+        ] {
+            assert_eq!(routes.find(path).writes, Writes::Always, "{path}");
+        }
+        for path in ["/shop/cart", "/carts", "/cart-1", "/%2563art/"] {
+            assert_ne!(routes.find(path).writes, Writes::Always, "{path}");
+        }
+    }
+
+    #[test]
+    fn where_readings_differ_the_more_careful_rule_holds_of_each() {
+        let routes = shop();
+        assert_eq!(routes.find("/shop/view/1").writes, Writes::Announced);
+        assert_eq!(routes.find("/shop/view;1").writes, Writes::UnsafeMethods, "not all take it for the view");
+        assert_eq!(routes.find("/shop/view/../1").writes, Writes::UnsafeMethods);
+        assert_eq!(routes.find("/cart/view").writes, Writes::UnsafeMethods);
+        assert_eq!(routes.find("/x/../cart/view;1").writes, Writes::Always, "as the RFC has it, no view");
+        let between = routes.find("/shop/b%C3%A4r/../1");
+        assert_eq!(between.cookies.ignore, ["sid".to_string()].into(), "what either lets pass");
+        assert_eq!(between.cookies.key, ["lang".to_string(), "theme".to_string()].into());
+        assert!(routes.find("/SHOP/1").cookies.ignore.is_empty(), "perhaps no shop");
+    }
+
+    #[test]
+    fn of_rules_for_one_prefix_the_careful_one_holds() {
+        for (one, other) in [(Writes::Always, Writes::Announced), (Writes::Announced, Writes::Always)] {
+            let routes = Routes::new([route("/a", one), route("/%61", other)]);
+            assert_eq!(routes.find("/a/b").writes, Writes::Always);
+        }
+    }
+
+    proptest! {
+        /// RFC 3986 section 6.2.2.2: they are one resource, so one rule.
+        #[test]
+        fn encoding_unreserved_characters_changes_no_rule(
+            path in "(/(shop|view|cart|b%C3%A4r|[a-z.~_-]{0,3})){0,4}/?",
+            encoded in proptest::collection::vec((any::<bool>(), any::<bool>()), 64),
+        ) {
+            let mut at_escape = 0;
+            let respelled: String = path.chars().zip(encoded).map(|(char, (encode, capitals))| {
+                let is_of_escape = at_escape > 0 || char == '%';
+                at_escape = if char == '%' { 2 } else { i32::max(at_escape - 1, 0) };
+                match (char, encode, capitals) {
+                    (char, _, true) if is_of_escape => char.to_ascii_uppercase().to_string(),
+                    (char, _, false) if is_of_escape => char.to_ascii_lowercase().to_string(),
+                    ('/', ..) | (_, false, _) => char.to_string(),
+                    (char, true, true) => format!("%{:02X}", char as u8),
+                    (char, true, false) => format!("%{:02x}", char as u8),
+                }
+            }).collect();
+            let routes = shop();
+            prop_assert_eq!(&*routes.find(&respelled), &*routes.find(&path), "{}", respelled);
+        }
     }
 }

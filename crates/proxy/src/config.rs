@@ -30,6 +30,9 @@ section! {
         /// Connections of clients at once; more wait until one closes.
         pub connections: usize as "NUMBER" = 10_000,
         /// Rules for parts of the address space. The longest prefix that fits decides.
+        ///
+        /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as
+        /// `/cart;1`, `//cart`, `/CART` or `/cart.json`, is under the more careful of the rules that it may be under.
         pub routes: Vec<Route> as "ROUTES" = Vec::new(),
     }
 }
@@ -54,6 +57,10 @@ impl ProxyConfig {
             } else if self.routes[..at].iter().any(|other| other.prefix == route.prefix) {
                 found
                     .push(Contradiction::new(format!("routes.{at}.prefix"), "a route of this prefix stands before it"));
+            }
+            if route.prefix.contains(['?', '#']) {
+                let problem = "a prefix is one of paths, and no path has \"?\" or \"#\" in it";
+                found.push(Contradiction::new(format!("routes.{at}.prefix"), problem));
             }
         }
         found
@@ -95,12 +102,20 @@ mod tests {
             connections: 0,
             memory: Size(1 << 20),
             largest: Size(4 << 20),
-            routes: ["shop", "/a", "/a"].map(|prefix| Route { prefix: prefix.into(), ..Route::default() }).into(),
+            routes: ["shop", "/a", "/a", "/shop?page"].map(|prefix| Route { prefix: prefix.into(), ..Route::default() }).into(),
             ..ProxyConfig::default()
         };
         let keys: Vec<String> = config.contradictions().into_iter().map(|found| found.key).collect();
-        let expected =
-            ["origin.1", "origin.2", "origin.3", "connections", "largest", "routes.0.prefix", "routes.2.prefix"];
+        let expected = [
+            "origin.1",
+            "origin.2",
+            "origin.3",
+            "connections",
+            "largest",
+            "routes.0.prefix",
+            "routes.2.prefix",
+            "routes.3.prefix",
+        ];
         assert_eq!(keys, expected);
         assert_eq!(ProxyConfig::default().contradictions(), [], "a node that is no proxy has no origin");
     }

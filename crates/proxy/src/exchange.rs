@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
-    CacheStatus, Intent, Reason, Request as Wanted, Route, Via, for_client, for_origin, received, store,
+    CacheStatus, Intent, Reason, Request as Wanted, Route, Routes, Via, for_client, for_origin, received, store,
 };
 use verbena_content::{Declared, Verdict, look};
 
@@ -37,7 +37,7 @@ impl std::error::Error for Unanswered {}
 pub(crate) struct Exchange {
     pub cache: Arc<Cache>,
     pub connections: Connections,
-    pub routes: Arc<[Route]>,
+    pub routes: Arc<Routes>,
     pub largest: usize,
     pub patience: Duration,
     pub client_patience: Duration,
@@ -70,8 +70,7 @@ impl Exchange {
             observed.answers.with(["error"]).increment();
             return Ok(answer::own(status, text, forwarded("bypass", Some(detail))));
         }
-        let everything = Route::default();
-        let route = Route::find(&self.routes, head.uri.path()).unwrap_or(&everything);
+        let route = &*self.routes.find(head.uri.path());
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), route);
         let (result, latency, answered) = match wanted.intent {
             Intent::Look => {

@@ -12,6 +12,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
+use verbena_caching::Routes;
 use verbena_content::service::Content;
 use verbena_metrics::Registry;
 use verbena_terms::Section;
@@ -92,6 +93,7 @@ impl Proxy {
         for _ in 1..threads {
             listeners.push(listen(address)?);
         }
+        let routes = Arc::new(Routes::new(config.routes.iter().cloned()));
         let (stop, stopped) = watch::channel(false);
         let mut proxy = Proxy { address, cache, origins, stop, threads: Vec::new() };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));
@@ -102,6 +104,7 @@ impl Proxy {
                 cache: proxy.cache.clone(),
                 origins: proxy.origins.clone(),
                 config: config.clone(),
+                routes: routes.clone(),
                 probes: at == 0,
                 connections: connections.clone(),
                 stopped: stopped.clone(),
@@ -164,6 +167,7 @@ struct Worker {
     cache: Arc<Cache>,
     origins: Arc<Origins>,
     config: ProxyConfig,
+    routes: Arc<Routes>,
     probes: bool,
     connections: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
@@ -181,7 +185,7 @@ impl Worker {
         let exchange = Arc::new(Exchange {
             cache: self.cache.clone(),
             connections: Connections::new(self.origins.clone()),
-            routes: self.config.routes.clone().into(),
+            routes: self.routes.clone(),
             largest: usize::try_from(self.config.largest.0).unwrap_or(usize::MAX / 2),
             patience: self.config.origin_timeout.0,
             client_patience: self.config.client_timeout.0,

@@ -65,6 +65,27 @@ fn a_route_that_announces_is_not_bracketed_and_one_that_writes_is() {
 }
 
 #[test]
+fn a_route_that_writes_is_bracketed_however_its_path_is_spelled() {
+    let scene = Scene::with(|config| {
+        config.routes = vec![Route { prefix: "/cart".into(), writes: Writes::Always, ..Route::default() }];
+    });
+    let mut client = scene.client();
+    for path in ["/%63art", "/x/../cart/1", "//cart", "/cart%2F1?a=b", "/CART;x"] {
+        // The page is as it came: two spellings may be two pages.
+        client.get(path);
+        scene.origin.asked(path).page("put");
+        client.answer().is(200, "put").said("fwd=method");
+    }
+    client.send("GET http://shop/%63art HTTP/1.1\r\nHost: shop\r\n\r\n");
+    scene.origin.asked("/%63art").page("put");
+    client.answer().is(200, "put").said("fwd=method");
+    client.get("/x?/../cart");
+    scene.origin.asked("/x?/../cart").page("read");
+    client.answer().is(200, "read").said("fwd=uri-miss");
+    assert_eq!(scene.counted("verbena_proxy_answers_total", ("result", "update")), 6);
+}
+
+#[test]
 fn a_client_that_hangs_up_does_not_end_its_update() {
     let scene = Scene::new();
     scene.fills("/", "front", "old");
