@@ -12,6 +12,8 @@ use crate::cache::Copy;
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 /// What this cache is called in `Cache-Status` and `Via`.
 pub(crate) const NAME: &str = "verbena";
+/// What the proxy's own answers are written in.
+pub(crate) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// A validated copy, in the form that the request wants.
 pub(crate) fn from_copy(head: &request::Parts, copy: &Copy, status: CacheStatus) -> Response<Body> {
@@ -39,7 +41,7 @@ pub(crate) fn own(status: StatusCode, text: &str, noted: CacheStatus) -> Respons
     let mut response = Response::new(Body::from(bytes::Bytes::from(format!("{text}\n"))));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(PLAIN_TEXT));
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }

@@ -17,13 +17,13 @@ mod answer;
 mod body;
 mod cache;
 mod config;
+mod connection;
 mod error;
 mod exchange;
 mod fill;
 mod observed;
 mod origin;
 mod server;
-mod stream;
 mod update;
 mod upload;
 

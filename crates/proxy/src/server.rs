@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
@@ -19,18 +19,18 @@ use verbena_terms::Section;
 
 use crate::cache::Cache;
 use crate::config::{ProxyConfig, parse_origin};
+use crate::connection::Connection;
 use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
 use crate::observed::Observed;
 use crate::origin::{Connections, Origins};
-use crate::stream::Impatient;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// Bytes that may wait in a connection's buffers, each way.
 const CONNECTION_BUFFER: usize = 64 << 10;
-/// The longest head of a request, in bytes; a longer one ends the connection.
+/// The longest head of a request, in bytes; a longer one is answered 431, and so is one of more than 100 fields.
 const LONGEST_HEAD: usize = 32 << 10;
 
 /// A running proxy.
@@ -220,13 +220,16 @@ impl Worker {
             // Small writes that wait for each other cost more than they save; a refusal costs only that.
             let _ = stream.set_nodelay(true);
             let observed = self.cache.observed.clone();
-            let stream = Impatient::new(stream, self.config.client_timeout.0, observed.stalled.clone());
-            let exchange = exchange.clone();
-            let service = service_fn(move |request| exchange.clone().respond(request, client.ip()));
+            let stream = Connection::new(stream, self.config.client_timeout.0, observed.clone());
+            let (exchange, talk) = (exchange.clone(), stream.talk());
+            let service = service_fn(move |request| {
+                let asked = talk.asked(&request);
+                let answer = exchange.clone().respond(request, client.ip());
+                async move { answer.await.map(|answer| asked.answered(answer)) }
+            });
             // Without `pipeline_flush`: with it, hyper takes a body into memory without a bound (`can_buffer` in proto/h1/io.rs).
             let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(self.config.client_timeout.0)
+                .header_read_timeout(None)
                 .max_buf_size(CONNECTION_BUFFER)
                 .max_header_size(LONGEST_HEAD)
                 .serve_connection(TokioIo::new(stream), service);
@@ -234,6 +237,11 @@ impl Worker {
             tokio::spawn(async move {
                 observed.connections.add(1);
                 if let Err(error) = connection.await {
+                    if error.is_parse() {
+                        let reason = if error.is_parse_too_large() { "head-too-large" } else { "head-malformed" };
+                        observed.misses.with([reason]).increment();
+                        observed.answers.with(["error"]).increment();
+                    }
                     tracing::debug!(%error, %client, "a client's connection ended");
                 }
                 observed.connections.add(-1);

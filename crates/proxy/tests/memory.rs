@@ -106,10 +106,12 @@ fn more_connections_than_may_be_wait_and_slow_ones_make_room() {
     assert!(scene.counter("verbena_proxy_delayed_connections_total") >= 1);
     for (n, mut client) in slow.into_iter().enumerate() {
         match n % 2 {
-            0 => client.is_closed(),
+            0 => drop(client.answer().has(408).said("detail=head-slow")),
             _ => drop(client.answer().has(408).said("detail=client-slow")),
         }
     }
-    assert_eq!(scene.counted("verbena_proxy_misses_total", ("reason", "client-slow")), 10);
+    for reason in ["client-slow", "head-slow"] {
+        assert_eq!(scene.counted("verbena_proxy_misses_total", ("reason", reason)), 10, "{reason}");
+    }
     scene.origin.is_left_alone();
 }

@@ -1,6 +1,7 @@
 //! The proxy between a client and an application, each of them a script: see `scene`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod connections;
 mod fills;
 mod forms;
 mod origins;

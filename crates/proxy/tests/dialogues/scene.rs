@@ -231,6 +231,20 @@ impl Client {
         while self.more() {}
     }
 
+    /// The connection is reset, after what came before.
+    #[track_caller]
+    pub fn is_reset(&mut self) {
+        let mut buffer = [0; 65536];
+        let end = loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => panic!("the connection is closed in good order"),
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
+    }
+
     /// Reads on, if there is something to read.
     fn more(&mut self) -> bool {
         let mut buffer = [0; 65536];
