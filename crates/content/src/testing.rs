@@ -1,6 +1,8 @@
 //! Nodes for tests: the page protocol at work over shared memory, with a script in place of the cluster.
 #![allow(clippy::unwrap_used, reason = "test code, kept out of programs")]
 
+mod watched;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,6 +15,9 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 use crate::service::{Content, Counts, Membership, Options};
 use crate::{HomeLimits, Names, Reader, ReaderLimits, Scope, Stamp, Start, UpdaterLimits, Verdict, Words, look};
 
+use watched::Watched;
+pub use watched::{Gate, Touch};
+
 /// A node: what its helper would hold.
 pub struct Node {
     /// Its fabric.
@@ -21,6 +26,8 @@ pub struct Node {
     pub lease: Arc<LeaseWord>,
     /// Its part in the protocol.
     pub content: Content,
+    /// Where what is done to its regions can be held.
+    pub gate: Arc<Gate>,
     prepared: Arc<AtomicU32>,
     roles: Roles,
 }
@@ -38,13 +45,14 @@ impl Membership for Script {
 impl Node {
     /// A node of its own life, in no view yet.
     pub fn start(rank: u32, roles: Roles) -> Node {
-        let fabric = open(Incarnation::new(rank, 1));
+        let gate = Arc::default();
+        let fabric = open(Incarnation::new(rank, 1), &gate);
         let lease = Arc::new(LeaseWord::new());
         let updater = UpdaterLimits { begin_deadline: Duration::from_millis(500), ..UpdaterLimits::default() };
         let options = Options { names: Names::new([3; 16]), home: HomeLimits::default(), updater };
         let content = Content::start(options).unwrap();
         content.life_begins(fabric.clone(), &lease).unwrap();
-        Node { fabric, lease, content, prepared: Arc::default(), roles }
+        Node { fabric, lease, content, gate, prepared: Arc::default(), roles }
     }
 
     /// The node's next life, in no view yet: what its helper does when it was expelled.
@@ -52,7 +60,7 @@ impl Node {
         let former = self.fabric.identity();
         self.lease.store(Lease::NONE);
         self.content.life_ends();
-        self.fabric = open(Incarnation { start: former.start + 1, ..former });
+        self.fabric = open(Incarnation { start: former.start + 1, ..former }, &self.gate);
         self.content.life_begins(self.fabric.clone(), &self.lease).unwrap();
     }
 
@@ -121,8 +129,9 @@ impl Node {
     }
 }
 
-fn open(identity: Incarnation) -> Arc<dyn Fabric> {
-    Shm::open(Settings { identity, pool: Pool::new(1 << 20), allowed_users: vec![] }).unwrap()
+fn open(identity: Incarnation, gate: &Arc<Gate>) -> Arc<dyn Fabric> {
+    let fabric = Shm::open(Settings { identity, pool: Pool::new(1 << 20), allowed_users: vec![] }).unwrap();
+    Arc::new(Watched { fabric, gate: gate.clone() })
 }
 
 /// Takes all nodes into the first view.
@@ -131,10 +140,11 @@ pub async fn assemble(nodes: &[Node]) {
 }
 
 /// Takes all nodes into this view, in which nobody has departed.
-pub async fn assemble_in(number: ViewNumber, nodes: &[Node]) {
-    let view = View::new(number, nodes.iter().map(Node::member).collect(), vec![]).unwrap();
+pub async fn assemble_in(number: ViewNumber, nodes: impl IntoIterator<Item = &Node>) {
+    let nodes: Vec<&Node> = nodes.into_iter().collect();
+    let view = View::new(number, nodes.iter().map(|node| node.member()).collect(), vec![]).unwrap();
     let view = Arc::new(view);
-    for node in nodes {
+    for node in &nodes {
         node.content.view_learnt(view.clone(), Script(node.prepared.clone())).unwrap();
     }
     for node in nodes {

@@ -1,0 +1,154 @@
+//! A fabric of which a test sees, and holds, what is done to its own regions.
+
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use verbena_fabric::{
+    Address, Capabilities, Fabric, Inbox, Peer, Pool, Port, Region, RegionKey, Result, Rights, Views,
+};
+use verbena_terms::{Clock, Incarnation, ViewNumber};
+
+/// What is done to a word of a region by its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It is read: for a look at a page whose home this node is.
+    Load,
+    /// It is stored: by the home.
+    Store,
+}
+
+/// Where touches of a node's own regions wait, while a test wants it.
+#[derive(Default)]
+pub struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is held, of threads whose name begins so.
+    held: Option<(Touch, &'static str)>,
+    waiting: usize,
+}
+
+impl Gate {
+    /// From now on threads whose name begins with `threads` wait before such a touch.
+    pub fn holds(&self, touch: Touch, threads: &'static str) {
+        self.state.lock().held = Some((touch, threads));
+    }
+
+    /// Threads that wait.
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiting
+    }
+
+    /// All go on.
+    pub fn lets_go(&self) {
+        self.state.lock().held = None;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self, touch: Touch) {
+        let mut state = self.state.lock();
+        let thread = std::thread::current();
+        let is_held = |state: &State| {
+            state.held.is_some_and(|(held, threads)| {
+                held == touch && thread.name().is_some_and(|name| name.starts_with(threads))
+            })
+        };
+        if is_held(&state) {
+            state.waiting += 1;
+            self.changed.wait_while(&mut state, |state| is_held(state));
+            state.waiting -= 1;
+        }
+    }
+}
+
+pub(super) struct Watched {
+    pub fabric: Arc<dyn Fabric>,
+    pub gate: Arc<Gate>,
+}
+
+struct WatchedRegion {
+    region: Box<dyn Region>,
+    gate: Arc<Gate>,
+}
+
+impl Fabric for Watched {
+    fn capabilities(&self) -> &Capabilities {
+        self.fabric.capabilities()
+    }
+
+    fn identity(&self) -> Incarnation {
+        self.fabric.identity()
+    }
+
+    fn address(&self) -> Address {
+        self.fabric.address()
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.fabric.clock()
+    }
+
+    fn pool(&self) -> &Pool {
+        self.fabric.pool()
+    }
+
+    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
+        let region = self.fabric.register(bytes, view)?;
+        Ok(Box::new(WatchedRegion { region, gate: self.gate.clone() }))
+    }
+
+    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
+        self.fabric.connect(peer, address)
+    }
+
+    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
+        self.fabric.listen(port, views)
+    }
+
+    fn set_view(&self, view: ViewNumber) {
+        self.fabric.set_view(view);
+    }
+}
+
+impl Region for WatchedRegion {
+    fn key(&self, rights: Rights) -> RegionKey {
+        self.region.key(rights)
+    }
+
+    fn load(&self, at: u64) -> Result<u64> {
+        self.gate.pass(Touch::Load);
+        self.region.load(at)
+    }
+
+    fn store(&self, at: u64, value: u64) -> Result<()> {
+        self.gate.pass(Touch::Store);
+        self.region.store(at, value)
+    }
+
+    fn fetch_add(&self, at: u64, addend: u64) -> Result<u64> {
+        self.region.fetch_add(at, addend)
+    }
+
+    fn compare_swap(&self, at: u64, expected: u64, desired: u64) -> Result<u64> {
+        self.region.compare_swap(at, expected, desired)
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        self.region.read(at, into)
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<()> {
+        self.region.write(at, from)
+    }
+
+    fn remake(&self, view: ViewNumber) -> Result<()> {
+        self.region.remake(view)
+    }
+
+    fn everyone_is_in(&self, view: ViewNumber) {
+        self.region.everyone_is_in(view);
+    }
+}
