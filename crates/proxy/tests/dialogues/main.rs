@@ -1,10 +1,14 @@
 //! The proxy between a client and an application, each of them a script: see `scene`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod bounds;
+mod collapsing;
 mod connections;
 mod fills;
 mod forms;
+mod orders;
 mod origins;
 #[allow(dead_code, reason = "shared with the tests of memory")]
 mod scene;
+mod sharing;
 mod updates;

@@ -25,6 +25,8 @@ pub struct Scene {
     pub origin: Origin,
     pub registry: Registry,
     pub runtime: tokio::runtime::Runtime,
+    /// Nodes beside the proxy's.
+    others: Vec<Node>,
 }
 
 impl Scene {
@@ -57,7 +59,7 @@ impl Scene {
         };
         change(&mut config);
         let proxy = Proxy::start(&config, node.content.clone(), &registry).unwrap();
-        Scene { node, proxy, origin, registry, runtime }
+        Scene { node, proxy, origin, registry, runtime, others: Vec::new() }
     }
 
     pub fn client(&self) -> Client {
@@ -87,9 +89,22 @@ impl Scene {
     pub fn lives_again(&mut self) {
         self.node.lives_again();
         self.runtime.block_on(async {
-            assemble_in(ViewNumber(2), std::slice::from_ref(&self.node)).await;
+            assemble_in(ViewNumber(2), [&self.node]).await;
             self.node.fill_eventually(b"ready", self.node.only(b"ready")).await;
         });
+    }
+
+    /// A second home takes over some of the pages, in a view of its own.
+    pub fn another_home_joins(&mut self) {
+        let second = Node::start(2, Roles::ALL);
+        self.runtime.block_on(async {
+            assemble_in(ViewNumber(2), [&self.node, &second]).await;
+            // It has all busy until it has heard of every updater; and the first must find it.
+            for page in 0..32_u8 {
+                self.node.fill_eventually(&[page], self.node.only(b"ready")).await;
+            }
+        });
+        self.others.push(second);
     }
 
     /// Fills a page that depends on one thing, and sees it hit.

@@ -1,0 +1,183 @@
+//! Many requests for one page: one asks the application, the others wait (rule P8).
+
+use std::time::Duration;
+
+use crate::scene::Scene;
+
+#[test]
+fn many_requests_for_one_page_ask_the_application_once() {
+    let scene = Scene::new();
+    let mut leader = scene.client();
+    leader.get("/");
+    let asked = scene.origin.asked("/");
+    let mut others: Vec<_> = (0..20).map(|_| scene.client()).collect();
+    others.iter_mut().for_each(|client| client.get("/"));
+    scene.comes("all requests", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 21.0);
+    scene.origin.is_left_alone();
+    asked.depends("front", "one");
+    leader.answer().is(200, "one").said("stored");
+    for client in &mut others {
+        client.answer().is(200, "one").said("fwd=uri-miss; collapsed");
+    }
+    scene.origin.is_left_alone();
+}
+
+#[test]
+fn when_a_fill_fails_one_of_those_who_wait_takes_over() {
+    let scene = Scene::new();
+    let mut leader = scene.client();
+    leader.get("/");
+    let first = scene.origin.asked("/");
+    let mut others: Vec<_> = (0..5).map(|_| scene.client()).collect();
+    others.iter_mut().for_each(|client| client.get("/"));
+    scene.comes("all requests", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 6.0);
+    leader.hangs_up();
+    let second = scene.origin.asked("/");
+    scene.origin.is_left_alone();
+    second.depends("front", "one");
+    for client in &mut others {
+        client.answer().is(200, "one");
+    }
+    drop(first);
+}
+
+#[test]
+fn a_fill_that_an_update_overtook_serves_nobody_who_waited() {
+    let scene = Scene::new();
+    let mut leader = scene.client();
+    leader.get("/");
+    let asked = scene.origin.asked("/");
+    let mut other = scene.client();
+    other.get("/");
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    scene.ends(scene.begins(Some("front")));
+    asked.depends("front", "old");
+    leader.answer().is(200, "old");
+    scene.origin.asked("/").depends("front", "new");
+    other.answer().is(200, "new");
+}
+
+#[test]
+fn a_fill_during_which_the_lease_is_lost_serves_nobody_who_waited() {
+    let scene = Scene::new();
+    let mut leader = scene.client();
+    leader.get("/");
+    let asked = scene.origin.asked("/");
+    let mut other = scene.client();
+    other.get("/");
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    scene.loses_lease();
+    asked.depends("front", "old");
+    leader.answer().is(200, "old");
+    scene.origin.asked("/").depends("front", "new");
+    other.answer().is(200, "new").said("detail=no-lease");
+    scene.misses("/");
+}
+
+#[test]
+fn who_waited_with_credentials_gets_a_page_of_its_own() {
+    let scene = Scene::new();
+    let (mut anonymous, mut user) = (scene.client(), scene.client());
+    anonymous.get("/");
+    let asked = scene.origin.asked("/");
+    user.get_with("/", &["Cookie: user=1"]);
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    scene.origin.is_left_alone();
+    asked.depends("front", "for all");
+    anonymous.answer().is(200, "for all");
+    scene.origin.asked("/").depends("front", "for 1");
+    user.answer().is(200, "for 1").said("detail=cookie");
+    scene.hits("/", "for all");
+    // The next time it does not wait for what it will not get.
+    scene.ends(scene.begins(Some("front")));
+    anonymous.get("/");
+    let asked = scene.origin.asked("/");
+    user.get_with("/", &["Cookie: user=1"]);
+    scene.origin.asked("/").depends("front", "for 1 again");
+    user.answer().is(200, "for 1 again").said("detail=moved");
+    asked.depends("front", "for all again");
+    anonymous.answer().is(200, "for all again");
+}
+
+#[test]
+fn nobody_waits_longer_for_another_request_than_for_the_application() {
+    let scene = Scene::with(|config| config.origin_timeout.0 = Duration::from_millis(2000));
+    let (mut leader, mut other) = (scene.client(), scene.client());
+    leader.get("/");
+    let mut asked = scene.origin.asked("/");
+    other.get("/");
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    // The application is slow, but never silent for too long.
+    std::thread::sleep(Duration::from_millis(1000));
+    asked.says("HTTP/1.1 200 OK\r\nVerbena-Dependencies: front\r\nContent-Length: 2\r\n\r\na");
+    scene.origin.asked("/").depends("front", "own");
+    other.answer().is(200, "own").said("detail=fill-slow");
+    asked.says("b");
+    drop(asked);
+    leader.answer().is(200, "ab");
+}
+
+#[test]
+fn an_unstorable_page_is_remembered_so_that_nobody_waits_for_it() {
+    let scene = Scene::new();
+    let mut leader = scene.client();
+    leader.get("/");
+    let asked = scene.origin.asked("/");
+    let mut other = scene.client();
+    other.get("/");
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    asked.answers(&["Cache-Control: no-store"], "mine");
+    leader.answer().is(200, "mine").said("detail=no-store");
+    scene.origin.asked("/").answers(&["Cache-Control: no-store"], "yours");
+    other.answer().is(200, "yours");
+    // Two at once, although the first is not answered.
+    let (mut one, mut two) = (scene.client(), scene.client());
+    one.get("/");
+    let first = scene.origin.asked("/");
+    two.get("/");
+    scene.origin.asked("/").answers(&["Cache-Control: no-store"], "2");
+    two.answer().is(200, "2").said("detail=unstorable");
+    first.answers(&["Cache-Control: no-store"], "1");
+    one.answer().is(200, "1");
+    assert_eq!(scene.counted("verbena_proxy_not_stored_total", ("reason", "no-store")), 1);
+}
+
+#[test]
+fn an_endless_page_is_not_waited_for() {
+    let scene = Scene::with(|config| config.origin_timeout.0 = Duration::from_millis(1000));
+    let mut leader = scene.client();
+    leader.get("/events");
+    let mut asked = scene.origin.asked("/events");
+    asked.says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n");
+    let mut other = scene.client();
+    other.get("/events");
+    leader.head().has(200);
+    let mut second = loop {
+        // The stream goes on, so that nobody takes it for dead.
+        asked.says("3\r\nand\r\n");
+        std::thread::sleep(Duration::from_millis(50));
+        if scene.gauge("verbena_proxy_requests_in_flight") > 0.0
+            && scene.counted("verbena_proxy_not_stored_total", ("reason", "too-slow")) == 1
+        {
+            break scene.origin.asked("/events");
+        }
+    };
+    second.says("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na");
+    other.answer().is(200, "a");
+    asked.says("0\r\n\r\n");
+}
+
+#[test]
+fn who_waited_for_another_variant_gets_its_own() {
+    let scene = Scene::new();
+    let vary = ["Vary: Accept-Language", "Verbena-Dependencies: front"];
+    let (mut one, mut two) = (scene.client(), scene.client());
+    one.get_with("/", &["Accept-Language: de"]);
+    let german = scene.origin.asked("/");
+    two.get_with("/", &["Accept-Language: en"]);
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    german.answers(&vary, "hallo");
+    one.answer().is(200, "hallo");
+    scene.origin.asked("/").answers(&vary, "hello");
+    two.answer().is(200, "hello").said("stored");
+}

@@ -1,0 +1,148 @@
+//! The order of steps that the rules ask for, seen by holding one of them.
+
+use std::time::Duration;
+
+use verbena_cluster::Lease;
+use verbena_content::testing::Touch;
+use verbena_terms::ViewNumber;
+
+use crate::scene::Scene;
+
+/// Threads of the proxy, and of the page protocol.
+const PROXY: &str = "proxy-";
+const HOME: &str = "content";
+
+#[test]
+fn a_page_is_asked_for_only_when_its_words_are_in_hand() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    scene.node.gate.holds(Touch::Load, PROXY);
+    client.get("/");
+    scene.comes("the read", |scene| scene.node.gate.waiting() == 1);
+    scene.origin.is_left_alone();
+    // What is over before the words are read, the page shows (rule P2).
+    scene.ends(scene.begins(Some("front")));
+    scene.node.gate.lets_go();
+    scene.origin.asked("/").depends("front", "one");
+    client.answer().is(200, "one").said("fwd=uri-miss");
+    scene.hits("/", "one");
+}
+
+#[test]
+fn words_are_read_after_the_request_arrived() {
+    let scene = Scene::new();
+    scene.fills("/", "front", "one");
+    let mut client = scene.client();
+    scene.node.gate.holds(Touch::Load, PROXY);
+    client.get("/");
+    scene.comes("the read", |scene| scene.node.gate.waiting() == 1);
+    let update = scene.begins(Some("front"));
+    scene.node.gate.lets_go();
+    scene.origin.asked("/").depends("front", "two");
+    client.answer().is(200, "two").said("fwd=stale").said("detail=update-open");
+    scene.ends(update);
+}
+
+#[test]
+fn a_lease_that_ends_while_the_words_are_read_vouches_for_nothing() {
+    // It is taken away, or it runs out: the lease is looked at after the words are in hand, and so is the clock (rule P1).
+    for runs_out in [false, true] {
+        let scene = Scene::new();
+        scene.fills("/", "front", "one");
+        let mut client = scene.client();
+        let soon = scene.node.content.now() + Duration::from_millis(300);
+        if runs_out {
+            let view = ViewNumber(1);
+            scene.node.lease.store(Lease { until: soon, acknowledged: view, in_effect: view });
+        }
+        scene.node.gate.holds(Touch::Load, PROXY);
+        client.get("/");
+        scene.comes("the read", |scene| scene.node.gate.waiting() == 1);
+        match runs_out {
+            true => scene.comes("the end of the lease", |scene| scene.node.content.now() > soon),
+            false => scene.loses_lease(),
+        }
+        scene.node.gate.lets_go();
+        scene.origin.asked("/").depends("front", "two");
+        client.answer().is(200, "two").said("fwd=stale").said("detail=no-lease");
+    }
+}
+
+#[test]
+fn a_lease_that_ends_while_the_home_accepts_serves_nobody_who_waited() {
+    // Rule P8: the acceptance in hand, lease and clock are looked at again.
+    for runs_out in [false, true] {
+        let scene = Scene::new();
+        let (mut leader, mut other) = (scene.client(), scene.client());
+        leader.get("/");
+        let asked = scene.origin.asked("/");
+        other.get("/");
+        scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+        let soon = scene.node.content.now() + Duration::from_millis(300);
+        if runs_out {
+            let view = ViewNumber(1);
+            scene.node.lease.store(Lease { until: soon, acknowledged: view, in_effect: view });
+        }
+        // A set that is new bumps the page: the home has looked at its lease by then.
+        scene.node.gate.holds(Touch::Store, HOME);
+        asked.depends("front", "one");
+        scene.comes("the registration", |scene| scene.node.gate.waiting() == 1);
+        match runs_out {
+            true => scene.comes("the end of the lease", |scene| scene.node.content.now() > soon),
+            false => scene.loses_lease(),
+        }
+        scene.node.gate.lets_go();
+        leader.answer().is(200, "one");
+        scene.origin.asked("/").depends("front", "two");
+        other.answer().is(200, "two").said("detail=no-lease");
+    }
+}
+
+#[test]
+fn nobody_joins_a_fill_whose_registration_is_sent() {
+    let scene = Scene::new();
+    let (mut leader, mut late) = (scene.client(), scene.client());
+    leader.get("/");
+    let asked = scene.origin.asked("/");
+    scene.node.gate.holds(Touch::Store, HOME);
+    asked.depends("front", "one");
+    scene.comes("the registration", |scene| scene.node.gate.waiting() == 1);
+    // Rule P8: the home's acceptance says nothing of what happened before this request came.
+    late.get("/");
+    let own = scene.origin.asked("/");
+    scene.node.gate.lets_go();
+    leader.answer().is(200, "one");
+    own.depends("front", "two");
+    late.answer().is(200, "two").said("fwd=uri-miss");
+}
+
+#[test]
+fn a_page_whose_home_is_now_another_is_made_anew_and_others_stay() {
+    let mut scene = Scene::new();
+    let paths: Vec<String> = (0..16).map(|n| format!("/{n}")).collect();
+    paths.iter().for_each(|path| scene.fills(path, "front", "one"));
+    scene.another_home_joins();
+    let (mut moved, mut stayed) = (0, 0);
+    let mut client = scene.client();
+    for path in &paths {
+        client.get(path);
+        match scene.origin.asked_soon() {
+            Some(asked) => {
+                asked.depends("front", "two");
+                client.answer().is(200, "two").said("fwd=stale").said("detail=other-home");
+                scene.hits(path, "two");
+                moved += 1;
+            }
+            None => {
+                client.answer().is(200, "one").said("verbena; hit");
+                stayed += 1;
+            }
+        }
+    }
+    assert!(moved > 0 && stayed > 0, "{moved} moved, {stayed} stayed");
+    // An update reaches both homes.
+    scene.ends(scene.begins(Some("front")));
+    for path in &paths {
+        scene.misses(path);
+    }
+}
