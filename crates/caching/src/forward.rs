@@ -2,8 +2,12 @@
 
 use std::net::IpAddr;
 
-use http::header::{CACHE_CONTROL, CONNECTION, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, VIA};
-use http::{HeaderMap, HeaderName, HeaderValue, Version, request};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, MAX_FORWARDS,
+    TRANSFER_ENCODING, VIA,
+};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
 use crate::control::{CacheControl, split_list};
 use crate::cookies;
@@ -43,21 +47,79 @@ impl Via {
     }
 }
 
+/// Why a request is answered here and now, whatever page it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It asks for a tunnel, or to be sent back (CONNECT, TRACE): 405.
+    Method,
+    /// Its target is of a form that its method has not (RFC 9112 section 3.2): 400.
+    Target,
+    /// It names no host, or several, or one that is none (RFC 9112 section 3.2): 400.
+    Host,
+    /// Its body comes in a coding that is not known here (RFC 9112 section 6.1): 501.
+    Coding,
+    /// It is to be forwarded no further (RFC 9110 section 7.6.2), and asks what the next recipient can do: 200.
+    LastHop,
+}
+
 /// Makes a head that came from a client what all look at who decide about it, the origin too: without what was for one connection, and
-/// with the host that it is about in `Host` alone. So a page is never stored under another name than the one it was made for. False if
-/// that host is not known: the request is bad (RFC 9112 section 3.2).
-#[must_use = "without one host there is no page"]
-pub fn received(head: &mut request::Parts) -> bool {
+/// with the host that it is about in `Host` alone. So a page is never stored under another name than the one it was made for.
+///
+/// # Errors
+/// If there is no page that it could be about.
+pub fn received(head: &mut request::Parts) -> Result<(), Unfit> {
+    // A TRACE answered by the application would show what proxies before it add, in an answer that pages may read.
+    if matches!(head.method, Method::CONNECT | Method::TRACE) {
+        return Err(Unfit::Method);
+    }
+    if !is_framed_plainly(&head.headers) {
+        return Err(Unfit::Coding);
+    }
     remove_hop_by_hop(&mut head.headers);
+    let target = head.uri.path_and_query().map(|target| target.as_str());
+    if !target.is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS)) {
+        return Err(Unfit::Target);
+    }
     if let Some(authority) = head.uri.authority() {
         // The absolute form of a target wins (RFC 9112 section 3.2.2); whoever asks is no part of the host.
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
-        let Ok(host) = HeaderValue::try_from(host) else { return false };
+        let host = HeaderValue::try_from(host).map_err(|_| Unfit::Host)?;
         head.headers.insert(HOST, host);
-        return true;
     }
-    let hosts = head.headers.get_all(HOST).iter().count();
-    hosts == 1 || (hosts == 0 && head.version < Version::HTTP_11)
+    let mut hosts = head.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_host(host) => {}
+        (None, _) if head.version < Version::HTTP_11 => {}
+        _ => return Err(Unfit::Host),
+    }
+    forward_once_less(head)
+}
+
+/// Whether a body comes in chunks at most, and so is what it seems to be when they are put together (RFC 9112 section 7).
+pub fn is_framed_plainly(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
+    codings.next().is_none_or(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
+        && codings.next().is_none()
+}
+
+fn is_host(host: &HeaderValue) -> bool {
+    let host = host.as_bytes();
+    host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok())
+}
+
+fn forward_once_less(head: &mut request::Parts) -> Result<(), Unfit> {
+    if head.method != Method::OPTIONS {
+        return Ok(());
+    }
+    let left = head.headers.get(MAX_FORWARDS).and_then(|left| left.to_str().ok()?.trim().parse::<u64>().ok());
+    match left {
+        Some(0) => Err(Unfit::LastHop),
+        Some(left) => {
+            head.headers.insert(MAX_FORWARDS, HeaderValue::from(left - 1));
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Makes a client's request one to the origin. One whose answer may be shared (`Intent::Look`) is asked for without conditions, so that
@@ -183,20 +245,63 @@ mod tests {
         assert!(update.contains_key("cookie") && update.contains_key("if-none-match"));
     }
 
+    fn receive(
+        method: &str,
+        target: &str,
+        lines: &[(&'static str, &'static str)],
+        version: Version,
+    ) -> Result<HeaderMap, Unfit> {
+        let head = http::Request::builder().method(method).uri(target).version(version);
+        let mut head = head.body(()).unwrap().into_parts().0;
+        head.headers = headers(lines);
+        received(&mut head).map(|()| head.headers)
+    }
+
     #[test]
     fn a_request_is_about_one_host() {
-        let receive = |target: &str, lines: &[(&'static str, &'static str)], version| {
-            let mut head = http::Request::get(target).version(version).body(()).unwrap().into_parts().0;
-            head.headers = headers(lines);
-            if received(&mut head) { Some(head.headers) } else { None }
-        };
         let shop = headers(&[("host", "shop")]);
-        let of_shop = |target, lines: &[(&'static str, &'static str)]| receive(target, lines, Version::HTTP_11);
-        assert_eq!(of_shop("/", &[("host", "shop"), ("connection", "host, x"), ("x", "1")]), Some(shop.clone()));
-        assert_eq!(of_shop("http://me@shop/", &[("host", "evil"), ("host", "worse")]), Some(shop));
-        assert_eq!(of_shop("/", &[("host", "shop"), ("host", "evil")]), None);
-        assert_eq!(of_shop("/", &[]), None);
-        assert!(receive("/", &[], Version::HTTP_10).is_some());
+        let of_shop = |target, lines: &[(&'static str, &'static str)]| receive("GET", target, lines, Version::HTTP_11);
+        assert_eq!(of_shop("/", &[("host", "shop"), ("connection", "host, x"), ("x", "1")]), Ok(shop.clone()));
+        assert_eq!(of_shop("http://me@shop/", &[("host", "evil"), ("host", "worse")]), Ok(shop));
+        assert_eq!(of_shop("/", &[("host", "shop"), ("host", "evil")]), Err(Unfit::Host));
+        assert_eq!(of_shop("/", &[]), Err(Unfit::Host));
+        for none in ["shop, evil", "shop/x", "me@shop", "sh op", "shop?"] {
+            assert_eq!(of_shop("/", &[("host", none)]), Err(Unfit::Host), "{none}");
+        }
+        for host in ["", "shop.example:8080", "[::1]:80", "127.0.0.1"] {
+            assert!(of_shop("/", &[("host", host)]).is_ok(), "{host}");
+        }
+        assert!(receive("GET", "/", &[], Version::HTTP_10).is_ok());
+    }
+
+    #[test]
+    fn targets_and_codings_that_are_none_are_refused() {
+        let ask =
+            |method, target, line| receive(method, target, &[("host", "shop"), line], Version::HTTP_11).map(|_| ());
+        let plain = ("accept", "*/*");
+        assert_eq!(ask("OPTIONS", "*", plain), Ok(()));
+        assert_eq!(ask("GET", "*", plain), Err(Unfit::Target));
+        assert_eq!(ask("GET", "shop:80", plain), Err(Unfit::Target));
+        assert_eq!(ask("TRACE", "/", plain), Err(Unfit::Method));
+        assert_eq!(ask("CONNECT", "shop:80", plain), Err(Unfit::Method));
+        assert_eq!(ask("POST", "/", ("transfer-encoding", "Chunked")), Ok(()));
+        for coding in ["gzip, chunked", "chunked, chunked", "identity", "xchunked"] {
+            assert_eq!(ask("POST", "/", ("transfer-encoding", coding)), Err(Unfit::Coding), "{coding}");
+        }
+        let twice = [("host", "shop"), ("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")];
+        assert_eq!(receive("POST", "/", &twice, Version::HTTP_11), Err(Unfit::Coding));
+    }
+
+    #[test]
+    fn options_go_so_far_and_no_further() {
+        let ask = |method, left| {
+            let lines = [("host", "shop"), ("max-forwards", left)];
+            receive(method, "/", &lines, Version::HTTP_11).map(|headers| headers["max-forwards"].clone())
+        };
+        assert_eq!(ask("OPTIONS", "0"), Err(Unfit::LastHop));
+        assert_eq!(ask("OPTIONS", "7").unwrap(), "6");
+        assert_eq!(ask("OPTIONS", "many").unwrap(), "many");
+        assert_eq!(ask("GET", "0").unwrap(), "0", "other methods do not know it");
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod variant;
 
 pub use answer::{Answer, answer, entity_tag_of};
 pub use control::CacheControl;
-pub use forward::{Via, for_client, for_origin, received};
+pub use forward::{Unfit, Via, for_client, for_origin, is_framed_plainly, received};
 pub use reason::Reason;
 pub use request::{Intent, Key, Request};
 pub use route::{Cookies, Route, Routes, Writes};

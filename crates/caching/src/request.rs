@@ -2,17 +2,36 @@
 
 use std::hash::Hasher;
 
-use http::header::{AUTHORIZATION, HOST, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE};
+use http::header::{AUTHORIZATION, FORWARDED, HOST, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 use http::{Method, request};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::control::CacheControl;
+use crate::control::{CacheControl, split_list};
 use crate::cookies;
 use crate::reason::Reason;
 use crate::route::{Route, Writes};
 
 /// Fields by which a client, or a proxy before this one, tells under which address the application is seen.
-const ADDRESS: [&str; 4] = ["x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix", "x-forwarded-proto"];
+const ADDRESS: [&str; 12] = [
+    "front-end-https",
+    "x-forwarded-host",
+    "x-forwarded-path",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-host",
+    "x-original-host",
+    "x-url-scheme",
+];
+
+/// Fields in which some applications look for the path of a request; and some proxies before this one repeat it there.
+const OTHER_PATH: [&str; 3] = ["x-original-uri", "x-original-url", "x-rewrite-url"];
+
+/// Fields in which some applications look for the method of a request.
+const OTHER_METHOD: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +87,9 @@ impl Request {
 
 fn intent(head: &request::Parts, has_body: bool, route: &Route, control: CacheControl) -> Intent {
     let reads = matches!(head.method, Method::GET | Method::HEAD);
+    if asks_for_another(head) {
+        return Intent::Update { announced: false };
+    }
     match route.writes {
         Writes::Always => return Intent::Update { announced: false },
         Writes::Announced if !head.method.is_safe() => return Intent::Update { announced: true },
@@ -88,6 +110,15 @@ fn intent(head: &request::Parts, has_body: bool, route: &Route, control: CacheCo
         return Intent::Pass(Reason::RequestBody);
     }
     Intent::Look
+}
+
+/// Whether some applications would take it for a request other than the one that its first line says, and that one may write.
+fn asks_for_another(head: &request::Parts) -> bool {
+    let says_other = |names: [&str; 3], same: &str| {
+        names.iter().flat_map(|name| head.headers.get_all(*name)).any(|value| value.as_bytes() != same.as_bytes())
+    };
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    says_other(OTHER_PATH, target) || (head.method.is_safe() && says_other(OTHER_METHOD, head.method.as_str()))
 }
 
 impl Key {
@@ -114,6 +145,16 @@ fn key(head: &request::Parts, route: &Route) -> Key {
         for value in head.headers.get_all(name) {
             part(name.as_bytes());
             part(value.as_bytes());
+        }
+    }
+    for element in head.headers.get_all(FORWARDED).into_iter().flat_map(|line| split_list(line.as_bytes())) {
+        // `for` and `by` say who asks, and are different for everybody (RFC 7239 section 4).
+        for pair in element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
+            let is = |name: &[u8]| pair.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name));
+            if !is(b"for=") && !is(b"by=") {
+                part(FORWARDED.as_str().as_bytes());
+                part(pair);
+            }
         }
     }
     for name in &route.cookies.key {
@@ -150,6 +191,18 @@ mod tests {
         let announced = Route { writes: Writes::Announced, ..Route::default() };
         assert_eq!(of(get("/").method("POST"), &announced).intent, Intent::Update { announced: true });
         assert_eq!(of(get("/"), &announced).intent, Intent::Look);
+        for (method, name, value, announced_to) in [
+            ("GET", "x-http-method-override", "DELETE", None),
+            ("GET", "x-original-url", "/cart", None),
+            ("POST", "x-rewrite-url", "/cart", None),
+            ("POST", "x-http-method", "PUT", Some(Intent::Update { announced: true })),
+            ("GET", "x-original-uri", "/a?b", Some(Intent::Look)),
+            ("GET", "x-method-override", "GET", Some(Intent::Look)),
+        ] {
+            let request = of(get("/a?b").method(method).header(name, value), &announced);
+            let expected = announced_to.unwrap_or(Intent::Update { announced: false });
+            assert_eq!(request.intent, expected, "{method} with {name}: {value}");
+        }
         let writing = Route { writes: Writes::Always, ..Route::default() };
         assert_eq!(of(get("/"), &writing).intent, Intent::Update { announced: false });
     }
@@ -166,7 +219,13 @@ mod tests {
         assert_eq!(Some(page(get("/a?b"))), Key::of_page("shop.example", "/a?b"));
         assert_eq!(Key::of_page("shop.example", "a b"), None);
         assert_ne!(page(get("/a?b")), page(get("/a")));
-        assert_ne!(page(get("/a")), page(get("/a").header("x-forwarded-host", "evil")));
+        for name in ["x-forwarded-host", "x-forwarded-scheme", "x-host"] {
+            assert_ne!(page(get("/a")), page(get("/a").header(name, "evil")), "{name}");
+        }
+        let forwarded = |said| page(get("/a").header("forwarded", said));
+        assert_eq!(page(get("/a")), forwarded("for=10.0.0.1;by=\"_b\", For=10.0.0.2"));
+        assert_ne!(page(get("/a")), forwarded("for=10.0.0.1; Host=evil"));
+        assert_ne!(page(get("/a")), forwarded("for=10.0.0.1, proto=https"));
         assert_ne!(page(get("/a?b")), page(get("/a?b").header("cookie", "lang=de")));
         assert_ne!(page(get("/").header("cookie", "lang=de")), page(get("/").header("cookie", "lang=en")));
         assert_eq!(page(get("/").header("cookie", "sid=1; lang=de")), page(get("/").header("cookie", "lang=de")));

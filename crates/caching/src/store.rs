@@ -96,10 +96,21 @@ fn lifetime(control: &CacheControl, answer: &HeaderMap, now: SystemTime) -> Resu
     let Some(given) = control.s_maxage.or(control.max_age).or_else(expires).filter(|given| !given.is_zero()) else {
         return Ok(None);
     };
-    let age = answer.get(AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok()).unwrap_or(0);
-    match given.checked_sub(Duration::from_secs(age)) {
+    match given.checked_sub(age(answer)) {
         Some(left) if !left.is_zero() => Ok(Some(left)),
         _ => Err(Reason::Expired),
+    }
+}
+
+/// How old it was when it came. Of several values the first counts (RFC 9111 section 5.1), and one that is too large to count is for ever.
+fn age(answer: &HeaderMap) -> Duration {
+    let first = answer.get(AGE).map(|age| age.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default());
+    match first.map(<[u8]>::trim_ascii) {
+        Some(digits) if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => {
+            let seconds = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+            Duration::from_secs(seconds.unwrap_or(u64::MAX))
+        }
+        _ => Duration::ZERO,
     }
 }
 
@@ -186,6 +197,9 @@ mod tests {
         assert_eq!(lifetime(&[("cache-control", "max-age=60, s-maxage=30")]), Ok(Some(30)));
         assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "50")]), Ok(Some(10)));
         assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "60")]), Err(Reason::Expired));
+        assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "50, 1")]), Ok(Some(10)));
+        assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "99999999999999999999")]), Err(Reason::Expired));
+        assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "old")]), Ok(Some(60)));
         assert_eq!(lifetime(&[("cache-control", "no-cache, max-age=0")]), Ok(None));
         let day = [("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("expires", "Sun, 06 Nov 1994 08:50:37 GMT")];
         assert_eq!(lifetime(&day), Ok(Some(60)));

@@ -15,6 +15,9 @@ use crate::route::Cookies;
 /// Header names that one answer may vary by.
 const MOST_NAMES: usize = 16;
 
+/// Fields that the origin sees otherwise than they came here: each client has its own. Nothing could be matched by them.
+const OURS: [&str; 2] = ["via", "x-forwarded-for"];
+
 /// The request headers that choose between the answers of one page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
@@ -27,7 +30,10 @@ impl Variant {
         let mut names = Vec::new();
         for name in answer.get_all(VARY).into_iter().flat_map(|line| split_list(line.as_bytes())) {
             // HeaderName refuses "*" too, as no token that it takes is named so.
-            let name = HeaderName::from_bytes(name).ok().filter(|name| name != "*").ok_or(Reason::VaryAll)?;
+            let name = HeaderName::from_bytes(name)
+                .ok()
+                .filter(|name| name != "*" && !OURS.contains(&name.as_str()))
+                .ok_or(Reason::VaryAll)?;
             names.push(name);
         }
         names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
@@ -100,6 +106,7 @@ mod tests {
         assert_eq!(vary("*"), Err(Reason::VaryAll));
         assert_eq!(vary("accept, *"), Err(Reason::VaryAll));
         assert_eq!(vary("no spaces"), Err(Reason::VaryAll));
+        assert_eq!(vary("accept, X-Forwarded-For"), Err(Reason::VaryAll), "the origin sees what no client sent");
         assert!(Variant::of(&HeaderMap::new()).unwrap().is_plain());
         let many = (0..17).map(|n| format!("x-{n}")).collect::<Vec<_>>().join(",");
         assert_eq!(vary(many.leak()), Err(Reason::VaryTooMuch));

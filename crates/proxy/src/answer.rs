@@ -1,8 +1,8 @@
 //! Heads of answers, and the names of what became of a request.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
-use verbena_caching::{Answer, CacheStatus, answer};
+use verbena_caching::{Answer, CacheStatus, Unfit, answer};
 use verbena_content::{Alone, DependencyField, NotStored, Refusal, Verdict};
 
 use crate::body::Body;
@@ -46,6 +46,22 @@ pub(crate) fn own(status: StatusCode, text: &str, noted: CacheStatus) -> Respons
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     note(&mut response, noted);
+    response
+}
+
+/// The answer to a request that is about no page.
+pub(crate) fn unfit(unfit: Unfit) -> Response<Body> {
+    let (status, detail, text) = match unfit {
+        Unfit::Method => (StatusCode::METHOD_NOT_ALLOWED, "method-refused", "this is no tunnel, and no mirror"),
+        Unfit::Target => (StatusCode::BAD_REQUEST, "target", "the target is of a form that the method has not"),
+        Unfit::Host => (StatusCode::BAD_REQUEST, "host", "a request is for one host, which Host names"),
+        Unfit::Coding => (StatusCode::NOT_IMPLEMENTED, "transfer-coding", "no transfer coding but chunked is known"),
+        Unfit::LastHop => (StatusCode::OK, "max-forwards", "as far as it was to go"),
+    };
+    let mut response = own(status, text, forwarded("bypass", Some(detail)));
+    if matches!(unfit, Unfit::Method | Unfit::LastHop) {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    }
     response
 }
 

@@ -58,17 +58,11 @@ impl Exchange {
         let observed = self.cache.observed.clone();
         observed.in_flight.add(1);
         let _counted = Counted(&observed.in_flight);
-        let refused = if head.method == Method::CONNECT {
-            Some((StatusCode::METHOD_NOT_ALLOWED, "connect", "this is no tunnel"))
-        } else if !received(&mut head) {
-            Some((StatusCode::BAD_REQUEST, "host", "a request is for one host, which Host names"))
-        } else {
-            None
-        };
-        if let Some((status, detail, text)) = refused {
-            observed.misses.with([detail]).increment();
+        if let Err(unfit) = received(&mut head) {
+            let answer = answer::unfit(unfit);
+            observed.misses.with([answer::reason(&answer).unwrap_or_default()]).increment();
             observed.answers.with(["error"]).increment();
-            return Ok(answer::own(status, text, forwarded("bypass", Some(detail))));
+            return Ok(answer);
         }
         let route = &*self.routes.find(head.uri.path());
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), route);
@@ -188,6 +182,8 @@ impl Exchange {
         let asked = self.cache.content.now();
         let outgoing = self.outgoing(head.clone(), wanted.intent, route, client);
         let (answered, incoming) = match self.connections.read(&outgoing).await {
+            // It was asked for without conditions: whose copy should be still right?
+            Ok(answered) if answered.status() == StatusCode::NOT_MODIFIED => return self.failed(Failure::Broken, why),
             Ok(answered) => answered.into_parts(),
             Err(failure) => return self.failed(failure, why),
         };
@@ -239,6 +235,9 @@ impl Exchange {
             false => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
         };
         match sent {
+            Ok(answered) if answered.status() == StatusCode::NOT_MODIFIED && intent == Intent::Look => {
+                self.failed(Failure::Broken, "bypass")
+            }
             Ok(answered) => self.passed(answered, noted),
             Err(failure) => self.failed(failure, "bypass"),
         }

@@ -20,6 +20,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
+use verbena_caching::is_framed_plainly;
 
 use crate::upload::{Cut, Upload};
 
@@ -211,13 +212,13 @@ impl Connections {
             let request = outgoing(head, origin, origin.uri(&head.uri), Empty::new());
             match timeout(self.origins.answer_timeout, self.kept.request(request)).await {
                 Err(_) => return Err(Failure::Silent),
-                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Ok(answer)) => return usable(answer),
                 Ok(Err(error)) if error.is_connect() => origin.went_down(),
                 Ok(Err(_)) => match self.origins.open(origin).await {
                     Some(stream) => {
                         let request = outgoing(head, origin, target(head), Empty::new());
                         let (answer, patience) = (converse(stream, request), self.origins.answer_timeout);
-                        return timeout(patience, answer).await.map_err(|_| Failure::Silent)?;
+                        return timeout(patience, answer).await.map_err(|_| Failure::Silent)?.and_then(usable);
                     }
                     None => continue,
                 },
@@ -239,7 +240,8 @@ impl Connections {
             return loop {
                 tokio::select! {
                     answer = &mut answer => {
-                        break answer.map_err(|failure| progress.cut().map_or(failure, Failure::from));
+                        let answer = answer.map_err(|failure| progress.cut().map_or(failure, Failure::from));
+                        break answer.and_then(usable);
                     }
                     () = sleep_until(until) => {
                         let moved = progress.moved() + self.origins.answer_timeout;
@@ -269,6 +271,12 @@ where
         }
     });
     sender.send_request(request).await.map_err(|_| Failure::Broken)
+}
+
+/// An answer that a client can be given: no change of protocol, which nobody asked for, and no coding that is taken off without being undone.
+fn usable(answer: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+    let is_usable = !answer.status().is_informational() && is_framed_plainly(answer.headers());
+    if is_usable { Ok(answer) } else { Err(Failure::Broken) }
 }
 
 fn target(head: &request::Parts) -> Uri {

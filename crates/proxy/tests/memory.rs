@@ -1,7 +1,7 @@
 //! Floods: many pages, long bodies, slow readers and senders. All is bounded. One test at a time, because memory is measured.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "dialogues/scene.rs"]
+#[path = "dialogues/scene/mod.rs"]
 #[allow(dead_code, reason = "shared with the dialogues")]
 mod scene;
 

@@ -6,9 +6,11 @@ mod collapsing;
 mod connections;
 mod fills;
 mod forms;
+mod hops;
 mod orders;
 mod origins;
 #[allow(dead_code, reason = "shared with the tests of memory")]
 mod scene;
 mod sharing;
+mod statuses;
 mod updates;

@@ -1,0 +1,171 @@
+//! A small language for dialogues: a client, an updater and an application speak in turn, with a real proxy between them.
+//!
+//! Each line of a test is one step of one of them, so that a race is written down in the order in which it happens. Nobody waits for
+//! ever: a step that does not come within [`PATIENCE`] fails the test.
+
+mod client;
+mod origin;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use verbena_cluster::{Lease, Roles};
+use verbena_content::Scope;
+use verbena_content::service::{Finish, Ticket};
+use verbena_content::testing::{Node, assemble, assemble_in};
+use verbena_metrics::Registry;
+use verbena_proxy::{Proxy, ProxyConfig};
+use verbena_terms::{Lapse, Size, Time, ViewNumber};
+
+pub use client::Client;
+pub use origin::Origin;
+
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A node with a proxy on it, and one application.
+pub struct Scene {
+    pub node: Node,
+    pub proxy: Proxy,
+    pub origin: Origin,
+    pub registry: Registry,
+    pub runtime: tokio::runtime::Runtime,
+    /// Nodes beside the proxy's.
+    others: Vec<Node>,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        Scene::with(|_| ())
+    }
+
+    pub fn with(change: impl FnOnce(&mut ProxyConfig)) -> Scene {
+        let origin = Origin::start();
+        let registry = Registry::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let nodes = [Node::start(1, Roles::ALL)];
+        runtime.block_on(async {
+            assemble(&nodes).await;
+            // A home has all busy at first.
+            nodes[0].fill_eventually(b"ready", nodes[0].only(b"ready")).await;
+        });
+        let [node] = nodes;
+        let mut config = ProxyConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            origin: vec![origin.url()],
+            threads: 2,
+            memory: Size(16 << 20),
+            largest: Size(256 << 10),
+            connect_timeout: Lapse(Duration::from_secs(2)),
+            origin_timeout: Lapse(Duration::from_secs(5)),
+            client_timeout: Lapse(Duration::from_secs(5)),
+            drain: Lapse(Duration::from_secs(5)),
+            ..ProxyConfig::default()
+        };
+        change(&mut config);
+        let proxy = Proxy::start(&config, node.content.clone(), &registry).unwrap();
+        Scene { node, proxy, origin, registry, runtime, others: Vec::new() }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::of(self.proxy.address())
+    }
+
+    /// An update of these dependencies, or of everything, begins at its home.
+    pub fn begins(&self, dependency: Option<&str>) -> Ticket {
+        let scope = dependency.map_or(Scope::Everything, |name| self.node.only(name.as_bytes()));
+        self.runtime.block_on(self.node.content.begin(scope)).unwrap()
+    }
+
+    /// The update ends.
+    pub fn ends(&self, ticket: Ticket) {
+        assert_eq!(self.runtime.block_on(ticket.answered()), Finish::Answer);
+    }
+
+    pub fn loses_lease(&self) {
+        self.node.lease.store(Lease { until: Time::ZERO, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) });
+    }
+
+    pub fn has_lease_again(&self) {
+        self.node.lease.store(Lease { until: Time::FAR, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) });
+    }
+
+    /// The node was expelled, and joins again.
+    pub fn lives_again(&mut self) {
+        self.node.lives_again();
+        self.runtime.block_on(async {
+            assemble_in(ViewNumber(2), [&self.node]).await;
+            self.node.fill_eventually(b"ready", self.node.only(b"ready")).await;
+        });
+    }
+
+    /// A second home takes over some of the pages, in a view of its own.
+    pub fn another_home_joins(&mut self) {
+        let second = Node::start(2, Roles::ALL);
+        self.runtime.block_on(async {
+            assemble_in(ViewNumber(2), [&self.node, &second]).await;
+            // It has all busy until it has heard of every updater; and the first must find it.
+            for page in 0..32_u8 {
+                self.node.fill_eventually(&[page], self.node.only(b"ready")).await;
+            }
+        });
+        self.others.push(second);
+    }
+
+    /// Fills a page that depends on one thing, and sees it hit.
+    pub fn fills(&self, path: &str, dependency: &str, body: &str) {
+        let mut client = self.client();
+        client.get(path);
+        self.origin.asked(path).depends(dependency, body);
+        client.answer().is(200, body).said("stored");
+        self.hits(path, body);
+    }
+
+    /// The page comes to be answered from the cache: it is stored a moment after its last byte went out.
+    pub fn hits(&self, path: &str, body: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let mut client = self.client();
+            client.send(&format!("GET {path} HTTP/1.1\r\nHost: shop\r\nCache-Control: only-if-cached\r\n\r\n"));
+            let answer = client.answer();
+            if answer.status == 200 {
+                answer.is(200, body);
+                return;
+            }
+            assert!(Instant::now() < end, "{path} is not stored: {:?}", answer.field("cache-status"));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The page is not in the cache, and does not come into it.
+    pub fn misses(&self, path: &str) {
+        for _ in 0..3 {
+            let mut client = self.client();
+            client.send(&format!("GET {path} HTTP/1.1\r\nHost: shop\r\nCache-Control: only-if-cached\r\n\r\n"));
+            let answer = client.answer();
+            assert_eq!(answer.status, 504, "{path} is answered from the cache");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What a counter of one label has come to.
+    pub fn counted(&self, name: &str, label: (&str, &str)) -> u64 {
+        self.registry.snapshot(Time::ZERO).counter(name, &[label]).unwrap_or(0)
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        self.registry.snapshot(Time::ZERO).counter(name, &[]).unwrap()
+    }
+
+    pub fn gauge(&self, name: &str) -> f64 {
+        self.registry.snapshot(Time::ZERO).gauge(name, &[]).unwrap()
+    }
+
+    /// Something comes to be so.
+    pub fn comes(&self, what: &str, mut is_so: impl FnMut(&Scene) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < end, "{what} does not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
