@@ -102,7 +102,9 @@ mod tests {
             connections: 0,
             memory: Size(1 << 20),
             largest: Size(4 << 20),
-            routes: ["shop", "/a", "/a", "/shop?page"].map(|prefix| Route { prefix: prefix.into(), ..Route::default() }).into(),
+            routes: ["shop", "/a", "/a", "/shop?page"]
+                .map(|prefix| Route { prefix: prefix.into(), ..Route::default() })
+                .into(),
             ..ProxyConfig::default()
         };
         let keys: Vec<String> = config.contradictions().into_iter().map(|found| found.key).collect();

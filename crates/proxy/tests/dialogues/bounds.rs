@@ -7,7 +7,7 @@ use crate::scene::Scene;
 
 #[test]
 fn a_client_that_takes_nothing_holds_nobody_up() {
-    let scene = Scene::with(|config| config.largest.0 = 64 << 20);
+    let scene = Scene::with(|config| (config.memory.0, config.largest.0) = (64 << 20, 64 << 20));
     let body = "x".repeat(24 << 20);
     let mut leader = scene.client();
     leader.get("/");
