@@ -68,22 +68,47 @@ impl CacheControl {
     }
 }
 
-/// The elements of a comma-separated list, commas inside quoted strings left alone, empty elements left out.
+/// The elements of a comma-separated list, commas inside quoted strings left alone, empty elements left out. A quote that is never
+/// closed quotes nothing: what stands behind it may forbid to share.
 pub(crate) fn split_list(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut quoted = false;
-    let mut escaped = false;
-    line.split(move |byte| {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b',' if !quoted => return true,
-            _ => {}
+    let mut rest = Some(line);
+    let mut quotes_close = true;
+    let elements = std::iter::from_fn(move || {
+        let line = rest?;
+        let end = element_end(line, &mut quotes_close);
+        rest = line.get(end + 1..);
+        Some(&line[..end])
+    });
+    elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// Where the first comma outside quotes is. `quotes_close` becomes false at a quote that is never closed; then none behind it is, and
+/// looking again at each would take time that grows with the square of the line.
+fn element_end(line: &[u8], quotes_close: &mut bool) -> usize {
+    let mut at = 0;
+    while let Some(&byte) = line.get(at) {
+        at += match byte {
+            b',' => return at,
+            b'"' if *quotes_close => quoted_bytes(&line[at..]).unwrap_or_else(|| {
+                *quotes_close = false;
+                1
+            }),
+            _ => 1,
+        };
+    }
+    at
+}
+
+/// Length of the quoted string with which this begins, if it is closed.
+fn quoted_bytes(line: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        match line.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
         }
-        false
-    })
-    .map(<[u8]>::trim_ascii)
-    .filter(|element| !element.is_empty())
+    }
 }
 
 fn shorter(before: Option<Duration>, now: Duration) -> Duration {
@@ -127,6 +152,16 @@ mod tests {
         let control = parsed(&[r#"ext="a, no-store, \", private", max-age=5"#]);
         assert!(!control.no_store && !control.private);
         assert_eq!(control.max_age, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_quote_that_is_never_closed_hides_nothing() {
+        for line in [r#"ext="a, no-store"#, r#"ext="\", ", private, no-store"#, r#"no-cache="x\", no-store"#] {
+            assert!(parsed(&[line]).no_store, "{line}");
+        }
+        // Backslashes that each hide a quote: read in one pass, whatever their number.
+        let long = format!("\"{} , no-store", "\\\"".repeat(200_000));
+        assert!(parsed(&[&long]).no_store);
     }
 
     #[test]
