@@ -10,6 +10,7 @@ use verbena_ipc::{ClientId, Event, Server};
 use verbena_metrics::Registry;
 use verbena_terms::{BootClock, Clock};
 
+use crate::rings::Rings;
 use crate::status::Status;
 
 /// How often the thread looks whether it is to stop, should the waker's call be lost.
@@ -20,6 +21,7 @@ pub(crate) struct Answers {
     pub(crate) server: Server,
     pub(crate) status: Arc<Status>,
     pub(crate) metrics: Arc<Registry>,
+    pub(crate) rings: Rings,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -32,6 +34,7 @@ impl Answers {
                 // The kernel refuses epoll itself: nobody will be answered any more, and half a helper is worse than none.
                 panic!("programs cannot be answered: {error}");
             }
+            self.rings.are(self.server.counters());
         }
     }
 }

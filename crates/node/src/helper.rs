@@ -26,6 +26,7 @@ use crate::membership::{Driver, Parts};
 use crate::pages::{self, Pages};
 use crate::place::Place;
 use crate::records::Records;
+use crate::rings::Rings;
 use crate::seats::Seats;
 use crate::service::Service;
 use crate::status::Status;
@@ -192,7 +193,8 @@ impl Helper {
         let (stop_api, stopped) = watch::channel(false);
         let longest = settings.pages.longest_transaction.0;
         let api = Api::new(content.clone(), status.clone(), metrics.clone(), longest);
-        let answers = Answers { server, status, metrics, stop: stop_answering.clone() };
+        let rings = Rings::shown_by(&metrics)?;
+        let answers = Answers { server, status, metrics, rings, stop: stop_answering.clone() };
         let end = Arc::new(End::default());
         let threads = vec![
             thread::spawn("verbena-member", {
