@@ -64,6 +64,19 @@ pub enum Undeclared {
     Many(DependencyField),
 }
 
+impl Undeclared {
+    /// In one word, for metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Empty(_) => "empty",
+            Self::Malformed(_) => "malformed",
+            Self::Long(_) => "too-long",
+            Self::Many(_) => "too-many",
+        }
+    }
+}
+
 impl DependencyField {
     /// All of them, the best first.
     pub const ALL: [DependencyField; 4] = [Self::Own, Self::SurrogateKey, Self::CacheTag, Self::CacheGroups];

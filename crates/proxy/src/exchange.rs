@@ -192,10 +192,14 @@ impl Exchange {
         let keep = keep.and_then(|stored| if too_large { Err(Reason::TooLarge) } else { Ok(stored) });
         let names = self.cache.content.names();
         let fields = answered.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let scope = Declared::of_response(names, fields).scope;
+        let declared = Declared::of_response(names, fields);
         let passing = Passing::new(incoming, self.patience);
         let (stored, detail, body) = match keep {
             Ok(mut stored) => {
+                if let Err(why) = declared.because {
+                    self.cache.observed.undeclared.with([why.name()]).increment();
+                }
+                let scope = declared.scope;
                 answer::remove_dependencies(&mut stored.headers);
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).

@@ -14,6 +14,8 @@ pub(crate) struct Observed {
     pub misses: Family<Counter, 1>,
     /// Why fetched pages were not stored.
     pub not_stored: Family<Counter, 1>,
+    /// Why pages are taken to depend on everything.
+    pub undeclared: Family<Counter, 1>,
     /// Errors of the application by kind.
     pub origin_errors: Family<Counter, 1>,
     pub hit_latency: Latency,
@@ -45,6 +47,12 @@ impl Observed {
             not_stored: registry.family(
                 "verbena_proxy_not_stored_total",
                 "Pages that were fetched and not stored, by reason.",
+                ["reason"],
+                LABELS,
+            )?,
+            undeclared: registry.family(
+                "verbena_proxy_undeclared_total",
+                "Pages to be stored that count as depending on everything, by what is wrong with the field that says what they depend on.",
                 ["reason"],
                 LABELS,
             )?,

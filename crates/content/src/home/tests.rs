@@ -53,7 +53,11 @@ fn begin(number: u64, scope: Scope) -> Body {
 
 /// A home in view 1 that knows that nobody has anything open.
 fn home() -> Home {
-    let mut home = Home::new(ME, NAMES, limits());
+    home_with(limits())
+}
+
+fn home_with(limits: HomeLimits) -> Home {
+    let mut home = Home::new(ME, NAMES, limits);
     let mut out = Vec::new();
     home.view(&view(1, &[ME, UPDATER, OTHER], &[]), at(0), &mut out);
     home.lease(lease(1));
@@ -330,6 +334,24 @@ fn frames_under_another_key_are_not_heard() {
     updates.names = NAMES + 1;
     home.receive(Message::Updates(updates), at(0), &mut out);
     assert!(out.is_empty());
+}
+
+#[test]
+fn a_flood_of_dependencies_keeps_the_newest_sets_and_bumps_the_others() {
+    const MOST: usize = 1000;
+    let limits = HomeLimits { slots: 64, pages: 64, dependencies: MOST, ..limits() };
+    let mut home = home_with(limits);
+    let mut words = Vec::new();
+    for page in 0..50 {
+        let scope = Scope::of((0..100).map(|nth| Dependency(page * 100 + nth)));
+        let filled = Register { page: PageId(page), scope, word: home.board.page(PageId(page)), ..fill(&home) };
+        words.push(register(&mut home, filled).unwrap());
+        assert!(home.counts().dependencies <= MOST, "{:?}", home.counts());
+    }
+    assert_eq!((home.counts().pages, home.counts().dependencies), (10, MOST));
+    let stands = |page: usize| home.board.page(PageId(page as u64)) == words[page];
+    assert!((0..40).all(|page| !stands(page)), "nobody would tell a dropped page's copies of an update");
+    assert!((40..50).all(stands));
 }
 
 #[test]
