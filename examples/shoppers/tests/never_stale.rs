@@ -2,6 +2,7 @@
 //! `scripts/test-long.sh`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +12,12 @@ static ONE: Mutex<()> = Mutex::new(());
 fn passes(arguments: &str) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     // It bounds its own time, and ends what it started.
-    let output = Command::new(env!("CARGO_BIN_EXE_never-stale")).args(arguments.split_whitespace()).output().unwrap();
+    let own = Path::new(env!("CARGO_BIN_EXE_never-stale"));
+    let programs = own.parent().unwrap();
+    let mut command = Command::new(own);
+    // A path that means something only where it is said.
+    command.current_dir(programs.parent().unwrap()).arg("--programs").arg(programs.file_name().unwrap());
+    let output = command.args(arguments.split_whitespace()).output().unwrap();
     print!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -31,4 +37,25 @@ fn over_tcp_with_an_unchanged_shop() {
         "--fabric tcp --scheme invalidate-all --seconds 15 --faults 4 --seed 2 --every-ms 40 --longest-transaction-ms 2200
          --min-answers 500 --min-hits-percent 1 --min-soon 20 --min-updates 30",
     );
+}
+
+#[test]
+fn what_cannot_be_started_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let told = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_never-stale"));
+        command.current_dir(directory.path()).env("TMPDIR", directory.path());
+        command.args(["--fabric", "shm", "--scheme", "invalidate-all", "--programs", "bin"]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let program = directory.path().canonicalize().unwrap().join("bin/verbena");
+    let program = program.display();
+    assert!(told().contains(&format!("{program} is not there")), "{}", told());
+    std::fs::create_dir(directory.path().join("bin")).unwrap();
+    for name in ["verbena", "shop"] {
+        std::fs::write(directory.path().join("bin").join(name), "no program").unwrap();
+    }
+    assert!(told().contains(&format!("{program}: Permission denied")), "{}", told());
 }

@@ -171,8 +171,10 @@ impl Drop for Process {
 }
 
 fn spawn(name: &str, program: &Path, arguments: &[OsString], directory: &Path) -> io::Result<Child> {
+    let naming = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let file = |kind: &str| -> io::Result<File> {
-        OpenOptions::new().append(true).create(true).open(directory.join(format!("{name}.{kind}")))
+        let path = directory.join(format!("{name}.{kind}"));
+        OpenOptions::new().append(true).create(true).open(&path).map_err(|error| naming(&path, error))
     };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(file("out")?).stderr(file("log")?);
@@ -183,5 +185,5 @@ fn spawn(name: &str, program: &Path, arguments: &[OsString], directory: &Path) -
     let die_with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
     // SAFETY: between fork and exec the closure makes one system call: it allocates nothing, takes no lock and touches no shared state.
     unsafe { command.pre_exec(die_with_us) };
-    command.spawn()
+    command.spawn().map_err(|error| naming(program, error))
 }

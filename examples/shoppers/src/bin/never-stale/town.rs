@@ -142,7 +142,9 @@ fn own_address() -> Ipv4Addr {
 }
 
 fn program(directory: &Path, name: &str) -> Result<PathBuf, String> {
-    let program = directory.join(name);
+    // Each process runs in the directory of its files.
+    let program =
+        std::path::absolute(directory.join(name)).map_err(|error| format!("{}: {error}", directory.display()))?;
     let missing = || format!("{} is not there: `cargo build --workspace --bins` makes it", program.display());
     if program.is_file() { Ok(program) } else { Err(missing()) }
 }
