@@ -37,6 +37,12 @@ test: setup ## Everything that must be green: format, lints, licences, tests
 test-long: setup ## The long runs: ten thousand seeds and the like, in parts
 	@scripts/test-long.sh
 
+# One target, or all; SECONDS for each of them.
+TARGET ?=
+.PHONY: fuzz
+fuzz: rust ## Fuzz the parsers, ten minutes each; TARGET=tcp_frame SECONDS=60 is one of them, shorter
+	@scripts/fuzz.sh "$(TARGET)" "$(if $(filter-out 0,$(SECONDS)),$(SECONDS),600)"
+
 .PHONY: fmt
 fmt: rust ## Format the code
 	cargo fmt --all

@@ -7,6 +7,8 @@
 
 mod clf;
 mod command;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod input;
 mod keys;
 mod law;
@@ -16,6 +18,9 @@ mod worldcup;
 
 pub use clf::ClfReader;
 pub use command::{TracesArgs, Written, run};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{Found, trace};
 pub use input::{TraceError, open};
 pub use keys::KeyReader;
 pub use law::{LawError, Poisson, SizeLaw, Zipf};

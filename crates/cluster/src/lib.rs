@@ -13,6 +13,8 @@
 
 mod config;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod keeper;
 mod lease;
 mod notice;
@@ -29,6 +31,9 @@ mod wire;
 
 pub use config::{ClusterConfig, Configured, Membership, SEATS};
 pub use error::ClusterError;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::cluster_message;
 pub use keeper::{EarlierLife, Keeper, KeeperAction, KeeperEvent};
 pub use lease::{Lease, LeaseTerms, LeaseWord};
 pub use notice::{Notice, ParticipantAction, ParticipantEvent};

@@ -89,7 +89,11 @@ impl StartRecord {
 fn encode<T: Serialize>(format: Format, record: &T) -> Vec<u8> {
     let body =
         postcard::to_stdvec(record).expect("invariant: every field has a form in postcard, and a Vec does not end");
-    [format.header().as_slice(), &checksum(&body).to_le_bytes(), &body].concat()
+    with_checksum(format, &body)
+}
+
+pub(crate) fn with_checksum(format: Format, body: &[u8]) -> Vec<u8> {
+    [format.header().as_slice(), &checksum(body).to_le_bytes(), body].concat()
 }
 
 fn decode<T: DeserializeOwned>(format: Format, what: &'static str, bytes: &[u8]) -> Result<T, ClusterError> {

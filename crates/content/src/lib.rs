@@ -18,6 +18,8 @@
 
 mod board;
 mod dependencies;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod hit;
 mod home;
 mod names;
@@ -35,6 +37,9 @@ mod updater;
 mod wire;
 
 pub use dependencies::{Declared, DependencyField, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, Undeclared};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{Headers, content_message, dependency_header};
 pub use hit::{Stamp, Verdict, Words, look};
 pub use home::{Home, HomeAction, HomeCounts, HomeLimits};
 pub use names::{Dependency, MAX_DEPENDENCIES, Names, PageId, Scope};

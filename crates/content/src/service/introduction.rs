@@ -50,3 +50,13 @@ impl Introduction {
         if rest.is_empty() { Ok(introduction) } else { Err(WireError::Trailing { extra: rest.len() }) }
     }
 }
+
+/// Whether these bytes are an introduction; panics if what is read is not written as something that reads the same.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn exercise(frame: &[u8]) -> bool {
+    let Ok(introduction) = Introduction::decode(frame) else { return false };
+    let written = introduction.encode();
+    assert!(written.len() <= frame.len(), "{introduction:?} has grown");
+    assert_eq!(Introduction::decode(&written), Ok(introduction));
+    true
+}

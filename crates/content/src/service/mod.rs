@@ -29,6 +29,8 @@ use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits
 use crate::wire::{Register, Registered};
 
 pub use config::{KeyError, PagesConfig};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use introduction::exercise as exercise_introduction;
 pub use routes::Reading;
 use routes::Routes;
 

@@ -198,6 +198,20 @@ impl Frame<'_> {
     }
 }
 
+/// Takes any bytes as a packet, and checks that what parses is written as a packet that reads the same; whether it parses.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn exercise(packet: &[u8]) -> bool {
+    let Ok(frame) = Frame::parse(packet, &"anybody") else { return false };
+    let body = match &frame {
+        Frame::Message { body, .. } => body,
+        _ => &[][..],
+    };
+    let written = [&frame.head()[..], body].concat();
+    assert_eq!(Frame::parse(&written, &"anybody"), Ok(frame.clone()));
+    assert_eq!(written.len(), packet.len());
+    true
+}
+
 /// The fields of a head, in the order in which they stand there.
 #[derive(Default)]
 struct Fields {
@@ -287,6 +301,15 @@ mod tests {
         for frame in frames() {
             assert_eq!(Frame::parse(&packet(&frame), &"a test"), Ok(frame));
         }
+    }
+
+    #[test]
+    fn the_corpus_is_replayed() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/shm_frame");
+        let inputs: Vec<Vec<u8>> =
+            std::fs::read_dir(corpus).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        let parsed = inputs.iter().filter(|input| exercise(input)).count();
+        assert!(inputs.len() >= 20 && parsed >= 10, "{parsed} of {} packets parse", inputs.len());
     }
 
     #[test]

@@ -54,5 +54,12 @@ mod socket;
 
 pub use fabric::{Settings, Shm};
 
+/// Parses arbitrary bytes as a packet of the sockets; panics if what parses is not written as a packet that reads the same.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn fuzz_frame(packet: &[u8]) {
+    frame::exercise(packet);
+}
+
 #[cfg(doc)]
 use crate::Error;

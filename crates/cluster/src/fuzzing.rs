@@ -1,0 +1,52 @@
+//! What the fuzz target `cluster_message` drives: messages between members, and the records that outlive a process.
+
+use crate::record::{self, KEEPER_FORMAT, KeeperRecord, START_FORMAT, StartRecord};
+use crate::wire::Message;
+
+/// Reads `input` as a message and as each record, as it stands and with the checksum that a record with this content has;
+/// how many of these it is.
+///
+/// # Panics
+/// If what is read is not written as something that reads the same, and no longer.
+pub fn cluster_message(input: &[u8]) -> usize {
+    let mut read = 0;
+    if let Ok(message) = Message::decode(input) {
+        let written = message.encode();
+        assert!(written.len() <= input.len(), "{message:?} has grown");
+        assert_eq!(Message::decode(&written), Ok(message));
+        read += 1;
+    }
+    // No fuzzer finds a checksum.
+    let [keeper, start] = [KEEPER_FORMAT, START_FORMAT].map(|format| record::with_checksum(format, input));
+    for block in [input, &keeper] {
+        if let Ok(record) = KeeperRecord::decode(block) {
+            assert_eq!(KeeperRecord::decode(&record.encode()), Ok(record));
+            read += 1;
+        }
+    }
+    for block in [input, &start] {
+        if let Ok(record) = StartRecord::decode(block) {
+            assert_eq!(StartRecord::decode(&record.encode()), Ok(record));
+            read += 1;
+        }
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_input_of_the_corpus_is_read_as_it_is_written() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/cluster_message");
+        let (mut inputs, mut read) = (0, 0);
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            read += cluster_message(&std::fs::read(entry.unwrap().path()).unwrap());
+            inputs += 1;
+        }
+        assert!(inputs >= 12 && read >= 10, "{read} of {inputs} inputs can be read");
+    }
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# fuzz.sh [TARGET [SECONDS]]: fuzzes one target, or all in turn, ten minutes each. It begins with the committed corpus and what earlier runs
+# found; an input that breaks a target lands in fuzz/artifacts/TARGET and fails the run. fuzz.sh keep TARGET: adds to the committed corpus
+# the inputs of earlier runs that reach what it does not. fuzz/README.md says more.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Longest input that is tried and kept, and most files of a committed corpus: every one is replayed by `make test`.
+longest=4096
+most=300
+
+if ! cargo fuzz --version >/dev/null 2>&1; then
+    echo "skipped: cargo-fuzz is not installed: cargo install cargo-fuzz --locked"
+    exit 0
+fi
+# The sanitizers' flags are unstable; on stable this lets them through, on nightly it changes nothing.
+export RUSTC_BOOTSTRAP=1
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target/fuzz}"
+found="$CARGO_TARGET_DIR/corpus"
+logs="$CARGO_TARGET_DIR/logs"
+
+run() {
+    local target=$1 seconds=$2 log="$logs/$1.log" status=0
+    mkdir -p "$found/$target" "$logs"
+    cargo fuzz run "$target" "$found/$target" "fuzz/corpus/$target" -- -max_total_time="$seconds" -max_len="$longest" -timeout=5 \
+        -rss_limit_mb=2048 -print_final_stats=1 >"$log" 2>&1 || status=$?
+    # The last line that libFuzzer wrote about its progress, and its own count at the end.
+    echo "$target: $(grep -oE 'cov: .* exec/s: [0-9]+' "$log" | tail -n 1)"
+    echo "$target: $(grep -E '^Done [0-9]+ runs' "$log" || true)"
+    if [ "$status" != 0 ]; then
+        grep -E '^error|panicked at|ERROR:|SUMMARY:|Test unit written' "$log" | head -n 10
+        echo "$target: ended with status $status: all it said is in $log, its input in fuzz/artifacts/$target" >&2
+    fi
+    return "$status"
+}
+
+keep() {
+    local target=$1
+    cargo fuzz run "$target" "fuzz/corpus/$target" "$found/$target" -- -merge=1 -max_len="$longest" >"$logs/$target.keep.log" 2>&1
+    echo "$target: $(find "fuzz/corpus/$target" -type f | wc -l) files, $(cat "fuzz/corpus/$target"/* | wc -c) bytes"
+    if [ "$(find "fuzz/corpus/$target" -type f | wc -l)" -gt "$most" ]; then
+        echo "$target: more than $most files: make the committed corpus smaller (cargo fuzz cmin $target) before committing it" >&2
+        return 1
+    fi
+}
+
+if [ "${1:-}" = keep ]; then
+    keep "${2:?fuzz.sh keep TARGET}"
+    exit
+fi
+failed=0
+for target in ${1:-$(cargo fuzz list)}; do
+    run "$target" "${2:-600}" || failed=1
+done
+exit "$failed"
