@@ -2,7 +2,7 @@
 //! right status, and counted.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "dialogues/scene.rs"]
+#[path = "dialogues/scene/mod.rs"]
 #[allow(dead_code, reason = "shared with the dialogues")]
 mod scene;
 
