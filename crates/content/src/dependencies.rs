@@ -14,13 +14,9 @@
 
 use sfv::{BareItem, ListEntry, Parser};
 use thiserror::Error;
+use verbena_terms::{DEPENDENCY_FIELD, MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES};
 
-use crate::names::{Dependency, MAX_DEPENDENCIES, Names, Scope};
-
-/// Longest value of a field, its lines together, in bytes.
-pub const MAX_DEPENDENCY_FIELD_BYTES: usize = 16 * 1024;
-/// Longest name, in bytes.
-pub const MAX_DEPENDENCY_NAME_BYTES: usize = 1024;
+use crate::names::{Dependency, Names, Scope};
 
 /// A field that names dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +80,7 @@ impl DependencyField {
     /// The field's name, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Own => "verbena-dependencies",
+            Self::Own => DEPENDENCY_FIELD,
             Self::SurrogateKey => "surrogate-key",
             Self::CacheTag => "cache-tag",
             Self::CacheGroups => "cache-groups",
@@ -248,6 +244,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_written_as_our_own_field_is_read_so(wanted in proptest::collection::vec("[ -~]{1,40}", 1..20)) {
+            let value = verbena_terms::dependency_field(wanted.iter().map(String::as_str)).unwrap();
+            let scope = on(&wanted.iter().map(String::as_str).collect::<Vec<_>>());
+            let read = Declared::of_field(&names(), DependencyField::Own, value.as_bytes());
+            prop_assert_eq!(read, Declared { scope, because: Ok(DependencyField::Own) });
+        }
+
         #[test]
         fn any_value_gives_a_scope_that_can_be_sent(
             field in 0..4usize,

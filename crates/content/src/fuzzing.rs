@@ -9,10 +9,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::dependencies::{
-    Declared, DependencyField, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, Undeclared,
-};
-use crate::names::{MAX_DEPENDENCIES, Names, Scope};
+use verbena_terms::{MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES};
+
+use crate::dependencies::{Declared, DependencyField, Undeclared};
+use crate::names::{Names, Scope};
 use crate::service::exercise_introduction;
 use crate::wire::{Body, MAX_OPEN_UPDATES, Message};
 

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{Lease, Role, View};
-use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_terms::{Incarnation, MAX_DEPENDENCIES, Time, ViewNumber};
 
 use self::departure::{Departure, updaters_until};
 use crate::board::Board;
-use crate::names::{Dependency, MAX_DEPENDENCIES, Scope};
+use crate::names::{Dependency, Scope};
 use crate::pages::Pages;
 use crate::rules::Rules;
 use crate::table::{Acknowledged, PageTable};

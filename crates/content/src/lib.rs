@@ -36,13 +36,13 @@ pub mod testing;
 mod updater;
 mod wire;
 
-pub use dependencies::{Declared, DependencyField, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, Undeclared};
+pub use dependencies::{Declared, DependencyField, Undeclared};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Headers, content_message, dependency_header};
 pub use hit::{Stamp, Verdict, Words, look};
 pub use home::{Home, HomeAction, HomeCounts, HomeLimits};
-pub use names::{Dependency, MAX_DEPENDENCIES, Names, PageId, Scope};
+pub use names::{Dependency, Names, PageId, Scope};
 pub use reader::{Alone, FillId, NotStored, Reader, ReaderLimits, Settled, Start, Waiter};
 #[doc(hidden)]
 pub use rules::Rules;
@@ -55,6 +55,7 @@ pub use table::{
     Word,
 };
 pub use updater::{BeginError, Outcome, UpdateId, Updater, UpdaterAction, UpdaterCounts, UpdaterLimits};
+pub use verbena_terms::{MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES};
 pub use wire::{
     Body, FRAME, MAX_FRAME_BYTES, MAX_OPEN_UPDATES, Message, Refusal, Register, Registered, Updates, WireError,
 };

@@ -15,9 +15,7 @@ use std::hash::Hasher as _;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
-
-/// Most dependencies of one page, or of one update. What names more is taken to depend on everything, or to touch it.
-pub const MAX_DEPENDENCIES: usize = 256;
+use verbena_terms::MAX_DEPENDENCIES;
 
 /// A cached page: one method, address and variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

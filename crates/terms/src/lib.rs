@@ -1,16 +1,20 @@
 //! The words that every floor of the house shares.
 //!
 //! Nodes agree on little: who somebody is ([`Incarnation`]), which membership is meant ([`ViewNumber`]), what time it
-//! is on this machine ([`Time`]), how a block of bytes says what it is ([`Format`]), and how a person sets their behaviour
-//! ([`Section`]). These stand below the ground floor so that `fabric`, `cluster` and `ipc` can speak of the same things
+//! is on this machine ([`Time`]), how a block of bytes says what it is ([`Format`]), how a response names what it depends on
+//! ([`dependency_field`]), and how a person sets their behaviour ([`Section`]). These stand below the ground floor so that `fabric`, `cluster` and `ipc` can speak of the same things
 //! without knowing of each other (docs/ARCHITECTURE.md, "The cellar").
 
+mod dependency;
 mod format;
 mod member;
 mod quantity;
 mod section;
 mod time;
 
+pub use dependency::{
+    DEPENDENCY_FIELD, MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, dependency_field,
+};
 pub use format::{Format, FormatError, HEADER_BYTES};
 pub use member::{Incarnation, Rank, ViewNumber};
 pub use quantity::{Lapse, Size};
