@@ -1,9 +1,12 @@
 //! Why a question to the helper has no answer.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 use verbena_terms::FormatError;
+
+use crate::place::Place;
 
 /// What calls of this crate return.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -34,6 +37,49 @@ pub enum Error {
     /// The helper does not know the question, or refuses it.
     #[error("the helper refuses: {0}")]
     Refused(String),
+    /// That is no place where a helper could be.
+    #[error(
+        "{text:?} is no place of a helper: {why}; it is an absolute path or http://IP:PORT with a loopback address"
+    )]
+    Place {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Nobody listens for HTTP there. Nothing was begun.
+    #[error("no helper answers at {at}: {source}; start `verbena node` or `verbena proxy`, or name another place")]
+    Nobody {
+        /// The place that was tried.
+        at: Place,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The helper cannot do it now. Nothing was begun; write nothing, and answer 503.
+    #[error("the helper cannot do it now: {0}")]
+    Unavailable(String),
+    /// The helper took too long. What was to begin may have begun; write nothing all the same.
+    #[error("no answer from the helper at {at} within {patience:?}")]
+    Late {
+        /// The helper.
+        at: Place,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// The helper broke off before its answer was whole. What was to begin may have begun; write nothing all the same.
+    #[error("the helper at {at} broke off: {reason}")]
+    Broken {
+        /// The helper.
+        at: Place,
+        /// How.
+        reason: String,
+    },
+    /// The update has ended already: it was open for longer than `pages.longest_transaction`, or its helper was started again.
+    #[error("the update is not open any more ({0}): do not tell the client that its write is done")]
+    NotOpen(String),
+    /// Some cache may not know of the write (rule P7).
+    #[error("not every cache may know of the write: do not tell the client that it is done")]
+    Unconfirmed,
     /// What was asked for changed with each part of the answer.
     #[error("the cluster's view changed again and again while it was being read: ask again")]
     Unsteady,

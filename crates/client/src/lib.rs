@@ -1,13 +1,35 @@
 //! What a program links to talk to the helper of its machine.
 //!
-//! A program knows nothing of the cluster: it finds the helper's socket ([`socket`]), connects ([`Helper`]), and asks. The
-//! requests and answers, their bytes drawn, are in [`wire`]; the helper reads the same file. Every call has a deadline.
+//! A program knows nothing of the cluster: it finds the helper's socket ([`Socket`], [`Place`]) and asks. It does so in one of two
+//! ways. For state and metrics it connects over shared memory ([`Helper`]; requests and answers in [`wire`]). For writes it tells
+//! the helper over HTTP what they touch ([`Updates`]; requests and answers in [`api`]), or lets a layer of `tower` do it for every
+//! request ([`AnnounceLayer`]). The helper reads the same two files. Every call has a deadline.
+//!
+//! Features: `updates` for the second way, `tower` for the layer, which is the default.
 
+pub mod api;
+#[cfg(feature = "tower")]
+mod bracketed;
 mod error;
 mod helper;
+#[cfg(feature = "tower")]
+mod layer;
+mod place;
+mod scope;
 mod socket;
+#[cfg(feature = "updates")]
+mod updates;
 pub mod wire;
 
+pub use api::Outcome;
+#[cfg(feature = "tower")]
+pub use bracketed::Bracketed;
 pub use error::{Error, Result};
 pub use helper::{Helper, Report};
+#[cfg(feature = "tower")]
+pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeOf, Write};
+pub use place::Place;
+pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, Socket};
+#[cfg(feature = "updates")]
+pub use updates::{PATIENCE, Update, Updates};

@@ -43,13 +43,18 @@ impl Socket {
         self.directory.join(self.file_name())
     }
 
+    /// Where the same helper listens for HTTP.
+    pub fn http_path(&self) -> PathBuf {
+        self.directory.join(format!("{}.http.sock", self.name))
+    }
+
     /// Names of the other helpers that have a socket in the same directory.
     pub fn others(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.directory) else { return vec![] };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut others: Vec<_> = names
             .filter_map(|name| Some(name.strip_suffix(".sock")?.to_owned()))
-            .filter(|name| *name != self.name)
+            .filter(|name| *name != self.name && !name.ends_with(".http"))
             .collect();
         others.sort();
         others

@@ -1,17 +1,7 @@
 //! The helper over HTTP, for programs in any language: a unix socket in the runtime directory, and a loopback port if one is
 //! configured.
 //!
-//! ```text
-//!  POST /v1/updates            {"dependencies": ["product:7"]} or {"everything": true}
-//!                              201 {"update": "17"}     every home knows of it: write now
-//!                              503 {"error": "..."}     it could not begin: write nothing
-//!  POST /v1/updates/17/end     {"outcome": "done" | "not-sent" | "unknown"}
-//!                              200 {"acknowledge": true}    tell your client that it is done
-//!                              200 {"acknowledge": false}   do not: it could not be confirmed (rule P7)
-//!  POST /v1/purge              {"dependencies": [...]} or {"everything": true}; an update that writes nothing
-//!  GET  /v1/words/TARGET?host=HOST    the words of a page at its home
-//!  GET  /healthz  /status  /metrics
-//! ```
+//! What is said under `/v1` is in [`verbena_client::api`]. Beside it there are `GET /healthz`, `/status` and `/metrics`.
 //!
 //! A bracket that nobody ends is taken for one of unknown outcome after the longest transaction (rule P6): its pages
 //! are not cached for as long again.
@@ -21,7 +11,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,15 +21,16 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use verbena_client::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, Purged, Touched, Word, Words};
+use verbena_content::Scope;
 use verbena_content::service::{Content, Finish, Ticket};
-use verbena_content::{MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES, Scope};
 use verbena_metrics::Registry;
-use verbena_terms::Clock;
+use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 
 use crate::error::{Error, Result};
 use crate::status::Status;
@@ -49,8 +39,6 @@ use crate::status::Status;
 pub(crate) const CONNECTIONS: usize = 1024;
 /// Bytes of a request's body.
 const LARGEST_BODY: usize = 1 << 20;
-/// How long a program may take to send a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What requests are answered from.
 pub(crate) struct Api {
@@ -59,8 +47,7 @@ pub(crate) struct Api {
     metrics: Arc<Registry>,
     /// After how long a bracket that nobody ends has an unknown outcome.
     longest_transaction: Duration,
-    open: Mutex<HashMap<u64, Ticket>>,
-    next: AtomicU64,
+    open: Mutex<Open>,
 }
 
 /// Where the API listens.
@@ -69,27 +56,12 @@ pub(crate) struct Listeners {
     tcp: Option<std::net::TcpListener>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Touched {
-    #[serde(default)]
-    dependencies: Vec<String>,
-    #[serde(default)]
-    everything: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct End {
-    outcome: Outcome,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Outcome {
-    Done,
-    NotSent,
-    Unknown,
+/// The updates that programs have begun and not ended.
+struct Open {
+    /// Random: a program whose helper was started again must not end another's update, which began under the same number.
+    life: String,
+    next: u64,
+    tickets: HashMap<String, Ticket>,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -123,9 +95,9 @@ impl Api {
         status: Arc<Status>,
         metrics: Arc<Registry>,
         longest_transaction: Duration,
-    ) -> Api {
-        let (open, next) = (Mutex::default(), AtomicU64::new(1));
-        Api { content, status, metrics, longest_transaction, open, next }
+    ) -> Result<Api> {
+        let open = Mutex::new(Open::new()?);
+        Ok(Api { content, status, metrics, longest_transaction, open })
     }
 
     /// Answers until `stopped` changes.
@@ -175,7 +147,7 @@ impl Api {
         });
         tokio::spawn(async move {
             let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+            server.timer(TokioTimer::new()).header_read_timeout(HELPER_WAITS);
             if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
                 tracing::debug!(%error, "a program's connection ended");
             }
@@ -246,17 +218,16 @@ impl Api {
         };
         match content.begin(scope).await {
             Ok(ticket) => {
-                let update = self.next.fetch_add(1, Ordering::Relaxed);
-                self.open.lock().insert(update, ticket);
-                let api = self.clone();
+                let update = self.open.lock().insert(ticket);
+                let (api, begun) = (self.clone(), Begun { update: update.clone() });
                 tokio::spawn(async move {
                     tokio::time::sleep(api.longest_transaction).await;
                     // Dropped, its outcome is unknown.
-                    if api.open.lock().remove(&update).is_some() {
+                    if api.open.lock().tickets.remove(&update).is_some() {
                         tracing::warn!(update, "an update was begun by a program and never ended");
                     }
                 });
-                answer(StatusCode::CREATED, &json!({"update": update.to_string()}))
+                answer(StatusCode::CREATED, &begun)
             }
             Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
         }
@@ -267,8 +238,7 @@ impl Api {
             Ok(end) => end,
             Err(answer) => return answer,
         };
-        let ticket = update.parse().ok().and_then(|update: u64| self.open.lock().remove(&update));
-        let Some(ticket) = ticket else {
+        let Some(ticket) = self.open.lock().tickets.remove(update) else {
             return error(StatusCode::NOT_FOUND, "no such update is open: it was ended, or never ended for too long");
         };
         let acknowledge = match end.outcome {
@@ -279,7 +249,7 @@ impl Api {
             }
             Outcome::Unknown => false,
         };
-        answer(StatusCode::OK, &json!({"acknowledge": acknowledge}))
+        answer(StatusCode::OK, &Ended { acknowledge })
     }
 
     async fn purge(&self, body: Incoming) -> Answer {
@@ -290,7 +260,7 @@ impl Api {
         match content.begin(scope).await {
             Ok(ticket) => {
                 ticket.not_sent();
-                answer(StatusCode::OK, &json!({"purged": true}))
+                answer(StatusCode::OK, &Purged { purged: true })
             }
             Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
         }
@@ -309,17 +279,17 @@ impl Api {
             None => None,
         };
         match words {
-            Some((view, words)) => answer(
-                StatusCode::OK,
-                &json!({
-                    "home": words.home.to_string(),
-                    "view": view.0,
-                    "generation": words.word.generation(),
-                    "busy": words.word.is_busy(),
-                    "everything": {"generation": words.everything.generation(), "busy": words.everything.is_busy()},
-                    "clock": words.clock,
-                }),
-            ),
+            Some((view, words)) => {
+                let word = |word: verbena_content::Word| Word { generation: word.generation(), busy: word.is_busy() };
+                let shown = Words {
+                    home: words.home.to_string(),
+                    view: view.0,
+                    page: word(words.word),
+                    everything: word(words.everything),
+                    clock: words.clock,
+                };
+                answer(StatusCode::OK, &shown)
+            }
             None => {
                 error(StatusCode::SERVICE_UNAVAILABLE, "the words cannot be read: no view, no home, or no way to it")
             }
@@ -352,6 +322,25 @@ impl Api {
     }
 }
 
+impl Open {
+    fn new() -> Result<Open> {
+        let mut life = [0; 8];
+        getrandom::fill(&mut life).map_err(|error| Error::System {
+            doing: "take random bytes",
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        Ok(Open { life: format!("{:016x}", u64::from_le_bytes(life)), next: 1, tickets: HashMap::new() })
+    }
+
+    /// Keeps the ticket, and gives the update's name.
+    fn insert(&mut self, ticket: Ticket) -> String {
+        let update = format!("{}-{}", self.life, self.next);
+        self.next += 1;
+        self.tickets.insert(update.clone(), ticket);
+        update
+    }
+}
+
 async fn accept(listener: Option<&TcpListener>) -> std::io::Result<tokio::net::TcpStream> {
     match listener {
         Some(listener) => listener.accept().await.map(|(stream, _)| stream),
@@ -367,11 +356,13 @@ async fn read<T: for<'de> Deserialize<'de>>(body: Incoming) -> std::result::Resu
 }
 
 fn error(status: StatusCode, text: &str) -> Answer {
-    answer(status, &json!({"error": text}))
+    answer(status, &Problem { error: text.into() })
 }
 
-fn answer(status: StatusCode, body: &Value) -> Answer {
-    let mut answer = Response::new(Full::from(format!("{body}\n")));
+fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
+    let mut body = serde_json::to_vec(body).expect("invariant: text, numbers and truth have a form in JSON");
+    body.push(b'\n');
+    let mut answer = Response::new(Full::from(body));
     *answer.status_mut() = status;
     answer.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
     answer

@@ -164,7 +164,7 @@ impl Helper {
         let (name, state) = (place.name().to_owned(), place.store.directory().to_owned());
         let Place { membership, store, server, runtime, names } = place;
         let (waker, path) = (server.waker(), server.path());
-        let http_socket = path.with_extension("http.sock");
+        let http_socket = socket.http_path();
         let (listeners, http_address) = api::listen(&http_socket, settings.node.api)?;
         let mut pages = settings.pages.clone();
         pages.key = pages.key.or(names);
@@ -192,7 +192,7 @@ impl Helper {
         let stop_answering = Arc::new(AtomicBool::new(false));
         let (stop_api, stopped) = watch::channel(false);
         let longest = settings.pages.longest_transaction.0;
-        let api = Api::new(content.clone(), status.clone(), metrics.clone(), longest);
+        let api = Api::new(content.clone(), status.clone(), metrics.clone(), longest)?;
         let rings = Rings::shown_by(&metrics)?;
         let answers = Answers { server, status, metrics, rings, stop: stop_answering.clone() };
         let end = Arc::new(End::default());

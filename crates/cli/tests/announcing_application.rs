@@ -1,0 +1,187 @@
+//! The example of the layer behind `verbena proxy`: its writes are announced, and nothing is stale although the proxy lets them pass.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+#[allow(dead_code, reason = "an example has a main of its own")]
+#[path = "../../client/examples/guestbook.rs"]
+mod guestbook;
+
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::verbena;
+use verbena_client::{AnnounceLayer, Place, Socket, Updates, Write};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A proxy in front of the guest book, which is served in this process.
+struct Town {
+    directory: tempfile::TempDir,
+    proxy: Child,
+    address: String,
+}
+
+impl Drop for Town {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.proxy.kill();
+        let _ = self.proxy.wait();
+    }
+}
+
+impl Town {
+    /// The guest book says by `layer` what it does.
+    fn new(layer: impl FnOnce(Updates) -> AnnounceLayer + Send + 'static) -> Town {
+        let directory = tempfile::tempdir().unwrap();
+        let updates = Updates::at(place(directory.path()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                guestbook::serve(tokio::net::TcpListener::from_std(listener).unwrap(), layer(updates)).await;
+            });
+        });
+        let routes = r#"[{ prefix = "/", writes = "announced" }]"#;
+        let arguments = [
+            "proxy",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--origin",
+            &origin,
+            "--proxy-routes",
+            routes,
+            "--node-runtime",
+        ];
+        let mut command = verbena(&arguments);
+        command.arg(directory.path().join("run")).arg("--node-state").arg(directory.path().join("state"));
+        let mut proxy = command.current_dir(directory.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(proxy.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let serving = lines.find(|line| line.contains(r#""event":"serving""#)).expect("it says that it serves");
+        let serving: serde_json::Value = serde_json::from_str(&serving).unwrap();
+        // It must not find its output closed.
+        std::thread::spawn(move || lines.for_each(drop));
+        Town { directory, proxy, address: serving["address"].as_str().unwrap().to_owned() }
+    }
+
+    /// The status and the rest of the answer.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: book\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        (answer["HTTP/1.1 ".len()..][..3].parse().unwrap(), answer)
+    }
+
+    /// The lines of a book, and whether they came from the cache.
+    fn book(&self, number: usize) -> (usize, bool) {
+        let (status, answer) = self.ask("GET", &format!("/books/{number}"), "");
+        assert_eq!(status, 200, "{answer}");
+        assert!(!answer.contains("erbena-dependencies"), "what it is made of stays here: {answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (body.lines().count() - 1, head.contains("; hit"))
+    }
+
+    fn read_until_it_hits(&self, number: usize) -> usize {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.book(number) {
+                (lines, true) => return lines,
+                _ if Instant::now() > until => panic!("book {number} is never cached"),
+                _ => {}
+            }
+        }
+    }
+
+    fn write(&self, number: usize) {
+        let (status, answer) = self.ask("POST", &format!("/books/{number}"), "a line");
+        assert_eq!(status, 204, "{answer}");
+    }
+}
+
+fn place(directory: &Path) -> Place {
+    Place::from(Socket::new(Some(&directory.join("run")), None).unwrap())
+}
+
+#[test]
+fn a_write_costs_the_pages_that_it_touches_and_no_others() {
+    let town = Town::new(|updates| AnnounceLayer::new(updates).touching(guestbook::touched));
+    for round in 0..5 {
+        assert_eq!((town.read_until_it_hits(1), town.read_until_it_hits(2)), (round, 0));
+        town.write(1);
+        assert_eq!(town.book(1), (round + 1, false));
+        assert_eq!(town.book(2), (0, true));
+    }
+    // What the layer does not know of is everything.
+    assert_eq!(town.ask("DELETE", "/elsewhere", "").0, 404);
+    assert_eq!(town.book(2), (0, false));
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let updates = Updates::at(place(town.directory.path()));
+        let words = updates.words("book", "/books/2").await.unwrap();
+        assert!(!words.page.busy && !words.everything.busy, "{words:?}");
+    });
+}
+
+#[test]
+fn readers_beside_writers_never_see_less_than_was_told() {
+    let town = Town::new(|updates| AnnounceLayer::new(updates).touching(guestbook::touched));
+    let (told, hits, answers) = ([const { AtomicU64::new(0) }; 3], AtomicU64::new(0), AtomicU64::new(0));
+    let until = Instant::now() + Duration::from_secs(3);
+    std::thread::scope(|scope| {
+        for (number, told) in told.iter().enumerate() {
+            let (town, hits, answers) = (&town, &hits, &answers);
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    town.write(number);
+                    told.fetch_add(1, SeqCst);
+                    std::thread::sleep(Duration::from_millis(30));
+                }
+            });
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    let before = told.load(SeqCst);
+                    let (lines, hit) = town.book(number);
+                    assert!(lines as u64 >= before, "book {number}: {lines} lines, {before} were told of");
+                    hits.fetch_add(u64::from(hit), SeqCst);
+                    answers.fetch_add(1, SeqCst);
+                }
+            });
+        }
+    });
+    let (answers, hits) = (answers.into_inner(), hits.into_inner());
+    let writes: u64 = told.into_iter().map(AtomicU64::into_inner).sum();
+    println!("counted: {answers} answers, {hits} hits, {writes} announced writes");
+    assert!(answers > 100 && hits > 20 && writes > 20, "{answers} answers, {hits} hits, {writes} writes");
+}
+
+/// So that we know that the tests above see: the proxy was told that the application announces, and it does not.
+#[test]
+fn without_the_announcements_it_is_stale() {
+    let town = Town::new(|updates| AnnounceLayer::new(updates).touching(|_| Write::Unannounced));
+    town.read_until_it_hits(1);
+    town.write(1);
+    assert_eq!(town.book(1), (0, true));
+}
+
+/// No helper, no write: the service is not called, and what is cached stays right.
+#[test]
+fn without_a_helper_nothing_is_written() {
+    let nowhere = |_| AnnounceLayer::new(Updates::at("/nowhere/local.http.sock".parse().unwrap()));
+    let town = Town::new(nowhere);
+    town.read_until_it_hits(1);
+    let (status, answer) = town.ask("POST", "/books/1", "a line");
+    assert!(status == 503 && answer.to_ascii_lowercase().contains("retry-after: 2"), "{answer}");
+    assert_eq!(town.book(1).0, 0);
+}

@@ -1,0 +1,117 @@
+//! What a program and its helper say to each other over HTTP.
+//!
+//! ```text
+//!  POST /v1/updates            Touched   201 Begun    every home knows of it: write now
+//!                                        503 Problem  it could not begin: write nothing
+//!  POST /v1/updates/UPDATE/end End       200 Ended    whether to tell the client that it is done (rule P7)
+//!                                        404 Problem  no such update is open
+//!  POST /v1/purge              Touched   200 Purged   an update that writes nothing
+//!                                        503 Problem  it could not begin
+//!  GET  /v1/words/TARGET?host=HOST       200 Words    of a page, at its home
+//!                                        503 Problem  they cannot be read
+//!
+//!  each                                  400 Problem  the request makes no sense
+//!
+//!  Touched   {"dependencies": ["product:7"]} or {"everything": true}
+//!  Begun     {"update": "5f0c19d2a7e34b86-17"}
+//!  End       {"outcome": "done" | "not-sent" | "unknown"}
+//!  Ended     {"acknowledge": true}
+//!  Purged    {"purged": true}
+//!  Words     {"home": "1.4", "view": 3, "generation": 8, "busy": false, "everything": {"generation": 2, "busy": false}, "clock": 12}
+//!  Problem   {"error": "..."}
+//! ```
+//!
+//! All of it JSON. A request that has more members than these is refused; of an answer the others are passed over.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The helper closes a connection on which it has waited for a request for so long.
+pub const HELPER_WAITS: Duration = Duration::from_secs(10);
+
+/// What an update is about to touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Touched {
+    /// What bears these names, 1 to [`MAX_DEPENDENCIES`](verbena_terms::MAX_DEPENDENCIES) of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<String>,
+    /// All there is; then there are no names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub everything: bool,
+}
+
+/// An update has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// What it is called: ASCII letters, digits and hyphens. No helper calls another one so, also after it was started again.
+    pub update: String,
+}
+
+/// An update is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct End {
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The database has answered: whatever was written is seen by every read from now on (rule P10).
+    Done,
+    /// It is sure that nothing was written, and never will be.
+    NotSent,
+    /// Something may have been written, or may yet be: what it touches stays out of the cache for as long as the longest
+    /// transaction takes (rule P6).
+    Unknown,
+}
+
+/// An update has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Whether the client may be told that its write is done. If not, some cache may not know of it.
+    pub acknowledge: bool,
+}
+
+/// A purge is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Purged {
+    /// True.
+    pub purged: bool,
+}
+
+/// The words of a page, as they are at its home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Words {
+    /// The incarnation that is the page's home.
+    pub home: String,
+    /// The view that they were read in.
+    pub view: u32,
+    /// The page's own word.
+    #[serde(flatten)]
+    pub page: Word,
+    /// The home's everything word (rule P4).
+    pub everything: Word,
+    /// The movements of that home.
+    pub clock: u64,
+}
+
+/// A word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// Grows with every update that can touch the page.
+    pub generation: u64,
+    /// Whether such an update is open.
+    pub busy: bool,
+}
+
+/// Why not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// For people.
+    pub error: String,
+}

@@ -1,0 +1,207 @@
+//! Telling the helper of writes.
+//!
+//! ```text
+//!              begin             end(Done)              Ok: tell the client
+//!   (nothing) -------> [ open ] ------------> (over)    Err: do not
+//!                         |      end(NotSent)
+//!                         |      end(Unknown), dropped: open for as long as the longest transaction (rule P6)
+//! ```
+//!
+//! From the moment that `begin` has returned no cache serves a page of what the update touches, until the update is over.
+
+mod pool;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::Full;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use self::pool::{Kind, Pool};
+use crate::api::{Begun, End, Ended, Outcome, Problem, Purged, Touched, Words};
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::scope::Scope;
+
+/// How long a call waits unless it is told otherwise: longer than the helper's own deadline for beginning
+/// (`pages.begin_deadline`, 5 s), so that it is the helper that says what is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The helper of this machine, told of writes. Cheap to clone; all clones share one bounded pool of connections.
+///
+/// Each call needs a tokio runtime with time and input and output, and ends within its patience.
+///
+/// ```no_run
+/// use verbena_client::{Outcome, Place, Result, Scope, Updates};
+///
+/// # async fn sell(product: u32) -> std::io::Result<()> { Ok(()) }
+/// async fn order(updates: &Updates, product: u32) -> Result<bool> {
+///     // Refused: caches could go on serving what this write changes, so it is not made.
+///     let update = updates.begin(&Scope::of([format!("product:{product}")])).await?;
+///     match sell(product).await {
+///         Ok(()) => update.end(Outcome::Done).await.map(|()| true),
+///         Err(_) => update.end(Outcome::Unknown).await.map(|()| false),
+///     }
+/// }
+///
+/// # async fn example() -> Result<()> {
+/// let updates = Updates::at(Place::usual()?);
+/// order(&updates, 7).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Updates {
+    pool: Arc<Pool>,
+    patience: Duration,
+}
+
+/// A write that every home knows of. Until it [ends](Self::end), nothing that it touches is served from a cache.
+///
+/// Dropped, its outcome is unknown: what it touches stays out of the cache for as long as the longest transaction takes.
+#[must_use = "what it touches is not cached until it ends"]
+pub struct Update {
+    updates: Updates,
+    /// What the helper calls it; nothing when it has ended.
+    name: Option<String>,
+}
+
+impl Updates {
+    /// The helper at this place. No connection is made before it is needed.
+    pub fn at(place: Place) -> Self {
+        Updates { pool: Arc::new(Pool::new(place)), patience: PATIENCE }
+    }
+
+    /// The same with another patience than [`PATIENCE`].
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Updates { patience, ..self }
+    }
+
+    /// Begins an update. When it is here, and not before, may the write go to the database (rule P3).
+    ///
+    /// # Errors
+    /// Write nothing then. [`Error::Nobody`], [`Error::Unavailable`] and [`Error::Refused`] say that nothing has begun;
+    /// after any other an update may be open that the helper takes for one of unknown outcome.
+    pub async fn begin(&self, touched: &Scope) -> Result<Update> {
+        let body = Touched::from(touched);
+        let Begun { update } = self.ask(Kind::Begin, Method::POST, "/v1/updates", Some(&body)).await?;
+        if update.is_empty() || !update.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return Err(Error::Malformed(format!("an update called {update:?}")));
+        }
+        Ok(Update { updates: self.clone(), name: Some(update) })
+    }
+
+    /// Takes whatever is made of this out of every cache, for good: an update that writes nothing.
+    ///
+    /// # Errors
+    /// As with [`begin`](Self::begin).
+    pub async fn purge(&self, touched: &Scope) -> Result<()> {
+        let body = Touched::from(touched);
+        let _: Purged = self.ask(Kind::Begin, Method::POST, "/v1/purge", Some(&body)).await?;
+        Ok(())
+    }
+
+    /// The words of the page that is asked for by this path at this host, at its home: for looking at, never for deciding.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if there is no view or no way to the home.
+    pub async fn words(&self, host: &str, path: &str) -> Result<Words> {
+        let plain = |text: &str| !text.contains(['?', '#', '&']);
+        if !(path.starts_with('/') && plain(path) && plain(host)) {
+            return Err(Error::Refused(format!("{host}{path} is not the host and the path of a page")));
+        }
+        self.ask(Kind::Begin, Method::GET, &format!("/v1/words{path}?host={host}"), None::<&()>).await
+    }
+
+    async fn end(&self, update: &str, outcome: Outcome) -> Result<Ended> {
+        self.ask(Kind::End, Method::POST, &format!("/v1/updates/{update}/end"), Some(&End { outcome })).await
+    }
+
+    async fn ask<A: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        method: Method,
+        target: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<A> {
+        let json = body
+            .map(|body| serde_json::to_vec(body).expect("invariant: text, lists of it and truth have a form in JSON"));
+        let request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header("host", self.pool.place().authority())
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(json.unwrap_or_default())))
+            .map_err(|error| Error::Refused(format!("{target} cannot be asked for: {error}")))?;
+        let late = || Error::Late { at: self.pool.place().clone(), patience: self.patience };
+        let asked = tokio::time::timeout(self.patience, self.pool.ask(kind, request));
+        let (status, body) = asked.await.map_err(|_| late())??;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| Error::Malformed(error.to_string()));
+        }
+        let problem = match serde_json::from_slice(&body) {
+            Ok(Problem { error }) => error,
+            Err(_) => format!("{status} without a reason"),
+        };
+        Err(match status {
+            StatusCode::SERVICE_UNAVAILABLE => Error::Unavailable(problem),
+            StatusCode::NOT_FOUND if kind == Kind::End => Error::NotOpen(problem),
+            _ => Error::Refused(format!("{problem} ({})", status.as_u16())),
+        })
+    }
+}
+
+impl Update {
+    /// Ends it, after the database has answered. `Ok`: the client can be told what became of its write.
+    ///
+    /// # Errors
+    /// After [`Outcome::Done`]: do not tell the client that its write is done, because some cache may not know of it. Answer with a
+    /// 500, or close its connection. What could not be told to the helper, it takes for an unknown outcome.
+    pub async fn end(mut self, outcome: Outcome) -> Result<()> {
+        // Until it has answered the name is kept: cancelled or cut off, the update is dropped, and its outcome is unknown.
+        let ended = match &self.name {
+            Some(name) => self.updates.end(name, outcome).await,
+            None => return Ok(()),
+        };
+        if matches!(ended, Ok(_) | Err(Error::NotOpen(_))) {
+            self.name = None;
+        }
+        if !ended?.acknowledge && outcome == Outcome::Done {
+            return Err(Error::Unconfirmed);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Update {
+    fn drop(&mut self) {
+        let Some(name) = self.name.take() else { return };
+        tracing::warn!(update = name, "the outcome of a write is unknown: what it touches is not cached for a while");
+        // Nobody needs to be told, it only takes longer: the helper waits for the longest transaction before it takes the outcome
+        // for unknown, and then as long again.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let updates = self.updates.clone();
+            runtime.spawn(async move {
+                if let Err(error) = updates.end(&name, Outcome::Unknown).await {
+                    tracing::debug!(update = name, %error, "the helper could not be told of an unknown outcome");
+                }
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Updates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Updates").field("at", self.pool.place()).field("patience", &self.patience).finish()
+    }
+}
+
+impl fmt::Debug for Update {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Update").field("name", &self.name).finish_non_exhaustive()
+    }
+}

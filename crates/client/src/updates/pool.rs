@@ -1,0 +1,134 @@
+//! Connections to the helper: so many at once, kept for a while, each carrying one question at a time.
+
+use std::error::Error as StdError;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+
+use crate::api::HELPER_WAITS;
+use crate::error::{Error, Result};
+use crate::place::Place;
+
+/// Questions at once, but for those that end something; further ones wait, as long as their patience lasts.
+const BEGINS: usize = 48;
+/// Questions at once that end something. Of their own: a begin can be waiting at the helper for just that end.
+const ENDS: usize = 16;
+/// Longest answer that is read, in bytes.
+const LONGEST_ANSWER: usize = 64 << 10;
+/// How long a connection may have been idle and still be used. Well below the helper's own limit: a question on its way to a connection
+/// that the helper is closing would be lost, and nobody could say whether it was heard.
+const IDLE: Duration = HELPER_WAITS.checked_div(2).expect("invariant: 2 is not 0");
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// What a question is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Begin,
+    End,
+}
+
+/// The connections to one helper.
+pub(super) struct Pool {
+    place: Place,
+    begins: Semaphore,
+    ends: Semaphore,
+    /// At most as many as there are questions at once, the one that was used last at the end.
+    idle: Mutex<Vec<(Sender, Instant)>>,
+}
+
+impl Pool {
+    pub(super) fn new(place: Place) -> Self {
+        let (begins, ends) = (Semaphore::new(BEGINS), Semaphore::new(ENDS));
+        Pool { place, begins, ends, idle: Mutex::default() }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Asks, and reads the whole answer. Cancelled, it closes the connection, by which the helper knows.
+    pub(super) async fn ask(&self, kind: Kind, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes)> {
+        let turns = match kind {
+            Kind::Begin => &self.begins,
+            Kind::End => &self.ends,
+        };
+        let _turn = turns.acquire().await.expect("invariant: the semaphores are never closed");
+        let mut request = request;
+        if let Some(mut sender) = self.idle().await {
+            match sender.try_send_request(request).await {
+                Ok(answer) => return self.read(sender, answer).await,
+                Err(mut failed) => match failed.take_message() {
+                    // Not a byte of it was sent: the helper had closed this connection. Only then it is asked again.
+                    Some(unsent) => request = unsent,
+                    None => return Err(self.broken(&failed.into_error())),
+                },
+            }
+        }
+        let mut sender = self.connect().await?;
+        let answer = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
+        self.read(sender, answer).await
+    }
+
+    /// A connection that can be used at once.
+    async fn idle(&self) -> Option<Sender> {
+        loop {
+            let (mut sender, since) = self.idle.lock().pop()?;
+            if since.elapsed() < IDLE && sender.ready().await.is_ok() {
+                return Some(sender);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Sender> {
+        let nobody = |source| Error::Nobody { at: self.place.clone(), source };
+        match &self.place {
+            Place::Unix(path) => self.greet(UnixStream::connect(path).await.map_err(nobody)?).await,
+            Place::Loopback(address) => {
+                let stream = TcpStream::connect(address).await.map_err(nobody)?;
+                stream.set_nodelay(true).map_err(nobody)?;
+                self.greet(stream).await
+            }
+        }
+    }
+
+    async fn greet(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender> {
+        let greeted = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = greeted.map_err(|error| self.broken(&error))?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the helper ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    async fn read(&self, sender: Sender, answer: Response<Incoming>) -> Result<(StatusCode, Bytes)> {
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| self.broken(&*error))?;
+        if !sender.is_closed() {
+            let mut idle = self.idle.lock();
+            idle.retain(|(sender, since)| since.elapsed() < IDLE && !sender.is_closed());
+            idle.push((sender, Instant::now()));
+        }
+        Ok((head.status, body.to_bytes()))
+    }
+
+    fn broken(&self, error: &(dyn StdError + 'static)) -> Error {
+        let (mut reason, mut cause) = (error.to_string(), error.source());
+        while let Some(error) = cause {
+            reason.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        Error::Broken { at: self.place.clone(), reason }
+    }
+}

@@ -1,0 +1,114 @@
+//! A helper in this process, told of writes as a program does it.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use verbena_client::{Error, Outcome, Place, Scope, Updates};
+use verbena_metrics::Registry;
+use verbena_node::{Helper, Settings};
+use verbena_terms::Lapse;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn settings(directory: &Path) -> Settings {
+    let mut settings = Settings::default();
+    settings.node.runtime = Some(directory.join("run"));
+    settings.node.state = Some(directory.join("state"));
+    settings.node.api = Some("127.0.0.1:0".parse().unwrap());
+    settings
+}
+
+fn start(settings: &Settings) -> (Helper, Updates) {
+    let helper = Helper::start(settings, vec![], Arc::new(Registry::new()), Box::new(|_| {})).unwrap();
+    let place = Place::from(settings.socket().unwrap());
+    assert_eq!(place, Place::Unix(helper.http().0.to_owned()));
+    (helper, Updates::at(place).with_patience(PATIENCE))
+}
+
+/// Begins an update of everything, as soon as the node is a member.
+async fn begin(updates: &Updates) -> verbena_client::Update {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match updates.begin(&Scope::EVERYTHING).await {
+            Ok(update) => return update,
+            Err(Error::Unavailable(_)) if Instant::now() < until => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_update_is_open_until_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (helper, updates) = start(&settings(directory.path()));
+    let by_port = Updates::at(Place::Loopback(helper.http().1.unwrap()));
+    let everything = async || updates.words("shop", "/").await.unwrap().everything;
+
+    let update = begin(&updates).await;
+    let open = everything().await;
+    assert!(open.busy);
+    update.end(Outcome::Done).await.unwrap();
+    let done = everything().await;
+    assert!(!done.busy && done.generation > open.generation, "{open:?} {done:?}");
+
+    let update = by_port.begin(&Scope::EVERYTHING).await.unwrap();
+    assert!(everything().await.busy);
+    update.end(Outcome::NotSent).await.unwrap();
+    assert!(!everything().await.busy);
+
+    let before = everything().await.generation;
+    by_port.purge(&Scope::EVERYTHING).await.unwrap();
+    assert!(everything().await.generation > before);
+
+    let clock = updates.words("shop", "/").await.unwrap().clock;
+    updates.begin(&Scope::of(["product:7"])).await.unwrap().end(Outcome::Done).await.unwrap();
+    let words = updates.words("shop", "/").await.unwrap();
+    assert!(words.clock > clock && !words.everything.busy, "names do not touch everything");
+
+    drop(updates.begin(&Scope::EVERYTHING).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(everything().await.busy, "its outcome is unknown");
+    tokio::task::spawn_blocking(|| helper.stop().unwrap()).await.unwrap();
+    assert!(matches!(updates.begin(&Scope::EVERYTHING).await, Err(Error::Nobody { .. })));
+}
+
+#[tokio::test]
+async fn an_update_of_an_earlier_helper_ends_no_update_of_a_later_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(directory.path());
+    let (helper, updates) = start(&settings);
+    let earlier = begin(&updates).await;
+    tokio::task::spawn_blocking(|| helper.stop().unwrap()).await.unwrap();
+
+    let (helper, updates) = start(&settings);
+    // Both are the first of their helper.
+    let later = begin(&updates).await;
+    assert!(matches!(earlier.end(Outcome::Done).await, Err(Error::NotOpen(_))));
+    assert!(updates.words("shop", "/").await.unwrap().everything.busy);
+    later.end(Outcome::Done).await.unwrap();
+    tokio::task::spawn_blocking(|| helper.stop().unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_lease_no_update_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = settings(directory.path());
+    settings.cluster.name = Some("b".into());
+    settings.cluster.members = ["a", "b"]
+        .map(|name| verbena_cluster::Configured {
+            name: name.into(),
+            address: format!("shm://{name}"),
+            roles: verbena_cluster::Roles::ALL,
+        })
+        .into();
+    settings.pages.begin_deadline = Lapse::millis(200);
+    let (helper, updates) = start(&settings);
+    let told = updates.begin(&Scope::of(["product:7"])).await.unwrap_err();
+    assert!(matches!(told, Error::Unavailable(_)), "{told}");
+    let told = updates.words("shop", "/").await.unwrap_err();
+    assert!(matches!(told, Error::Unavailable(_)), "{told}");
+    tokio::task::spawn_blocking(|| helper.stop().unwrap()).await.unwrap();
+}
