@@ -5,21 +5,19 @@
 //! last changed each thing it shows (`data-row` and `data-changed`), and a write answers with the number of its commit: from
 //! these a checker outside can tell, in the database's own order, whether an answer is stale, and whether a page mixes two states.
 //!
-//! The same pages and forms ([`routes`]) are served in two ways. [`Plain`] is the shop as anyone would write it. [`Announced`] tells the
+//! The same pages and forms ([`routes`]) are served in two ways. [`Plain`] is the shop as anyone would write it. [`announced`] tells the
 //! cache what each page is made of and what each write is about to touch. `plain.rs` and `announced.rs`, side by side, are the whole
 //! difference.
 
 mod announced;
 mod database;
-mod helper;
 mod model;
 mod pages;
 mod plain;
 mod routes;
 
-pub use announced::Announced;
+pub use announced::announced;
 pub use database::{Database, Error, Failure};
-pub use helper::{Helper, HelperError, Outcome};
 pub use model::{Change, Committed};
 pub use pages::{Page, cart, category, front, product};
 pub use plain::Plain;

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use verbena_shop::{Announced, Database, Helper, Plain, routes};
+use verbena_client::{Place, Updates};
+use verbena_shop::{Database, Plain, announced, routes};
 
 /// SQLite connections in use at once; further requests wait.
 const AT_ONCE: usize = 16;
@@ -21,10 +22,10 @@ struct Options {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:8000")]
     listen: SocketAddr,
-    /// Announce what pages are made of and what changes touch, to the Verbena helper at this address. Without it the shop knows of no
-    /// cache.
-    #[arg(long, value_name = "URL", value_parser = Helper::parse)]
-    helper: Option<Helper>,
+    /// Announce what pages are made of and what changes touch, to the Verbena helper there: http://IP:PORT, or the path of its HTTP
+    /// socket. Without it the shop knows of no cache.
+    #[arg(long, value_name = "PLACE")]
+    helper: Option<Place>,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let database = Database::open(&options.database)?;
         let shop = match options.helper {
             None => routes(Plain { database }),
-            Some(helper) => routes(Announced { database, helper }),
+            Some(helper) => announced(database, Updates::at(helper)),
         };
         let (mut interrupted, mut terminated) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let listener = TcpListener::bind(options.listen).await?;

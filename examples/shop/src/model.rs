@@ -55,6 +55,21 @@ pub struct Committed {
     pub id: i64,
 }
 
+/// What a change of a product touches, by name: what a page depends on that shows it.
+pub fn product(product: i64) -> [String; 2] {
+    [format!("product:{product}"), "catalogue".into()]
+}
+
+/// What a new product in a category touches: what would show it is changed by it.
+pub fn category(category: i64) -> [String; 2] {
+    [format!("category:{category}"), "catalogue".into()]
+}
+
+/// What a change of a cart touches.
+pub fn cart(customer: i64) -> [String; 1] {
+    [format!("cart:{customer}")]
+}
+
 impl Change {
     /// Makes the change, in one transaction.
     pub fn apply(&self, database: &Database) -> Result<Committed, Error> {
@@ -79,11 +94,9 @@ impl Change {
 
     fn touched(&self, transaction: &Transaction<'_>) -> Result<Vec<String>, Failure> {
         Ok(match self {
-            Change::Price { product, .. } | Change::Delivery { product, .. } => {
-                vec![format!("product:{product}"), "catalogue".into()]
-            }
-            Change::Product { category, .. } => vec![format!("category:{category}"), "catalogue".into()],
-            Change::IntoCart { customer, .. } => vec![format!("cart:{customer}")],
+            Change::Price { product, .. } | Change::Delivery { product, .. } => self::product(*product).into(),
+            Change::Product { category, .. } => self::category(*category).into(),
+            Change::IntoCart { customer, .. } => cart(*customer).into(),
             Change::Order { customer } => {
                 let sql = "SELECT product FROM cart_line WHERE customer = ?1 ORDER BY product";
                 let mut lines = transaction.prepare_cached(sql)?;

@@ -13,7 +13,8 @@ use axum::routing::post;
 use common::{ask, change, database, get};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use verbena_shop::{Announced, Change, Database, Helper, routes};
+use verbena_client::{Place, Updates};
+use verbena_shop::{Change, Database, announced};
 
 /// What the helper of the test does, and what it was told.
 #[derive(Clone)]
@@ -39,13 +40,13 @@ impl Told {
     /// The shop that tells this helper.
     async fn shop(&self) -> Router {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let helper = Helper::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let helper = Updates::at(Place::Loopback(listener.local_addr().unwrap()));
         let app = Router::new()
             .route("/v1/updates", post(begin))
             .route("/v1/updates/{id}/end", post(end))
             .with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
-        routes(Announced { database: self.database.clone(), helper })
+        announced(self.database.clone(), helper)
     }
 }
 
@@ -99,11 +100,20 @@ async fn a_write_is_announced_made_and_ended() {
     let told = Told::new(&database);
     let shop = told.shop().await;
     change(&shop, "/product/7/price", "number=5").await;
+    change(&shop, "/product/007/delivery", "number=5").await;
+    change(&shop, "/category/2/products", "name=Kettle&number=5").await;
+    change(&shop, "/cart/2", "product=7&number=1").await;
     change(&shop, "/cart/1/order", "").await;
     assert_eq!(
         told.log(),
         [
             "begin [\"product:7\",\"catalogue\"]",
+            "end u1 \"done\"",
+            "begin [\"product:7\",\"catalogue\"]",
+            "end u1 \"done\"",
+            "begin [\"category:2\",\"catalogue\"]",
+            "end u1 \"done\"",
+            "begin [\"cart:2\"]",
             "end u1 \"done\"",
             "begin [\"product:3\",\"cart:1\",\"catalogue\"]",
             "end u1 \"done\"",
@@ -117,7 +127,20 @@ async fn what_is_not_made_ends_as_not_sent() {
     let told = Told::new(&database);
     let shop = told.shop().await;
     assert_eq!(order(&shop).await.0, 409);
-    assert_eq!(told.log(), ["begin [\"cart:1\",\"catalogue\"]", "end u1 \"not-sent\""]);
+    assert_eq!(common::post(&shop, "/product/1000/price", "number=5").await.0, 404);
+    assert_eq!(common::post(&shop, "/nothing/here", "").await.0, 404);
+    assert_eq!(
+        told.log(),
+        [
+            "begin [\"cart:1\",\"catalogue\"]",
+            "end u1 \"not-sent\"",
+            "begin [\"product:1000\",\"catalogue\"]",
+            "end u1 \"not-sent\"",
+            // Of an address that it does not know it says nothing better.
+            "begin null",
+            "end u1 \"done\"",
+        ]
+    );
 }
 
 #[tokio::test]
@@ -147,13 +170,13 @@ async fn a_write_that_cannot_be_announced_is_not_made() {
     let shop = told.shop().await;
     let before = get(&shop, "/").await;
     let (status, body) = common::post(&shop, "/product/7/price", "number=5").await;
-    assert_eq!((status, body.contains("no lease")), (StatusCode::SERVICE_UNAVAILABLE, true), "{body}");
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+    assert_eq!(order(&shop).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(get(&shop, "/").await, before);
 
     // Nobody listens where the helper should be.
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let helper = Helper::parse(&format!("http://{gone}")).unwrap();
-    let shop = routes(Announced { database: database.clone(), helper });
+    let shop = announced(database.clone(), Updates::at(Place::Loopback(gone)));
     assert_eq!(common::post(&shop, "/product/7/price", "number=5").await.0, 503);
     assert_eq!(get(&shop, "/").await, before);
 }
