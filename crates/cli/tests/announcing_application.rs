@@ -182,6 +182,6 @@ fn without_a_helper_nothing_is_written() {
     let town = Town::new(nowhere);
     town.read_until_it_hits(1);
     let (status, answer) = town.ask("POST", "/books/1", "a line");
-    assert!(status == 503 && answer.to_ascii_lowercase().contains("retry-after: 2"), "{answer}");
+    assert!(status == 503 && answer.to_ascii_lowercase().contains("retry-after: 1"), "{answer}");
     assert_eq!(town.book(1).0, 0);
 }

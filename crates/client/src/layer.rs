@@ -44,8 +44,8 @@ use crate::bracketed::{Bracketed, hold_back};
 use crate::scope::Scope;
 use crate::updates::Updates;
 
-/// After how many seconds a refused write may be tried again: what made it impossible lasts about a lease.
-const RETRY_AFTER_SECONDS: &str = "2";
+/// After how many seconds a refused write may be tried again, as the proxy says it of one that it refuses.
+const RETRY_AFTER_SECONDS: &str = "1";
 
 /// What a response is made of: an extension of the response, which [`Announce`] turns into the header field for the proxy.
 ///

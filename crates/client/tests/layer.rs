@@ -111,7 +111,7 @@ async fn a_write_that_cannot_begin_is_not_made() {
         .await;
         assert_eq!(
             (response.status(), response.headers()["retry-after"].to_str().unwrap()),
-            (StatusCode::SERVICE_UNAVAILABLE, "2")
+            (StatusCode::SERVICE_UNAVAILABLE, "1")
         );
         assert!(!response.body().is_empty());
     }

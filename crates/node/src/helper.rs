@@ -164,7 +164,7 @@ impl Helper {
         let (name, state) = (place.name().to_owned(), place.store.directory().to_owned());
         let Place { membership, store, server, runtime, names } = place;
         let (waker, path) = (server.waker(), server.path());
-        let http_socket = socket.http_path();
+        let http_socket = path.with_extension("http.sock");
         let (listeners, http_address) = api::listen(&http_socket, settings.node.api)?;
         let mut pages = settings.pages.clone();
         pages.key = pages.key.or(names);
