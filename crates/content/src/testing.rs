@@ -16,7 +16,7 @@ use crate::service::{Content, Counts, Membership, Options};
 use crate::{HomeLimits, Names, Reader, ReaderLimits, Scope, Stamp, Start, UpdaterLimits, Verdict, Words, look};
 
 use watched::Watched;
-pub use watched::{Gate, Touch};
+pub use watched::{Gate, Held, Touch};
 
 /// A node: what its helper would hold.
 pub struct Node {

@@ -32,20 +32,15 @@ struct State {
 }
 
 impl Gate {
-    /// From now on threads whose name begins with `threads` wait before such a touch.
-    pub fn holds(&self, touch: Touch, threads: &'static str) {
+    /// Threads whose name begins with `threads` wait before such a touch, as long as what is returned is there.
+    pub fn holds(self: &Arc<Self>, touch: Touch, threads: &'static str) -> Held {
         self.state.lock().held = Some((touch, threads));
+        Held(self.clone())
     }
 
     /// Threads that wait.
     pub fn waiting(&self) -> usize {
         self.state.lock().waiting
-    }
-
-    /// All go on.
-    pub fn lets_go(&self) {
-        self.state.lock().held = None;
-        self.changed.notify_all();
     }
 
     fn pass(&self, touch: Touch) {
@@ -61,6 +56,22 @@ impl Gate {
             self.changed.wait_while(&mut state, |state| is_held(state));
             state.waiting -= 1;
         }
+    }
+}
+
+/// Dropped, all go on: a test that fails leaves nobody waiting.
+#[must_use = "dropped, nobody is held"]
+pub struct Held(Arc<Gate>);
+
+impl Held {
+    /// All go on.
+    pub fn lets_go(self) {}
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.state.lock().held = None;
+        self.0.changed.notify_all();
     }
 }
 

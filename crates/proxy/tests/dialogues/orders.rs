@@ -16,13 +16,13 @@ const HOME: &str = "content";
 fn a_page_is_asked_for_only_when_its_words_are_in_hand() {
     let scene = Scene::new();
     let mut client = scene.client();
-    scene.node.gate.holds(Touch::Load, PROXY);
+    let held = scene.node.gate.holds(Touch::Load, PROXY);
     client.get("/");
     scene.comes("the read", |scene| scene.node.gate.waiting() == 1);
     scene.origin.is_left_alone();
     // What is over before the words are read, the page shows (rule P2).
     scene.ends(scene.begins(Some("front")));
-    scene.node.gate.lets_go();
+    held.lets_go();
     scene.origin.asked("/").depends("front", "one");
     client.answer().is(200, "one").said("fwd=uri-miss");
     scene.hits("/", "one");
@@ -33,11 +33,11 @@ fn words_are_read_after_the_request_arrived() {
     let scene = Scene::new();
     scene.fills("/", "front", "one");
     let mut client = scene.client();
-    scene.node.gate.holds(Touch::Load, PROXY);
+    let held = scene.node.gate.holds(Touch::Load, PROXY);
     client.get("/");
     scene.comes("the read", |scene| scene.node.gate.waiting() == 1);
     let update = scene.begins(Some("front"));
-    scene.node.gate.lets_go();
+    held.lets_go();
     scene.origin.asked("/").depends("front", "two");
     client.answer().is(200, "two").said("fwd=stale").said("detail=update-open");
     scene.ends(update);
@@ -55,14 +55,14 @@ fn a_lease_that_ends_while_the_words_are_read_vouches_for_nothing() {
             let view = ViewNumber(1);
             scene.node.lease.store(Lease { until: soon, acknowledged: view, in_effect: view });
         }
-        scene.node.gate.holds(Touch::Load, PROXY);
+        let held = scene.node.gate.holds(Touch::Load, PROXY);
         client.get("/");
         scene.comes("the read", |scene| scene.node.gate.waiting() == 1);
         match runs_out {
             true => scene.comes("the end of the lease", |scene| scene.node.content.now() > soon),
             false => scene.loses_lease(),
         }
-        scene.node.gate.lets_go();
+        held.lets_go();
         scene.origin.asked("/").depends("front", "two");
         client.answer().is(200, "two").said("fwd=stale").said("detail=no-lease");
     }
@@ -84,14 +84,14 @@ fn a_lease_that_ends_while_the_home_accepts_serves_nobody_who_waited() {
             scene.node.lease.store(Lease { until: soon, acknowledged: view, in_effect: view });
         }
         // A set that is new bumps the page: the home has looked at its lease by then.
-        scene.node.gate.holds(Touch::Store, HOME);
+        let held = scene.node.gate.holds(Touch::Store, HOME);
         asked.depends("front", "one");
         scene.comes("the registration", |scene| scene.node.gate.waiting() == 1);
         match runs_out {
             true => scene.comes("the end of the lease", |scene| scene.node.content.now() > soon),
             false => scene.loses_lease(),
         }
-        scene.node.gate.lets_go();
+        held.lets_go();
         leader.answer().is(200, "one");
         scene.origin.asked("/").depends("front", "two");
         other.answer().is(200, "two").said("detail=no-lease");
@@ -104,13 +104,13 @@ fn nobody_joins_a_fill_whose_registration_is_sent() {
     let (mut leader, mut late) = (scene.client(), scene.client());
     leader.get("/");
     let asked = scene.origin.asked("/");
-    scene.node.gate.holds(Touch::Store, HOME);
+    let held = scene.node.gate.holds(Touch::Store, HOME);
     asked.depends("front", "one");
     scene.comes("the registration", |scene| scene.node.gate.waiting() == 1);
     // Rule P8: the home's acceptance says nothing of what happened before this request came.
     late.get("/");
     let own = scene.origin.asked("/");
-    scene.node.gate.lets_go();
+    held.lets_go();
     leader.answer().is(200, "one");
     own.depends("front", "two");
     late.answer().is(200, "two").said("fwd=uri-miss");
