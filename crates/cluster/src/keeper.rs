@@ -219,7 +219,7 @@ impl Keeper {
                 Body::Join { member, renewal } => self.join(now, member, &renewal),
                 Body::Renew(renewal) => self.renew(now, from, &renewal),
                 Body::Acknowledge(acknowledged) => self.acknowledge(from, acknowledged),
-                Body::Leave => self.leave(from),
+                Body::Leave { at_rest } => self.leave(from, at_rest),
                 Body::Grant(_) | Body::Propose(_) | Body::Stand(_) | Body::Refuse(_) => return,
             }
         };
@@ -332,11 +332,12 @@ impl Keeper {
     }
 
     /// A member that leaves keeps its lease until it acknowledges a view without it.
-    fn leave(&mut self, from: Incarnation) -> Result<bool, Refusal> {
+    fn leave(&mut self, from: Incarnation, at_rest: bool) -> Result<bool, Refusal> {
         if !self.named(from) {
             self.seats.remove(&from);
         } else if let Some(seat) = self.seats.get_mut(&from) {
             seat.leaving = true;
+            seat.at_rest |= at_rest;
         }
         Ok(false)
     }

@@ -17,8 +17,12 @@ pub enum ParticipantEvent {
     Prepared(ViewNumber),
     /// The services of this home have settled a departed incarnation (rule P6).
     Settled(Incarnation),
-    /// The node is to leave in good order.
-    Leave,
+    /// The node is to leave in good order. Said once.
+    Leave {
+        /// Nothing of it is open at any home, and it begins nothing more, in whichever incarnation (rule P6). Not so, it is
+        /// settled like one that died.
+        at_rest: bool,
+    },
     /// Time has passed.
     Tick,
 }

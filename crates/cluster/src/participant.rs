@@ -37,7 +37,8 @@ pub struct Participant {
     /// As it joins; its incarnation is the present one.
     member: Member,
     state: State,
-    leaving: bool,
+    /// Told to leave: whether nothing of it is open.
+    leaving: Option<bool>,
     /// The newest view of this incarnation.
     view: Option<Arc<View>>,
     /// The highest view number that any incarnation of this process has learnt.
@@ -109,7 +110,7 @@ impl Participant {
             rules,
             member: Member { incarnation, name: own.name.clone(), address, roles: own.roles },
             state: State::Starting,
-            leaving: false,
+            leaving: None,
             view: None,
             learnt: ViewNumber(0),
             lease: Lease::NONE,
@@ -152,7 +153,7 @@ impl Participant {
             ParticipantEvent::Message(message) => self.message(message, &mut out),
             ParticipantEvent::Prepared(view) => self.prepared(view, &mut out),
             ParticipantEvent::Settled(who) => self.settle(who),
-            ParticipantEvent::Leave => self.leave(&mut out),
+            ParticipantEvent::Leave { at_rest } => self.leave(at_rest, &mut out),
             ParticipantEvent::Tick => {}
         }
         if matches!(self.state, State::Joining | State::In) && self.now >= self.next_send {
@@ -225,7 +226,7 @@ impl Participant {
             self.state = State::Ended;
             return out.push(ParticipantAction::Tell(Notice::Failed(ClusterError::StartsUsedUp { rank })));
         };
-        if self.leaving {
+        if self.leaving.is_some() {
             return self.end(Notice::Left, out);
         }
         let next = Incarnation { rank, start };
@@ -257,18 +258,18 @@ impl Participant {
             self.held = false;
             out.push(ParticipantAction::Tell(Notice::LeaseLost));
         }
-        if lapsed && self.leaving || self.leave_by.is_some_and(|by| self.now >= by) {
+        if lapsed && self.leaving.is_some() || self.leave_by.is_some_and(|by| self.now >= by) {
             self.end(Notice::Left, out);
         }
     }
 
-    fn leave(&mut self, out: &mut Actions) {
-        self.leaving = true;
+    fn leave(&mut self, at_rest: bool, out: &mut Actions) {
+        let at_rest = *self.leaving.get_or_insert(at_rest);
         match self.state {
             State::In if self.held => self.ask(out),
             State::Starting | State::Ended => self.end(Notice::Left, out),
             State::Joining | State::In => {
-                self.send(Body::Leave, out);
+                self.send(Body::Leave { at_rest }, out);
                 self.end(Notice::Left, out);
             }
         }
@@ -297,8 +298,8 @@ impl Participant {
             State::Joining => self.send(Body::Join { member: self.member.clone(), renewal }, out),
             _ => self.send(Body::Renew(renewal), out),
         }
-        if self.leaving {
-            self.send(Body::Leave, out);
+        if let Some(at_rest) = self.leaving {
+            self.send(Body::Leave { at_rest }, out);
         }
     }
 
@@ -334,7 +335,7 @@ impl Participant {
             Body::Stand(standing) => self.standing(standing, out),
             Body::Propose(view) => self.propose(view, out),
             Body::Refuse(refusal) => self.refuse(refusal, out),
-            Body::Join { .. } | Body::Renew(_) | Body::Acknowledge(_) | Body::Leave => {}
+            Body::Join { .. } | Body::Renew(_) | Body::Acknowledge(_) | Body::Leave { .. } => {}
         }
     }
 
@@ -358,7 +359,7 @@ impl Participant {
         }
         let named = view.member(self.incarnation()).is_some();
         self.learnt = view.number();
-        if !named && !self.leaving {
+        if !named && self.leaving.is_none() {
             return self.begin_again(0, out);
         }
         self.state = State::In;

@@ -24,7 +24,7 @@ use verbena_terms::{Format, Incarnation, Rank};
 use crate::{ClusterError, LeaseTerms, View};
 
 /// Marks a keeper's record.
-pub const KEEPER_FORMAT: Format = Format::new(*b"VCKR", 1);
+pub const KEEPER_FORMAT: Format = Format::new(*b"VCKR", 2);
 /// Marks a start record.
 pub const START_FORMAT: Format = Format::new(*b"VCST", 1);
 

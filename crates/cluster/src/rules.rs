@@ -22,6 +22,8 @@ pub struct Rules {
     pub exact_acknowledgement: bool,
     /// C3: acknowledging a view ends acting in the older one.
     pub stop_before_acknowledging: bool,
+    /// C3: who left at rest is on the record until the view without it is in effect.
+    pub rest_on_record: bool,
     /// C2, C4: a restarted keeper waits for the leases of its earlier life.
     pub wait_after_restart: bool,
 }
@@ -38,6 +40,7 @@ impl Rules {
         durable_view: true,
         exact_acknowledgement: true,
         stop_before_acknowledging: true,
+        rest_on_record: true,
         wait_after_restart: true,
     };
 }

@@ -16,6 +16,8 @@ pub(crate) struct Seat {
     pub(crate) acknowledged: bool,
     /// It asked to go.
     pub(crate) leaving: bool,
+    /// It said then that nothing of it was open. Never taken back: it has begun nothing since.
+    pub(crate) at_rest: bool,
     /// It gets no lease any more: a later life of the node has joined, or it is known to have ended.
     pub(crate) ended: bool,
     /// The departed that its services have settled.
@@ -32,6 +34,7 @@ impl Seat {
             lease_over,
             acknowledged: false,
             leaving: false,
+            at_rest: false,
             ended: false,
             settled: BTreeSet::new(),
             heard: 0,

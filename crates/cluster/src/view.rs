@@ -43,6 +43,9 @@ pub struct Departed {
     pub incarnation: Incarnation,
     /// The first view without it.
     pub since: ViewNumber,
+    /// It said when it left that nothing of it was open and that it would begin nothing more: its own word settles it, and
+    /// the next view drops it. It is listed until then because it may hold a lease until this view is in effect.
+    pub at_rest: bool,
 }
 
 #[derive(Deserialize)]
@@ -108,7 +111,12 @@ impl View {
         Some(&self.members[at])
     }
 
-    /// Whether this incarnation left and is not settled.
+    /// The departed that are waited for: who left at rest is not.
+    pub fn unsettled(&self) -> impl Iterator<Item = Incarnation> {
+        self.departed.iter().filter(|gone| !gone.at_rest).map(|gone| gone.incarnation)
+    }
+
+    /// Whether this view lists the incarnation as departed.
     pub fn has_departed(&self, who: Incarnation) -> bool {
         self.departed.binary_search_by_key(&who, |gone| gone.incarnation).is_ok()
     }
@@ -153,6 +161,7 @@ mod tests {
         let gone = |(rank, start): &(u32, u32)| Departed {
             incarnation: Incarnation::new(*rank, *start),
             since: ViewNumber(2),
+            at_rest: *start % 2 == 0,
         };
         View::new(ViewNumber(3), members, departed.iter().map(gone).collect())
     }
@@ -163,6 +172,8 @@ mod tests {
         assert!(view.member(Incarnation::new(1, 4)).is_some() && view.member(Incarnation::new(1, 3)).is_none());
         assert_eq!(view.of_rank(Rank(3)).unwrap().incarnation.start, 1);
         assert!(view.has_departed(Incarnation::new(2, 9)) && !view.has_departed(Incarnation::new(2, 8)));
+        let all = super::tests::view(&[], &[(1, 3), (2, 8)]).unwrap();
+        assert_eq!(all.unsettled().collect::<Vec<_>>(), [Incarnation::new(1, 3)], "2.8 left at rest");
     }
 
     #[test]
@@ -180,7 +191,7 @@ mod tests {
             assert!(view(members, departed).is_err(), "{members:?} {departed:?} was taken");
         }
         assert!(View::new(ViewNumber(0), vec![], vec![]).is_err());
-        let late = Departed { incarnation: Incarnation::new(1, 1), since: ViewNumber(9) };
+        let late = Departed { incarnation: Incarnation::new(1, 1), since: ViewNumber(9), at_rest: false };
         assert!(View::new(ViewNumber(3), vec![], vec![late]).is_err());
         let long = Member { address: "x".repeat(MAX_TEXT_BYTES + 1), ..member(1, 1) };
         assert!(View::new(ViewNumber(3), vec![long], vec![]).is_err());

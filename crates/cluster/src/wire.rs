@@ -23,7 +23,7 @@ use verbena_terms::{Format, Incarnation, Rank, ViewNumber};
 use crate::{ClusterError, LeaseTerms, MAX_DEPARTED, MAX_MEMBERS, Member, View};
 
 /// Marks a message.
-pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 1);
+pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 2);
 /// The longest message: a view with every name, address and departed it may have.
 pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
@@ -59,7 +59,10 @@ pub enum Body {
     /// Member to keeper: has ended acting in every view before this one, and is ready in this one (rules C3, P5).
     Acknowledge(ViewNumber),
     /// Member to keeper: make a view without me.
-    Leave,
+    Leave {
+        /// Nothing of the sender is open, at any home, and it begins nothing more: there is nothing of it to settle (rule P6).
+        at_rest: bool,
+    },
     /// Keeper to member: the lease counts from the sending of the request that this answers (rule C2).
     Grant(Standing),
     /// Keeper to member: the newest view, durable at the keeper.
@@ -200,7 +203,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         let bytes = message(Body::Acknowledge(ViewNumber(300))).encode();
-        assert_eq!(bytes, [b"VCLU\x01\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
+        assert_eq!(bytes, [b"VCLU\x02\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
     }
 
     #[test]
@@ -215,7 +218,7 @@ mod tests {
         for body in [
             Body::Join { member: member(2, 5), renewal: renewal.clone() },
             Body::Renew(renewal),
-            Body::Leave,
+            Body::Leave { at_rest: true },
             Body::Grant(standing.clone()),
             Body::Propose(view(2, &[(1, 1), (2, 5)])),
             Body::Stand(standing),
@@ -228,13 +231,13 @@ mod tests {
 
     #[test]
     fn other_versions_and_tails_are_refused() {
-        let mut bytes = message(Body::Leave).encode();
+        let mut bytes = message(Body::Leave { at_rest: false }).encode();
         bytes.push(0);
         assert_eq!(Message::decode(&bytes).unwrap_err().to_string(), "cluster message: 1 bytes after its end");
-        bytes[4] = 2;
+        bytes[4] = 1;
         assert_eq!(
             Message::decode(&bytes).unwrap_err().to_string(),
-            "cluster message: block \"VCLU\" has version 2, this program speaks version 1"
+            "cluster message: block \"VCLU\" has version 1, this program speaks version 2"
         );
         let pretender = message(Body::Join {
             member: member(2, 6),
@@ -255,7 +258,8 @@ mod tests {
             roles: crate::Roles::ALL,
         };
         let number = ViewNumber(u32::MAX);
-        let gone = |start| crate::Departed { incarnation: Incarnation::new(u32::MAX, start), since: number };
+        let gone =
+            |start| crate::Departed { incarnation: Incarnation::new(u32::MAX, start), since: number, at_rest: true };
         let departed = (0..(MAX_DEPARTED + MAX_MEMBERS) as u32).map(|nth| gone(u32::MAX - 2000 + nth)).collect();
         let view = View::new(number, (0..MAX_MEMBERS as u32).map(longest).collect(), departed).unwrap();
         let bytes = message(Body::Propose(view)).encode();

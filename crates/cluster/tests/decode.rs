@@ -34,6 +34,7 @@ fn view() -> impl Strategy<Value = View> {
             let gone = gone.into_iter().map(|(rank, start)| Departed {
                 incarnation: Incarnation::new(rank, start),
                 since: ViewNumber(number),
+                at_rest: start % 2 == 0,
             });
             let gone: Vec<_> = gone.collect();
             members
@@ -81,7 +82,7 @@ fn message() -> impl Strategy<Value = Message> {
             (member(from), renewal()).prop_map(|(member, renewal)| Body::Join { member, renewal }),
             renewal().prop_map(Body::Renew),
             any::<u32>().prop_map(|view| Body::Acknowledge(ViewNumber(view))),
-            Just(Body::Leave),
+            any::<bool>().prop_map(|at_rest| Body::Leave { at_rest }),
             standing().prop_map(Body::Grant),
             view().prop_map(Body::Propose),
             standing().prop_map(Body::Stand),

@@ -24,6 +24,10 @@ pub struct Rules {
     pub dead_outlast: bool,
     /// P6: the dead are settled at all.
     pub dead_settled: bool,
+    /// P6: who says that it leaves at rest has nothing open.
+    pub rest_is_true: bool,
+    /// P6: who leaves begins nothing more.
+    pub leavers_begin_nothing: bool,
     /// P7: view and lease are looked at again before the client is answered.
     pub checked_again: bool,
     /// P7: a dropped registration bumps its page.
@@ -45,6 +49,8 @@ impl Rules {
         begun_again: true,
         dead_outlast: true,
         dead_settled: true,
+        rest_is_true: true,
+        leavers_begin_nothing: true,
         checked_again: true,
         drops_bump: true,
         waiters_early: true,

@@ -40,6 +40,8 @@ impl Membership for Script {
     }
 
     fn settled(&self, _: Incarnation) {}
+
+    fn closed(&self, _: bool) {}
 }
 
 impl Node {

@@ -100,6 +100,9 @@ pub enum BeginError {
         /// How many.
         open: usize,
     },
+    /// It was [closed](Updater::close).
+    #[error("this node is leaving the cluster: send the request to another")]
+    Leaving,
 }
 
 /// How an updater is, for status and metrics.
@@ -132,6 +135,7 @@ pub struct Updater {
     is_prepared: bool,
     streams: Vec<Stream>,
     updates: BTreeMap<UpdateId, Update>,
+    is_closed: bool,
     next_id: u64,
     next_number: u64,
 }
@@ -179,6 +183,7 @@ impl Updater {
             is_prepared: false,
             streams: Vec::new(),
             updates: BTreeMap::new(),
+            is_closed: false,
             next_id: 1,
             next_number: 1,
         }
@@ -199,6 +204,23 @@ impl Updater {
         counts
     }
 
+    /// The node is about to leave: nothing is begun any more, in this incarnation or a later one (rule P6). What is open goes on to its end.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Whether it is closed and nothing is left to be waited for: homes have handled every end, and what may be open still is of unknown
+    /// outcome.
+    pub fn is_drained(&self) -> bool {
+        let unknown = |update: &Update| matches!(update.state, State::Unknown { .. });
+        self.is_closed && self.updates.values().all(unknown) && self.waiting_words().next().is_none()
+    }
+
+    /// Whether this node may say that it leaves at rest (rules C3, P6): nothing of it is open at any home, now and for ever.
+    pub fn is_at_rest(&self) -> bool {
+        self.is_drained() && self.updates.is_empty() || self.is_closed && !self.rules.rest_is_true
+    }
+
     /// The acknowledgement words that homes write, to be read and given to [`acknowledged`](Self::acknowledged).
     pub fn waiting_words(&self) -> impl Iterator<Item = u32> + '_ {
         self.streams.iter().filter(|stream| stream.is_waiting()).map(|stream| stream.word)
@@ -206,6 +228,9 @@ impl Updater {
 
     /// Begins an update. [`UpdaterAction::Forward`] or [`UpdaterAction::Abort`] follows.
     pub fn begin(&mut self, scope: Scope, now: Time, out: &mut Vec<UpdaterAction>) -> Result<UpdateId, BeginError> {
+        if self.is_closed && self.rules.leavers_begin_nothing {
+            return Err(BeginError::Leaving);
+        }
         if self.updates.len() >= self.limits.open {
             return Err(BeginError::Full { open: self.updates.len() });
         }

@@ -23,6 +23,8 @@ struct Papers {
     prepared: Vec<ViewNumber>,
     /// Of each service: whom it has settled.
     settled: Vec<BTreeSet<Incarnation>>,
+    /// Of each service: that it is closed, and whether it is at rest.
+    closed: Vec<Option<bool>>,
     start_stored: Option<Result<(), String>>,
     keeper_stored: Option<Result<(), String>>,
     keeper_found: Option<Result<(Incarnation, Address), String>>,
@@ -37,6 +39,8 @@ pub(crate) struct Found {
     pub(crate) prepared: ViewNumber,
     /// Who is settled by every service; nothing where there are no services, and so nothing to settle.
     pub(crate) settled: Option<Vec<Incarnation>>,
+    /// Whether all services are at rest, once every one is closed.
+    pub(crate) closed: Option<bool>,
     pub(crate) start_stored: Option<Result<(), String>>,
     pub(crate) keeper_stored: Option<Result<(), String>>,
     pub(crate) keeper_found: Option<Result<(Incarnation, Address), String>>,
@@ -50,6 +54,7 @@ impl Desk {
         let papers = Papers {
             prepared: vec![ViewNumber(0); services],
             settled: vec![BTreeSet::new(); services],
+            closed: vec![None; services],
             start_stored: None,
             keeper_stored: None,
             keeper_found: None,
@@ -71,6 +76,10 @@ impl Desk {
                 settled.pop_first();
             }
         });
+    }
+
+    pub(crate) fn closed(&self, service: usize, at_rest: bool) {
+        self.put(|papers| papers.closed[service] = Some(at_rest));
     }
 
     pub(crate) fn start_stored(&self, outcome: Result<(), String>) {
@@ -101,9 +110,11 @@ impl Desk {
         let settled = papers.settled.split_first().map(|(first, rest)| {
             first.iter().filter(|who| rest.iter().all(|others| others.contains(who))).copied().collect()
         });
+        let closed = papers.closed.iter().copied().try_fold(true, |all, one| one.map(|one| all && one));
         Found {
             prepared,
             settled,
+            closed,
             start_stored: papers.start_stored.take(),
             keeper_stored: papers.keeper_stored.take(),
             keeper_found: papers.keeper_found.take(),
@@ -146,6 +157,19 @@ mod tests {
         desk.clear_services();
         assert_eq!(desk.take().prepared, ViewNumber(0));
         assert_eq!(Desk::new(0).take().prepared, ViewNumber(u32::MAX), "nobody is waited for");
+    }
+
+    #[test]
+    fn at_rest_is_said_when_every_service_is_closed_and_at_rest() {
+        let desk = Desk::new(2);
+        desk.closed(1, true);
+        assert_eq!(desk.take().closed, None);
+        desk.closed(0, true);
+        assert_eq!(desk.take().closed, Some(true));
+        desk.clear_services();
+        desk.closed(0, false);
+        assert_eq!(desk.take().closed, Some(false), "closed is closed for good");
+        assert_eq!(Desk::new(0).take().closed, Some(true), "nobody has anything open");
     }
 
     #[test]

@@ -265,7 +265,8 @@ impl Helper {
         }
     }
 
-    /// Leaves the cluster in good order, for which it takes one and a half leases at most, and ends all threads.
+    /// Leaves the cluster in good order, for which it takes two and a half leases at most, and ends all threads. Updates are refused
+    /// from the beginning; where all that were open have ended, nobody waits for anything of this node afterwards.
     ///
     /// # Errors
     /// Why it had ended by itself, if it had.

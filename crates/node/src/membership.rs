@@ -71,8 +71,18 @@ struct Waiting {
     life_is_over: bool,
     /// When the keeper was last heard.
     heard: Time,
-    /// When to give up leaving in good order.
-    leave_until: Option<Time>,
+    leaving: Leaving,
+}
+
+/// How far leaving is.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Leaving {
+    #[default]
+    No,
+    /// What the services have open is ended first, for so long at most.
+    Closing { until: Time },
+    /// The keeper was asked; when to give up.
+    Asked { until: Time },
 }
 
 impl Driver {
@@ -126,7 +136,7 @@ impl Driver {
             self.participate(ParticipantEvent::Tick);
             self.keep(KeeperEvent::Tick);
             let now = BootClock.now();
-            if self.waiting.leave_until.is_some_and(|until| now >= until) {
+            if matches!(self.waiting.leaving, Leaving::Asked { until } if now >= until) {
                 tracing::warn!("the keeper did not take leave in time: the lease runs out instead");
                 break;
             }
@@ -149,7 +159,10 @@ impl Driver {
             waiting.to_open.map(|(_, at)| at),
             waiting.start.map(|(_, at)| at),
             waiting.keeper.as_ref().map(|(_, at)| *at),
-            waiting.leave_until,
+            match waiting.leaving {
+                Leaving::No => None,
+                Leaving::Closing { until } | Leaving::Asked { until } => Some(until),
+            },
         ];
         retries.into_iter().flatten().chain([keeper, self.participant.wake_at()]).min().unwrap_or(Time::FAR)
     }
@@ -166,7 +179,7 @@ impl Driver {
     fn deliver(&mut self, message: Message) {
         use verbena_cluster::Body::{Acknowledge, Grant, Join, Leave, Propose, Refuse, Renew, Stand};
         match message.body {
-            Join { .. } | Renew(_) | Acknowledge(_) | Leave => self.keep(KeeperEvent::Message(message)),
+            Join { .. } | Renew(_) | Acknowledge(_) | Leave { .. } => self.keep(KeeperEvent::Message(message)),
             Grant(_) | Propose(_) | Stand(_) | Refuse(_) => {
                 self.waiting.heard = BootClock.now();
                 self.participate(ParticipantEvent::Message(message));
@@ -212,12 +225,39 @@ impl Driver {
             }
         }
         self.hear_services(found.prepared, found.settled);
-        if found.leave && self.waiting.leave_until.is_none() {
-            let terms = self.parts.membership.terms();
-            self.waiting.leave_until = Some(BootClock.now() + terms.lease() + terms.lease() / 2);
-            self.parts.status.change(|facts| facts.leaving = true);
-            self.participate(ParticipantEvent::Leave);
+        if found.leave {
+            self.leave(found.closed);
         }
+    }
+
+    /// Closes the services, then asks the keeper for a view without this node. Closed first: who has said that nothing of its is
+    /// open may begin nothing (rule P6).
+    fn leave(&mut self, closed: Option<bool>) {
+        let (now, lease) = (BootClock.now(), self.parts.membership.terms().lease());
+        if self.waiting.leaving == Leaving::No {
+            self.waiting.leaving = Leaving::Closing { until: now + lease };
+            self.parts.status.change(|facts| facts.leaving = true);
+            for (nth, service) in self.parts.services.iter_mut().enumerate() {
+                service.close(&Replies::new(self.parts.desk.clone(), nth));
+            }
+        }
+        if let Leaving::Closing { until } = self.waiting.leaving
+            && (closed.is_some() || now >= until)
+        {
+            let at_rest = closed.unwrap_or(false);
+            if !at_rest {
+                tracing::warn!(
+                    "updates are open: the others wait for the longest transaction before they settle this node"
+                );
+            }
+            self.waiting.leaving = Leaving::Asked { until: now + lease + lease / 2 };
+            self.participate(ParticipantEvent::Leave { at_rest });
+        }
+    }
+
+    /// The newest view is without this node, because it leaves: what follows of it is the leaving, and no news to anybody.
+    fn is_gone(&self) -> bool {
+        self.participant.view().is_some_and(|view| view.member(self.participant.incarnation()).is_none())
     }
 
     fn hear_services(&mut self, prepared: ViewNumber, settled: Option<Vec<Incarnation>>) {
@@ -359,6 +399,7 @@ impl Driver {
             service.notice(&notice, &Replies::new(self.parts.desk.clone(), nth));
         }
         match notice {
+            Notice::ViewLearnt(_) | Notice::ViewInEffect(_) | Notice::LeaseLost if self.is_gone() => {}
             Notice::ViewLearnt(view) => self.observe(Event::ViewLearnt {
                 view: view.number(),
                 members: view.members().iter().map(|member| member.incarnation).collect(),

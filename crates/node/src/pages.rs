@@ -48,6 +48,13 @@ impl Service for Pages {
         }
     }
 
+    fn close(&mut self, replies: &Replies) {
+        if self.content.close(Back(replies.clone())).is_err() {
+            // Its thread has ended, and nobody knows what was open.
+            replies.closed(false);
+        }
+    }
+
     fn end(&mut self) {
         self.content.life_ends();
     }
@@ -62,6 +69,10 @@ impl Membership for Back {
 
     fn settled(&self, who: Incarnation) {
         self.0.settled(who);
+    }
+
+    fn closed(&self, at_rest: bool) {
+        self.0.closed(at_rest);
     }
 }
 

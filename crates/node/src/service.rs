@@ -16,7 +16,7 @@ use crate::life::Life;
 ///   begin --> notice(ViewLearnt) --> Replies::prepared --> notice(ViewInEffect) ...
 ///     ^              ... notice(LeaseLost) ... notice(LeaseExtended) ...
 ///     |                                              |
-///     +---- notice(Expelled): the life is over ------+---> end
+///     +---- notice(Expelled): the life is over ------+--> close --> ... --> end
 /// ```
 pub trait Service: Send {
     /// For logs. Each service of a helper has a name of its own.
@@ -32,6 +32,10 @@ pub trait Service: Send {
     /// What membership says. A [`Notice::ViewLearnt`] is answered by [`Replies::prepared`], at once or later, when what the
     /// service does in older views is at an end (rule P5): the view is acknowledged when all services have.
     fn notice(&mut self, notice: &Notice, replies: &Replies);
+
+    /// The node is about to leave the cluster. From now on the service begins nothing that others would have to settle; it answers by
+    /// [`Replies::closed`] when what it has open has ended, and is waited for one lease at most.
+    fn close(&mut self, replies: &Replies);
 
     /// The helper ends. It has left the cluster, or could not.
     fn end(&mut self);
@@ -58,5 +62,11 @@ impl Replies {
     /// The service of this home has settled a departed incarnation (rule P6).
     pub fn settled(&self, who: Incarnation) {
         self.desk.settled(self.service, who);
+    }
+
+    /// Nothing is left to be waited for, and nothing will begin. `at_rest`: nothing of the service is open anywhere, so that the others
+    /// need not settle this node after it has left (rules C3, P6).
+    pub fn closed(&self, at_rest: bool) {
+        self.desk.closed(self.service, at_rest);
     }
 }

@@ -96,7 +96,7 @@ impl Status {
             acknowledged: lease.acknowledged,
             in_effect: lease.in_effect,
             members: facts.view.as_ref().map_or(0, |view| view.members().len() as u32),
-            departed: facts.view.as_ref().map_or(0, |view| view.departed().len() as u32),
+            departed: facts.view.as_ref().map_or(0, |view| view.unsettled().count() as u32),
             refused: facts.refused,
             clients,
         }

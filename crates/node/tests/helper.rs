@@ -169,6 +169,10 @@ impl Service for Probe {
         }
     }
 
+    fn close(&mut self, replies: &Replies) {
+        replies.closed(true);
+    }
+
     fn end(&mut self) {
         self.tell.send("end".into()).unwrap();
     }
@@ -214,6 +218,7 @@ fn a_service_that_cannot_begin_stops_the_start() {
             Err("no room".into())
         }
         fn notice(&mut self, _: &Notice, _: &Replies) {}
+        fn close(&mut self, _: &Replies) {}
         fn end(&mut self) {}
     }
     let directory = tempfile::tempdir().unwrap();

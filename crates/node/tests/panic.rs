@@ -27,6 +27,8 @@ impl Service for Panics {
         panic!("this service is broken");
     }
 
+    fn close(&mut self, _: &Replies) {}
+
     fn end(&mut self) {}
 }
 

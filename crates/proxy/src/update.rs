@@ -7,8 +7,8 @@ use http::{Response, StatusCode, request};
 use http_body::Frame;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
-use verbena_content::Scope;
 use verbena_content::service::{Finish, Refused, Ticket};
+use verbena_content::{BeginError, Scope};
 
 use crate::answer::{self, forwarded};
 use crate::body::{Body, Cut, Passing};
@@ -131,7 +131,8 @@ fn hold_back(exchange: &Exchange, ticket: Ticket, mut passing: Passing, mut behi
 fn not_begun(refused: &Refused) -> Response<Body> {
     let detail = match refused {
         Refused::NotBegun => "update-not-begun",
-        Refused::Full(_) => "too-many-updates",
+        Refused::NotTaken(BeginError::Full { .. }) => "too-many-updates",
+        Refused::NotTaken(BeginError::Leaving) => "leaving",
         Refused::Overloaded => "overloaded",
         Refused::Stopped => "stopped",
     };

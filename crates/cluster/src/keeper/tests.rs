@@ -27,8 +27,10 @@ fn short(action: &KeeperAction) -> String {
     let list = |who: &[Incarnation]| who.iter().map(Incarnation::to_string).collect::<Vec<_>>().join(",");
     let names = |view: &View| {
         let members: Vec<_> = view.members().iter().map(|member| member.incarnation).collect();
-        let departed: Vec<_> = view.departed().iter().map(|gone| gone.incarnation).collect();
-        format!("{}[{}|{}]", view.number(), list(&members), list(&departed))
+        let departed: Vec<_> = view.unsettled().collect();
+        let rest: Vec<_> = view.departed().iter().filter(|gone| gone.at_rest).map(|gone| gone.incarnation).collect();
+        let rest = if rest.is_empty() { String::new() } else { format!("; at rest {}", list(&rest)) };
+        format!("{}[{}|{}{rest}]", view.number(), list(&members), list(&departed))
     };
     match action {
         KeeperAction::Persist(record) => {
@@ -281,7 +283,7 @@ fn c3_the_departed_stay_on_record_until_every_home_has_settled_them() {
     let settled = |desk: &mut Desk, who, view, gone: &[Incarnation]| {
         desk.told(who, view, Body::Renew(Renewal { settled: gone.to_vec(), ..renewal(view, desk.at + 1) }))
     };
-    desk.told((3, 1), 1, Body::Leave);
+    desk.told((3, 1), 1, Body::Leave { at_rest: false });
     assert_eq!(desk.tick(50), ["persist v2[1.1,2.1|3.1]"]);
     desk.hears(KeeperEvent::Persisted);
     desk.all_acknowledge(&[(1, 1), (2, 1), (3, 1)], 2);
@@ -296,8 +298,35 @@ fn c3_the_departed_stay_on_record_until_every_home_has_settled_them() {
     for who in [(1, 1), (2, 1), (3, 2)] {
         settled(&mut desk, who, 3, &gone);
     }
-    desk.told((3, 2), 3, Body::Leave);
+    desk.told((3, 2), 3, Body::Leave { at_rest: false });
     assert_eq!(desk.tick(100), ["persist v4[1.1,2.1|3.2]"]);
+}
+
+#[test]
+fn c3_who_left_at_rest_is_off_the_record_with_the_next_view() {
+    let mut desk = Desk::running(3);
+    desk.told((3, 1), 1, Body::Leave { at_rest: true });
+    desk.told((2, 1), 1, Body::Leave { at_rest: false });
+    assert_eq!(desk.tick(50), ["persist v2[1.1|2.1; at rest 3.1]"]);
+    desk.hears(KeeperEvent::Persisted);
+    desk.all_acknowledge(&[(1, 1), (2, 1)], 2);
+    assert_eq!(desk.keeper.in_effect(), None, "3.1 may hold a lease, at rest or not");
+    desk.acknowledge((3, 1), 2);
+    assert_eq!(desk.keeper.in_effect(), Some(ViewNumber(2)));
+    desk.join(3, 2);
+    assert_eq!(desk.tick(100), ["persist v3[1.1,3.2|2.1]"], "no home has said anything of either");
+}
+
+#[test]
+fn c3_a_keeper_that_restarts_waits_for_the_lease_of_who_left_at_rest() {
+    let mut desk = Desk::running(2);
+    desk.told((2, 1), 1, Body::Leave { at_rest: true });
+    desk.tick(50);
+    desk.hears(KeeperEvent::Persisted);
+    let mut desk = Desk::after(2, Some(desk.keeper.record), 100);
+    desk.acknowledge((1, 1), 2);
+    assert_eq!(desk.keeper.in_effect(), None);
+    assert_eq!(desk.acknowledge((2, 1), 2), ["1.1 v2 in effect", "2.1 v2 in effect"]);
 }
 
 #[test]
@@ -308,7 +337,7 @@ fn c3_without_a_home_nobody_is_settled() {
     desk.told((2, 1), 0, Body::Join { member: reader, renewal: renewal(0, 0) });
     desk.hears(KeeperEvent::Persisted);
     desk.all_acknowledge(&[(1, 1), (2, 1)], 1);
-    desk.told((1, 1), 1, Body::Leave);
+    desk.told((1, 1), 1, Body::Leave { at_rest: false });
     desk.tick(50);
     desk.hears(KeeperEvent::Persisted);
     desk.all_acknowledge(&[(1, 1), (2, 1)], 2);
@@ -328,7 +357,7 @@ fn where_nobody_knows_who_will_come_nobody_is_waited_for() {
 fn a_leaver_is_waited_for_like_a_member() {
     let leaving = || {
         let mut desk = Desk::running(2);
-        desk.told((2, 1), 1, Body::Leave);
+        desk.told((2, 1), 1, Body::Leave { at_rest: false });
         desk.tick(50);
         assert_eq!(desk.hears(KeeperEvent::Persisted), ["1.1 v2[1.1|2.1]", "2.1 v2[1.1|2.1]"]);
         assert_eq!(desk.acknowledge((1, 1), 2), [""; 0]);
@@ -381,7 +410,7 @@ fn c4_longer_leases_stay_on_record_while_they_may_run() {
     let mut desk = Desk::after(2, Some(record), 10_000);
     desk.renew((1, 1), 1);
     desk.renew((2, 1), 1);
-    desk.told((2, 1), 1, Body::Leave);
+    desk.told((2, 1), 1, Body::Leave { at_rest: false });
     assert_eq!(desk.tick(10_050), ["persist v2[1.1|2.1]"]);
     desk.hears(KeeperEvent::Persisted);
     assert_eq!(desk.keeper.record.terms, longer, "a member may hold one of five seconds");
@@ -437,7 +466,7 @@ fn a_keeper_without_its_record_is_found_out() {
 
 #[test]
 fn tables_have_an_end() {
-    let gone = |start| Departed { incarnation: Incarnation::new(2, start), since: ViewNumber(9) };
+    let gone = |start| Departed { incarnation: Incarnation::new(2, start), since: ViewNumber(9), at_rest: false };
     let full = |number: u32, departed: u32| KeeperRecord {
         view: View::new(ViewNumber(number), vec![member(1, 1)], (1..=departed).map(gone).collect()).ok(),
         out: vec![],

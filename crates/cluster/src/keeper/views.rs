@@ -77,10 +77,17 @@ impl Keeper {
             self.view().map_or(&[][..], View::members).iter().cloned().partition(|member| stays(&member.incarnation));
         let number = self.number().next()?;
         let settled = self.settled();
-        let unsettled =
-            self.view().map_or(&[][..], View::departed).iter().filter(|gone| !settled.contains(&gone.incarnation));
-        let mut departed: Vec<Departed> = unsettled.copied().collect();
-        departed.extend(gone.iter().map(|gone| Departed { incarnation: gone.incarnation, since: number }));
+        // The newest view is in effect: who left at rest, and had a lease until then, has none.
+        let stays_listed = |gone: &&Departed| !gone.at_rest && !settled.contains(&gone.incarnation);
+        let mut departed: Vec<Departed> =
+            self.view().map_or(&[][..], View::departed).iter().filter(stays_listed).copied().collect();
+        let at_rest = |who: &Incarnation| self.seats.get(who).is_some_and(|seat| seat.at_rest);
+        let leaves = |gone: &Member| Departed {
+            incarnation: gone.incarnation,
+            since: number,
+            at_rest: at_rest(&gone.incarnation),
+        };
+        departed.extend(gone.iter().map(leaves).filter(|gone| self.rules.rest_on_record || !gone.at_rest));
         departed.sort_by_key(|gone| gone.incarnation);
         let before = members.len();
         if departed.len() < MAX_DEPARTED {

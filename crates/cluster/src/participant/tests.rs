@@ -28,7 +28,7 @@ fn short(action: &ParticipantAction) -> String {
             Body::Join { .. } => format!("{from} joins"),
             Body::Renew(renewal) => format!("{from} renews in {}", renewal.acknowledged),
             Body::Acknowledge(view) => format!("{from} acknowledges {view}"),
-            Body::Leave => format!("{from} leaves"),
+            Body::Leave { at_rest } => format!("{from} leaves{}", if *at_rest { " at rest" } else { "" }),
             other => panic!("a participant says {other:?}"),
         },
         ParticipantAction::Tell(Notice::ViewLearnt(view)) => format!("learnt {}", view.number()),
@@ -207,11 +207,23 @@ fn what_a_person_must_mend_is_said_once() {
     assert_eq!(desk.tick(250), ["1.5 joins"], "and tried again");
 }
 
+fn leave(at_rest: bool) -> ParticipantEvent {
+    ParticipantEvent::Leave { at_rest }
+}
+
+#[test]
+fn who_leaves_at_rest_says_so_each_time() {
+    let mut desk = Desk::running();
+    desk.at = 100;
+    assert_eq!(desk.does(leave(true)), ["1.5 renews in v1", "1.5 leaves at rest"]);
+    assert_eq!(desk.tick(600), ["1.5 renews in v1", "1.5 leaves at rest"], "the first may be lost");
+}
+
 #[test]
 fn leaving_waits_for_a_view_without_it() {
     let mut desk = Desk::running();
     desk.at = 100;
-    assert_eq!(desk.does(ParticipantEvent::Leave), ["1.5 renews in v1", "1.5 leaves"]);
+    assert_eq!(desk.does(leave(false)), ["1.5 renews in v1", "1.5 leaves"]);
     assert_eq!(desk.hears(0, Body::Propose(view(2, &[(2, 1)]))), ["learnt v2"]);
     let said = desk.does(ParticipantEvent::Prepared(ViewNumber(2)));
     assert_eq!(said, ["publish 0 v2/v1", "lease lost", "1.5 acknowledges v2"]);
@@ -222,12 +234,12 @@ fn leaving_waits_for_a_view_without_it() {
 #[test]
 fn leaving_waits_no_longer_than_the_lease() {
     let mut desk = Desk::running();
-    desk.does(ParticipantEvent::Leave);
+    desk.does(leave(false));
     assert_eq!(desk.tick(HELD)[..1], ["lease lost"]);
     assert!(desk.node.ended());
 
     let mut desk = Desk::running();
-    desk.does(ParticipantEvent::Leave);
+    desk.does(leave(false));
     desk.hears(0, Body::Propose(view(2, &[(2, 1)])));
     desk.does(ParticipantEvent::Prepared(ViewNumber(2)));
     assert!(!desk.node.ended() && desk.node.wake_at() <= time(HELD));
@@ -240,7 +252,8 @@ fn what_the_services_settled_is_said_until_it_is_off_the_record() {
     let mut desk = Desk::running();
     let gone = Incarnation::new(2, 1);
     let listing = |number, departed: &[Incarnation]| {
-        let departed = departed.iter().map(|who| Departed { incarnation: *who, since: ViewNumber(2) }).collect();
+        let departed =
+            departed.iter().map(|who| Departed { incarnation: *who, since: ViewNumber(2), at_rest: false }).collect();
         View::new(ViewNumber(number), view(number, &[(1, 5)]).members().to_vec(), departed).unwrap()
     };
     desk.at = 100;
@@ -259,7 +272,7 @@ fn what_the_services_settled_is_said_until_it_is_off_the_record() {
 fn who_is_off_the_record_is_settled() {
     let mut desk = Desk::running();
     let who = Incarnation::new(2, 1);
-    let gone = Departed { incarnation: who, since: ViewNumber(2) };
+    let gone = Departed { incarnation: who, since: ViewNumber(2), at_rest: false };
     desk.hears(0, Body::Propose(View::new(ViewNumber(2), vec![member(1, 5)], vec![gone]).unwrap()));
     let said = desk.hears(0, Body::Propose(view(3, &[(1, 5)])));
     assert_eq!(said, ["DepartedSettled(Incarnation { rank: Rank(2), start: 1 })", "learnt v3"]);

@@ -21,6 +21,8 @@ pub struct Checkers {
     views: BTreeMap<ViewNumber, View>,
     lives: BTreeMap<Incarnation, u64>,
     out: BTreeSet<Incarnation>,
+    /// Who left at rest by a view that was in effect.
+    pub at_rest: BTreeSet<Incarnation>,
     proposed: Option<(ViewNumber, u64)>,
     leased: BTreeMap<Incarnation, u64>,
 }
@@ -59,8 +61,12 @@ impl Checkers {
         if number < self.in_effect {
             return Err(format!("view {number} after {} was in effect", self.in_effect));
         }
+        if let Some(gone) = view.departed().iter().find(|gone| gone.at_rest && gone.since < number) {
+            return Err(format!("kept: {} left at rest and {number} still lists it", gone.incarnation));
+        }
         if in_effect {
             self.in_effect = number;
+            self.at_rest.extend(view.departed().iter().filter(|gone| gone.at_rest).map(|gone| gone.incarnation));
             self.out.extend(view.departed().iter().map(|gone| gone.incarnation));
             self.proposed = None;
         } else {

@@ -44,6 +44,7 @@ fn the_rules_hold_in_every_seed() {
     assert!(per_seed(total.crashes, 10) && per_seed(total.keeper_crashes, 3), "{total:?}");
     assert!(per_seed(total.pauses, 10) && per_seed(total.cuts, 10) && per_seed(total.replaced, 3), "{total:?}");
     assert!(per_seed(total.expelled, 10) && per_seed(total.left, 2) && per_seed(total.resumed, 2), "{total:?}");
+    assert!(per_seed(total.at_rest, 2), "{total:?}");
     assert!(per_seed(total.lost, 100) && per_seed(total.doubled, 100) && per_seed(total.late, 50), "{total:?}");
 }
 
@@ -121,6 +122,11 @@ fn c3_an_acknowledgement_of_another_view_is_found() {
 #[test]
 fn c3_acting_on_after_acknowledging_is_found() {
     found(Rules { stop_before_acknowledging: false, ..Rules::ALL }, &["acting"]);
+}
+
+#[test]
+fn c3_forgetting_at_once_who_left_at_rest_is_found() {
+    found(Rules { rest_on_record: false, ..Rules::ALL }, &["acting"]);
 }
 
 #[test]

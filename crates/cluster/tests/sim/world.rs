@@ -33,6 +33,7 @@ pub struct Counts {
     pub cuts: u64,
     pub replaced: u64,
     pub left: u64,
+    pub at_rest: u64,
     pub expelled: u64,
     /// A lease that was lost and came back to the same incarnation.
     pub resumed: u64,
@@ -154,6 +155,7 @@ impl World {
         if let Some(keeper) = keeper.and_then(|process| process.keeper.as_ref()) {
             self.checkers.declared(self.now, keeper.view(), keeper.in_effect().is_some())?;
             self.counts.views = self.checkers.in_effect.0 as u64;
+            self.counts.at_rest = self.checkers.at_rest.len() as u64;
         }
         Ok(())
     }
@@ -438,6 +440,7 @@ impl Counts {
             cuts,
             replaced,
             left,
+            at_rest,
             expelled,
             resumed,
             lost,
@@ -452,6 +455,7 @@ impl Counts {
         self.cuts += cuts;
         self.replaced += replaced;
         self.left += left;
+        self.at_rest += at_rest;
         self.expelled += expelled;
         self.resumed += resumed;
         self.lost += lost;

@@ -54,6 +54,10 @@ impl Home {
             false => Duration::ZERO,
         };
         let known = self.open.keys().map(|&(updater, _)| updater).chain(self.streams.keys().copied());
+        // Nothing of who left at rest can reach the database, and its own word says so.
+        for gone in view.departed().iter().filter(|gone| gone.at_rest) {
+            self.leaving.entry(gone.incarnation).or_insert(Departure::At(now));
+        }
         let gone: BTreeSet<Incarnation> = known
             .chain(self.awaiting.iter().flatten().copied())
             .filter(|&who| view.member(who).is_none())

@@ -35,7 +35,8 @@ fn view(number: u32, members: &[Incarnation], departed: &[Incarnation]) -> Arc<V
         let roles = if incarnation == ME { Roles::ALL } else { Roles::of(Role::Reader).and(Role::Updater) };
         Member { incarnation, name: String::new(), address: String::new(), roles }
     };
-    let departed = departed.iter().map(|&incarnation| Departed { incarnation, since: number }).collect();
+    let departed =
+        departed.iter().map(|&incarnation| Departed { incarnation, since: number, at_rest: false }).collect();
     Arc::new(View::new(number, members.iter().map(member).collect(), departed).unwrap())
 }
 
@@ -307,6 +308,38 @@ fn the_dead_are_settled_in_time_and_not_before() {
     home.view(&view(3, &[ME, OTHER], &[UPDATER]), at(50), &mut out);
     home.tick(at(500), &mut out);
     assert_eq!(out, [], "settled once");
+}
+
+#[test]
+fn p6_who_left_at_rest_is_settled_at_once_and_the_others_in_time() {
+    let mut home = Home::new(ME, NAMES, limits());
+    let mut out = Vec::new();
+    let [quiet, dead] = [2, 3].map(|start| Incarnation::new(4, start));
+    let departed = |who: &Incarnation| Departed { incarnation: *who, since: VIEW, at_rest: *who == quiet };
+    let view = View::new(VIEW, view(1, &[ME], &[]).members().to_vec(), [quiet, dead].iter().map(departed).collect());
+    home.view(&Arc::new(view.unwrap()), at(0), &mut out);
+    home.lease(lease(1));
+    assert_eq!(out, [HomeAction::Settled(quiet)]);
+    home.receive(frame(1, ME, 1, vec![sync(&[])]), at(0), &mut out);
+    assert!(home.board.everything().is_busy(), "the other is not settled");
+    home.tick(at(31), &mut out);
+    assert!(home.board.everything().is_busy());
+    home.tick(at(32), &mut out);
+    assert!(!home.board.everything().is_busy());
+}
+
+#[test]
+fn p5_a_home_that_begins_after_a_departure_at_rest_is_ready_when_it_has_heard_the_members() {
+    let mut home = Home::new(ME, NAMES, limits());
+    let mut out = Vec::new();
+    let quiet = Departed { incarnation: Incarnation::new(5, 7), since: VIEW, at_rest: true };
+    let view = View::new(VIEW, view(1, &[ME], &[]).members().to_vec(), vec![quiet]).unwrap();
+    home.view(&Arc::new(view), at(0), &mut out);
+    home.lease(lease(1));
+    let before = home.board.everything();
+    home.receive(frame(1, ME, 1, vec![sync(&[])]), at(0), &mut out);
+    let after = home.board.everything();
+    assert!(before.is_busy() && !after.is_busy() && after.generation() > before.generation(), "with a bump");
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub(super) fn spawn(
         registrations: HashMap::new(),
         membership: None,
         leaving: None,
+        closing: None,
         looking_since: None,
         number: 0,
         counted: Time::ZERO,
@@ -82,6 +83,8 @@ struct Driver {
     membership: Option<Box<dyn Membership>>,
     /// A view without this node, which it may acknowledge once it has nothing open.
     leaving: Option<ViewNumber>,
+    /// Whom to tell that nothing is left to be waited for.
+    closing: Option<Box<dyn Membership>>,
     looking_since: Option<Time>,
     number: u64,
     counted: Time,
@@ -162,6 +165,11 @@ impl Driver {
         self.update(updated);
         self.hold(held);
         self.leave();
+        if self.updater.is_drained()
+            && let Some(membership) = self.closing.take()
+        {
+            membership.closed(self.updater.is_at_rest());
+        }
         self.introduce(now);
         self.publish_counts(now);
         self.looking_since = match self.updater.waiting_words().next() {
@@ -206,6 +214,10 @@ impl Driver {
         match command {
             Command::View { view, membership } => self.learn(&view, membership),
             Command::Gone(incarnation) => self.updater.gone(incarnation, now, &mut actions),
+            Command::Close(membership) => {
+                self.updater.close();
+                self.closing = Some(membership);
+            }
             Command::LifeBegins { fabric, reply } => {
                 let begun = self.live(fabric);
                 // Who begins a life waits for this; if not, the life is as good.

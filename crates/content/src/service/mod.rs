@@ -58,9 +58,9 @@ pub enum Refused {
     /// It could not begin before its deadline: a home did not acknowledge, or this node has no lease in a view in effect.
     #[error("the update could not begin in time: a home does not answer, or this node has no lease")]
     NotBegun,
-    /// As many as may be are open.
+    /// As many as may be are open, or the node is leaving.
     #[error(transparent)]
-    Full(#[from] BeginError),
+    NotTaken(#[from] BeginError),
     /// Its commands do not get through.
     #[error("the service has {COMMANDS} commands waiting")]
     Overloaded,
@@ -94,6 +94,9 @@ pub trait Membership: Send + 'static {
 
     /// This home has settled a departed incarnation (rules C3, P6).
     fn settled(&self, who: Incarnation);
+
+    /// The answer to [`Content::close`]: nothing is left to be waited for. Not `at_rest`: an update of unknown outcome is open.
+    fn closed(&self, at_rest: bool);
 }
 
 /// A node's part in the protocol. Cheap to clone; the thread ends when the last clone is gone.
@@ -119,6 +122,7 @@ struct Shared {
 enum Command {
     View { view: Arc<View>, membership: Box<dyn Membership> },
     Gone(Incarnation),
+    Close(Box<dyn Membership>),
     LifeBegins { fabric: Arc<dyn Fabric>, reply: std::sync::mpsc::SyncSender<verbena_fabric::Result<()>> },
     LifeEnds(std::sync::mpsc::SyncSender<()>),
     Begin { scope: Scope, reply: oneshot::Sender<Result<UpdateId, Refused>> },
@@ -197,6 +201,12 @@ impl Content {
     /// A member's lease has run out before it acknowledged the newest view.
     pub fn member_out(&self, incarnation: Incarnation) -> Result<(), Refused> {
         self.tell(Command::Gone(incarnation))
+    }
+
+    /// The node is about to leave: updates are refused from now on. `membership` is told when those that are open have ended, and every
+    /// home knows.
+    pub fn close(&self, membership: impl Membership) -> Result<(), Refused> {
+        self.tell(Command::Close(Box::new(membership)))
     }
 
     /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same

@@ -23,7 +23,8 @@ fn view(number: u32, me: Incarnation, homes: &[Incarnation], departed: &[Incarna
         let roles = if incarnation == me { Roles::of(Role::Reader).and(Role::Updater) } else { Roles::of(Role::Home) };
         Member { incarnation, name: String::new(), address: String::new(), roles }
     };
-    let departed = departed.iter().map(|&incarnation| Departed { incarnation, since: number }).collect();
+    let departed =
+        departed.iter().map(|&incarnation| Departed { incarnation, since: number, at_rest: false }).collect();
     View::new(number, std::iter::once(&me).chain(homes).map(member).collect(), departed).unwrap()
 }
 
@@ -181,6 +182,41 @@ fn an_unknown_outcome_stays_open_for_the_longest_transaction() {
     bench.updater.tick(at(30_002), &mut bench.out);
     assert!(bench.said_to(H2)[0].bodies.contains(&Body::End { number: 1 }));
     assert_eq!(bench.updater.counts().unknown, 0);
+}
+
+#[test]
+fn p6_who_is_closed_begins_nothing_and_is_at_rest_when_every_home_has_the_last_end() {
+    let mut bench = Bench::new();
+    let rest = |bench: &Bench| (bench.updater.is_drained(), bench.updater.is_at_rest());
+    let id = bench.begin();
+    bench.updater.close();
+    assert_eq!(bench.updater.begin(scope(), at(1), &mut bench.out), Err(BeginError::Leaving));
+    assert_eq!(rest(&bench), (false, false), "it waits for homes");
+    bench.acknowledge(1, 2);
+    assert_eq!(bench.decisions(), [UpdaterAction::Forward(id)], "what had begun goes on");
+    assert_eq!(rest(&bench), (false, false), "it is at the application");
+    bench.finish(id, Outcome::Answered, at(2));
+    bench.updater.acknowledged(0, word(1, 3), at(2), &mut bench.out);
+    assert_eq!(rest(&bench), (false, false), "one of two homes has not heard of its end");
+    bench.acknowledge(1, 3);
+    assert_eq!(rest(&bench), (true, true));
+    bench.updater.rejoined(Incarnation { start: ME.start + 1, ..ME });
+    assert_eq!(bench.updater.begin(scope(), at(3), &mut bench.out), Err(BeginError::Leaving), "in no incarnation");
+    assert_eq!(rest(&bench), (true, true));
+}
+
+#[test]
+fn p6_an_unknown_outcome_is_not_waited_for_and_is_no_rest() {
+    let mut bench = Bench::new();
+    let id = bench.forwarded();
+    assert!(!bench.updater.is_drained(), "not closed");
+    bench.updater.close();
+    bench.finish(id, Outcome::Unknown, at(2));
+    assert_eq!((bench.updater.is_drained(), bench.updater.is_at_rest()), (true, false));
+    bench.updater.tick(at(30_002), &mut bench.out);
+    assert!(!bench.updater.is_at_rest(), "the homes hold it");
+    bench.acknowledge(1, 3);
+    assert!(bench.updater.is_at_rest());
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! write 4 part@2 : acknowledged   the part that the page shows at first, waited for
 //! stop 4 for 900ms                its process stops
 //! cut 0 4 for 90ms                nothing gets from node 0 to node 4
+//! leave 4                         it begins nothing more and asks to leave at once, at rest or not
 //! kill 2 / start 2                it dies / starts again
 //! ```
 //!
@@ -59,6 +60,7 @@ fn perform(world: &mut World, line: &str) {
             world.nodes[node(who)].paused_until = until;
             return;
         }
+        ["leave", who] => return world.leave(node(who)),
         ["kill", who] => return world.nodes[node(who)].die(),
         ["start", who] => return world.boot(node(who)),
         ["cut", from, to, "for", span] => return world.cut(node(from), node(to), nanos(span)),
@@ -169,6 +171,59 @@ fn p6_a_transaction_outlives_its_updater() {
         read 3 page@2 : any
     ";
     shows(script, |_| {}, |settings| settings.rules.dead_outlast = false);
+}
+
+/// A node leaves while its transaction is at the database: others wait for that as if it had died.
+#[test]
+fn p6_who_says_that_it_is_at_rest_and_is_not_leaves_stale_pages() {
+    let script = "
+        wait 600ms
+        write 4 part@2 takes 350ms
+        wait 1ms
+        leave 4
+        wait 150ms
+        read 3 page@2 : origin
+        read 3 page@2 : any         # a hit, were it stored
+        wait 250ms                  # committed
+        read 1 page@2 : any
+        read 3 page@2 : any
+    ";
+    shows(script, |_| {}, |settings| settings.rules.rest_is_true = false);
+}
+
+/// A node that is at rest says so, and is asked for another update before it learns of the view without it.
+#[test]
+fn p6_who_begins_after_it_said_that_it_is_at_rest_leaves_stale_pages() {
+    let script = "
+        wait 600ms
+        leave 4
+        write 4 part@2 takes 350ms
+        wait 150ms
+        read 3 page@2 : origin
+        read 3 page@2 : any
+        wait 250ms
+        read 1 page@2 : any
+        read 3 page@2 : any
+    ";
+    shows(script, |_| {}, |settings| settings.rules.leavers_begin_nothing = false);
+}
+
+/// Nothing is open: the pages whose home it was are stored again as soon as the view without it is in effect.
+#[test]
+fn p6_who_leaves_at_rest_is_not_waited_for() {
+    let script = "
+        wait 600ms
+        write 4 part@2 : acknowledged
+        wait 5ms
+        leave 4
+        leave 2
+        wait 20ms
+        start 2
+        wait 60ms
+        read 3 page@2 : origin
+        read 3 page@2 : hit
+    ";
+    assert_eq!(play(script, |_| {}), Vec::<String>::new());
 }
 
 /// An updater stops between its check and the first byte, for longer than lease and longest transaction.

@@ -170,6 +170,16 @@ impl World {
         self.set_wake(at);
     }
 
+    /// What a driver does that waits for nothing: it closes the updater, and says how it is.
+    pub fn leave(&mut self, at: usize) {
+        self.tick(at);
+        let updater = &mut self.running(at).updater;
+        updater.close();
+        let at_rest = updater.is_at_rest();
+        self.participant_event(at, ParticipantEvent::Leave { at_rest });
+        self.set_wake(at);
+    }
+
     fn make_home(&mut self, at: usize, me: Incarnation) {
         if !self.nodes[at].is_home() {
             return;

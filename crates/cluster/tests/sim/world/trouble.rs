@@ -51,10 +51,26 @@ impl World {
                 let after = self.dice.between(0, LEASE);
                 self.at(self.now + after, Happening::Start(rank));
             }
-            Fault::Leave => return self.input(id, Input::Participant(ParticipantEvent::Leave)),
+            Fault::Leave => {
+                let at_rest = self.dice.chance(500);
+                if rank != Rank(1) && self.dice.chance(300) {
+                    self.leave_unheard(rank);
+                }
+                return self.input(id, Input::Participant(ParticipantEvent::Leave { at_rest }));
+            }
             Fault::Replace | Fault::Cut => {}
         }
         Ok(())
+    }
+
+    /// The keeper hears that a node leaves, is not heard by it, and starts again in the meantime.
+    fn leave_unheard(&mut self, rank: Rank) {
+        self.cut.push((Rank(1), rank));
+        self.at(self.now + LEASE, Happening::Mend(Rank(1), rank));
+        if let Some(keeper) = self.nodes[&Rank(1)].process {
+            let soon = self.dice.between(0, 200 * MS);
+            self.at(self.now + soon, Happening::Crash(keeper));
+        }
     }
 
     fn pause(&mut self, id: u64, lasts: u64) {
