@@ -3,15 +3,20 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 use verbena_node::{Event, Helper};
 
 use crate::config::{self, Flags, Loaded, Whose};
 use crate::error::{Error, Result};
 use crate::output::output;
+
+/// Signals to end that come within this time are one: `timeout` and terminals send theirs to the process and to its group.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Runs `work` on this thread. What it has left behind when it ends is not waited for.
 pub(super) fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
@@ -113,7 +118,7 @@ impl Signals {
         let leaving = tokio::task::spawn_blocking(stop);
         tokio::select! {
             left = leaving => left.map_err(|panic| Error::System { doing: "leave", source: panic.into() })??,
-            () = self.end() => return Err(Error::No),
+            () = self.end_at_once() => return Err(Error::No),
         }
         Ok(())
     }
@@ -126,8 +131,10 @@ impl Signals {
         }
     }
 
-    async fn end(&mut self) {
-        while self.next().await != Told::End {}
+    /// Waits until it is told to end, by a signal that is not the one which it obeys already.
+    async fn end_at_once(&mut self) {
+        let obeyed = Instant::now();
+        while self.next().await != Told::End || obeyed.elapsed() < ONE_SIGNAL {}
     }
 }
 
