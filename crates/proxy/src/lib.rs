@@ -21,6 +21,7 @@ mod connection;
 mod error;
 mod exchange;
 mod fill;
+mod health;
 mod observed;
 mod origin;
 mod server;

@@ -18,6 +18,8 @@ pub(crate) struct Observed {
     pub undeclared: Family<Counter, 1>,
     /// Errors of the application by kind.
     pub origin_errors: Family<Counter, 1>,
+    /// 1 for an origin that answers as far as is known.
+    pub origin_up: Family<Gauge, 1>,
     pub hit_latency: Latency,
     pub miss_latency: Latency,
     pub update_latency: Latency,
@@ -60,6 +62,12 @@ impl Observed {
                 "verbena_proxy_origin_errors_total",
                 "Requests to the application that failed, by kind.",
                 ["kind"],
+                LABELS,
+            )?,
+            origin_up: registry.family(
+                "verbena_proxy_origin_up",
+                "1 for an application that answers as far as is known, 0 for one that takes no connection or is silent.",
+                ["origin"],
                 LABELS,
             )?,
             hit_latency: registry.latency(

@@ -5,7 +5,7 @@
 //! at the wrong moment leaves no update of unknown outcome.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,15 +18,17 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use verbena_caching::is_framed_plainly;
+use verbena_metrics::Gauge;
 
+use crate::health::{Health, Standing};
+use crate::observed::Observed;
 use crate::upload::{Cut, Upload};
 
-/// How long an origin that did not take a connection is left alone, unless no other is there.
-const DOWN_FOR: Duration = Duration::from_secs(2);
-/// How often one that is down is tried.
+/// How often one that took no connection is tried.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// Connections kept open to each origin, by each thread.
 const IDLE_EACH: usize = 64;
@@ -95,42 +97,58 @@ pub(crate) struct Origins {
 struct Origin {
     authority: Authority,
     in_flight: AtomicU32,
-    /// Milliseconds since `started` until which it is left alone.
-    down_until: AtomicU64,
-    started: tokio::time::Instant,
+    health: Mutex<Health>,
+    up: Gauge,
 }
 
 impl Origins {
-    pub fn new(authorities: Vec<Authority>, connect_timeout: Duration, answer_timeout: Duration) -> Self {
-        let started = tokio::time::Instant::now();
-        let origin =
-            |authority| Origin { authority, in_flight: AtomicU32::new(0), down_until: AtomicU64::new(0), started };
+    pub fn new(
+        authorities: Vec<Authority>,
+        connect_timeout: Duration,
+        answer_timeout: Duration,
+        observed: &Observed,
+    ) -> Self {
+        let origin = |authority: Authority| {
+            let up = observed.origin_up.with([authority.as_str()]);
+            up.set(1);
+            Origin { authority, in_flight: AtomicU32::new(0), health: Mutex::default(), up }
+        };
         let all = authorities.into_iter().map(origin).collect();
         Origins { all, next: AtomicUsize::new(0), connect_timeout, answer_timeout }
     }
 
-    /// Origins that take connections, and all.
+    /// Origins that answer as far as is known, and all.
     pub fn health(&self) -> (usize, usize) {
-        (self.all.iter().filter(|origin| !origin.is_down()).count(), self.all.len())
+        (self.all.iter().filter(|origin| origin.health.lock().is_well()).count(), self.all.len())
     }
 
-    /// Tries those that are down until they are back. Runs as long as it is polled.
+    /// Tries those that take no connection until they are back. Runs as long as it is polled.
     pub async fn probe(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PROBE_EVERY).await;
-            for origin in self.all.iter().filter(|origin| origin.is_down()) {
-                if self.open(origin).await.is_some() {
-                    origin.down_until.store(0, Ordering::Relaxed);
+            for origin in &self.all {
+                let wants_connection = origin.health.lock().wants_connection();
+                if wants_connection && self.open(origin).await.is_some() {
+                    origin.learn(|health, _| health.connected());
                 }
             }
         }
     }
 
-    /// In the order in which to try them: those that are up first, the least busy of them first, equals in turn.
-    fn order(&self) -> Vec<&Origin> {
+    /// In the order in which to try them: those that are well first, the least busy of them first, equals in turn. One that was ill is
+    /// tried with one request that `may_try` it. Those that are ill come last: they may be all that there is.
+    fn order(&self, may_try: bool) -> Vec<&Origin> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let mut order: Vec<&Origin> = (0..self.all.len()).map(|at| &self.all[(at + turn) % self.all.len()]).collect();
-        order.sort_by_key(|origin| (origin.is_down(), origin.in_flight.load(Ordering::Relaxed)));
+        let now = Instant::now();
+        order.sort_by_cached_key(|origin| {
+            let in_flight = origin.in_flight.load(Ordering::Relaxed);
+            let standing = match origin.health.lock().standing(now) {
+                Standing::Tried if may_try && in_flight == 0 => Standing::Well,
+                standing => standing,
+            };
+            (standing, in_flight)
+        });
         order
     }
 
@@ -142,7 +160,7 @@ impl Origins {
                 Some(stream)
             }
             _ => {
-                origin.went_down();
+                origin.learn(Health::refused);
                 None
             }
         }
@@ -150,13 +168,32 @@ impl Origins {
 }
 
 impl Origin {
-    fn is_down(&self) -> bool {
-        (self.started.elapsed().as_millis() as u64) < self.down_until.load(Ordering::Relaxed)
+    /// Changes what is known of it, and says so where it matters.
+    fn learn(&self, change: impl FnOnce(&mut Health, Instant)) {
+        let (was_well, is_well) = {
+            let mut health = self.health.lock();
+            let was_well = health.is_well();
+            change(&mut health, Instant::now());
+            self.up.set(i64::from(health.is_well()));
+            (was_well, health.is_well())
+        };
+        if was_well != is_well {
+            let origin = self.authority.as_str();
+            match is_well {
+                true => tracing::info!(origin, "the application answers again"),
+                false => tracing::warn!(origin, "the application does not answer; others are asked, if there are any"),
+            }
+        }
     }
 
-    fn went_down(&self) {
-        let until = (self.started.elapsed() + DOWN_FOR).as_millis() as u64;
-        self.down_until.store(until, Ordering::Relaxed);
+    /// What an attempt that began at `asked` says of it.
+    fn learn_from<T>(&self, asked: Instant, answer: &Result<T, Failure>) {
+        match answer {
+            Ok(_) => self.learn(Health::answered),
+            Err(Failure::Silent) => self.learn(|health, now| health.silent(asked, now)),
+            // It spoke, or died in between, which the next connection tells; or it was the client.
+            Err(_) => {}
+        }
     }
 
     fn uri(&self, target: &Uri) -> Uri {
@@ -207,41 +244,51 @@ impl Connections {
 
     /// Sends a request that only reads and has no body; again if a kept connection turns out to be closed.
     pub async fn read(&self, head: &request::Parts) -> Result<Response<Incoming>, Failure> {
-        for origin in self.origins.order() {
+        for origin in self.origins.order(true) {
             let _under_way = UnderWay::new(origin);
-            let request = outgoing(head, origin, origin.uri(&head.uri), Empty::new());
-            match timeout(self.origins.answer_timeout, self.kept.request(request)).await {
-                Err(_) => return Err(Failure::Silent),
-                Ok(Ok(answer)) => return usable(answer),
-                Ok(Err(error)) if error.is_connect() => origin.went_down(),
-                Ok(Err(_)) => match self.origins.open(origin).await {
-                    Some(stream) => {
-                        let request = outgoing(head, origin, target(head), Empty::new());
-                        let (answer, patience) = (converse(stream, request), self.origins.answer_timeout);
-                        return timeout(patience, answer).await.map_err(|_| Failure::Silent)?.and_then(usable);
-                    }
-                    None => continue,
-                },
-            }
+            let asked = Instant::now();
+            let answer = match timeout(self.origins.answer_timeout, self.kept(head, origin)).await {
+                Err(_) => Err(Failure::Silent),
+                Ok(Ok(answer)) => Ok(answer),
+                Ok(Err(error)) if error.is_connect() => {
+                    origin.learn(Health::refused);
+                    continue;
+                }
+                Ok(Err(_)) => {
+                    let Some(stream) = self.origins.open(origin).await else { continue };
+                    let answer = converse(stream, outgoing(head, origin, target(head), Empty::new()));
+                    timeout(self.origins.answer_timeout, answer).await.unwrap_or(Err(Failure::Silent))
+                }
+            };
+            origin.learn_from(asked, &answer);
+            return answer.and_then(usable);
         }
         Err(Failure::Unreachable)
     }
 
+    async fn kept(
+        &self,
+        head: &request::Parts,
+        origin: &Origin,
+    ) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+        self.kept.request(outgoing(head, origin, origin.uri(&head.uri), Empty::new())).await
+    }
+
     /// Sends a request over a new connection; never twice once a byte of it was sent.
     pub async fn write(&self, head: &request::Parts, body: Upload) -> Result<Response<Incoming>, Failure> {
-        for origin in self.origins.order() {
+        for origin in self.origins.order(false) {
             let _under_way = UnderWay::new(origin);
+            let asked = Instant::now();
             let Some(stream) = self.origins.open(origin).await else { continue };
             let progress = body.progress();
             let answer = converse(stream, outgoing(head, origin, target(head), body));
             tokio::pin!(answer);
             // The application's time begins when it has the whole request, or as much as it wants of it.
-            let mut until = tokio::time::Instant::now() + self.origins.answer_timeout;
-            return loop {
+            let mut until = Instant::now() + self.origins.answer_timeout;
+            let answer = loop {
                 tokio::select! {
                     answer = &mut answer => {
-                        let answer = answer.map_err(|failure| progress.cut().map_or(failure, Failure::from));
-                        break answer.and_then(usable);
+                        break answer.map_err(|failure| progress.cut().map_or(failure, Failure::from));
                     }
                     () = sleep_until(until) => {
                         let moved = progress.moved() + self.origins.answer_timeout;
@@ -252,6 +299,8 @@ impl Connections {
                     }
                 }
             };
+            origin.learn_from(asked, &answer);
+            return answer.and_then(usable);
         }
         Err(Failure::Unreachable)
     }

@@ -194,3 +194,40 @@ fn requests_go_round_an_application_that_is_down_until_it_is_back() {
         }
     }
 }
+
+#[test]
+fn requests_go_round_an_application_that_takes_connections_and_is_silent() {
+    let silent = nobody();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let scene = Scene::with(|config| {
+        config.origin.push(url.clone());
+        config.origin_timeout.0 = Duration::from_millis(200);
+    });
+    let is_up = |scene: &Scene| {
+        let label = ("origin", url.strip_prefix("http://").unwrap());
+        scene.registry.snapshot(verbena_terms::Time::ZERO).gauge("verbena_proxy_origin_up", &[label])
+    };
+    assert_eq!(is_up(&scene), Some(1.0));
+    let mut client = scene.client();
+    let mut silences = 0;
+    for n in 0..20 {
+        let (path, method) = (format!("/{n}"), ["GET", "POST"][n % 2]);
+        client.send(&format!("{method} {path} HTTP/1.1\r\nHost: shop\r\nContent-Length: 0\r\n\r\n"));
+        let end = Instant::now() + Duration::from_secs(5);
+        loop {
+            if let Some(asked) = scene.origin.asked_soon() {
+                asked.page("from the first");
+                client.answer().is(200, "from the first");
+                break;
+            }
+            if scene.counted("verbena_proxy_origin_errors_total", ("kind", "origin-silent")) > silences {
+                silences += 1;
+                client.answer().has(504);
+                break;
+            }
+            assert!(Instant::now() < end, "nobody is asked for {path}");
+        }
+    }
+    assert_eq!(silences, 1, "one request finds out, and the others are spared");
+    assert_eq!((scene.proxy.origins(), is_up(&scene)), ((1, 2), Some(0.0)));
+}
