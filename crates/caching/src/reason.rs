@@ -37,6 +37,8 @@ pub enum Reason {
     Form,
     /// The answer says neither its length nor where it ends, so half of it would look like the whole (RFC 9112 section 8).
     Unframed,
+    /// The answer is a stream of events, which has no end.
+    Stream,
     /// The answer is larger than the configuration allows to store.
     TooLarge,
     /// The answer takes too long from its head to its end for others to wait for it.
@@ -65,6 +67,7 @@ impl Reason {
             Reason::Expired => "expired",
             Reason::Form => "form",
             Reason::Unframed => "unframed",
+            Reason::Stream => "event-stream",
             Reason::TooLarge => "too-large",
             Reason::TooSlow => "too-slow",
             Reason::TooMuch => "too-much",

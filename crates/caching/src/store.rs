@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use http::header::{
-    AGE, CACHE_CONTROL, CONTENT_LENGTH, DATE, ETAG, EXPIRES, PRAGMA, SET_COOKIE, TRAILER, TRANSFER_ENCODING,
+    AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, ETAG, EXPIRES, PRAGMA, SET_COOKIE, TRAILER,
+    TRANSFER_ENCODING,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, request};
 
-use crate::control::CacheControl;
+use crate::control::{CacheControl, split_list};
 use crate::cookies;
 use crate::forward::{remove_hop_by_hop, remove_targeted};
 use crate::reason::Reason;
@@ -50,8 +51,11 @@ pub fn store(
         return Err(Reason::Unframed);
     }
     let control = CacheControl::of(answer);
-    if control.no_store {
+    if control.no_store || targeted_no_store(answer) {
         return Err(Reason::NoStore);
+    }
+    if is_stream(answer) {
+        return Err(Reason::Stream);
     }
     if control.private {
         return Err(Reason::Private);
@@ -82,6 +86,23 @@ fn is_final(status: StatusCode) -> bool {
             | StatusCode::NOT_FOUND
             | StatusCode::GONE
     )
+}
+
+/// `no-store` for caches in front of an application: RFC 9213 section 3.1, and the field that was there before it. Refusals are obeyed
+/// whoever is meant; permissions are not taken from there, for they are not for a cache that validates.
+fn targeted_no_store(answer: &HeaderMap) -> bool {
+    ["cdn-cache-control", "surrogate-control"]
+        .iter()
+        .flat_map(|name| answer.get_all(*name))
+        .flat_map(|line| split_list(line.as_bytes()))
+        .any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-store"))
+}
+
+/// Events that go on as long as somebody listens: whoever waited for their end would not get the first one.
+fn is_stream(answer: &HeaderMap) -> bool {
+    let media =
+        answer.get(CONTENT_TYPE).map(|media| media.as_bytes().split(|byte| *byte == b';').next().unwrap_or(b""));
+    media.is_some_and(|media| media.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
 }
 
 /// The bound that the origin set. Zero and `no-cache` mean "ask before each use", which is what every hit does here, and so are no
@@ -171,6 +192,9 @@ mod tests {
         let refused = |answer| decide(200, answer).map(|_| ()).unwrap_err();
         assert_eq!(refused(&[("cache-control", "No-Store")]), Reason::NoStore);
         assert_eq!(refused(&[("cache-control", "private=\"x\"")]), Reason::Private);
+        assert_eq!(refused(&[("cdn-cache-control", "max-age=9, No-Store")]), Reason::NoStore);
+        assert_eq!(refused(&[("cache-control", "public"), ("surrogate-control", "no-store")]), Reason::NoStore);
+        assert!(decide(200, &[("surrogate-control", "max-age=9, content=\"no-store\"")]).is_ok());
         assert_eq!(refused(&[("set-cookie", "user=1")]), Reason::SetCookie);
         assert_eq!(refused(&[("vary", "*")]), Reason::VaryAll);
         assert_eq!(decide(200, &[("set-cookie", "sid=1")]).unwrap().headers.get(SET_COOKIE), None);
@@ -189,6 +213,13 @@ mod tests {
         }
         assert_eq!(decide_for(http::Request::head("/"), 200, &[]).map(|_| ()).unwrap_err(), Reason::Form);
         assert_eq!(decide(200, &[("unframed", "")]).map(|_| ()).unwrap_err(), Reason::Unframed);
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_kept() {
+        let media = |media| decide(200, &[("content-type", media)]).map(|_| ());
+        assert_eq!(media("Text/Event-Stream; charset=utf-8"), Err(Reason::Stream));
+        assert_eq!(media("text/event-stream-not"), Ok(()));
     }
 
     #[test]

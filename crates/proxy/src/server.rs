@@ -82,7 +82,8 @@ impl Proxy {
             "Memory of the store, headers and bodies included.",
             move || kept.kept().1 as f64,
         )?;
-        let origins = Arc::new(Origins::new(authorities, config.connect_timeout.0, config.origin_timeout.0, &cache.observed));
+        let origins =
+            Arc::new(Origins::new(authorities, config.connect_timeout.0, config.origin_timeout.0, &cache.observed));
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,

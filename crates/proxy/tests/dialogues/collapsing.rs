@@ -181,3 +181,22 @@ fn who_waited_for_another_variant_gets_its_own() {
     scene.origin.asked("/").answers(&vary, "hello");
     two.answer().is(200, "hello").said("stored");
 }
+
+#[test]
+fn nobody_waits_for_the_end_of_a_stream_of_events() {
+    let scene = Scene::new();
+    let (mut first, mut second) = (scene.client(), scene.client());
+    first.get("/events");
+    let mut one = scene.origin.asked("/events");
+    second.get("/events");
+    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    one.says(head);
+    let mut two = scene.origin.asked("/events");
+    two.says(head);
+    for asked in [&mut one, &mut two] {
+        asked.says("8\r\ndata: 1\n\r\n0\r\n\r\n");
+    }
+    first.answer().is(200, "data: 1\n").said("detail=event-stream");
+    second.answer().is(200, "data: 1\n");
+}
