@@ -24,12 +24,32 @@ pub(crate) fn has_other(headers: &HeaderMap, cookies: &Cookies) -> bool {
     pairs(headers).any(|(name, _)| !cookies.knows(name))
 }
 
+/// Names of cookies that a client has and the application was not shown. It may take the client for a new one and set them anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hidden(Vec<Vec<u8>>);
+
+impl Hidden {
+    /// Takes what sets one of them off an answer: the client keeps its own.
+    pub(crate) fn keep(&self, headers: &mut HeaderMap) {
+        let is_hidden = |line: &HeaderValue| self.0.iter().any(|name| name == set_name(line));
+        if self.0.is_empty() || !headers.get_all(SET_COOKIE).into_iter().any(is_hidden) {
+            return;
+        }
+        let kept: Vec<_> = headers.get_all(SET_COOKIE).into_iter().filter(|line| !is_hidden(line)).cloned().collect();
+        headers.remove(SET_COOKIE);
+        for line in kept {
+            headers.append(SET_COOKIE, line);
+        }
+    }
+}
+
 /// Takes the ignored cookies off a request that goes to the origin for an answer to be shared: what the origin does not
 /// see, its answer cannot depend on.
-pub(crate) fn remove_ignored(headers: &mut HeaderMap, cookies: &Cookies) {
+pub(crate) fn remove_ignored(headers: &mut HeaderMap, cookies: &Cookies) -> Hidden {
     if cookies.ignore.is_empty() || !headers.contains_key(COOKIE) {
-        return;
+        return Hidden::default();
     }
+    let hidden = pairs(headers).filter(|(name, _)| cookies.ignores(name)).map(|(name, _)| name.to_vec()).collect();
     let kept = pairs(headers).filter(|(name, _)| !cookies.ignores(name)).fold(
         Vec::new(),
         |mut line: Vec<u8>, (name, value)| {
@@ -48,14 +68,16 @@ pub(crate) fn remove_ignored(headers: &mut HeaderMap, cookies: &Cookies) {
     if let (false, Ok(line)) = (kept.is_empty(), HeaderValue::from_bytes(&kept)) {
         headers.insert(COOKIE, line);
     }
+    Hidden(hidden)
 }
 
 /// Whether an answer sets a cookie that the route does not ignore.
 pub(crate) fn sets_other(headers: &HeaderMap, cookies: &Cookies) -> bool {
-    headers.get_all(SET_COOKIE).into_iter().any(|line| {
-        let name = line.as_bytes().split(|byte| matches!(byte, b'=' | b';')).next().unwrap_or_default();
-        !cookies.ignores(name.trim_ascii())
-    })
+    headers.get_all(SET_COOKIE).into_iter().any(|line| !cookies.ignores(set_name(line)))
+}
+
+fn set_name(line: &HeaderValue) -> &[u8] {
+    line.as_bytes().split(|byte| matches!(byte, b'=' | b';')).next().unwrap_or_default().trim_ascii()
 }
 
 #[cfg(test)]
@@ -80,6 +102,19 @@ mod tests {
         assert_eq!(headers[COOKIE], "lang=de; odd");
         remove_ignored(&mut headers, &ignoring(&["lang", ""]));
         assert!(!headers.contains_key(COOKIE));
+    }
+
+    #[test]
+    fn who_has_a_cookie_that_was_hidden_keeps_it() {
+        let mut request = with("sid=1; lang=de");
+        let hidden = remove_ignored(&mut request, &ignoring(&["sid", "_ga"]));
+        let mut answer = HeaderMap::new();
+        for line in ["sid=2; Path=/", "_ga=new", "sid2=3"] {
+            answer.append(SET_COOKIE, line.parse().unwrap());
+        }
+        hidden.keep(&mut answer);
+        let left: Vec<_> = answer.get_all(SET_COOKIE).into_iter().collect();
+        assert_eq!(left, ["_ga=new", "sid2=3"], "what it had not may be set");
     }
 
     #[test]

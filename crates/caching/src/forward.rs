@@ -10,7 +10,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
 use crate::control::{CacheControl, split_list};
-use crate::cookies;
+use crate::cookies::{self, Hidden};
 use crate::request::Intent;
 use crate::route::Route;
 
@@ -123,14 +123,15 @@ fn forward_once_less(head: &mut request::Parts) -> Result<(), Unfit> {
 }
 
 /// Makes a client's request one to the origin. One whose answer may be shared (`Intent::Look`) is asked for without conditions, so that
-/// the whole answer comes, and without the cookies that the route ignores.
-pub fn for_origin(headers: &mut HeaderMap, intent: Intent, route: &Route, client: IpAddr, via: &Via) {
+/// the whole answer comes, and without the cookies that the route ignores: which those are matters to [`for_client`].
+pub fn for_origin(headers: &mut HeaderMap, intent: Intent, route: &Route, client: IpAddr, via: &Via) -> Hidden {
     remove_hop_by_hop(headers);
+    let mut hidden = Hidden::default();
     if intent == Intent::Look {
         for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE] {
             headers.remove(name);
         }
-        cookies::remove_ignored(headers, &route.cookies);
+        hidden = cookies::remove_ignored(headers, &route.cookies);
     }
     if let Some(host) = headers.get(HOST).cloned() {
         headers.entry(FORWARDED_HOST).or_insert(host);
@@ -138,12 +139,14 @@ pub fn for_origin(headers: &mut HeaderMap, intent: Intent, route: &Route, client
     headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
     append_to_list(headers, FORWARDED_FOR, &client.to_string());
     headers.append(VIA, via.0.clone());
+    hidden
 }
 
 /// Makes the origin's answer one to the client, when it does not come from the cache. Caches farther out must not answer from it without
 /// asking (rule P9); what it forbids them stays forbidden.
-pub fn for_client(headers: &mut HeaderMap, via: &Via) {
+pub fn for_client(headers: &mut HeaderMap, hidden: &Hidden, via: &Via) {
     remove_hop_by_hop(headers);
+    hidden.keep(headers);
     let control = CacheControl::of(headers);
     headers.remove(EXPIRES);
     remove_targeted(headers);
@@ -308,7 +311,7 @@ mod tests {
     fn no_cache_farther_out_is_told_otherwise() {
         let mut answer =
             headers(&[("surrogate-control", "max-age=9"), ("cdn-cache-control", "max-age=9"), ("age", "1")]);
-        for_client(&mut answer, &via());
+        for_client(&mut answer, &Hidden::default(), &via());
         assert_eq!(answer, headers(&[("age", "1"), ("cache-control", "no-cache"), ("via", "1.1 verbena")]));
     }
 
@@ -321,7 +324,7 @@ mod tests {
         ] {
             let mut answer = HeaderMap::new();
             answer.insert(CACHE_CONTROL, HeaderValue::from_static(said));
-            for_client(&mut answer, &via());
+            for_client(&mut answer, &Hidden::default(), &via());
             assert_eq!(answer[CACHE_CONTROL], left, "{said}");
         }
     }

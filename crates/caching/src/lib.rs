@@ -28,6 +28,7 @@ mod variant;
 
 pub use answer::{Answer, answer, entity_tag_of};
 pub use control::CacheControl;
+pub use cookies::Hidden;
 pub use forward::{Unfit, Via, for_client, for_origin, is_framed_plainly, received};
 pub use reason::Reason;
 pub use request::{Intent, Key, Request};

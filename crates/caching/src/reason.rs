@@ -7,8 +7,6 @@ use std::fmt;
 pub enum Reason {
     /// The method is neither GET nor HEAD and is safe (OPTIONS, TRACE).
     Method,
-    /// The route is marked as one whose reads write.
-    RouteWrites,
     /// The request carries a cookie that is neither ignored nor part of the key.
     Cookie,
     /// The request carries `Authorization` and the answer does not say that it may be shared (RFC 9111 section 3.5).
@@ -52,7 +50,6 @@ impl Reason {
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Method => "method",
-            Reason::RouteWrites => "route-writes",
             Reason::Cookie => "cookie",
             Reason::Authorization => "authorization",
             Reason::RequestNoStore => "request-no-store",

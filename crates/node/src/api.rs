@@ -173,7 +173,7 @@ impl Api {
             (_, ["healthz" | "status" | "metrics"] | ["v1", ..]) => {
                 error(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
             }
-            _ => error(StatusCode::NOT_FOUND, "nothing is here; see docs/OPERATING.md for the paths"),
+            _ => error(StatusCode::NOT_FOUND, "nothing is here; docs/API.md has the paths"),
         }
     }
 

@@ -11,7 +11,7 @@ section! {
     pub struct ProxyConfig as "proxy", checked by ProxyConfig::check {
         /// Where clients reach it. Port 0 takes a free one.
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::from(([127, 0, 0, 1], 8080)),
-        /// The application: `http://HOST:PORT`. Several are used in turn, those that answer.
+        /// The application: `http://HOST:PORT`. Of several, that answer, the one with the fewest requests under way is asked.
         pub origin: Vec<String> as "URL" = Vec::new(),
         /// Threads, each with a listener of its own. 0: one for each core.
         pub threads: usize as "NUMBER" = 0,
@@ -23,13 +23,15 @@ section! {
         pub connect_timeout: Lapse as "TIME" = Lapse::seconds(5),
         /// How long the application may take until it begins to answer, and between two pieces of an answer.
         pub origin_timeout: Lapse as "TIME" = Lapse::seconds(60),
-        /// How long a client may take to send the head of a request, to send nothing of a body, or to take nothing of an answer.
+        /// How long a client may take to send the head of a request, the time between two requests included, to send nothing of a body, or to
+        /// take nothing of an answer.
         pub client_timeout: Lapse as "TIME" = Lapse::seconds(15),
         /// How long requests under way may go on after the signal to stop.
         pub drain: Lapse as "TIME" = Lapse::seconds(10),
         /// Connections of clients at once; more wait until one closes.
         pub connections: usize as "NUMBER" = 10_000,
-        /// Rules for parts of the address space. The longest prefix that fits decides.
+        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore`, `cookies.key` (docs/HTTP.md). The
+        /// longest prefix that fits decides.
         ///
         /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as
         /// `/cart;1`, `//cart`, `/CART` or `/cart.json`, is under the more careful of the rules that it may be under.

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
-    CacheStatus, Intent, Reason, Request as Wanted, Route, Routes, Via, for_client, for_origin, received, store,
+    CacheStatus, Hidden, Intent, Reason, Request as Wanted, Route, Routes, Via, for_client, for_origin, received, store,
 };
 use verbena_content::{Declared, Verdict, look};
 
@@ -83,7 +83,7 @@ impl Exchange {
                 ("pass", &observed.update_latency, Ok(response.await))
             }
             Intent::Update { announced: false } => {
-                let head = self.outgoing(head, wanted.intent, route, client);
+                let (head, _) = self.outgoing(head, wanted.intent, route, client);
                 ("update", &observed.update_latency, update::respond(self.clone(), head, body).await)
             }
         };
@@ -180,7 +180,7 @@ impl Exchange {
         leader: Leader,
     ) -> Response<Body> {
         let asked = self.cache.content.now();
-        let outgoing = self.outgoing(head.clone(), wanted.intent, route, client);
+        let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, route, client);
         let (answered, incoming) = match self.connections.read(&outgoing).await {
             // It was asked for without conditions: whose copy should be still right?
             Ok(answered) if answered.status() == StatusCode::NOT_MODIFIED => return self.failed(Failure::Broken, why),
@@ -219,7 +219,7 @@ impl Exchange {
         };
         let origin_status = Some(answered.status.as_u16());
         let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail };
-        self.forwarded_answer(answered, body, noted)
+        self.forwarded_answer(answered, &hidden, body, noted)
     }
 
     /// Forwards a request and its answer, and stores nothing.
@@ -233,7 +233,7 @@ impl Exchange {
         noted: CacheStatus,
     ) -> Response<Body> {
         let reads = head.method.is_safe() && hyper::body::Body::is_end_stream(&body);
-        let head = self.outgoing(head, intent, route, client);
+        let (head, hidden) = self.outgoing(head, intent, route, client);
         let sent = match reads {
             true => self.connections.read(&head).await,
             false => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
@@ -242,27 +242,33 @@ impl Exchange {
             Ok(answered) if answered.status() == StatusCode::NOT_MODIFIED && intent == Intent::Look => {
                 self.failed(Failure::Broken, "bypass")
             }
-            Ok(answered) => self.passed(answered, noted),
+            Ok(answered) => self.passed(answered, &hidden, noted),
             Err(failure) => self.failed(failure, "bypass"),
         }
     }
 
     /// The origin's answer, for the client.
-    pub fn passed(&self, answered: Response<Incoming>, noted: CacheStatus) -> Response<Body> {
+    pub fn passed(&self, answered: Response<Incoming>, hidden: &Hidden, noted: CacheStatus) -> Response<Body> {
         let (answered, incoming) = answered.into_parts();
         let CacheStatus::Forwarded { why, detail, .. } = noted else {
             unreachable!("invariant: what came from the origin was forwarded")
         };
         let origin_status = Some(answered.status.as_u16());
         let noted = CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail };
-        self.forwarded_answer(answered, Body::Origin(Passing::new(incoming, self.patience)), noted)
+        self.forwarded_answer(answered, hidden, Body::Origin(Passing::new(incoming, self.patience)), noted)
     }
 
-    fn forwarded_answer(&self, answered: response::Parts, body: Body, noted: CacheStatus) -> Response<Body> {
+    fn forwarded_answer(
+        &self,
+        answered: response::Parts,
+        hidden: &Hidden,
+        body: Body,
+        noted: CacheStatus,
+    ) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = answered.status;
         *response.headers_mut() = answered.headers;
-        for_client(response.headers_mut(), &self.via);
+        for_client(response.headers_mut(), hidden, &self.via);
         answer::remove_dependencies(response.headers_mut());
         answer::note(&mut response, noted);
         response
@@ -283,9 +289,15 @@ impl Exchange {
         answer::own(failure.status(), text, forwarded(why, Some(failure.name())))
     }
 
-    fn outgoing(&self, mut head: request::Parts, intent: Intent, route: &Route, client: IpAddr) -> request::Parts {
-        for_origin(&mut head.headers, intent, route, client, &self.via);
-        head
+    fn outgoing(
+        &self,
+        mut head: request::Parts,
+        intent: Intent,
+        route: &Route,
+        client: IpAddr,
+    ) -> (request::Parts, Hidden) {
+        let hidden = for_origin(&mut head.headers, intent, route, client, &self.via);
+        (head, hidden)
     }
 }
 

@@ -7,6 +7,7 @@ use http::{Response, StatusCode, request};
 use http_body::Frame;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
+use verbena_caching::Hidden;
 use verbena_content::service::{Finish, Refused, Ticket};
 use verbena_content::{BeginError, Scope};
 
@@ -57,7 +58,7 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> 
             return Ok(exchange.failed(failure, "method"));
         }
     };
-    let mut response = exchange.passed(answered, forwarded("method", None));
+    let mut response = exchange.passed(answered, &Hidden::default(), forwarded("method", None));
     let Body::Origin(mut passing) = std::mem::replace(response.body_mut(), Body::empty()) else {
         return Err(Unanswered);
     };

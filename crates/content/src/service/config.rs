@@ -26,7 +26,8 @@ section! {
         pub words: u32 as "NUMBER" = 1 << 16,
         /// Pages of this home whose dependencies are kept. Beyond it the one registered longest ago is dropped, and fetched again.
         pub sets: usize as "NUMBER" = 1 << 17,
-        /// How long an update may take to begin at every home, before it is answered 503.
+        /// How long an update may take to begin at every home, before it is answered 503; and to be confirmed after a change of view,
+        /// before its connection is closed.
         pub begin_deadline: Lapse as "TIME" = Lapse::seconds(5),
         /// The longest that a transaction goes on after its node lost its lease: an assumption on the application (rules P6, P10).
         ///

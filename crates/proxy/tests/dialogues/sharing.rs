@@ -79,7 +79,7 @@ fn cookies_that_are_ignored_or_in_the_key_let_pages_be_shared() {
     let asked = scene.origin.asked("/");
     assert_eq!(asked.field("cookie").unwrap(), "lang=de");
     asked.answers(&["Set-Cookie: sid=9", "Verbena-Dependencies: front"], "hallo");
-    assert_eq!(client.answer().field("set-cookie").unwrap(), "sid=9");
+    assert_eq!(client.answer().field("set-cookie"), None, "it was not shown the cookie, and does not replace it");
     scene.comes("the page", |scene| scene.gauge("verbena_proxy_pages") == 1.0);
     client.get_with("/", &["Cookie: lang=de; sid=2"]);
     let hit = client.answer();
@@ -116,4 +116,21 @@ fn a_lifetime_counts_from_when_the_page_was_asked_for() {
     client.answer().is(200, "one");
     scene.comes("the page", |scene| scene.gauge("verbena_proxy_pages") == 1.0);
     scene.misses("/");
+}
+
+#[test]
+fn who_has_a_cookie_that_the_application_is_not_shown_keeps_it() {
+    let cookies = Cookies { ignore: ["sid".into()].into(), ..Cookies::default() };
+    let route = Route { prefix: "/".into(), cookies, ..Route::default() };
+    let scene = Scene::with(|config| config.routes = vec![route]);
+    let mut client = scene.client();
+    for (asks, given) in [(&["Cookie: sid=mine"][..], None), (&[], Some("sid=new; Path=/"))] {
+        client.get_with("/", asks);
+        let asked = scene.origin.asked("/");
+        assert_eq!(asked.field("cookie"), None);
+        asked.answers(&["Set-Cookie: sid=new; Path=/", "Verbena-Dependencies: front"], "page");
+        let answer = client.answer();
+        assert_eq!(answer.is(200, "page").said("stored").field("set-cookie").as_deref(), given);
+        scene.ends(scene.begins(Some("front")));
+    }
 }
