@@ -18,6 +18,8 @@ mod answer;
 mod control;
 mod cookies;
 mod forward;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod path;
 mod reason;
 mod request;
@@ -30,6 +32,9 @@ pub use answer::{Answer, answer, entity_tag_of};
 pub use control::CacheControl;
 pub use cookies::Hidden;
 pub use forward::{Unfit, Via, for_client, for_origin, is_framed_plainly, received};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{Outcomes, http_head};
 pub use reason::Reason;
 pub use request::{Intent, Key, Request};
 pub use route::{Cookies, Route, Routes, Writes};
