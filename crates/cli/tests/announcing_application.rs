@@ -125,6 +125,7 @@ fn a_write_costs_the_pages_that_it_touches_and_no_others() {
     // What the layer does not know of is everything.
     assert_eq!(town.ask("DELETE", "/elsewhere", "").0, 404);
     assert_eq!(town.book(2), (0, false));
+    town.read_until_it_hits(2);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
