@@ -72,7 +72,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
 
     let via = Via::new(Version::HTTP_11, "fuzzed").expect("invariant: a version and a name that can be told");
     let mut on = head.headers.clone();
-    for_origin(&mut on, request.intent, &route, Ipv4Addr::LOCALHOST.into(), &via);
+    let hidden = for_origin(&mut on, request.intent, &route, Ipv4Addr::LOCALHOST.into(), &via);
     assert!(on.contains_key(VIA) && only_end_to_end(&on));
     assert!(request.intent != Intent::Look || !on.contains_key(IF_NONE_MATCH), "a fill must be whole");
 
@@ -99,7 +99,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
         Err(_) => outcomes.refused += 1,
     }
     let mut out = came.clone();
-    for_client(&mut out, &via);
+    for_client(&mut out, &hidden, &via);
     assert!(only_end_to_end(&out) && !out.contains_key(EXPIRES));
     assert!(["no-cache", "private, no-cache", "no-store"].contains(&out[CACHE_CONTROL].to_str().unwrap_or_default()));
     assert!(!says(&came, b"no-store") || out[CACHE_CONTROL] == "no-store");

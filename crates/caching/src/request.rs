@@ -127,6 +127,14 @@ impl Key {
         let head = http::Request::get(target).header(HOST, host).body(()).ok()?.into_parts().0;
         (head.uri.authority().is_none() && target.starts_with('/')).then(|| key(&head, &Route::default()))
     }
+
+    /// Of a page without cookies in its key, by its address: `http://HOST/PATH?QUERY`. `None` if it is no such thing.
+    pub fn of_address(address: &str) -> Option<Key> {
+        let uri: http::Uri = address.parse().ok()?;
+        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+        let host = uri.authority().filter(|host| is_web && !host.as_str().contains('@'))?;
+        Key::of_page(host.as_str(), uri.path_and_query().map_or("/", |target| target.as_str()))
+    }
 }
 
 fn key(head: &request::Parts, route: &Route) -> Key {
@@ -178,6 +186,17 @@ mod tests {
 
     fn get(target: &str) -> request::Builder {
         Http::get(target).header(HOST, "shop.example")
+    }
+
+    #[test]
+    fn an_address_is_the_page_that_its_requests_are_about() {
+        let asked = |target| Some(of(get(target), &Route::default()).key);
+        assert_eq!(Key::of_address("http://Shop.example/a?b=%20"), asked("/a?b=%20"));
+        assert_eq!(Key::of_address("https://shop.example"), asked("/"));
+        assert_ne!(Key::of_address("http://shop.example:8080/"), asked("/"), "the port is a part of the host");
+        for none in ["/a", "shop.example/a", "ftp://shop.example/", "http://me@shop.example/", "", "http://"] {
+            assert_eq!(Key::of_address(none), None, "{none}");
+        }
     }
 
     #[test]

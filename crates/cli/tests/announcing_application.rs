@@ -136,6 +136,27 @@ fn a_write_costs_the_pages_that_it_touches_and_no_others() {
 }
 
 #[test]
+fn a_page_is_purged_by_its_address_and_its_neighbours_stay() {
+    let town = Town::new(|updates| AnnounceLayer::new(updates).touching(guestbook::touched));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let updates = Updates::at(place(town.directory.path()));
+        town.read_until_it_hits(1);
+        town.read_until_it_hits(2);
+        for round in 0..5 {
+            updates.purge_pages(["http://book/books/1"]).await.unwrap();
+            assert_eq!((town.book(1), town.book(2)), ((0, false), (0, true)), "round {round}");
+            town.read_until_it_hits(1);
+        }
+        let told = updates.purge_pages(["/books/1"]).await.unwrap_err().to_string();
+        assert!(told.contains("\"/books/1\" is no address of a page"), "{told}");
+        let told = updates.purge_pages([""; 0]).await.unwrap_err().to_string();
+        assert!(told.contains("\"pages\": [addresses]"), "{told}");
+        assert_eq!((town.book(1), town.book(2)), ((0, true), (0, true)), "what was refused touched nothing");
+    });
+}
+
+#[test]
 fn readers_beside_writers_never_see_less_than_was_told() {
     let town = Town::new(|updates| AnnounceLayer::new(updates).touching(guestbook::touched));
     let (told, hits, answers) = ([const { AtomicU64::new(0) }; 3], AtomicU64::new(0), AtomicU64::new(0));

@@ -12,7 +12,7 @@
 //!
 //!  each                                  400 Problem  the request makes no sense
 //!
-//!  Touched   {"dependencies": ["product:7"]} or {"everything": true}
+//!  Touched   {"dependencies": ["product:7"], "pages": ["http://shop/product/7?in=red"]}, both or one of them, or {"everything": true}
 //!  Begun     {"update": "5f0c19d2a7e34b86-17"}
 //!  End       {"outcome": "done" | "not-sent" | "unknown"}
 //!  Ended     {"acknowledge": true}
@@ -37,7 +37,10 @@ pub struct Touched {
     /// What bears these names, 1 to [`MAX_DEPENDENCIES`](verbena_terms::MAX_DEPENDENCIES) of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<String>,
-    /// All there is; then there are no names.
+    /// These pages, by the address that clients ask for: `http://HOST/PATH?QUERY`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pages: Vec<String>,
+    /// All there is; then there are no names and no pages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everything: bool,
 }

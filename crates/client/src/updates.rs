@@ -105,6 +105,17 @@ impl Updates {
         Ok(())
     }
 
+    /// Takes the pages at these addresses, `http://HOST/PATH?QUERY` as clients ask for them, out of every cache. One that names nothing
+    /// that it is made of stands for all such pages.
+    ///
+    /// # Errors
+    /// As with [`begin`](Self::begin); [`Error::Refused`] if one is no address of a page.
+    pub async fn purge_pages<P: Into<String>>(&self, pages: impl IntoIterator<Item = P>) -> Result<()> {
+        let body = Touched { pages: pages.into_iter().map(Into::into).collect(), ..Touched::default() };
+        let _: Purged = self.ask(Kind::Begin, Method::POST, "/v1/purge", Some(&body)).await?;
+        Ok(())
+    }
+
     /// The words of the page that is asked for by this path at this host, at its home: for looking at, never for deciding.
     ///
     /// # Errors

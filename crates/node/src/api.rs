@@ -299,26 +299,37 @@ impl Api {
     async fn touched(&self, body: Incoming) -> std::result::Result<(&Content, Scope), Answer> {
         let content = &self.content;
         let touched: Touched = read(body).await?;
-        let scope = match (touched.everything, touched.dependencies.as_slice()) {
-            (true, []) => Scope::Everything,
-            (false, names) if !names.is_empty() => {
-                if names.len() > MAX_DEPENDENCIES {
-                    let text = format!("{} dependencies; at most {MAX_DEPENDENCIES}, or everything", names.len());
-                    return Err(error(StatusCode::BAD_REQUEST, &text));
-                }
-                if let Some(name) = names.iter().find(|name| name.is_empty() || name.len() > MAX_DEPENDENCY_NAME_BYTES)
-                {
-                    let text = format!("a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}", name.len());
-                    return Err(error(StatusCode::BAD_REQUEST, &text));
-                }
-                Scope::of(names.iter().map(|name| content.names().dependency(name.as_bytes())))
+        let refuse = |text: String| Err(error(StatusCode::BAD_REQUEST, &text));
+        let Touched { dependencies, pages, everything } = touched;
+        let named = dependencies.len() + pages.len();
+        if everything == (named > 0) {
+            return refuse("give \"dependencies\": [names], \"pages\": [addresses], or \"everything\": true".into());
+        }
+        if everything {
+            return Ok((content, Scope::Everything));
+        }
+        if named > MAX_DEPENDENCIES {
+            return refuse(format!("{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything"));
+        }
+        let mut touches = Vec::with_capacity(named);
+        for name in dependencies {
+            if name.is_empty() || name.len() > MAX_DEPENDENCY_NAME_BYTES {
+                return refuse(format!(
+                    "a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}",
+                    name.len()
+                ));
             }
-            _ => {
-                let text = "give either \"dependencies\": [names] or \"everything\": true";
-                return Err(error(StatusCode::BAD_REQUEST, text));
-            }
-        };
-        Ok((content, scope))
+            touches.push(content.names().dependency(name.as_bytes()));
+        }
+        for address in pages {
+            let Some(key) = verbena_caching::Key::of_address(&address) else {
+                return refuse(format!(
+                    "{address:?} is no address of a page: http://HOST/PATH?QUERY as clients ask for it"
+                ));
+            };
+            touches.push(content.names().page(&key.0.to_le_bytes()).into());
+        }
+        Ok((content, Scope::of(touches)))
     }
 }
 
