@@ -1,81 +1,48 @@
-//! The thread: gives the machines what arrives, does what they say.
+//! Gives the machines what arrives, does what they say: all input and output of the page protocol, in turns. It never waits; who gives
+//! it its turns does, the thread of a node ([`thread`](super::thread)) or a simulation.
 //!
-//! A home's acknowledgement is a word that it writes here one-sidedly: nothing announces it. So while one is awaited the thread looks, yields
-//! and looks again (dissertation section 6.2.2), for a bounded time, and then at the pace of the timer.
+//! A home's acknowledgement is a word that it writes here one-sidedly: nothing announces it. So while one is awaited the driver has no
+//! patience: the thread looks, yields and looks again (dissertation section 6.2.2), for a bounded time, and then at the pace of the timer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use verbena_cluster::View;
-use verbena_fabric::{Class, Error, Fabric, Message as Arrived};
-use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+use verbena_fabric::{Class, Fabric, Message as Arrived};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use super::complaints::Complaints;
 use super::introduction::Introduction;
-use super::life::{Life, Opened, PROTOCOL, open};
+use super::life::{Life, PROTOCOL};
+use super::opening::{Opened, Opening};
 use super::routes::{Routes, Table};
 use super::{Command, Counts, Finish, Membership, Options, Refused, Shared};
 use crate::home::HomeAction;
+use crate::rules::Rules;
 use crate::updater::{Outcome, UpdateId, Updater, UpdaterAction, UpdaterCounts};
 use crate::wire::{Message, Registered};
 
-/// How long the thread looks for an acknowledgement before it leaves the looking to the timer.
+/// How long an acknowledgement is looked for without a pause.
 const EAGER: Duration = Duration::from_micros(500);
-/// The longest that it sleeps: a lease's renewal must not go unseen (see `Updater::lease`).
+/// After that, and for whatever else nothing announces.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The longest between two turns: a lease's renewal must not go unseen (see `Updater::lease`).
 const IDLE: Duration = Duration::from_millis(20);
 /// How often the counts are taken.
 const COUNT_EVERY: Duration = Duration::from_millis(10);
 /// Messages that are handled before acknowledgements and deadlines are looked at again.
 const AT_ONCE: usize = 256;
 
-pub(super) fn spawn(
-    shared: Arc<Shared>,
+/// The part of a node that acts.
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
     options: Options,
-    commands: mpsc::WeakUnboundedSender<Command>,
-    received: mpsc::UnboundedReceiver<Command>,
-) -> verbena_fabric::Result<()> {
-    let updater = Updater::new(Incarnation::default(), options.names.fingerprint(), options.updater);
-    let driver = Driver {
-        shared,
-        options,
-        commands,
-        life: None,
-        updater,
-        begins: HashMap::new(),
-        finishes: HashMap::new(),
-        registrations: HashMap::new(),
-        membership: None,
-        leaving: None,
-        closing: None,
-        looking_since: None,
-        number: 0,
-        counted: Time::ZERO,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|error| Error::system("a runtime for the page protocol", error))?;
-    std::thread::Builder::new()
-        .name("content".into())
-        .spawn(move || {
-            let run = std::panic::AssertUnwindSafe(|| runtime.block_on(driver.run(received)));
-            if std::panic::catch_unwind(run).is_err() {
-                // Words that nobody moves any more must not stay readable: a process without this thread is worse than none.
-                std::process::abort();
-            }
-        })
-        .map_err(|error| Error::system("a thread for the page protocol", error))?;
-    Ok(())
-}
-
-struct Driver {
-    shared: Arc<Shared>,
-    options: Options,
-    commands: mpsc::WeakUnboundedSender<Command>,
+    rules: Rules,
     /// Between two lives there is none.
-    life: Option<Life>,
+    pub(super) life: Option<Life>,
     updater: Updater,
     begins: HashMap<UpdateId, oneshot::Sender<Result<UpdateId, Refused>>>,
     finishes: HashMap<UpdateId, oneshot::Sender<Finish>>,
@@ -88,56 +55,80 @@ struct Driver {
     looking_since: Option<Time>,
     number: u64,
     counted: Time,
+    /// What is to be opened where blocking is allowed.
+    to_open: Vec<Opening>,
+    complaints: Complaints,
 }
 
-enum Woken {
-    Command(Option<Command>),
+/// What a turn is for.
+pub(super) enum Woken {
+    Command(Command),
     Protocol(Arrived),
     Introduction(Arrived),
     Timer,
 }
 
 impl Driver {
-    async fn run(mut self, mut received: mpsc::UnboundedReceiver<Command>) {
-        loop {
-            self.look_around();
-            let patience = self.patience();
-            let woken = tokio::select! {
-                biased;
-                command = received.recv() => Woken::Command(command),
-                woken = arrival(&mut self.life) => woken,
-                () = pause(patience) => Woken::Timer,
-            };
-            self.look_at_lease();
-            match woken {
-                Woken::Command(Some(command)) => {
-                    self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-                    self.command(command);
-                }
-                Woken::Command(None) => return,
-                Woken::Protocol(message) => self.arrived(message),
-                Woken::Introduction(message) => self.introduced(&message),
-                Woken::Timer => {}
-            }
-            for _ in 0..AT_ONCE {
-                let Some(message) = self.life.as_ref().and_then(|life| life.protocol.try_take()) else { break };
-                self.arrived(message);
-            }
+    pub(super) fn new(shared: Arc<Shared>, options: Options, rules: Rules) -> Self {
+        let (nobody, names) = (Incarnation::default(), options.names.fingerprint());
+        let updater = Updater::with_rules(nobody, names, options.updater, rules);
+        Driver {
+            shared,
+            options,
+            rules,
+            life: None,
+            updater,
+            begins: HashMap::new(),
+            finishes: HashMap::new(),
+            registrations: HashMap::new(),
+            membership: None,
+            leaving: None,
+            closing: None,
+            looking_since: None,
+            number: 0,
+            counted: Time::ZERO,
+            to_open: Vec::new(),
+            complaints: Complaints::default(),
         }
     }
 
+    /// Handles what woke it and what else has arrived, then looks at acknowledgements and deadlines.
+    pub(super) fn turn(&mut self, woken: Woken) {
+        self.look_at_lease();
+        match woken {
+            Woken::Command(command) => {
+                self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.command(command);
+            }
+            Woken::Protocol(message) => self.arrived(message),
+            Woken::Introduction(message) => self.introduced(&message),
+            Woken::Timer => {}
+        }
+        for _ in 0..AT_ONCE {
+            let Some(message) = self.life.as_ref().and_then(|life| life.protocol.try_take()) else { break };
+            self.arrived(message);
+        }
+        self.look_around();
+    }
+
+    /// What has to be opened since this was asked last; [`Command::Opened`] is the answer to each.
+    pub(super) fn openings(&mut self) -> Vec<Opening> {
+        std::mem::take(&mut self.to_open)
+    }
+
     fn now(&self) -> Time {
-        BootClock.now()
+        self.shared.clock.now()
     }
 
     /// How long there is nothing to do unless something arrives.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         let now = self.now();
         if self.looking_since.is_some_and(|since| now.since(since) < EAGER) {
             return Duration::ZERO;
         }
-        let looking = self.looking_since.map(|_| now + Duration::from_millis(1));
         let life = self.life.as_ref();
+        let looks = self.looking_since.is_some() || life.is_some_and(Life::is_reading);
+        let looking = looks.then(|| now + LOOK_AGAIN);
         let introductions =
             life.into_iter().flat_map(|life| life.peers.values()).filter_map(|known| known.introduce_at);
         let settling = life.and_then(|life| life.home.next_deadline());
@@ -158,6 +149,7 @@ impl Driver {
             if life.home.next_deadline().is_some_and(|at| at <= now) {
                 life.home.tick(now, &mut held);
             }
+            life.writes.look(now);
         }
         if self.updater.next_deadline().is_some_and(|at| at <= now) {
             self.updater.tick(now, &mut updated);
@@ -171,6 +163,7 @@ impl Driver {
             membership.closed(self.updater.is_at_rest());
         }
         self.introduce(now);
+        self.look_at_heads();
         self.publish_counts(now);
         self.looking_since = match self.updater.waiting_words().next() {
             Some(_) => self.looking_since.or(Some(now)),
@@ -193,7 +186,8 @@ impl Driver {
         if now.since(self.counted) >= COUNT_EVERY {
             self.counted = now;
             let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
-            *self.shared.counts.lock() = Counts { home, updater: self.updater.counts() };
+            *self.shared.counts.lock() =
+                Counts { home, updater: self.updater.counts(), unusable: self.complaints.counted() };
         }
     }
 
@@ -252,8 +246,9 @@ impl Driver {
     // Views.
 
     fn learn(&mut self, view: &Arc<View>, membership: Box<dyn Membership>) {
+        let now = self.now();
         let Some(life) = &mut self.life else { return };
-        life.meet_members(view);
+        life.meet_members(view, now);
         let mut routes = Routes::clone(&self.shared.routes.load());
         let known: Vec<Table> = view.homes().filter_map(|home| routes.table(home.incarnation).cloned()).collect();
         routes.learn(view, self.shared.lease().acknowledged);
@@ -262,7 +257,7 @@ impl Driver {
         self.shared.routes.store(Arc::new(routes));
         self.membership = Some(membership);
         self.leaving = view.member(life.me()).is_none().then(|| view.number());
-        let (now, mut held, mut updated) = (BootClock.now(), Vec::new(), Vec::new());
+        let (mut held, mut updated) = (Vec::new(), Vec::new());
         life.home.view(view, now, &mut held);
         self.updater.view(view, now, &mut updated);
         self.hold(held);
@@ -270,7 +265,7 @@ impl Driver {
     }
 
     fn live(&mut self, fabric: Arc<dyn Fabric>) -> verbena_fabric::Result<()> {
-        let life = Life::begin(fabric, &self.options)?;
+        let life = Life::begin(fabric, &self.options, self.rules)?;
         self.updater.rejoined(life.me());
         self.shared.identity.store(life.me().to_word(), Ordering::SeqCst);
         self.life = Some(life);
@@ -291,10 +286,14 @@ impl Driver {
     fn arrived(&mut self, message: Arrived) {
         match Message::decode(&message.body) {
             Ok(decoded) if decoded.from() == message.from => self.receive(decoded),
-            Ok(decoded) => {
-                tracing::warn!(from = %message.from, claimed = %decoded.from(), "a message in another's name")
-            }
-            Err(error) => tracing::warn!(from = %message.from, %error, "a message that cannot be read"),
+            Ok(decoded) => self.complain(message.from, &format_args!("a message in the name of {}", decoded.from())),
+            Err(error) => self.complain(message.from, &format_args!("a message that cannot be read: {error}")),
+        }
+    }
+
+    fn complain(&mut self, from: Incarnation, what: &dyn std::fmt::Display) {
+        if let Some(number) = self.complaints.another(self.now()) {
+            tracing::warn!(%from, number, "dropped {what}");
         }
     }
 
@@ -345,8 +344,9 @@ impl Driver {
                     }
                 }
                 HomeAction::Acknowledge { to, word, value } => {
-                    if let Some(life) = &self.life {
-                        life.acknowledge(to, word, value);
+                    let now = self.now();
+                    if let Some(life) = &mut self.life {
+                        life.acknowledge(to, word, value, now);
                     }
                 }
                 HomeAction::Send(message) => self.send(message),
@@ -400,65 +400,49 @@ impl Driver {
         let Some(life) = &mut self.life else { return };
         let view = self.shared.lease().acknowledged;
         for peer in life.to_introduce(now) {
-            life.introduce_to(peer, view, true);
+            life.introduce_to(peer, view, true, now);
         }
     }
 
     fn introduced(&mut self, message: &Arrived) {
-        let Some(life) = &mut self.life else { return };
         let introduction = match Introduction::decode(&message.body) {
             Ok(introduction) if introduction.from == message.from => introduction,
-            Ok(_) => return tracing::warn!(from = %message.from, "an introduction in another's name"),
-            Err(error) => return tracing::warn!(from = %message.from, %error, "an introduction that cannot be read"),
-        };
-        if introduction.wants_answer {
-            life.introduce_to(introduction.from, self.shared.lease().acknowledged, false);
-        }
-        let Some(peer) = life.may_open(introduction.from) else { return };
-        let (names, me) = (self.options.names.fingerprint(), life.me());
-        let (commands, shared) = (self.commands.clone(), self.shared.clone());
-        tokio::task::spawn_blocking(move || {
-            let opened = open(me, peer.as_ref(), introduction, names);
-            if let Some(commands) = commands.upgrade() {
-                shared.waiting.fetch_add(1, Ordering::Relaxed);
-                // If the thread has ended meanwhile, nobody needs it.
-                let _ = commands.send(Command::Opened(opened));
+            Ok(other) => {
+                return self.complain(message.from, &format_args!("an introduction in the name of {}", other.from));
             }
-        });
+            Err(error) => {
+                return self.complain(message.from, &format_args!("an introduction that cannot be read: {error}"));
+            }
+        };
+        let now = self.now();
+        let Some(life) = &mut self.life else { return };
+        if introduction.wants_answer {
+            life.introduce_to(introduction.from, self.shared.lease().acknowledged, false, now);
+        }
+        self.to_open.extend(life.may_open(introduction, now));
     }
 
     fn opened(&mut self, opened: Opened) {
+        let now = self.now();
         let Some(life) = self.life.as_mut().filter(|life| life.me() == opened.me) else { return };
         let peer = opened.peer;
-        match life.opened(opened) {
-            Ok(Some(table)) => {
-                let mut routes = Routes::clone(&self.shared.routes.load());
-                routes.open(table);
-                self.shared.routes.store(Arc::new(routes));
-            }
-            Ok(None) => {}
-            Err(reason) => {
-                tracing::warn!(%peer, reason, "a peer's regions cannot be opened; it is asked again");
-            }
+        if let Err(reason) = life.opened(opened, now) {
+            self.complain(peer, &format_args!("regions that cannot be opened: {reason}"));
         }
     }
-}
 
-/// The next message. Without a life there is none.
-async fn arrival(life: &mut Option<Life>) -> Woken {
-    let Some(life) = life else { return std::future::pending().await };
-    tokio::select! {
-        message = life.protocol.next() => Woken::Protocol(message),
-        message = life.introductions.next() => Woken::Introduction(message),
-    }
-}
-
-async fn pause(patience: Duration) {
-    if patience.is_zero() {
-        std::thread::yield_now();
-        tokio::task::yield_now().await;
-    } else {
-        tokio::time::sleep(patience).await;
+    fn look_at_heads(&mut self) {
+        let Some(life) = self.life.as_mut().filter(|life| life.is_reading()) else { return };
+        for (peer, table) in life.tables(self.options.names.fingerprint()) {
+            match table {
+                Ok(table) => {
+                    let mut routes = Routes::clone(&self.shared.routes.load());
+                    routes.open(table);
+                    self.shared.routes.store(Arc::new(routes));
+                }
+                Err(reason) => self.complain(peer, &format_args!("a page table that cannot be used: {reason}")),
+            }
+        }
     }
 }
 

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{Role, View};
-use verbena_fabric::{
-    Address, Batch, Class, Error, Fabric, Inbox, Operation, Peer, Port, Region, RegionKey, Rights, SharedRemote, Views,
-};
-use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+use verbena_fabric::{Address, Class, Fabric, Inbox, Peer, Port, Region, Rights, SharedRemote, Views};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use super::Options;
 use super::introduction::Introduction;
+use super::opening::{Head, Opened, Opening};
 use super::routes::{Access, Table};
+use super::writes::Writes;
 use crate::home::Home;
-use crate::table::{AcknowledgementWords, PAGE_TABLE_HEADER_WORDS, PageTable};
+use crate::rules::Rules;
+use crate::table::AcknowledgementWords;
 
 /// Messages of the page protocol.
 pub(super) const PROTOCOL: Port = Port(16);
@@ -24,10 +25,6 @@ pub(super) const INTRODUCTIONS: Port = Port(17);
 const WORDS: u32 = verbena_cluster::MAX_MEMBERS as u32;
 /// How often an introduction is repeated while it is not answered.
 const INTRODUCE_AGAIN: Duration = Duration::from_millis(50);
-/// How long a one-sided write of an acknowledgement may take.
-const WRITE_DEADLINE: Duration = Duration::from_millis(100);
-/// How long opening a peer's region may take.
-pub(super) const OPEN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// What belongs to one incarnation, and ends with it.
 pub(super) struct Life {
@@ -40,6 +37,9 @@ pub(super) struct Life {
     pub(super) introductions: Inbox,
     pub(super) view: Option<Arc<View>>,
     pub(super) peers: BTreeMap<Incarnation, Known>,
+    pub(super) writes: Writes,
+    /// Page tables that are open and whose heads are being read.
+    heads: Vec<Head>,
 }
 
 /// Another member, as this one knows it.
@@ -52,20 +52,11 @@ pub(super) struct Known {
     pub(super) introduce_at: Option<Time>,
 }
 
-/// A peer's regions, opened away from the thread, because opening may block.
-pub(super) struct Opened {
-    /// Whose life it was.
-    pub(super) me: Incarnation,
-    pub(super) peer: Incarnation,
-    pub(super) table: Option<Result<Table, String>>,
-    pub(super) acknowledgements: Result<SharedRemote, String>,
-}
-
 impl Life {
     /// New regions and a new home for the incarnation that the fabric is (rule C1).
-    pub(super) fn begin(fabric: Arc<dyn Fabric>, options: &Options) -> verbena_fabric::Result<Life> {
+    pub(super) fn begin(fabric: Arc<dyn Fabric>, options: &Options, rules: Rules) -> verbena_fabric::Result<Life> {
         let me = fabric.identity();
-        let home = Home::new(me, options.names.fingerprint(), options.home);
+        let home = Home::with_rules(me, options.names.fingerprint(), options.home, rules);
         let table = fabric.register(home.table().region_bytes(), ViewNumber(0))?;
         for (at, word) in (0..).step_by(8).zip(home.table().header()) {
             table.store(at, word)?;
@@ -80,8 +71,20 @@ impl Life {
         }
         let protocol = fabric.listen(PROTOCOL, Views::CurrentAndLater)?;
         let introductions = fabric.listen(INTRODUCTIONS, Views::Any)?;
-        let (table, peers) = (Arc::from(table), BTreeMap::new());
-        Ok(Life { fabric, home, table, words, acknowledgements, protocol, introductions, view: None, peers })
+        let (table, peers, writes, heads) = (Arc::from(table), BTreeMap::new(), Writes::default(), Vec::new());
+        Ok(Life {
+            fabric,
+            home,
+            table,
+            words,
+            acknowledgements,
+            protocol,
+            introductions,
+            view: None,
+            peers,
+            writes,
+            heads,
+        })
     }
 
     pub(super) fn me(&self) -> Incarnation {
@@ -104,7 +107,7 @@ impl Life {
     }
 
     /// Writes into this home's word at an updater.
-    pub(super) fn acknowledge(&self, to: Incarnation, word: u32, value: u64) {
+    pub(super) fn acknowledge(&mut self, to: Incarnation, word: u32, value: u64, now: Time) {
         let Some(at) = self.words.offset(word) else { return };
         if to == self.me() {
             if let Err(error) = self.acknowledgements.store(at, value) {
@@ -113,28 +116,16 @@ impl Life {
             return;
         }
         let Some(remote) = self.peers.get(&to).and_then(|known| known.acknowledgements.clone()) else { return };
-        let batch = Batch::one(Operation::WriteWord { at, value });
-        let mut written = remote.post(batch, Class::Control, BootClock.now() + WRITE_DEADLINE);
-        match written.poll_now() {
-            Some(Ok(_)) => {}
-            Some(Err(error)) => tracing::debug!(%to, %error, "an acknowledgement was not written"),
-            None => {
-                tokio::spawn(async move {
-                    // What may still be executed must be settled before so many others follow that nobody would know (rule F2).
-                    if let Err(Error::Unknown { first: Some(first), .. }) = written.await {
-                        let deadline = BootClock.now() + OPEN_DEADLINE;
-                        let _ = remote.settle(first, Class::Control, deadline).await;
-                    }
-                });
-            }
-        }
+        self.writes.post(to, remote, at, value, now);
     }
 
     /// Gets to know the members of a view, and forgets who is none.
-    pub(super) fn meet_members(&mut self, view: &Arc<View>) {
+    pub(super) fn meet_members(&mut self, view: &Arc<View>, now: Time) {
         let me = self.me();
         self.view = Some(view.clone());
         self.peers.retain(|peer, _| view.member(*peer).is_some());
+        self.writes.retain(|peer| view.member(peer).is_some());
+        self.heads.retain(|head| view.member(head.peer).is_some());
         for member in view.members() {
             let (peer, address) = (member.incarnation, Address(member.address.clone()));
             if peer == me || self.peers.contains_key(&peer) {
@@ -143,7 +134,7 @@ impl Life {
             match self.fabric.connect(peer, &address) {
                 Ok(connected) => {
                     let is_home = member.roles.has(Role::Home);
-                    let introduce_at = Some(BootClock.now());
+                    let introduce_at = Some(now);
                     let known =
                         Known { peer: connected, is_home, acknowledgements: None, opening: false, introduce_at };
                     self.peers.insert(peer, known);
@@ -160,7 +151,7 @@ impl Life {
     }
 
     /// Sends an introduction; again later, unless the other has introduced itself.
-    pub(super) fn introduce_to(&mut self, peer: Incarnation, view: ViewNumber, wants_answer: bool) {
+    pub(super) fn introduce_to(&mut self, peer: Incarnation, view: ViewNumber, wants_answer: bool, now: Time) {
         let is_home = self.view.as_ref().is_some_and(|view| view.homes().any(|home| home.incarnation == self.me()));
         let introduction = Introduction {
             from: self.me(),
@@ -170,54 +161,68 @@ impl Life {
         };
         // Of a view not learnt of yet: the other repeats itself.
         let Some(known) = self.peers.get_mut(&peer) else { return };
-        known.introduce_at = known.introduce_at.map(|_| BootClock.now() + INTRODUCE_AGAIN);
+        known.introduce_at = known.introduce_at.map(|_| now + INTRODUCE_AGAIN);
         if let Err(error) = known.peer.send(Class::Control, view, INTRODUCTIONS, 0, &introduction.encode()) {
             tracing::debug!(%peer, %error, "an introduction was not sent");
         }
     }
 
-    /// The peer, if its regions are to be opened: they are from now on being opened.
-    pub(super) fn may_open(&mut self, peer: Incarnation) -> Option<Arc<dyn Peer>> {
-        let known = self.peers.get_mut(&peer)?;
+    /// How to open a peer's regions, if they are to be opened: they are from now on being opened.
+    pub(super) fn may_open(&mut self, introduction: Introduction, now: Time) -> Option<Opening> {
+        let me = self.me();
+        let known = self.peers.get_mut(&introduction.from)?;
         if known.acknowledgements.is_some() || std::mem::replace(&mut known.opening, true) {
             return None;
         }
-        Some(known.peer.clone())
+        Some(Opening::new(me, known.peer.clone(), introduction, now))
     }
 
-    /// A peer's regions are open, or cannot be opened. Gives its page table, if it is a home.
-    pub(super) fn opened(&mut self, opened: Opened) -> Result<Option<Table>, String> {
-        let Some(known) = self.peers.get_mut(&opened.peer) else { return Ok(None) };
-        known.opening = false;
-        let table = opened.table.transpose()?;
-        known.acknowledgements = Some(opened.acknowledgements?);
-        known.introduce_at = None;
-        Ok(table.filter(|_| known.is_home))
+    /// A peer's regions are open, or cannot be opened. Of a home the head of the page table is still to be read.
+    pub(super) fn opened(&mut self, opened: Opened, now: Time) -> Result<(), String> {
+        let Some(known) = self.peers.get_mut(&opened.peer) else { return Ok(()) };
+        let regions = opened.table.transpose().and_then(|table| Ok((table, opened.acknowledgements?)));
+        match regions {
+            Ok((Some(table), acknowledgements)) if known.is_home => {
+                self.heads.push(Head::read(opened.peer, table, acknowledgements, now));
+            }
+            Ok((_, acknowledgements)) => known.open(acknowledgements),
+            Err(reason) => {
+                known.opening = false;
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a page table's head is being read.
+    pub(super) fn is_reading(&self) -> bool {
+        !self.heads.is_empty()
+    }
+
+    /// The page tables whose heads have been read, or why they cannot be used.
+    pub(super) fn tables(&mut self, names: u64) -> Vec<(Incarnation, Result<Table, String>)> {
+        let mut read = Vec::new();
+        for mut head in std::mem::take(&mut self.heads) {
+            let Some(checked) = head.check(names) else {
+                self.heads.push(head);
+                continue;
+            };
+            let Some(known) = self.peers.get_mut(&head.peer) else { continue };
+            match &checked {
+                Ok(_) => known.open(head.acknowledgements),
+                Err(_) => known.opening = false,
+            }
+            let table = checked.map(|layout| Table { layout, access: Access::Peer(head.table) });
+            read.push((head.peer, table));
+        }
+        read
     }
 }
 
-/// Opens a peer's regions, and reads the head of its page table.
-pub(super) fn open(me: Incarnation, peer: &dyn Peer, introduction: Introduction, names: u64) -> Opened {
-    let deadline = BootClock.now() + OPEN_DEADLINE;
-    let open_table = |key: &RegionKey| {
-        let remote = peer.open(key, deadline).map_err(|error| error.to_string())?;
-        let at: Vec<u64> = (0..PAGE_TABLE_HEADER_WORDS as u64).map(|word| 8 * word).collect();
-        let read = remote.post(Batch::read_words(&at), Class::Control, deadline).wait();
-        let read = read.map_err(|error| error.to_string())?;
-        let mut header = [0; PAGE_TABLE_HEADER_WORDS];
-        for (word, done) in header.iter_mut().zip(&read) {
-            *word = done.word().unwrap_or(0);
-        }
-        let layout = PageTable::check(peer.incarnation(), header, names).map_err(|error| error.to_string())?;
-        if layout.region_bytes() > key.bytes {
-            return Err(format!("its page table of {} slots does not fit {} bytes", layout.slots(), key.bytes));
-        }
-        Ok(Table { layout, access: Access::Peer(remote) })
-    };
-    Opened {
-        me,
-        peer: peer.incarnation(),
-        table: introduction.table.as_ref().map(open_table),
-        acknowledgements: peer.open(&introduction.acknowledgements, deadline).map_err(|error| error.to_string()),
+impl Known {
+    fn open(&mut self, acknowledgements: SharedRemote) {
+        self.opening = false;
+        self.acknowledgements = Some(acknowledgements);
+        self.introduce_at = None;
     }
 }

@@ -5,11 +5,17 @@
 //! say, in order. A hit does not come near it: [`Content::read`] posts a read of the words from the thread of the
 //! request, and [`Content::lease`] is two loads.
 
+mod complaints;
 mod config;
 mod driver;
 mod introduction;
 mod life;
+mod opening;
 mod routes;
+#[cfg(feature = "testing")]
+mod stepped;
+mod thread;
+mod writes;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,14 +31,18 @@ use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::home::{HomeCounts, HomeLimits};
 use crate::names::{Names, PageId, Scope};
+use crate::rules::Rules;
 use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits};
 use crate::wire::{Register, Registered};
 
 pub use config::{KeyError, PagesConfig};
+use driver::Driver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use introduction::exercise as exercise_introduction;
 pub use routes::Reading;
 use routes::Routes;
+#[cfg(feature = "testing")]
+pub use stepped::Stepped;
 
 /// Commands that may wait for the thread. One more is refused with [`Refused::Overloaded`].
 const COMMANDS: usize = 8192;
@@ -85,6 +95,8 @@ pub struct Counts {
     pub home: HomeCounts,
     /// As an updater.
     pub updater: UpdaterCounts,
+    /// Messages and regions of peers that could not be used and were dropped, since the service started.
+    pub unusable: u64,
 }
 
 /// The way back to the cluster. What comes too late is of another view or life and must have no effect.
@@ -108,6 +120,7 @@ pub struct Content {
 
 /// What the thread shares with whoever holds a [`Content`].
 struct Shared {
+    clock: Arc<dyn Clock>,
     /// Known from the first life on.
     lease: OnceLock<Arc<LeaseWord>>,
     counts: Mutex<Counts>,
@@ -128,7 +141,7 @@ enum Command {
     Begin { scope: Scope, reply: oneshot::Sender<Result<UpdateId, Refused>> },
     Finished { id: UpdateId, outcome: Outcome, reply: Option<oneshot::Sender<Finish>> },
     Register { register: Register, reply: oneshot::Sender<Registered> },
-    Opened(life::Opened),
+    Opened(opening::Opened),
 }
 
 impl Content {
@@ -137,7 +150,18 @@ impl Content {
     /// # Errors
     /// If there can be no thread.
     pub fn start(options: Options) -> verbena_fabric::Result<Content> {
+        let (content, driver, received) = Content::with_driver(options, Rules::ALL, Arc::new(BootClock));
+        thread::spawn(driver, content.commands.downgrade(), received)?;
+        Ok(content)
+    }
+
+    fn with_driver(
+        options: Options,
+        rules: Rules,
+        clock: Arc<dyn Clock>,
+    ) -> (Content, Driver, mpsc::UnboundedReceiver<Command>) {
         let shared = Arc::new(Shared {
+            clock,
             lease: OnceLock::new(),
             counts: Mutex::default(),
             identity: AtomicU64::new(0),
@@ -146,8 +170,8 @@ impl Content {
             waiting: AtomicUsize::new(0),
         });
         let (commands, received) = mpsc::unbounded_channel();
-        driver::spawn(shared.clone(), options, commands.downgrade(), received)?;
-        Ok(Content { shared, commands })
+        let driver = Driver::new(shared.clone(), options, rules);
+        (Content { shared, commands }, driver, received)
     }
 
     /// The names of pages and dependencies.
@@ -157,7 +181,7 @@ impl Content {
 
     /// The time that everything here is judged by.
     pub fn now(&self) -> Time {
-        BootClock.now()
+        self.shared.clock.now()
     }
 
     /// Who this node is at the moment.

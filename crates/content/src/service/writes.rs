@@ -1,0 +1,140 @@
+//! Acknowledgements on their way: one-sided writes that have not ended, and those of which it must be settled whether they were
+//! executed (rule F2).
+//!
+//! A write that is lost is no harm, for the updater asks again. But it is an operation of the fabric's bounded window until it is settled:
+//! left alone, so many of them would in the end let no other write through. So each is settled, and settling is repeated until the
+//! target answers or is no member any more.
+
+use std::time::Duration;
+
+use verbena_fabric::{Batch, Class, Completed, Error, Operation, OperationId, Pending, Settled, SharedRemote};
+use verbena_terms::{Incarnation, Time};
+
+/// How long a one-sided write of an acknowledgement may take.
+const WRITE_DEADLINE: Duration = Duration::from_millis(100);
+/// How long a target may take to say what became of one.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(1);
+/// How often those under way are looked at: nobody waits for their end but the window.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Those of one life. As many as the fabric's windows hold, for each member.
+#[derive(Default)]
+pub(super) struct Writes {
+    under_way: Vec<Write>,
+    looked: Time,
+}
+
+struct Write {
+    to: Incarnation,
+    remote: SharedRemote,
+    stage: Stage,
+}
+
+enum Stage {
+    Writing(Pending<Completed>),
+    Settling(OperationId, Pending<Settled>),
+}
+
+enum Looked {
+    Unchanged,
+    Settle(OperationId),
+    Ended,
+}
+
+impl Writes {
+    /// Writes `value` at byte `at` of what `remote` opens.
+    pub(super) fn post(&mut self, to: Incarnation, remote: SharedRemote, at: u64, value: u64, now: Time) {
+        let batch = Batch::one(Operation::WriteWord { at, value });
+        let written = remote.post(batch, Class::Control, now + WRITE_DEADLINE);
+        let mut write = Write { to, remote, stage: Stage::Writing(written) };
+        match write.look() {
+            Looked::Ended => {}
+            Looked::Unchanged => self.under_way.push(write),
+            Looked::Settle(operation) => self.settle(write, operation, now),
+        }
+    }
+
+    /// Looks what has ended.
+    pub(super) fn look(&mut self, now: Time) {
+        if self.under_way.is_empty() || now.since(self.looked) < LOOK_EVERY {
+            return;
+        }
+        self.looked = now;
+        for mut write in std::mem::take(&mut self.under_way) {
+            match write.look() {
+                Looked::Ended => {}
+                Looked::Unchanged => self.under_way.push(write),
+                Looked::Settle(operation) => self.settle(write, operation, now),
+            }
+        }
+    }
+
+    /// Forgets those to whom no longer matters.
+    pub(super) fn retain(&mut self, matters: impl Fn(Incarnation) -> bool) {
+        self.under_way.retain(|write| matters(write.to));
+    }
+
+    fn settle(&mut self, mut write: Write, operation: OperationId, now: Time) {
+        let settled = write.remote.settle(operation, Class::Control, now + SETTLE_DEADLINE);
+        write.stage = Stage::Settling(operation, settled);
+        self.under_way.push(write);
+    }
+}
+
+impl Write {
+    fn look(&mut self) -> Looked {
+        let (error, operation) = match &mut self.stage {
+            Stage::Writing(written) => match written.poll_now() {
+                None => return Looked::Unchanged,
+                Some(Ok(_)) => return Looked::Ended,
+                Some(Err(error)) => (error, None),
+            },
+            Stage::Settling(operation, settled) => match settled.poll_now() {
+                None => return Looked::Unchanged,
+                Some(Ok(_)) => return Looked::Ended,
+                Some(Err(error)) => (error, Some(*operation)),
+            },
+        };
+        tracing::debug!(to = %self.to, %error, "an acknowledgement was not written");
+        match (error, operation) {
+            (Error::Unknown { .. }, Some(operation)) | (Error::Unknown { first: Some(operation), .. }, None) => {
+                Looked::Settle(operation)
+            }
+            _ => Looked::Ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbena_fabric::sim::{Faults, Outage, World};
+    use verbena_fabric::{Rights, window::WINDOW};
+    use verbena_terms::{Rank, ViewNumber};
+
+    /// As many writes are lost as the fabric remembers; and what is settled while the target is cut off is not heard of.
+    #[test]
+    fn a_target_that_was_cut_off_for_long_is_written_again() {
+        let world = World::new(1, Faults::none());
+        let (home, updater) = (world.node(Incarnation::new(1, 1)), world.node(Incarnation::new(2, 1)));
+        let region = updater.register(64, ViewNumber(1)).unwrap();
+        let peer = home.connect(updater.identity(), &updater.address()).unwrap();
+        let remote = peer.open(&region.key(Rights::Change), Time::FAR).unwrap();
+        let mut writes = Writes::default();
+        let mut write = |values: std::ops::Range<u64>, every: Duration| {
+            for value in values {
+                writes.post(updater.identity(), remote.clone(), 0, value, home.clock().now());
+                world.run_until(world.now() + every);
+                writes.look(home.clock().now());
+            }
+        };
+        write(1..10, Duration::from_millis(1));
+        assert_eq!(region.load(0), Ok(9));
+        world.partition_one_way(Rank(1), Rank(2), Outage::Loses);
+        write(10..10 + WINDOW as u64, Duration::from_millis(10));
+        assert_eq!(region.load(0), Ok(9));
+        world.heal_all();
+        write(2000..2400, Duration::from_millis(10));
+        assert_eq!(region.load(0), Ok(2399));
+    }
+}
