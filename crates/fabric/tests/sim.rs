@@ -293,6 +293,41 @@ fn another_life_is_another_incarnation() {
     assert!(matches!(pair.caller.connect(again.identity(), &pair.caller.address()), Err(Error::Unreachable { .. })));
 }
 
+#[test]
+fn memory_outlives_its_process_where_the_processor_is_not_needed() {
+    for target_cpu_free in [true, false] {
+        let world = World::with_capabilities(1, Faults::none(), Capabilities { target_cpu_free, ..capabilities() });
+        let pair = Pair::new(&world);
+        world.finish(pair.post(add(0))).unwrap();
+        world.leave_memory(pair.home.identity());
+        world.crash(pair.home.identity());
+        assert_eq!(world.finish(pair.post(add(0))).is_ok(), target_cpu_free);
+        let again = world.node(Incarnation::new(1, 2));
+        let region = again.register(4096, VIEW).unwrap();
+        let found = world.finish(pair.post(add(0)));
+        match target_cpu_free {
+            true => assert_eq!(found.unwrap()[0].word(), Some(2), "as it was left, whoever lives there now"),
+            false => assert!(matches!(found, Err(Error::Revoked { .. })), "{found:?}"),
+        }
+        assert_eq!(region.load(0), Ok(0));
+    }
+}
+
+#[test]
+fn a_process_that_goes_on_keeps_its_clock() {
+    let faults = Faults { clock_drift_ppm: 100, clock_spread: Duration::from_secs(100), ..Faults::none() };
+    let world = World::new(1, faults);
+    let clock = world.clock(Rank(1));
+    let first = world.node(Incarnation::new(1, 1));
+    world.run_until(Time::ZERO + Duration::from_secs(1000));
+    let before = first.clock().now();
+    let second = world.next_life(Incarnation::new(1, 2));
+    assert_eq!((second.clock().now(), clock.now()), (before, before));
+    let rebooted = world.node(Incarnation::new(1, 3));
+    assert_ne!(rebooted.clock().now(), before);
+    assert_eq!(clock.now(), rebooted.clock().now());
+}
+
 /// The first copy was executed and its answer lost; the second finds another incarnation. "Revoked" would mean that
 /// nothing was executed.
 #[test]

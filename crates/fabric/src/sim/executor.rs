@@ -83,7 +83,9 @@ impl State {
         let turn = (caller, post.class as u8, post.key.region);
         let takes_turns = self.keeps_order() && matches!(post.work, Work::Batch { .. });
         let home = self.addresses.get(&meant.rank).copied().filter(|&home| self.nodes[home].alive);
-        let Some(target) = home else {
+        let is_meant = home.is_some_and(|home| self.nodes[home].incarnation == meant);
+        let target = if is_meant { home } else { self.memory_left_by(meant).or(home) };
+        let Some(target) = target else {
             self.drop_frame(frame);
             return Step::Inside;
         };
@@ -118,7 +120,7 @@ impl State {
     /// The next element of a request is executed, or one half of it.
     pub(super) fn execute(&mut self, frame: usize) -> Step {
         let target = self.frames[frame].target;
-        if !self.nodes[target].alive {
+        if !self.nodes[target].alive && !self.nodes[target].leaves_memory {
             self.leave(frame);
             self.drop_frame(frame);
             return Step::Inside;
@@ -144,6 +146,11 @@ impl State {
             }
         }
         Step::Inside
+    }
+
+    /// The node whose memory answers although this incarnation of it is gone.
+    fn memory_left_by(&self, gone: Incarnation) -> Option<usize> {
+        self.nodes.iter().position(|node| node.leaves_memory && node.incarnation == gone)
     }
 
     fn execute_later(&mut self, frame: usize, fence: u64) {

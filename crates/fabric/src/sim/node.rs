@@ -19,6 +19,8 @@ const INBOX_LIMIT: usize = 1024;
 pub(super) struct Node {
     pub(super) incarnation: Incarnation,
     pub(super) alive: bool,
+    /// Its memory answers although it is not alive any more.
+    pub(super) leaves_memory: bool,
     /// Time of the world until which it stands still.
     pub(super) paused_until: Option<u64>,
     /// What came while it stood still, in order.
@@ -73,6 +75,7 @@ impl Node {
         Node {
             incarnation,
             alive: true,
+            leaves_memory: false,
             paused_until: None,
             deferred: Vec::new(),
             clock,

@@ -149,6 +149,9 @@ impl State {
     }
 
     pub(super) fn give_up(&mut self, owner: usize, region: u32) {
+        if self.nodes[owner].leaves_memory {
+            return;
+        }
         let Some(owned) = self.nodes[owner].regions.get_mut(region as usize).and_then(Option::take) else { return };
         self.let_go(owned.memory);
         self.record_own(What::GiveUp, owner, region.into(), 0);

@@ -231,6 +231,9 @@ impl State {
         }
         let incarnation = self.nodes[node].incarnation;
         self.record(What::Crash, incarnation, incarnation, 0, 0);
+        if self.nodes[node].leaves_memory {
+            return self.end_program(node);
+        }
         for region in mem::take(&mut self.nodes[node].regions).into_iter().flatten() {
             self.let_go(region.memory);
         }
@@ -238,6 +241,11 @@ impl State {
         for frame in mem::take(&mut self.nodes[node].turns).into_values().flat_map(|turn| turn.into_iter().skip(1)) {
             self.drop_frame(frame);
         }
+        self.end_program(node);
+    }
+
+    /// Its own operations answer nobody, and what waited for it to go on is dropped.
+    fn end_program(&mut self, node: usize) {
         let posted: Vec<usize> = self.posts.taken().filter(|&post| self.posts[post].caller == node).collect();
         for post in posted {
             self.abandon(post);
@@ -339,6 +347,11 @@ impl State {
         let incarnation = self.nodes[index].incarnation;
         self.record(What::Wake, incarnation, incarnation, token, 0);
         Step::Wake { node: Some(incarnation), token }
+    }
+
+    /// The clock of the machine at an address.
+    pub(super) fn clock_at(&self, rank: Rank) -> NodeClock {
+        self.addresses.get(&rank).map_or(NodeClock { ahead: 0, drift_ppm: 0 }, |&node| self.nodes[node].clock)
     }
 
     /// What a node's clock shows.

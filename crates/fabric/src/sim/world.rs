@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_terms::{Incarnation, Rank, Time};
+use verbena_terms::{Clock, Incarnation, Rank, Time};
 
 use crate::capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 use crate::completion::Pending;
@@ -70,6 +70,19 @@ impl World {
             (node, state.nodes[node].inboxes.clone())
         });
         Arc::new(SimFabric::new(self.shared.clone(), node, incarnation, inboxes))
+    }
+
+    /// Starts another incarnation in a process that goes on, and gives its fabric: as [`node`](Self::node), but the clock stays.
+    pub fn next_life(&self, incarnation: Incarnation) -> Arc<dyn Fabric> {
+        let clock = self.shared.with(|state| state.clock_at(incarnation.rank));
+        let fabric = self.node(incarnation);
+        self.on(incarnation, |state, node| state.nodes[node].clock = clock);
+        fabric
+    }
+
+    /// The clock of the machine at a rank's address, for what outlives an incarnation there. It shows nothing before the first.
+    pub fn clock(&self, rank: Rank) -> Arc<dyn Clock> {
+        Arc::new(MachineClock { world: self.shared.clone(), rank })
     }
 
     /// Time of the world. No node sees it: they have clocks of their own, on their fabrics.
@@ -176,6 +189,13 @@ impl World {
         self.on(node, |state, node| state.crash(node));
     }
 
+    /// Whenever this incarnation ends, what executes one-sided operations goes on without its process: an adapter, or peers that have the
+    /// memory mapped. Its regions are read and written as they were left, whoever lives there next. Where the target's processor is
+    /// needed nothing is left.
+    pub fn leave_memory(&self, node: Incarnation) {
+        self.on(node, |state, node| state.nodes[node].leaves_memory = state.capabilities.target_cpu_free);
+    }
+
     /// Cuts one way.
     pub fn partition_one_way(&self, from: Rank, to: Rank, outage: Outage) {
         self.shared.with(|state| state.cut(from, to, outage));
@@ -239,6 +259,17 @@ impl World {
             let node = found.unwrap_or_else(|| panic!("{node} has never lived in this world"));
             work(state, node)
         })
+    }
+}
+
+struct MachineClock {
+    world: Arc<Shared>,
+    rank: Rank,
+}
+
+impl Clock for MachineClock {
+    fn now(&self) -> Time {
+        self.world.with(|state| Time::from_nanos(state.clock_at(self.rank).local(state.now)))
     }
 }
 
