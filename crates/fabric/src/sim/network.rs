@@ -131,7 +131,7 @@ impl State {
             std::mem::take(&mut self.held).into_iter().partition(|held| (held.0, held.1) == (from, to));
         self.held = held;
         for (_, _, event) in released {
-            at += self.travel();
+            at = (at + 1).max(self.now + self.travel());
             self.schedule(at, event);
         }
         self.links.entry((from, to)).or_default().floor = at;
