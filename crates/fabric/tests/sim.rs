@@ -239,8 +239,7 @@ fn a_cut_link_loses_some_frames_and_holds_the_others() {
 
 #[test]
 fn what_was_held_comes_in_order_and_no_later_than_what_is_sent_now() {
-    let faults = Faults { travel_max: MILLISECOND, ..Faults::none() };
-    let world = World::new(1, faults);
+    let world = World::new(1, Faults { travel_max: MILLISECOND, ..Faults::none() });
     let pair = Pair::new(&world);
     let inbox = pair.home.listen(Port(1), Views::Any).unwrap();
     world.partition_one_way(Rank(2), Rank(1), Outage::Holds);
@@ -333,8 +332,7 @@ fn memory_outlives_its_process_where_the_processor_is_not_needed() {
 
 #[test]
 fn a_process_that_goes_on_keeps_its_clock() {
-    let faults = Faults { clock_drift_ppm: 100, clock_spread: Duration::from_secs(100), ..Faults::none() };
-    let world = World::new(1, faults);
+    let world = World::new(1, Faults { clock_spread: Duration::from_secs(100), ..Faults::none() });
     let clock = world.clock(Rank(1));
     let first = world.node(Incarnation::new(1, 1));
     world.run_until(Time::ZERO + Duration::from_secs(1000));
@@ -513,6 +511,21 @@ fn clocks_differ_and_jump() {
     assert_eq!(world.now(), posted);
     assert!(world.finish(pending).is_err());
     assert!(world.now().since(posted) < Duration::from_millis(1100), "its deadline was on its own clock");
+}
+
+#[test]
+fn a_timer_never_goes_off_before_its_time_on_a_clock_that_drifts_and_jumps() {
+    for seed in 0..50 {
+        let world = World::new(seed, Faults { clock_drift_ppm: 20_000, ..Faults::none() });
+        let node = world.node(Incarnation::new(1, 1));
+        let time = node.clock().now() + Duration::from_secs(10);
+        world.wake_node_at(node.identity(), time, 7);
+        world.run_until(Time::ZERO + Duration::from_secs(1));
+        world.jump_clock(node.identity(), Duration::from_secs(5));
+        assert_eq!(world.step(), Some(Step::Wake { node: Some(node.identity()), token: 7 }));
+        let now = node.clock().now();
+        assert!(now >= time && now.since(time) < Duration::from_micros(1), "seed {seed}: {now}");
+    }
 }
 
 #[test]

@@ -314,7 +314,11 @@ impl State {
 
     /// Lets a clock jump forward. Deadlines and timers on it come that much earlier.
     pub(super) fn jump_clock(&mut self, node: usize, by: u64) {
+        let before = self.nodes[node].clock;
         self.nodes[node].clock.ahead += by;
+        let after = self.nodes[node].clock;
+        // When it shows what it would have shown: not a moment sooner, or a program would take its timer for a stale one.
+        let sooner = |at: u64| after.world(before.local(at));
         let incarnation = self.nodes[node].incarnation;
         self.record(What::ClockJump, incarnation, incarnation, by, 0);
         let posted: Vec<usize> = self.posts.taken().filter(|&post| self.posts[post].caller == node).collect();
@@ -322,7 +326,7 @@ impl State {
             if let Some(moment @ (at, _)) = self.posts[post].deadline
                 && self.queue.remove(&moment).is_some()
             {
-                let moment = self.schedule(at.saturating_sub(by), Event::Deadline(post));
+                let moment = self.schedule(sooner(at), Event::Deadline(post));
                 self.posts[post].deadline = Some(moment);
             }
         }
@@ -331,7 +335,7 @@ impl State {
             self.queue.iter().filter(|(_, event)| is_timer(event)).map(|(&moment, _)| moment).collect();
         for moment in timers {
             if let Some(event) = self.queue.remove(&moment) {
-                self.schedule(moment.0.saturating_sub(by), event);
+                self.schedule(sooner(moment.0), event);
             }
         }
     }
