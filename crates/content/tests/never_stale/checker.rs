@@ -1,6 +1,10 @@
 //! What must hold, seen from outside: each answer is one state of the database, no older than the last write that was
 //! acknowledged before its request was sent, nor than any answer that was received before.
 
+use std::fmt;
+
+use verbena_terms::Time;
+
 use crate::database::{Content, Database, State};
 
 /// What a client sent, as far as it matters.
@@ -10,11 +14,15 @@ pub struct Sent {
     pub oldest: State,
 }
 
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "state {}", self.oldest)
+    }
+}
+
 #[derive(Default)]
 pub struct Checker {
     oldest: State,
-    /// Off: only acknowledged writes count, not answers (for what rule P7 says is left).
-    answers_do_not_count: bool,
     pub broken: Vec<String>,
     pub answers: u64,
     pub hits: u64,
@@ -22,10 +30,6 @@ pub struct Checker {
 }
 
 impl Checker {
-    pub fn new(answers_do_not_count: bool) -> Self {
-        Checker { answers_do_not_count, ..Checker::default() }
-    }
-
     pub fn sends(&self) -> Sent {
         Sent { oldest: self.oldest }
     }
@@ -35,7 +39,7 @@ impl Checker {
         self.oldest = self.oldest.max(commit);
     }
 
-    pub fn answered(&mut self, database: &Database, sent: Sent, content: &Content, how: &str, at: u64) {
+    pub fn answered(&mut self, database: &Database, sent: Sent, content: &Content, how: &str, at: Time) {
         self.answers += 1;
         self.hits += u64::from(how == "hit");
         match database.shown_until(content) {
@@ -46,8 +50,6 @@ impl Checker {
             )),
             Some(_) => {}
         }
-        if !self.answers_do_not_count {
-            self.oldest = self.oldest.max(database.shown_since(content));
-        }
+        self.oldest = self.oldest.max(database.shown_since(content));
     }
 }
