@@ -115,5 +115,7 @@ pub(crate) fn register(metrics: &Registry, content: &Content) -> Result<(), Regi
         let content = content.clone();
         metrics.gauge_from(name, help, move || read(&content.counts()) as f64)?;
     }
-    Ok(())
+    let content = content.clone();
+    let help = "Messages and regions of other nodes that could not be used and were dropped.";
+    metrics.counter_from("verbena_content_unusable_total", help, move || content.counts().unusable)
 }
