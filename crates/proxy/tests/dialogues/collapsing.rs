@@ -1,8 +1,8 @@
 //! Many requests for one page: one asks the application, the others wait (rule P8).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::scene::Scene;
+use crate::scene::{PATIENCE, Scene};
 
 #[test]
 fn many_requests_for_one_page_ask_the_application_once() {
@@ -152,7 +152,9 @@ fn an_endless_page_is_not_waited_for() {
     let mut other = scene.client();
     other.get("/events");
     leader.head().has(200);
+    let end = Instant::now() + PATIENCE;
     let mut second = loop {
+        assert!(Instant::now() < end, "it is waited for");
         // The stream goes on, so that nobody takes it for dead.
         asked.says("3\r\nand\r\n");
         std::thread::sleep(Duration::from_millis(50));

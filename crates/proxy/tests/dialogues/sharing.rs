@@ -56,6 +56,8 @@ fn what_is_for_one_user_is_not_for_another() {
         assert_eq!(scene.counted("verbena_proxy_not_stored_total", ("reason", reason)), 1, "{reason}");
         assert_eq!(scene.counted("verbena_proxy_misses_total", ("reason", reason)), 1, "{reason}");
     }
+    // One user's answer says nothing against keeping everybody's.
+    scene.fills("/cookie", "front", "ours");
     // What was fetched for nobody in particular is not for somebody, unless it says so.
     scene.fills("/page", "front", "anonymous");
     client.get_with("/page", &["Cookie: user=1"]);
