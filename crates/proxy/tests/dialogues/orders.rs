@@ -100,20 +100,27 @@ fn a_lease_that_ends_while_the_home_accepts_serves_nobody_who_waited() {
 
 #[test]
 fn nobody_joins_a_fill_whose_registration_is_sent() {
-    let scene = Scene::new();
-    let (mut leader, mut late) = (scene.client(), scene.client());
-    leader.get("/");
-    let asked = scene.origin.asked("/");
-    let held = scene.node.gate.holds(Touch::Store, HOME);
-    asked.depends("front", "one");
-    scene.comes("the registration", |scene| scene.node.gate.waiting() == 1);
-    // Rule P8: the home's acceptance says nothing of what happened before this request came.
-    late.get("/");
-    let own = scene.origin.asked("/");
-    held.lets_go();
-    leader.answer().is(200, "one");
-    own.depends("front", "two");
-    late.answer().is(200, "two").said("fwd=uri-miss");
+    // A registration that is not answered in time is given up, and who joined asks then: on a busy machine it may take a few attempts to
+    // see that somebody asks before.
+    let asks_before_it_is_given_up = || {
+        let scene = Scene::new();
+        let (mut leader, mut late) = (scene.client(), scene.client());
+        leader.get("/");
+        let asked = scene.origin.asked("/");
+        let held = scene.node.gate.holds(Touch::Store, HOME);
+        asked.depends("front", "one");
+        scene.comes("the registration", |scene| scene.node.gate.waiting() == 1);
+        // Rule P8: the home's acceptance says nothing of what happened before this request came.
+        late.get("/");
+        let own = scene.origin.asked("/");
+        let given_up = scene.counted("verbena_proxy_not_stored_total", ("reason", "home-late"));
+        held.lets_go();
+        leader.answer().is(200, "one");
+        own.depends("front", "two");
+        late.answer().is(200, "two").said("fwd=uri-miss");
+        given_up == 0
+    };
+    assert!((0..5).any(|_| asks_before_it_is_given_up()), "it joined each time");
 }
 
 #[test]
