@@ -30,6 +30,9 @@ section! {
         pub drain: Lapse as "TIME" = Lapse::seconds(10),
         /// Connections of clients at once; more wait until one closes.
         pub connections: usize as "NUMBER" = 10_000,
+        /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
+        /// answers, for a cache farther out that is told of purges, or to look at.
+        pub pass_dependencies: bool as "BOOL" = false,
         /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore`, `cookies.key` (docs/HTTP.md). The
         /// longest prefix that fits decides.
         ///

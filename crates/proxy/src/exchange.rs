@@ -39,6 +39,7 @@ pub(crate) struct Exchange {
     pub connections: Connections,
     pub routes: Arc<Routes>,
     pub largest: usize,
+    pub pass_dependencies: bool,
     pub patience: Duration,
     pub client_patience: Duration,
     /// Watched by the updates that are under way.
@@ -200,7 +201,9 @@ impl Exchange {
                     self.cache.observed.undeclared.with([why.name()]).increment();
                 }
                 let scope = declared.scope;
-                answer::remove_dependencies(&mut stored.headers);
+                if !self.pass_dependencies {
+                    answer::remove_dependencies(&mut stored.headers);
+                }
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let expires = stored.lifetime.map(|lifetime| asked + lifetime);
@@ -269,7 +272,9 @@ impl Exchange {
         *response.status_mut() = answered.status;
         *response.headers_mut() = answered.headers;
         for_client(response.headers_mut(), hidden, &self.via);
-        answer::remove_dependencies(response.headers_mut());
+        if !self.pass_dependencies {
+            answer::remove_dependencies(response.headers_mut());
+        }
         answer::note(&mut response, noted);
         response
     }

@@ -188,6 +188,7 @@ impl Worker {
             connections: Connections::new(self.origins.clone()),
             routes: self.routes.clone(),
             largest: usize::try_from(self.config.largest.0).unwrap_or(usize::MAX / 2),
+            pass_dependencies: self.config.pass_dependencies,
             patience: self.config.origin_timeout.0,
             client_patience: self.config.client_timeout.0,
             unfinished: watch::Sender::new(()),
