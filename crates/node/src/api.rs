@@ -299,33 +299,35 @@ impl Api {
     async fn touched(&self, body: Incoming) -> std::result::Result<(&Content, Scope), Answer> {
         let content = &self.content;
         let touched: Touched = read(body).await?;
-        let refuse = |text: String| Err(error(StatusCode::BAD_REQUEST, &text));
+        let refused = |text: String| error(StatusCode::BAD_REQUEST, &text);
         let Touched { dependencies, pages, everything } = touched;
         let named = dependencies.len() + pages.len();
         if everything == (named > 0) {
-            return refuse("give \"dependencies\": [names], \"pages\": [addresses], or \"everything\": true".into());
+            return Err(refused(
+                "give \"dependencies\": [names], \"pages\": [addresses], or \"everything\": true".into(),
+            ));
         }
         if everything {
             return Ok((content, Scope::Everything));
         }
         if named > MAX_DEPENDENCIES {
-            return refuse(format!("{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything"));
+            return Err(refused(format!("{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything")));
         }
         let mut touches = Vec::with_capacity(named);
         for name in dependencies {
             if name.is_empty() || name.len() > MAX_DEPENDENCY_NAME_BYTES {
-                return refuse(format!(
+                return Err(refused(format!(
                     "a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}",
                     name.len()
-                ));
+                )));
             }
             touches.push(content.names().dependency(name.as_bytes()));
         }
         for address in pages {
             let Some(key) = verbena_caching::Key::of_address(&address) else {
-                return refuse(format!(
+                return Err(refused(format!(
                     "{address:?} is no address of a page: http://HOST/PATH?QUERY as clients ask for it"
-                ));
+                )));
             };
             touches.push(content.names().page(&key.0.to_le_bytes()).into());
         }
