@@ -17,7 +17,7 @@ use verbena_metrics::Registry;
 use verbena_proxy::{Proxy, ProxyConfig};
 use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
-pub use client::{Answer, Client};
+pub use client::Client;
 pub use origin::Origin;
 
 pub const PATIENCE: Duration = Duration::from_secs(10);
