@@ -15,7 +15,8 @@ esac
 # Command that must be there, and the package that brings it.
 commands=(cc:gcc ld:binutils)
 if [ "$what" = test ]; then
-    commands+=(curl:curl ip:iproute2 ss:iproute2 pkill:procps git:git)
+    # c++: libFuzzer, which the fuzz targets are compiled against.
+    commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps git:git)
 fi
 
 packages=()
