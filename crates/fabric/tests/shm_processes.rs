@@ -1,8 +1,11 @@
 //! `shm` between processes that are killed: what survives works, and nothing is left.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -300,10 +303,24 @@ impl Peer {
     }
 
     fn start_as(target: &Target, rank: u32, count: u64, user: Option<u32>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "peer", "--nocapture"]).env(Self::ASKED, format!("{rank} {count} {target}"));
-        user.map(|user| command.uid(user).gid(user));
-        Peer(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
+        let program = std::env::current_exe().unwrap();
+        let start = |program: &Path| {
+            let mut command = Command::new(program);
+            command.args(["--exact", "peer", "--nocapture"]).env(Self::ASKED, format!("{rank} {count} {target}"));
+            user.map(|user| command.uid(user).gid(user));
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+        };
+        match start(&program) {
+            // Built below a directory that others may not enter, such as root's home.
+            Err(error) if user.is_some() && error.kind() == std::io::ErrorKind::PermissionDenied => {
+                let directory = tempfile::tempdir().unwrap();
+                std::fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
+                let copy = directory.path().join("peer");
+                std::fs::copy(program, &copy).unwrap();
+                Peer(start(&copy).unwrap())
+            }
+            started => Peer(started.unwrap()),
+        }
     }
 
     fn kill(&mut self) {
