@@ -33,6 +33,7 @@ mod pages;
 mod place;
 mod post;
 mod records;
+mod retry;
 mod rings;
 mod seats;
 mod service;

@@ -13,20 +13,19 @@
 
 use std::fs;
 use std::hash::Hasher;
+use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
 
 use siphasher::sip::SipHasher13;
 use verbena_terms::{BootClock, Clock};
 
 use crate::error::{Error, Result};
+use crate::retry::{PATIENCE, retry};
 use crate::seats::Seats;
 
 const PREFIX: &str = "verbena-plain";
 const NAMES: &str = "/proc/net/unix";
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A mark, there until it is dropped.
 #[derive(Debug)]
@@ -60,16 +59,8 @@ impl Mark {
 
 /// Waits until nobody else looks around.
 fn turn() -> Result<UnixDatagram> {
-    let until = BootClock.now() + PATIENCE;
-    loop {
-        match bind(PREFIX) {
-            Ok(socket) => return Ok(socket),
-            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && BootClock.now() < until => {
-                std::thread::sleep(LOOK_AGAIN);
-            }
-            Err(source) => return Err(Error::System { doing: "look for others on this machine", source }),
-        }
-    }
+    let turn = retry(BootClock.now() + PATIENCE, || bind(PREFIX), |error| error.kind() == ErrorKind::AddrInUse);
+    turn.map_err(|source| Error::System { doing: "look for others on this machine", source })
 }
 
 fn bind(name: &str) -> std::io::Result<UnixDatagram> {

@@ -22,21 +22,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use verbena_client::Socket;
 use verbena_cluster::{ClusterConfig, Membership, Role, Roles, SEATS};
 use verbena_ipc::{Options, Server};
-use verbena_terms::{BootClock, Clock, Rank};
+use verbena_terms::{BootClock, Clock, Rank, Time};
 
 use crate::config::Settings;
 use crate::error::{Error, Result};
 use crate::place::Place;
+use crate::retry::{PATIENCE, retry};
 use crate::store::{self, Store, make_directory};
 
-/// How long others may take for their turn.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long whoever leaves a seat may take.
 const LEAVING: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// A path is no longer than this.
 const LONGEST_PATH: u64 = 4096;
 
@@ -106,15 +105,9 @@ impl Seats {
 
     /// Takes a seat for every role. Whoever leaves it gives its state up a moment before its socket.
     fn take_when_left(&self, seat: Rank) -> Result<Place> {
-        let until = BootClock.now() + LEAVING;
-        loop {
-            match self.take(seat, Roles::ALL) {
-                Err(Error::Ipc(verbena_ipc::Error::AlreadyServed { .. })) if BootClock.now() < until => {
-                    std::thread::sleep(LOOK_AGAIN);
-                }
-                taken => return taken,
-            }
-        }
+        let take = || self.take(seat, Roles::ALL);
+        let is_left_soon = |error: &Error| matches!(error, Error::Ipc(verbena_ipc::Error::AlreadyServed { .. }));
+        retry(BootClock.now() + LEAVING, take, is_left_soon)
     }
 
     /// Takes the keeper's seat, if it is free, beside another that this process has; so it needs no turn. It is there to grant
@@ -186,16 +179,12 @@ struct Turn {
 }
 
 impl Turn {
-    fn wait(path: &Path, until: verbena_terms::Time) -> Result<Turn> {
+    fn wait(path: &Path, until: Time) -> Result<Turn> {
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let file = options.map_err(|error| Error::file("open", path, error))?;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Turn { path: path.to_owned(), file }),
-                Err(rustix::io::Errno::WOULDBLOCK) if BootClock.now() < until => std::thread::sleep(LOOK_AGAIN),
-                Err(error) => return Err(Error::file("lock", path, error)),
-            }
-        }
+        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        retry(until, lock, |error| *error == Errno::WOULDBLOCK).map_err(|error| Error::file("lock", path, error))?;
+        Ok(Turn { path: path.to_owned(), file })
     }
 
     /// The directory that is named, an empty path if none is.
