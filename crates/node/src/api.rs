@@ -33,6 +33,7 @@ use verbena_metrics::Registry;
 use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 
 use crate::error::{Error, Result};
+use crate::random::random;
 use crate::status::Status;
 
 /// Connections at once; more wait.
@@ -337,12 +338,8 @@ impl Api {
 
 impl Open {
     fn new() -> Result<Open> {
-        let mut life = [0; 8];
-        getrandom::fill(&mut life).map_err(|error| Error::System {
-            doing: "take random bytes",
-            source: std::io::Error::other(error.to_string()),
-        })?;
-        Ok(Open { life: format!("{:016x}", u64::from_le_bytes(life)), next: 1, tickets: HashMap::new() })
+        let life = u64::from_le_bytes(random("take random bytes")?);
+        Ok(Open { life: format!("{life:016x}"), next: 1, tickets: HashMap::new() })
     }
 
     /// Keeps the ticket, and gives the update's name.

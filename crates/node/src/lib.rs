@@ -32,6 +32,7 @@ mod membership;
 mod pages;
 mod place;
 mod post;
+mod random;
 mod records;
 mod retry;
 mod rings;

@@ -31,6 +31,7 @@ use verbena_terms::{BootClock, Clock, Rank, Time};
 use crate::config::Settings;
 use crate::error::{Error, Result};
 use crate::place::Place;
+use crate::random::random;
 use crate::retry::{PATIENCE, retry};
 use crate::store::{self, Store, make_directory};
 
@@ -164,10 +165,8 @@ impl Seats {
         if self.names().exists() {
             return Ok(());
         }
-        let mut key = [0; 16];
-        let drawn = getrandom::fill(&mut key).map_err(|error| std::io::Error::other(error.to_string()));
-        drawn.map_err(|source| Error::System { doing: "draw a key for names", source })?;
-        let text = format!("{:032x}\n", u128::from_be_bytes(key));
+        let key = u128::from_be_bytes(random("draw a key for names")?);
+        let text = format!("{key:032x}\n");
         store::replace(&self.state, "names", text.as_bytes())
     }
 }
