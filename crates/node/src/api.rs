@@ -230,7 +230,7 @@ impl Api {
                 });
                 answer(StatusCode::CREATED, &begun)
             }
-            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
+            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
         }
     }
 
@@ -263,7 +263,7 @@ impl Api {
                 ticket.not_sent();
                 answer(StatusCode::OK, &Purged { purged: true })
             }
-            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()),
+            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
         }
     }
 
@@ -272,7 +272,7 @@ impl Api {
         let host = query.split('&').find_map(|pair| pair.strip_prefix("host=")).unwrap_or_default();
         let target = if target.is_empty() { "/" } else { target };
         let Some(key) = verbena_caching::Key::of_page(host, target) else {
-            return error(StatusCode::BAD_REQUEST, "?host= and the path must be those of a page");
+            return bad_request("?host= and the path must be those of a page");
         };
         let page = content.names().page(&key.0.to_le_bytes());
         let words = match content.read(page) {
@@ -300,24 +300,23 @@ impl Api {
     async fn touched(&self, body: Incoming) -> std::result::Result<(&Content, Scope), Answer> {
         let content = &self.content;
         let touched: Touched = read(body).await?;
-        let refused = |text: String| error(StatusCode::BAD_REQUEST, &text);
         let Touched { dependencies, pages, everything } = touched;
         let named = dependencies.len() + pages.len();
         if everything == (named > 0) {
-            return Err(refused(
-                "give \"dependencies\": [names], \"pages\": [addresses], or \"everything\": true".into(),
-            ));
+            return Err(bad_request("give \"dependencies\": [names], \"pages\": [addresses], or \"everything\": true"));
         }
         if everything {
             return Ok((content, Scope::Everything));
         }
         if named > MAX_DEPENDENCIES {
-            return Err(refused(format!("{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything")));
+            return Err(bad_request(format!(
+                "{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything"
+            )));
         }
         let mut touches = Vec::with_capacity(named);
         for name in dependencies {
             if name.is_empty() || name.len() > MAX_DEPENDENCY_NAME_BYTES {
-                return Err(refused(format!(
+                return Err(bad_request(format!(
                     "a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}",
                     name.len()
                 )));
@@ -326,7 +325,7 @@ impl Api {
         }
         for address in pages {
             let Some(key) = verbena_caching::Key::of_address(&address) else {
-                return Err(refused(format!(
+                return Err(bad_request(format!(
                     "{address:?} is no address of a page: http://HOST/PATH?QUERY as clients ask for it"
                 )));
             };
@@ -360,12 +359,16 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<tokio::net::T
 
 async fn read<T: for<'de> Deserialize<'de>>(body: Incoming) -> std::result::Result<T, Answer> {
     let body = Limited::new(body, LARGEST_BODY).collect().await;
-    let body = body.map_err(|reason| error(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {reason}")))?;
+    let body = body.map_err(|reason| bad_request(format!("the body cannot be read: {reason}")))?;
     serde_json::from_slice(&body.to_bytes())
-        .map_err(|reason| error(StatusCode::BAD_REQUEST, &format!("the body is not what is expected: {reason}")))
+        .map_err(|reason| bad_request(format!("the body is not what is expected: {reason}")))
 }
 
-fn error(status: StatusCode, text: &str) -> Answer {
+fn bad_request(text: impl Into<String>) -> Answer {
+    error(StatusCode::BAD_REQUEST, text)
+}
+
+fn error(status: StatusCode, text: impl Into<String>) -> Answer {
     answer(status, &Problem { error: text.into() })
 }
 
