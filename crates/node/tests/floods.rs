@@ -2,6 +2,8 @@
 //! Each is bounded, refused by name where it is refused, and seen in the metrics.
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+mod common;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -16,11 +18,7 @@ use verbena_metrics::Registry;
 use verbena_node::{Helper, Settings};
 use verbena_terms::{BootClock, Clock, Time};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn within() -> Time {
-    BootClock.now() + PATIENCE
-}
+use common::{PATIENCE, within};
 
 /// A helper that is alone and has its place, and what it counts.
 struct Scene {
@@ -33,9 +31,7 @@ struct Scene {
 impl Scene {
     fn new(change: impl FnOnce(&mut Settings)) -> Scene {
         let directory = tempfile::tempdir().unwrap();
-        let mut settings = Settings::default();
-        settings.node.runtime = Some(directory.path().join("run"));
-        settings.node.state = Some(directory.path().join("state"));
+        let mut settings = common::settings(directory.path());
         change(&mut settings);
         let registry = Arc::new(Registry::new());
         let helper = Helper::start(&settings, vec![], registry.clone(), Box::new(|_| {})).unwrap();

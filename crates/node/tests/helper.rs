@@ -2,47 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+mod common;
+
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use verbena_client::wire::State;
 use verbena_client::{Helper as Connection, Report};
-use verbena_cluster::{Configured, Notice, Roles};
+use verbena_cluster::Notice;
 use verbena_metrics::Registry;
 use verbena_node::{Error, Event, Helper, Life, Replies, Service, Settings};
 use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use common::{PATIENCE, members, settings, start, wait_for};
 
-fn settings(directory: &Path) -> Settings {
-    let mut settings = Settings::default();
-    settings.node.runtime = Some(directory.join("run"));
-    settings.node.state = Some(directory.join("state"));
-    settings
-}
-
-fn members(names: &[&str]) -> Vec<Configured> {
-    let member = |name: &&str| Configured { name: (*name).into(), address: format!("shm://{name}"), roles: Roles::ALL };
-    names.iter().map(member).collect()
-}
-
-fn start(settings: &Settings, services: Vec<Box<dyn Service>>) -> (Helper, Receiver<Event>) {
-    let (tell, told) = channel();
-    let observer = Box::new(move |event: &Event| drop(tell.send(event.clone())));
-    (Helper::start(settings, services, Arc::new(Registry::new()), observer).unwrap(), told)
-}
-
-fn wait_for(told: &Receiver<Event>, is_it: impl Fn(&Event) -> bool) -> Event {
-    let until = BootClock.now() + PATIENCE;
-    loop {
-        let event = told.recv_timeout(until.since(BootClock.now())).expect("it happens in time");
-        if is_it(&event) {
-            return event;
-        }
-    }
+fn start_alone(settings: &Settings) -> (Helper, Receiver<Event>) {
+    start(settings, vec![], Arc::new(Registry::new()))
 }
 
 fn in_effect(event: &Event) -> bool {
@@ -85,10 +62,6 @@ fn a_node_alone_needs_nothing_and_each_start_is_another_life() {
     assert_eq!(BTreeSet::from_iter(left), BTreeSet::from(locks), "nothing but the files of locks is left");
 }
 
-fn start_alone(settings: &Settings) -> (Helper, Receiver<Event>) {
-    start(settings, vec![])
-}
-
 #[test]
 fn metrics_come_whole_in_parts() {
     let directory = tempfile::tempdir().unwrap();
@@ -98,9 +71,7 @@ fn metrics_come_whole_in_parts() {
         let help = format!("Number {nth} of many, so that the text does not fit into one answer.");
         registry.counter(&format!("verbena_node_sample{nth}_total"), &help).unwrap().add(nth);
     }
-    let (tell, told) = channel();
-    let observer = Box::new(move |event: &Event| drop(tell.send(event.clone())));
-    let helper = Helper::start(&settings, vec![], registry, observer).unwrap();
+    let (helper, told) = start(&settings, vec![], registry);
     wait_for(&told, in_effect);
     let text = Connection::connect(&settings.socket().unwrap(), PATIENCE).unwrap().metrics().unwrap();
     assert!(text.len() > 2 * verbena_client::wire::PART_BYTES, "one part held it all");
@@ -184,7 +155,7 @@ fn a_view_takes_effect_when_the_service_is_ready_and_not_before() {
     let settings = settings(directory.path());
     let ((tell, told), (replies, asked)) = (channel(), channel());
     let probe = Probe { life: None, tell, replies };
-    let (helper, events) = start(&settings, vec![Box::new(probe)]);
+    let (helper, events) = start(&settings, vec![Box::new(probe)], Arc::new(Registry::new()));
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "begin 1.1");
     let (ready, view) = asked.recv_timeout(PATIENCE).unwrap();
     // Half a lease: it would have been in effect at once.

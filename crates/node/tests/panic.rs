@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+mod common;
+
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
 
 use verbena_cluster::Notice;
 use verbena_metrics::Registry;
-use verbena_node::{Helper, Life, Replies, Service, Settings};
+use verbena_node::{Helper, Life, Replies, Service};
 
 const IN: &str = "VERBENA_TEST_PANICS_IN";
 
@@ -46,11 +48,8 @@ fn a_panic_in_a_service_ends_the_process_loudly() {
 }
 
 fn host_it(directory: &std::path::Path) {
-    let mut settings = Settings::default();
-    settings.node.runtime = Some(directory.join("run"));
-    settings.node.state = Some(directory.join("state"));
+    let settings = common::settings(directory);
     let helper = Helper::start(&settings, vec![Box::new(Panics)], Arc::new(Registry::new()), Box::new(|_| {}));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let patience = std::time::Duration::from_secs(20);
-    runtime.block_on(async { tokio::time::timeout(patience, helper.unwrap().ended()).await.unwrap() });
+    runtime.block_on(async { tokio::time::timeout(common::PATIENCE, helper.unwrap().ended()).await.unwrap() });
 }

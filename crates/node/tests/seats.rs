@@ -3,18 +3,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use verbena_client::wire::State;
 use verbena_client::{Helper as Connection, Report, Socket};
 use verbena_metrics::Registry;
-use verbena_node::{Event, Helper, Settings};
+use verbena_node::{Event, Helper};
 use verbena_terms::{BootClock, Clock, Incarnation, Lapse};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use common::{PATIENCE, within};
+
 const LEASE_MS: u64 = 1000;
 
 struct Node {
@@ -22,36 +25,22 @@ struct Node {
     told: Receiver<Event>,
 }
 
-fn settings(directory: &Path) -> Settings {
-    let mut settings = Settings::default();
-    settings.cluster.lease = Lapse::millis(LEASE_MS);
-    settings.node.runtime = Some(directory.join("run"));
-    settings.node.state = Some(directory.join("state"));
-    settings
-}
-
 fn start(directory: &Path) -> Node {
-    let (tell, told) = channel();
-    let observer = Box::new(move |event: &Event| drop(tell.send(event.clone())));
-    let helper = Helper::start(&settings(directory), vec![], Arc::new(Registry::new()), observer).unwrap();
+    let mut settings = common::settings(directory);
+    settings.cluster.lease = Lapse::millis(LEASE_MS);
+    let (helper, told) = common::start(&settings, vec![], Arc::new(Registry::new()));
     Node { helper, told }
 }
 
 impl Node {
     fn wait_for(&self, is_it: impl Fn(&Event) -> bool) -> Event {
-        let until = BootClock.now() + PATIENCE;
-        loop {
-            let event = self.told.recv_timeout(until.since(BootClock.now())).expect("it happens in time");
-            if is_it(&event) {
-                return event;
-            }
-        }
+        common::wait_for(&self.told, is_it)
     }
 
     /// Waits until it acts in a view in effect that has these members.
     fn wait_until_in(&self, members: &[(u32, u32)]) {
         let expected: Vec<_> = members.iter().map(|(rank, start)| Incarnation::new(*rank, *start)).collect();
-        let until = BootClock.now() + PATIENCE;
+        let until = within();
         let mut last = vec![];
         while BootClock.now() < until {
             let Report { status, members } = report(self.helper.socket());

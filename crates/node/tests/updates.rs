@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +14,10 @@ use verbena_metrics::Registry;
 use verbena_node::{Helper, Settings};
 use verbena_terms::Lapse;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use common::{PATIENCE, members};
 
 fn settings(directory: &Path) -> Settings {
-    let mut settings = Settings::default();
-    settings.node.runtime = Some(directory.join("run"));
-    settings.node.state = Some(directory.join("state"));
+    let mut settings = common::settings(directory);
     settings.node.api = Some("127.0.0.1:0".parse().unwrap());
     settings
 }
@@ -108,13 +108,7 @@ async fn without_a_lease_no_update_begins() {
     let directory = tempfile::tempdir().unwrap();
     let mut settings = settings(directory.path());
     settings.cluster.name = Some("b".into());
-    settings.cluster.members = ["a", "b"]
-        .map(|name| verbena_cluster::Configured {
-            name: name.into(),
-            address: format!("shm://{name}"),
-            roles: verbena_cluster::Roles::ALL,
-        })
-        .into();
+    settings.cluster.members = members(&["a", "b"]);
     settings.pages.begin_deadline = Lapse::millis(200);
     let (helper, updates) = start(&settings);
     let told = updates.begin(&Scope::of(["product:7"])).await.unwrap_err();
