@@ -95,7 +95,7 @@ fn targeted_no_store(answer: &HeaderMap) -> bool {
         .iter()
         .flat_map(|name| answer.get_all(*name))
         .flat_map(|line| split_list(line.as_bytes()))
-        .any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-store"))
+        .any(|directive| directive.eq_ignore_ascii_case(b"no-store"))
 }
 
 /// Events that go on as long as somebody listens: whoever waited for their end would not get the first one.
