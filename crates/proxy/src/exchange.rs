@@ -182,9 +182,8 @@ impl Exchange {
     ) -> Response<Body> {
         let asked = self.cache.content.now();
         let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, route, client);
-        let (answered, incoming) = match self.connections.read(&outgoing).await {
-            // It was asked for without conditions: whose copy should be still right?
-            Ok(answered) if answered.status() == StatusCode::NOT_MODIFIED => return self.failed(Failure::Broken, why),
+        let sent = self.connections.read(&outgoing).await;
+        let (answered, incoming) = match sent.and_then(|answered| asked_for(wanted.intent, answered)) {
             Ok(answered) => answered.into_parts(),
             Err(failure) => return self.failed(failure, why),
         };
@@ -241,10 +240,7 @@ impl Exchange {
             true => self.connections.read(&head).await,
             false => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
         };
-        match sent {
-            Ok(answered) if answered.status() == StatusCode::NOT_MODIFIED && intent == Intent::Look => {
-                self.failed(Failure::Broken, "bypass")
-            }
+        match sent.and_then(|answered| asked_for(intent, answered)) {
             Ok(answered) => self.passed(answered, &hidden, noted),
             Err(failure) => self.failed(failure, "bypass"),
         }
@@ -304,6 +300,12 @@ impl Exchange {
         let hidden = for_origin(&mut head.headers, intent, route, client, &self.via);
         (head, hidden)
     }
+}
+
+/// An answer to what was asked. A look goes out without conditions: whose copy should be still right?
+fn asked_for(intent: Intent, answered: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+    let is_about_a_copy = answered.status() == StatusCode::NOT_MODIFIED;
+    if is_about_a_copy && intent == Intent::Look { Err(Failure::Broken) } else { Ok(answered) }
 }
 
 /// Who passes messages on.
