@@ -1,9 +1,9 @@
 //! Heads of answers, and the names of what became of a request.
 
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, request};
 use verbena_caching::{Answer, CacheStatus, Unfit, answer};
-use verbena_content::{Alone, DependencyField, NotStored, Refusal, Verdict};
+use verbena_content::{Alone, NotStored, Refusal, Verdict};
 
 use crate::body::Body;
 use crate::cache::Copy;
@@ -76,13 +76,6 @@ pub(crate) fn reason(response: &Response<Body>) -> Option<&'static str> {
     match response.extensions().get()? {
         CacheStatus::Hit => None,
         CacheStatus::Forwarded { why, detail, .. } => Some(detail.unwrap_or(why)),
-    }
-}
-
-/// Takes the fields that name dependencies off an answer: they are for the cache.
-pub(crate) fn remove_dependencies(headers: &mut HeaderMap) {
-    for field in DependencyField::ALL {
-        headers.remove(field.name());
     }
 }
 

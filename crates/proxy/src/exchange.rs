@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{Method, Request, Response, StatusCode, Version, request, response};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
     CacheStatus, Hidden, Intent, Reason, Request as Wanted, Route, Routes, Via, for_client, for_origin, received, store,
 };
-use verbena_content::{Declared, Verdict, look};
+use verbena_content::{Declared, DependencyField, Verdict, look};
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Passing};
@@ -200,9 +200,7 @@ impl Exchange {
                     self.cache.observed.undeclared.with([why.name()]).increment();
                 }
                 let scope = declared.scope;
-                if !self.pass_dependencies {
-                    answer::remove_dependencies(&mut stored.headers);
-                }
+                self.withhold_dependencies(&mut stored.headers);
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let expires = stored.lifetime.map(|lifetime| asked + lifetime);
@@ -268,11 +266,18 @@ impl Exchange {
         *response.status_mut() = answered.status;
         *response.headers_mut() = answered.headers;
         for_client(response.headers_mut(), hidden, &self.via);
-        if !self.pass_dependencies {
-            answer::remove_dependencies(response.headers_mut());
-        }
+        self.withhold_dependencies(response.headers_mut());
         answer::note(&mut response, noted);
         response
+    }
+
+    /// Takes the fields that name dependencies off an answer, unless clients may see them: they are for the cache.
+    fn withhold_dependencies(&self, headers: &mut HeaderMap) {
+        if !self.pass_dependencies {
+            for field in DependencyField::ALL {
+                headers.remove(field.name());
+            }
+        }
     }
 
     /// What the client is told when the origin fails.
