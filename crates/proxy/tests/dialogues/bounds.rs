@@ -9,12 +9,7 @@ use crate::scene::Scene;
 fn a_client_that_takes_nothing_holds_nobody_up() {
     let scene = Scene::with(|config| (config.memory.0, config.largest.0) = (64 << 20, 64 << 20));
     let body = "x".repeat(24 << 20);
-    let mut leader = scene.client();
-    leader.get("/");
-    let asked = scene.origin.asked("/");
-    let mut other = scene.client();
-    other.get("/");
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    let (mut leader, asked, mut other) = scene.two_ask("/");
     asked.depends("front", &body);
     assert_eq!(other.answer().body.len(), body.len());
     // Only now it begins to read.

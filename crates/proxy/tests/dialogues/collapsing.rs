@@ -12,7 +12,7 @@ fn many_requests_for_one_page_ask_the_application_once() {
     let asked = scene.origin.asked("/");
     let mut others: Vec<_> = (0..20).map(|_| scene.client()).collect();
     others.iter_mut().for_each(|client| client.get("/"));
-    scene.comes("all requests", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 21.0);
+    scene.has_in_flight(21);
     scene.origin.is_left_alone();
     asked.depends("front", "one");
     leader.answer().is(200, "one").said("stored");
@@ -30,7 +30,7 @@ fn when_a_fill_fails_one_of_those_who_wait_takes_over() {
     let first = scene.origin.asked("/");
     let mut others: Vec<_> = (0..5).map(|_| scene.client()).collect();
     others.iter_mut().for_each(|client| client.get("/"));
-    scene.comes("all requests", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 6.0);
+    scene.has_in_flight(6);
     leader.hangs_up();
     let second = scene.origin.asked("/");
     scene.origin.is_left_alone();
@@ -44,12 +44,7 @@ fn when_a_fill_fails_one_of_those_who_wait_takes_over() {
 #[test]
 fn a_fill_that_an_update_overtook_serves_nobody_who_waited() {
     let scene = Scene::new();
-    let mut leader = scene.client();
-    leader.get("/");
-    let asked = scene.origin.asked("/");
-    let mut other = scene.client();
-    other.get("/");
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    let (mut leader, asked, mut other) = scene.two_ask("/");
     scene.ends(scene.begins(Some("front")));
     asked.depends("front", "old");
     leader.answer().is(200, "old");
@@ -60,12 +55,7 @@ fn a_fill_that_an_update_overtook_serves_nobody_who_waited() {
 #[test]
 fn a_fill_during_which_the_lease_is_lost_serves_nobody_who_waited() {
     let scene = Scene::new();
-    let mut leader = scene.client();
-    leader.get("/");
-    let asked = scene.origin.asked("/");
-    let mut other = scene.client();
-    other.get("/");
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    let (mut leader, asked, mut other) = scene.two_ask("/");
     scene.loses_lease();
     asked.depends("front", "old");
     leader.answer().is(200, "old");
@@ -81,7 +71,7 @@ fn who_waited_with_credentials_gets_a_page_of_its_own() {
     anonymous.get("/");
     let asked = scene.origin.asked("/");
     user.get_with("/", &["Cookie: user=1"]);
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    scene.has_in_flight(2);
     scene.origin.is_left_alone();
     asked.depends("front", "for all");
     anonymous.answer().is(200, "for all");
@@ -102,11 +92,7 @@ fn who_waited_with_credentials_gets_a_page_of_its_own() {
 #[test]
 fn nobody_waits_longer_for_another_request_than_for_the_application() {
     let scene = Scene::with(|config| config.origin_timeout.0 = Duration::from_millis(2000));
-    let (mut leader, mut other) = (scene.client(), scene.client());
-    leader.get("/");
-    let mut asked = scene.origin.asked("/");
-    other.get("/");
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    let (mut leader, mut asked, mut other) = scene.two_ask("/");
     // The application is slow, but never silent for too long.
     std::thread::sleep(Duration::from_millis(1000));
     asked.says("HTTP/1.1 200 OK\r\nVerbena-Dependencies: front\r\nContent-Length: 2\r\n\r\na");
@@ -120,12 +106,7 @@ fn nobody_waits_longer_for_another_request_than_for_the_application() {
 #[test]
 fn an_unstorable_page_is_remembered_so_that_nobody_waits_for_it() {
     let scene = Scene::new();
-    let mut leader = scene.client();
-    leader.get("/");
-    let asked = scene.origin.asked("/");
-    let mut other = scene.client();
-    other.get("/");
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    let (mut leader, asked, mut other) = scene.two_ask("/");
     asked.answers(&["Cache-Control: no-store"], "mine");
     leader.answer().is(200, "mine").said("detail=no-store");
     scene.origin.asked("/").answers(&["Cache-Control: no-store"], "yours");
@@ -177,7 +158,7 @@ fn who_waited_for_another_variant_gets_its_own() {
     one.get_with("/", &["Accept-Language: de"]);
     let german = scene.origin.asked("/");
     two.get_with("/", &["Accept-Language: en"]);
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    scene.has_in_flight(2);
     german.answers(&vary, "hallo");
     one.answer().is(200, "hallo");
     scene.origin.asked("/").answers(&vary, "hello");
@@ -187,11 +168,7 @@ fn who_waited_for_another_variant_gets_its_own() {
 #[test]
 fn nobody_waits_for_the_end_of_a_stream_of_events() {
     let scene = Scene::new();
-    let (mut first, mut second) = (scene.client(), scene.client());
-    first.get("/events");
-    let mut one = scene.origin.asked("/events");
-    second.get("/events");
-    scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+    let (mut first, mut one, mut second) = scene.two_ask("/events");
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     one.says(head);
     let mut two = scene.origin.asked("/events");

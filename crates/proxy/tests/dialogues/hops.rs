@@ -132,7 +132,7 @@ fn a_body_shorter_than_promised_is_the_clients_error() {
     // Before the update begins, and after.
     let mut client = scene.client();
     client.send("POST /x HTTP/1.1\r\nHost: shop\r\nContent-Length: 10\r\n\r\nabc");
-    scene.comes("the request", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 1.0);
+    scene.has_in_flight(1);
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     client.is_cut();
     scene.origin.is_left_alone();

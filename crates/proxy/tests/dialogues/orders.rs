@@ -73,11 +73,7 @@ fn a_lease_that_ends_while_the_home_accepts_serves_nobody_who_waited() {
     // Rule P8: the acceptance in hand, lease and clock are looked at again.
     for runs_out in [false, true] {
         let scene = Scene::new();
-        let (mut leader, mut other) = (scene.client(), scene.client());
-        leader.get("/");
-        let asked = scene.origin.asked("/");
-        other.get("/");
-        scene.comes("both", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 2.0);
+        let (mut leader, asked, mut other) = scene.two_ask("/");
         let soon = scene.node.content.now() + Duration::from_millis(300);
         if runs_out {
             let view = ViewNumber(1);

@@ -248,7 +248,7 @@ fn a_slow_sender_does_not_open_an_update() {
     scene.fills("/", "front", "one");
     let mut slow = scene.client();
     slow.send("POST /buy HTTP/1.1\r\nHost: shop\r\nContent-Length: 10\r\n\r\nabc");
-    scene.comes("the request", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 1.0);
+    scene.has_in_flight(1);
     scene.hits("/", "one");
     slow.answer().has(408).said("detail=client-slow");
     scene.origin.is_left_alone();

@@ -20,6 +20,8 @@ use verbena_terms::{Lapse, Size, Time, ViewNumber};
 pub use client::Client;
 pub use origin::Origin;
 
+use origin::Asked;
+
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A node with a proxy on it, and one application.
@@ -120,6 +122,17 @@ impl Scene {
         self.hits(path, body);
     }
 
+    /// Two ask for a page that is not in the cache: the first leads, and the application was asked; the other waits for it.
+    #[track_caller]
+    pub fn two_ask(&self, path: &str) -> (Client, Asked, Client) {
+        let (mut leader, mut other) = (self.client(), self.client());
+        leader.get(path);
+        let asked = self.origin.asked(path);
+        other.get(path);
+        self.has_in_flight(2);
+        (leader, asked, other)
+    }
+
     /// The page comes to be answered from the cache: it is stored a moment after its last byte went out.
     pub fn hits(&self, path: &str, body: &str) {
         let end = Instant::now() + PATIENCE;
@@ -160,7 +173,15 @@ impl Scene {
         self.registry.snapshot(Time::ZERO).gauge(name, &[]).unwrap()
     }
 
+    /// So many requests come to be at the proxy, unanswered.
+    #[track_caller]
+    pub fn has_in_flight(&self, requests: u32) {
+        let what = format!("the moment of {requests} requests");
+        self.comes(&what, |scene| scene.gauge("verbena_proxy_requests_in_flight") == f64::from(requests));
+    }
+
     /// Something comes to be so.
+    #[track_caller]
     pub fn comes(&self, what: &str, mut is_so: impl FnMut(&Scene) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so(self) {
