@@ -46,12 +46,7 @@ impl Writes {
     pub(super) fn post(&mut self, to: Incarnation, remote: SharedRemote, at: u64, value: u64, now: Time) {
         let batch = Batch::one(Operation::WriteWord { at, value });
         let written = remote.post(batch, Class::Control, now + WRITE_DEADLINE);
-        let mut write = Write { to, remote, stage: Stage::Writing(written) };
-        match write.look() {
-            Looked::Ended => {}
-            Looked::Unchanged => self.under_way.push(write),
-            Looked::Settle(operation) => self.settle(write, operation, now),
-        }
+        self.follow(Write { to, remote, stage: Stage::Writing(written) }, now);
     }
 
     /// Looks what has ended.
@@ -60,12 +55,8 @@ impl Writes {
             return;
         }
         self.looked = now;
-        for mut write in std::mem::take(&mut self.under_way) {
-            match write.look() {
-                Looked::Ended => {}
-                Looked::Unchanged => self.under_way.push(write),
-                Looked::Settle(operation) => self.settle(write, operation, now),
-            }
+        for write in std::mem::take(&mut self.under_way) {
+            self.follow(write, now);
         }
     }
 
@@ -74,9 +65,16 @@ impl Writes {
         self.under_way.retain(|write| matters(write.to));
     }
 
-    fn settle(&mut self, mut write: Write, operation: OperationId, now: Time) {
-        let settled = write.remote.settle(operation, Class::Control, now + SETTLE_DEADLINE);
-        write.stage = Stage::Settling(operation, settled);
+    /// Keeps `write` unless it has ended.
+    fn follow(&mut self, mut write: Write, now: Time) {
+        match write.look() {
+            Looked::Ended => return,
+            Looked::Unchanged => {}
+            Looked::Settle(operation) => {
+                let settled = write.remote.settle(operation, Class::Control, now + SETTLE_DEADLINE);
+                write.stage = Stage::Settling(operation, settled);
+            }
+        }
         self.under_way.push(write);
     }
 }
