@@ -1,7 +1,6 @@
 //! The thread around the driver: waits for what arrives, and lets the driver take its turn.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -10,7 +9,7 @@ use verbena_fabric::Error;
 use super::driver::{Driver, Woken};
 use super::life::Life;
 use super::opening::Opening;
-use super::{Command, Shared};
+use super::{Command, Content, Shared};
 
 pub(super) fn spawn(
     driver: Driver,
@@ -80,9 +79,8 @@ fn open_elsewhere(opening: Opening, shared: Arc<Shared>, commands: mpsc::WeakUnb
     tokio::task::spawn_blocking(move || {
         let opened = opening.run();
         if let Some(commands) = commands.upgrade() {
-            shared.waiting.fetch_add(1, Ordering::Relaxed);
             // If the thread has ended meanwhile, nobody needs it.
-            let _ = commands.send(Command::Opened(opened));
+            let _ = Content { shared, commands }.tell(Command::Opened(opened));
         }
     });
 }
