@@ -1,20 +1,13 @@
 //! Whatever bytes the configuration has, it is read to its end and each mistake can be shown.
 
-use std::path::Path;
-
 use verbena_cli::config::try_bytes;
+use verbena_terms::testing::corpus;
 
 #[test]
 fn the_corpus_is_read_to_its_end() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/config");
-    let mut mistakes = 0;
-    let mut files = 0;
-    for entry in std::fs::read_dir(corpus).unwrap() {
-        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
-        mistakes += try_bytes(&bytes);
-        files += 1;
-    }
-    assert!(files >= 12 && mistakes >= 15, "{files} files with {mistakes} mistakes");
+    let files = corpus("config");
+    let mistakes: usize = files.iter().map(|bytes| try_bytes(bytes)).sum();
+    assert!(files.len() >= 12 && mistakes >= 15, "{} files with {mistakes} mistakes", files.len());
 }
 
 #[test]

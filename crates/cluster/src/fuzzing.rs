@@ -35,18 +35,14 @@ pub fn cluster_message(input: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use verbena_terms::testing::corpus;
 
     use super::*;
 
     #[test]
     fn every_input_of_the_corpus_is_read_as_it_is_written() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/cluster_message");
-        let (mut inputs, mut read) = (0, 0);
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            read += cluster_message(&std::fs::read(entry.unwrap().path()).unwrap());
-            inputs += 1;
-        }
-        assert!(inputs >= 12 && read >= 10, "{read} of {inputs} inputs can be read");
+        let inputs = corpus("cluster_message");
+        let read: usize = inputs.iter().map(|input| cluster_message(input)).sum();
+        assert!(inputs.len() >= 12 && read >= 10, "{read} of {} inputs can be read", inputs.len());
     }
 }

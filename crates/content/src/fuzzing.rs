@@ -266,28 +266,21 @@ fn quoted(name: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use verbena_terms::testing::corpus;
 
     use super::*;
-
-    fn corpus(target: &str) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-        let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        paths.map(|path| (path.clone(), std::fs::read(path).unwrap()))
-    }
 
     #[test]
     fn no_header_of_the_corpus_loses_a_dependency_and_every_refusal_is_met() {
         let mut all = Headers::default();
-        let mut inputs = 0;
-        for (_, input) in corpus("dependency_header") {
-            let mut one = dependency_header(&input);
+        let inputs = corpus("dependency_header");
+        for input in &inputs {
+            let mut one = dependency_header(input);
             all.accepted.append(&mut one.accepted);
             all.refused.append(&mut one.refused);
             all.combined += one.combined;
-            inputs += 1;
         }
-        assert!(inputs >= 20, "{inputs} inputs");
+        assert!(inputs.len() >= 20, "{} inputs", inputs.len());
         assert_eq!(all.accepted.len(), 4, "{:?}", all.accepted);
         assert!(all.combined >= 3, "{} combined", all.combined);
         for field in DependencyField::ALL {
@@ -301,12 +294,9 @@ mod tests {
 
     #[test]
     fn every_message_of_the_corpus_is_read_as_it_is_written() {
-        let (mut inputs, mut read) = (0, 0);
-        for (_, input) in corpus("content_message") {
-            read += content_message(&input);
-            inputs += 1;
-        }
-        assert!(inputs >= 12 && read >= 8, "{read} of {inputs} inputs are messages");
+        let inputs = corpus("content_message");
+        let read: usize = inputs.iter().map(|input| content_message(input)).sum();
+        assert!(inputs.len() >= 12 && read >= 8, "{read} of {} inputs are messages", inputs.len());
     }
 
     #[test]

@@ -147,16 +147,14 @@ impl Memory for Adversary<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::path::Path;
+    use verbena_terms::testing::corpus;
 
     #[test]
     fn every_input_of_the_corpus_is_survived_and_every_outcome_reached() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/ipc_ring");
+        let inputs = corpus("ipc_ring");
         let mut all = Outcomes::default();
-        let mut inputs = 0;
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            let input = std::fs::read(entry.unwrap().path()).unwrap();
-            let one = ring_ends(&input);
+        for input in &inputs {
+            let one = ring_ends(input);
             all.messages += one.messages;
             all.sent += one.sent;
             all.full += one.full;
@@ -164,9 +162,8 @@ mod tests {
             all.bad_heads += one.bad_heads;
             all.bad_lengths += one.bad_lengths;
             all.cut += one.cut;
-            inputs += 1;
         }
-        assert!(inputs >= 25, "{inputs} inputs");
+        assert!(inputs.len() >= 25, "{} inputs", inputs.len());
         let Outcomes { messages, sent, full, bad_tails, bad_heads, bad_lengths, cut } = all;
         assert!(messages >= 20 && sent >= 20, "{all:?}");
         assert!([full, bad_tails, bad_heads, bad_lengths, cut].iter().all(|count| *count >= 2), "{all:?}");

@@ -10,6 +10,8 @@ mod format;
 mod member;
 mod quantity;
 mod section;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod time;
 
 pub use dependency::{

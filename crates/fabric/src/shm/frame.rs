@@ -263,6 +263,8 @@ impl Fields {
 
 #[cfg(test)]
 mod tests {
+    use verbena_terms::testing::corpus;
+
     use super::*;
 
     fn frames() -> Vec<Frame<'static>> {
@@ -305,9 +307,7 @@ mod tests {
 
     #[test]
     fn the_corpus_is_replayed() {
-        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/shm_frame");
-        let inputs: Vec<Vec<u8>> =
-            std::fs::read_dir(corpus).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        let inputs = corpus("shm_frame");
         let parsed = inputs.iter().filter(|input| exercise(input)).count();
         assert!(inputs.len() >= 20 && parsed >= 10, "{parsed} of {} packets parse", inputs.len());
     }

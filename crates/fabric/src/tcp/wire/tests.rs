@@ -1,6 +1,5 @@
-use std::path::Path;
-
 use verbena_terms::Incarnation;
+use verbena_terms::testing::corpus;
 
 use super::*;
 use crate::message::Class;
@@ -128,14 +127,9 @@ fn a_batch_moves_no_more_than_its_limit() {
     assert!(Requests::parse(&of(5)).is_err());
 }
 
-/// The corpus that the fuzz target began with and has found since.
 #[test]
 fn the_corpus_is_replayed() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/tcp_frame");
-    let mut replayed = 0;
-    for file in std::fs::read_dir(corpus).unwrap() {
-        exercise(&std::fs::read(file.unwrap().path()).unwrap());
-        replayed += 1;
-    }
-    assert!(replayed >= 6, "{replayed} files");
+    let inputs = corpus("tcp_frame");
+    inputs.iter().for_each(|input| exercise(input));
+    assert!(inputs.len() >= 6, "{} inputs", inputs.len());
 }
