@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::BenchError;
-use crate::primitives;
+use crate::{primitives, web};
 
 /// The first argument of a program that is to be a target. Not an option for people: it is not in any help text.
 pub const CHILD_ARGUMENT: &str = "__bench-target";
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn child_main(arguments: &[String]) -> ExitCode {
     let served = match arguments {
         [role, provider] if role == primitives::ROLE => primitives::serve(provider),
-        _ => Err(format!("no target is called {arguments:?}")),
+        _ => web::play(arguments).unwrap_or_else(|| Err(format!("no target is called {arguments:?}"))),
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,

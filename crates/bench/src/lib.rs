@@ -25,6 +25,7 @@ mod run;
 mod scale;
 mod stats;
 pub mod traces;
+mod web;
 
 pub use child::{CHILD_ARGUMENT, child_main};
 pub use error::BenchError;

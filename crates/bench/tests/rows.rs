@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         ("primitives_are_measured_on_every_fabric", primitives_are_measured_on_every_fabric),
         ("what_cannot_be_run_is_an_error_and_leaves_nothing", what_cannot_be_run_is_an_error_and_leaves_nothing),
         ("a_target_that_is_asked_nonsense_says_so", a_target_that_is_asked_nonsense_says_so),
+        ("a_client_keeps_to_its_rate", a_client_keeps_to_its_rate),
         ("a_malformed_log_prints_nothing", a_malformed_log_prints_nothing),
     ];
     for (name, test) in tests {
@@ -112,6 +113,63 @@ fn a_target_that_is_asked_nonsense_says_so() {
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(!output.status.success() && said.starts_with("{\"Failed\":"), "{arguments:?}: {said}");
     }
+}
+
+/// A part of an experiment with web pages; ended when dropped.
+struct Part(std::process::Child);
+
+impl Part {
+    fn start(words: &[&str]) -> Part {
+        let program = std::env::current_exe().unwrap();
+        Part(
+            Command::new(program).arg(CHILD_ARGUMENT).args(words).stdout(std::process::Stdio::piped()).spawn().unwrap(),
+        )
+    }
+
+    /// Starts a server and waits until it takes connections.
+    fn server(address: &str, words: &[&str]) -> Part {
+        let part = Part::start(&[&words[..1], &["--listen", address], &words[1..]].concat());
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < until, "{words:?} does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        part
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An address where nobody listens.
+fn address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn a_client_keeps_to_its_rate() {
+    let (pages, bare) = (address(), address());
+    let _pages = Part::server(&pages, &["pages"]);
+    let _bare = Part::server(&bare, &["bare", "--like", &pages, "--path", "/2000/a"]);
+    let ask = |to: &str, path: &str| {
+        let words = ["paced", "--connect", to, "--path", path, "--rate", "500", "--seconds", "1", "--connections", "8"];
+        let mut part = Part::start(&words);
+        let said = std::io::read_to_string(part.0.stdout.take().unwrap()).unwrap();
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()
+    };
+    // What bare gives is another's page, whatever it is asked for.
+    for (to, path) in [(&pages, "/30000/b"), (&bare, "/30000/b")] {
+        let found = &ask(to, path)["Done"];
+        let (answered, lost) = (found["answered"].as_u64().unwrap(), found["lost"].as_u64().unwrap());
+        assert!((499..=501).contains(&(answered + lost)), "{found}");
+        assert!(answered > 400 && found["p50_us"].as_f64().unwrap() > 1.0, "{found}");
+        assert!(found["p50_us"].as_f64() <= found["p99_us"].as_f64(), "{found}");
+    }
+    let refused = ask(&pages, "/none");
+    assert!(refused["Failed"].as_str().is_some_and(|reason| reason.contains("404")), "{refused}");
 }
 
 #[derive(Parser)]

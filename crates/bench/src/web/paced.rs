@@ -1,0 +1,244 @@
+//! `paced`: a client that asks at a fixed rate, whether or not it is answered, and counts the time of an answer from when it was to be asked
+//! for. One that waits for an answer before it asks again does not see how long others would have waited.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rustix::event::{Timespec, epoll};
+use serde::Serialize;
+
+use super::threads;
+use crate::child::{Answer, say};
+
+pub(super) const ROLE: &str = "paced";
+
+/// Of a head; an answer that has a longer one is an error.
+const BUFFER: usize = 64 << 10;
+
+/// What is late by then is not waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks one page at a fixed rate.
+#[derive(Clone, Parser)]
+struct Part {
+    /// Whom to ask.
+    #[arg(long)]
+    connect: SocketAddr,
+    /// For which page.
+    #[arg(long)]
+    path: String,
+    /// Requests a second, in all.
+    #[arg(long)]
+    rate: f64,
+    /// Connections, in all.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+}
+
+/// Times from when a request was to be sent to the last byte of its answer.
+#[derive(Debug, Serialize)]
+struct Found {
+    answered: u64,
+    /// Asked for, and not answered in time.
+    lost: u64,
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    max_us: f64,
+}
+
+pub(super) fn ask(arguments: &[String]) -> Result<(), String> {
+    let part: Part = threads::part(ROLE, arguments)?;
+    if !(part.rate > 0.0 && part.seconds > 0.0 && part.connections >= part.threads && part.threads > 0) {
+        return Err("rate and seconds are more than 0, and each thread has a connection".to_owned());
+    }
+    let clients: Vec<_> = (0..part.threads)
+        .map(|thread| {
+            let part = part.clone();
+            std::thread::spawn(move || Client::new(&part, thread)?.run(&part, thread))
+        })
+        .collect();
+    let mut taken = Vec::new();
+    let mut lost = 0;
+    for client in clients {
+        let (times, missing) = client.join().map_err(|_| "a client panicked".to_owned())??;
+        taken.extend(times);
+        lost += missing;
+    }
+    taken.sort_unstable();
+    let at = |part: f64| taken.get((taken.len() as f64 * part) as usize).or(taken.last()).copied().unwrap_or(0);
+    let micros = |nanos: u64| nanos as f64 / 1e3;
+    let found = Found {
+        answered: taken.len() as u64,
+        lost,
+        p50_us: micros(at(0.5)),
+        p99_us: micros(at(0.99)),
+        p999_us: micros(at(0.999)),
+        max_us: micros(at(1.0)),
+    };
+    say(&Answer::Done(found))
+}
+
+struct Client {
+    epoll: std::os::fd::OwnedFd,
+    connections: Vec<Connection>,
+    idle: Vec<usize>,
+    /// When requests that wait for a connection were to be sent.
+    due: VecDeque<Instant>,
+    request: Vec<u8>,
+    taken: Vec<u64>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    since: Instant,
+    buffer: Vec<u8>,
+    /// Bytes of the body that are still to come, once the head is read.
+    left: Option<usize>,
+}
+
+impl Client {
+    fn new(part: &Part, thread: usize) -> Result<Self, String> {
+        let text = |error: std::io::Error| format!("{}: {error}", part.connect);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| text(error.into()))?;
+        let own = part.connections / part.threads + usize::from(thread < part.connections % part.threads);
+        let mut connections = Vec::with_capacity(own);
+        for at in 0..own {
+            let stream = TcpStream::connect_timeout(&part.connect, PATIENCE).map_err(text)?;
+            stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(text)?;
+            epoll::add(&epoll, stream.as_fd(), epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)
+                .map_err(|error| text(error.into()))?;
+            connections.push(Connection { stream, since: Instant::now(), buffer: Vec::new(), left: None });
+        }
+        let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", part.path, part.connect).into_bytes();
+        let idle = (0..connections.len()).collect();
+        Ok(Client { epoll, connections, idle, due: VecDeque::new(), request, taken: Vec::new() })
+    }
+
+    fn run(mut self, part: &Part, thread: usize) -> Result<(Vec<u64>, u64), String> {
+        let gap = Duration::from_secs_f64(part.threads as f64 / part.rate);
+        // Threads take turns.
+        let mut next = Instant::now() + gap.mul_f64(thread as f64 / part.threads as f64);
+        let end = next + Duration::from_secs_f64(part.seconds);
+        let mut asked = 0;
+        let mut events = Vec::with_capacity(64);
+        loop {
+            let now = Instant::now();
+            while next <= now && next < end {
+                self.due.push_back(next);
+                asked += 1;
+                next += gap;
+            }
+            self.send()?;
+            let all = next >= end && self.due.is_empty() && self.idle.len() == self.connections.len();
+            if all || now > end + PATIENCE {
+                let lost = asked - self.taken.len() as u64;
+                return Ok((self.taken, lost));
+            }
+            let until = if next < end { next } else { end + PATIENCE };
+            let wait = until.saturating_duration_since(Instant::now());
+            let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            for event in &events {
+                self.receive(event.data.u64() as usize)?;
+            }
+        }
+    }
+
+    fn send(&mut self) -> Result<(), String> {
+        while !self.due.is_empty()
+            && let Some(at) = self.idle.pop()
+        {
+            let Some(since) = self.due.pop_front() else { break };
+            let connection = &mut self.connections[at];
+            connection.since = since;
+            // So little always fits into an idle connection's buffer.
+            connection.stream.write_all(&self.request).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, at: usize) -> Result<(), String> {
+        let connection = &mut self.connections[at];
+        if connection.is_answered()? {
+            self.taken.push(connection.since.elapsed().as_nanos() as u64);
+            self.idle.push(at);
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Reads what is there. Whether that was the end of the answer.
+    fn is_answered(&mut self) -> Result<bool, String> {
+        let mut bytes = [0; BUFFER];
+        loop {
+            let read = match self.stream.read(&mut bytes) {
+                Ok(0) => return Err("the server closed a connection".to_owned()),
+                Ok(read) => &bytes[..read],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.to_string()),
+            };
+            let left = match self.left {
+                Some(left) => left.checked_sub(read.len()),
+                None => {
+                    self.buffer.extend_from_slice(read);
+                    match body(&self.buffer)? {
+                        None => continue,
+                        Some((head, length)) => (head + length).checked_sub(self.buffer.len()),
+                    }
+                }
+            };
+            self.left = Some(left.ok_or("the server says more than it was asked")?);
+            if self.left == Some(0) {
+                self.left = None;
+                self.buffer.clear();
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Lengths of the head and the body of an answer that is well; `None` while its head is not whole.
+fn body(bytes: &[u8]) -> Result<Option<(usize, usize)>, String> {
+    let mut fields = [httparse::EMPTY_HEADER; 64];
+    let mut answer = httparse::Response::new(&mut fields);
+    let head = match answer.parse(bytes).map_err(|error| error.to_string())? {
+        httparse::Status::Complete(head) => head,
+        httparse::Status::Partial if bytes.len() > BUFFER => return Err("the head has no end".to_owned()),
+        httparse::Status::Partial => return Ok(None),
+    };
+    if answer.code != Some(200) {
+        return Err(format!("the answer is {:?}", answer.code));
+    }
+    let length = answer.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
+    let length = length.and_then(|field| std::str::from_utf8(field.value).ok()?.trim().parse().ok());
+    Ok(Some((head, length.ok_or("the answer has no length")?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_as_long_as_it_says() {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(body(head), Ok(Some((head.len(), 5))));
+        assert_eq!(body(&head[..20]), Ok(None));
+        assert!(body(b"HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\n").is_err());
+        assert!(body(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        assert!(body(b"SSH-2.0\r\n").is_err());
+    }
+}
