@@ -1,14 +1,13 @@
-//! A snapshot as text for Prometheus, and as JSON.
+//! A snapshot as text for Prometheus.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use serde_json::{Map, json};
 
 use crate::latency::LatencySnapshot;
 use crate::name::Kind;
-use crate::snapshot::{MetricSnapshot, Series, Snapshot, Value};
+use crate::snapshot::{Snapshot, Value};
 
 /// The media type of [`Snapshot::openmetrics`], for the answer's `Content-Type`.
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -25,42 +24,6 @@ impl Snapshot {
         text::encode(&mut text, &registry).expect("invariant: writing to a String does not fail");
         text
     }
-
-    /// As JSON: `{"at_ns", "metrics": [{"name", "kind", "help", "series": [{"labels", ...}]}]}`, where a series of a
-    /// counter or gauge has `value`, and one of a latency has `count`, `sum_seconds` and the quantiles `p50_seconds`,
-    /// `p90_seconds`, `p99_seconds`, `p999_seconds` (null if nothing was recorded).
-    pub fn json(&self) -> serde_json::Value {
-        let series = |series: &Series| {
-            let labels: Map<_, _> = series.labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-            let mut object = match &series.value {
-                Value::Counter(count) => json!({ "value": count }),
-                Value::Gauge(level) => json!({ "value": level }),
-                Value::Latency(latency) => json!({
-                    "count": latency.count(),
-                    "sum_seconds": latency.sum().as_secs_f64(),
-                    "p50_seconds": quantile_seconds(latency, 0.5),
-                    "p90_seconds": quantile_seconds(latency, 0.9),
-                    "p99_seconds": quantile_seconds(latency, 0.99),
-                    "p999_seconds": quantile_seconds(latency, 0.999),
-                }),
-            };
-            object["labels"] = labels.into();
-            object
-        };
-        let metric = |metric: &MetricSnapshot| {
-            json!({
-                "name": metric.name,
-                "kind": metric.kind,
-                "help": metric.help,
-                "series": metric.series.iter().map(series).collect::<Vec<_>>(),
-            })
-        };
-        json!({ "at_ns": self.at.nanos(), "metrics": self.metrics.iter().map(metric).collect::<Vec<_>>() })
-    }
-}
-
-fn quantile_seconds(latency: &LatencySnapshot, q: f64) -> Option<f64> {
-    latency.quantile(q).map(|quantile| quantile.as_secs_f64())
 }
 
 /// A snapshot as prometheus-client wants to see it.

@@ -87,6 +87,22 @@ impl LatencySnapshot {
         LatencySnapshot { sum_ns: 0, buckets: vec![0; BUCKETS] }
     }
 
+    /// What these buckets hold, each named by a latency that falls into it, and counted.
+    pub(crate) fn of_buckets(sum: Duration, counted: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        let mut snapshot =
+            LatencySnapshot { sum_ns: u64::try_from(sum.as_nanos()).unwrap_or(u64::MAX), ..Self::empty() };
+        for (nanos, count) in counted {
+            let bucket = &mut snapshot.buckets[bucket_of(nanos)];
+            *bucket = bucket.saturating_add(count);
+        }
+        snapshot
+    }
+
+    /// The buckets that are not empty, shortest first: the middle of each in nanoseconds, and how many fell into it.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.buckets.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (middle_of(at), *count))
+    }
+
     /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -207,6 +223,13 @@ mod tests {
         for (q, exact_us) in [(0.0, 1.0), (0.5, 50_000.0), (0.99, 99_000.0), (0.999, 99_900.0), (1.0, 100_000.0)] {
             let shown_us = snapshot.quantile(q).unwrap().as_secs_f64() * 1e6;
             assert!((shown_us / exact_us - 1.0).abs() <= MAX_QUANTILE_ERROR, "q {q}: {shown_us} us for {exact_us} us");
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_found_again_by_its_middle() {
+        for bucket in 0..BUCKETS {
+            assert_eq!(bucket_of(middle_of(bucket)), bucket);
         }
     }
 

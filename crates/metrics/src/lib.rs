@@ -15,6 +15,7 @@ mod cell;
 mod encode;
 mod family;
 mod interval;
+mod json;
 mod latency;
 mod name;
 mod registry;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The parts that own metrics: the crates of the house.
@@ -38,7 +38,7 @@ const WRONG_UNITS: [(&str, &str); 16] = [
 const RESERVED_ENDINGS: [&str; 5] = ["count", "sum", "bucket", "created", "info"];
 
 /// What kind of number a metric is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Only grows.

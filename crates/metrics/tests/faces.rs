@@ -80,6 +80,21 @@ fn the_json_says_the_same() {
 }
 
 #[test]
+fn what_is_read_back_from_json_is_the_same() {
+    let snapshot = shop();
+    let read = Snapshot::from_json(snapshot.json()).unwrap();
+    assert_eq!(read, snapshot);
+    let acquire = read.latency("verbena_lock_acquire_seconds", &[]).unwrap();
+    assert_eq!((acquire.count(), acquire.buckets().count()), (4, 4));
+    // Another's JSON may have more in it, and may lack much.
+    let other =
+        serde_json::json!({"at_ns": 1, "more": true, "metrics": [{"name": "a", "kind": "gauge", "series": [{}]}]});
+    assert_eq!(Snapshot::from_json(other).unwrap().gauge("a", &[]), Some(0.0));
+    let broken = serde_json::json!({"at_ns": 1, "metrics": [{"name": "a", "kind": "colour", "series": []}]});
+    assert!(Snapshot::from_json(broken).unwrap_err().to_string().contains("colour"));
+}
+
+#[test]
 fn the_snapshot_sums_over_labels() {
     let snapshot = shop();
     assert_eq!(snapshot.counter("verbena_proxy_requests_total", &[]), Some(12));
