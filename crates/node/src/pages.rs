@@ -115,6 +115,9 @@ pub(crate) fn register(metrics: &Registry, content: &Content) -> Result<(), Regi
         let content = content.clone();
         metrics.gauge_from(name, help, move || read(&content.counts()) as f64)?;
     }
+    let counted = content.clone();
+    let help = "Updates that this node began at every home, purges included.";
+    metrics.counter_from("verbena_content_updates_total", help, move || counted.counts().begun)?;
     let content = content.clone();
     let help = "Messages and regions of other nodes that could not be used and were dropped.";
     metrics.counter_from("verbena_content_unusable_total", help, move || content.counts().unusable)

@@ -187,7 +187,7 @@ impl Driver {
             self.counted = now;
             let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
             *self.shared.counts.lock() =
-                Counts { home, updater: self.updater.counts(), unusable: self.complaints.counted() };
+                Counts { home, updater: self.updater.counts(), unusable: self.complaints.counted(), begun: 0 };
         }
     }
 

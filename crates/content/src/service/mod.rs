@@ -95,6 +95,8 @@ pub struct Counts {
     pub home: HomeCounts,
     /// As an updater.
     pub updater: UpdaterCounts,
+    /// Updates that this node has begun at every home, since the service started.
+    pub begun: u64,
     /// Messages and regions of peers that could not be used and were dropped, since the service started.
     pub unusable: u64,
 }
@@ -123,7 +125,9 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Known from the first life on.
     lease: OnceLock<Arc<LeaseWord>>,
+    /// As the thread last said, but for what is counted in words of its own.
     counts: Mutex<Counts>,
+    begun: AtomicU64,
     /// Who this node is, as a word.
     identity: AtomicU64,
     routes: ArcSwap<Routes>,
@@ -164,6 +168,7 @@ impl Content {
             clock,
             lease: OnceLock::new(),
             counts: Mutex::default(),
+            begun: AtomicU64::new(0),
             identity: AtomicU64::new(0),
             routes: ArcSwap::from_pointee(Routes::default()),
             names: options.names.clone(),
@@ -209,12 +214,13 @@ impl Content {
     /// Begins an update at every home. When the ticket is here, and not before, it may be forwarded (rule P3).
     pub async fn begin(&self, scope: Scope) -> Result<Ticket, Refused> {
         let id = self.ask(|reply| Command::Begin { scope, reply }).await??;
+        self.shared.begun.fetch_add(1, Ordering::Relaxed);
         Ok(Ticket { id: Some(id), content: self.clone() })
     }
 
     /// How it was a moment ago.
     pub fn counts(&self) -> Counts {
-        *self.shared.counts.lock()
+        Counts { begun: self.shared.begun.load(Ordering::Relaxed), ..*self.shared.counts.lock() }
     }
 
     /// The cluster has a newer view. `membership` is told when this node may acknowledge it as far as pages go (rule P5).
