@@ -1,7 +1,8 @@
 //! The helper over HTTP, for programs in any language: a unix socket in the runtime directory, and a loopback port if one is
 //! configured.
 //!
-//! What is said under `/v1` is in [`verbena_client::api`]. Beside it there are `GET /healthz`, `/status` and `/metrics`.
+//! What is said under `/v1` is in [`verbena_client::api`]. Beside it there are `GET /healthz`, `/status`, `/metrics`, `/overview`, and
+//! the files that the front door gave the helper to show.
 //!
 //! A bracket that nobody ends is taken for one of unknown outcome after the longest transaction (rule P6): its pages
 //! are not cached for as long again.
@@ -10,12 +11,13 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -33,6 +35,8 @@ use verbena_metrics::Registry;
 use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 
 use crate::error::{Error, Result};
+use crate::file::File;
+use crate::neighbours::Neighbours;
 use crate::random::random;
 use crate::status::Status;
 
@@ -43,12 +47,20 @@ const LARGEST_BODY: usize = 1 << 20;
 
 /// What requests are answered from.
 pub(crate) struct Api {
-    content: Content,
-    status: Arc<Status>,
-    metrics: Arc<Registry>,
-    /// After how long a bracket that nobody ends has an unknown outcome.
-    longest_transaction: Duration,
+    sources: Sources,
     open: Mutex<Open>,
+}
+
+/// What it is told by the rest of the helper.
+pub(crate) struct Sources {
+    pub(crate) content: Content,
+    pub(crate) status: Arc<Status>,
+    pub(crate) neighbours: Arc<Neighbours>,
+    pub(crate) metrics: Arc<Registry>,
+    /// Shown to whoever asks for them.
+    pub(crate) files: Arc<OnceLock<&'static [File]>>,
+    /// After how long a bracket that nobody ends has an unknown outcome.
+    pub(crate) longest_transaction: Duration,
 }
 
 /// Where the API listens.
@@ -65,7 +77,7 @@ struct Open {
     tickets: HashMap<String, Ticket>,
 }
 
-type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// Takes the socket `path`, which this process alone may (it holds the helper's lock), and the port if one is wanted.
 pub(crate) fn listen(path: &Path, tcp: Option<SocketAddr>) -> Result<(Listeners, Option<SocketAddr>)> {
@@ -91,20 +103,22 @@ pub(crate) fn listen(path: &Path, tcp: Option<SocketAddr>) -> Result<(Listeners,
 }
 
 impl Api {
-    pub(crate) fn new(
-        content: Content,
-        status: Arc<Status>,
-        metrics: Arc<Registry>,
-        longest_transaction: Duration,
-    ) -> Result<Api> {
-        let open = Mutex::new(Open::new()?);
-        Ok(Api { content, status, metrics, longest_transaction, open })
+    pub(crate) fn new(sources: Sources) -> Result<Api> {
+        Ok(Api { sources, open: Mutex::new(Open::new()?) })
     }
 
-    /// Answers until `stopped` changes.
-    pub(crate) fn run(self, listeners: Listeners, stopped: watch::Receiver<bool>) {
+    /// Answers until `stopped` changes, and does `beside` on the same thread.
+    pub(crate) fn run(
+        self,
+        listeners: Listeners,
+        beside: impl Future<Output = ()> + Send + 'static,
+        stopped: watch::Receiver<bool>,
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let answered = runtime.and_then(|runtime| runtime.block_on(Arc::new(self).answer_all(listeners, stopped)));
+        let answered = runtime.and_then(|runtime| {
+            runtime.spawn(beside);
+            runtime.block_on(Arc::new(self).answer_all(listeners, stopped))
+        });
         if let Err(error) = answered {
             // Programs could begin no update any more: half a helper is worse than none.
             panic!("programs cannot be answered over HTTP: {error}");
@@ -160,10 +174,14 @@ impl Api {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        if head.method == Method::POST && comes_from_elsewhere(&head.headers) {
+            return error(StatusCode::FORBIDDEN, "a page of another place may not ask this");
+        }
         match (&head.method, segments.as_slice()) {
             (&Method::GET, ["healthz"]) => self.health(),
             (&Method::GET, ["status"]) => self.status_json(),
             (&Method::GET, ["metrics"]) => self.exposition(),
+            (&Method::GET, ["overview"]) => self.overview().await,
             (&Method::GET, ["v1", "words", ..]) => {
                 let target = path.strip_prefix("/v1/words").unwrap_or("/");
                 self.words(target, head.uri.query().unwrap_or_default()).await
@@ -171,24 +189,38 @@ impl Api {
             (&Method::POST, ["v1", "updates"]) => self.begin(body).await,
             (&Method::POST, ["v1", "updates", update, "end"]) => self.end(update, body).await,
             (&Method::POST, ["v1", "purge"]) => self.purge(body).await,
-            (_, ["healthz" | "status" | "metrics"] | ["v1", ..]) => {
+            (_, ["healthz" | "status" | "metrics" | "overview"] | ["v1", ..]) => {
                 error(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
             }
-            _ => error(StatusCode::NOT_FOUND, "nothing is here; docs/API.md has the paths"),
+            (method, _) => match self.sources.files.get().and_then(|files| File::at(files, &path)) {
+                Some(file) if method == Method::GET => file.answer(),
+                Some(_) => error(StatusCode::METHOD_NOT_ALLOWED, "not with this method"),
+                None => error(StatusCode::NOT_FOUND, "nothing is here; docs/API.md has the paths"),
+            },
         }
     }
 
     fn health(&self) -> Answer {
-        let status = self.status.read(0);
+        let status = self.sources.status.read(0);
         let healthy = status.lease_left_ms > 0;
         let code = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         answer(code, &json!({"healthy": healthy, "lease_left_ms": status.lease_left_ms}))
     }
 
     fn status_json(&self) -> Answer {
-        let mut shown = serde_json::to_value(self.status.read(0)).unwrap_or(Value::Null);
+        answer(StatusCode::OK, &self.status_and_pages())
+    }
+
+    async fn overview(&self) -> Answer {
+        let members = self.sources.neighbours.look().await;
+        let read = self.sources.metrics.snapshot(verbena_terms::BootClock.now());
+        answer(StatusCode::OK, &json!({"status": self.status_and_pages(), "members": members, "metrics": read.json()}))
+    }
+
+    fn status_and_pages(&self) -> Value {
+        let mut shown = serde_json::to_value(self.sources.status.read(0)).unwrap_or(Value::Null);
         if let Some(shown) = shown.as_object_mut() {
-            let counts = self.content.counts();
+            let counts = self.sources.content.counts();
             shown.insert(
                 "pages".into(),
                 json!({
@@ -201,14 +233,14 @@ impl Api {
                 }),
             );
         }
-        answer(StatusCode::OK, &shown)
+        shown
     }
 
     fn exposition(&self) -> Answer {
-        let text = self.metrics.snapshot(verbena_terms::BootClock.now()).openmetrics();
+        let text = self.sources.metrics.snapshot(verbena_terms::BootClock.now()).openmetrics();
         let mut answer = Response::new(Full::from(text));
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        answer.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(kind));
+        answer.headers_mut().insert("content-type", HeaderValue::from_static(kind));
         answer
     }
 
@@ -222,7 +254,7 @@ impl Api {
                 let update = self.open.lock().insert(ticket);
                 let (api, begun) = (self.clone(), Begun { update: update.clone() });
                 tokio::spawn(async move {
-                    tokio::time::sleep(api.longest_transaction).await;
+                    tokio::time::sleep(api.sources.longest_transaction).await;
                     // Dropped, its outcome is unknown.
                     if api.open.lock().tickets.remove(&update).is_some() {
                         tracing::warn!(update, "an update was begun by a program and never ended");
@@ -268,7 +300,7 @@ impl Api {
     }
 
     async fn words(&self, target: &str, query: &str) -> Answer {
-        let content = &self.content;
+        let content = &self.sources.content;
         let host = query.split('&').find_map(|pair| pair.strip_prefix("host=")).unwrap_or_default();
         let target = if target.is_empty() { "/" } else { target };
         let Some(key) = verbena_caching::Key::of_page(host, target) else {
@@ -298,7 +330,7 @@ impl Api {
     }
 
     async fn touched(&self, body: Incoming) -> std::result::Result<(&Content, Scope), Answer> {
-        let content = &self.content;
+        let content = &self.sources.content;
         let touched: Touched = read(body).await?;
         let Touched { dependencies, pages, everything } = touched;
         let named = dependencies.len() + pages.len();
@@ -350,6 +382,12 @@ impl Open {
     }
 }
 
+/// A browser says whose page a `POST` comes from (RFC 6454). Programs say nothing, and pages of this place say this place.
+fn comes_from_elsewhere(headers: &HeaderMap) -> bool {
+    let [origin, host] = [ORIGIN, HOST].map(|name| headers.get(name).map(HeaderValue::as_bytes));
+    origin.is_some_and(|origin| origin.strip_prefix(b"http://") != host || host.is_none())
+}
+
 async fn accept(listener: Option<&TcpListener>) -> std::io::Result<tokio::net::TcpStream> {
     match listener {
         Some(listener) => listener.accept().await.map(|(stream, _)| stream),
@@ -377,6 +415,6 @@ fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
     body.push(b'\n');
     let mut answer = Response::new(Full::from(body));
     *answer.status_mut() = status;
-    answer.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
     answer
 }

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -17,12 +17,14 @@ use verbena_metrics::Registry;
 use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::answers::Answers;
-use crate::api::{self, Api};
+use crate::api::{self, Api, Sources};
 use crate::config::Settings;
 use crate::desk::Desk;
 use crate::error::{Error, Result};
+use crate::file::File;
 use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
+use crate::neighbours::Neighbours;
 use crate::pages::{self, Pages};
 use crate::place::Place;
 use crate::records::Records;
@@ -102,6 +104,7 @@ pub struct Helper {
     http_socket: PathBuf,
     http_address: Option<SocketAddr>,
     content: Content,
+    files: Arc<OnceLock<&'static [File]>>,
     lease: Arc<LeaseWord>,
     desk: Arc<Desk>,
     stop_answering: Arc<AtomicBool>,
@@ -172,9 +175,11 @@ impl Helper {
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
 
-        let desk = Arc::new(Desk::new(services.len()));
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
+        let (neighbours, watch, lives) = Neighbours::new(status.clone());
+        services.push(Box::new(watch));
+        let desk = Arc::new(Desk::new(services.len()));
         register(&metrics, &status)?;
         let interconnect = Interconnect::new(settings.fabric.clone(), meeting(&membership, runtime))?;
         let driver = Driver::start(Parts {
@@ -192,7 +197,15 @@ impl Helper {
         let stop_answering = Arc::new(AtomicBool::new(false));
         let (stop_api, stopped) = watch::channel(false);
         let longest = settings.pages.longest_transaction.0;
-        let api = Api::new(content.clone(), status.clone(), metrics.clone(), longest)?;
+        let files = Arc::new(OnceLock::new());
+        let api = Api::new(Sources {
+            content: content.clone(),
+            status: status.clone(),
+            neighbours: neighbours.clone(),
+            metrics: metrics.clone(),
+            files: files.clone(),
+            longest_transaction: longest,
+        })?;
         let rings = Rings::shown_by(&metrics)?;
         let answers = Answers { server, status, metrics, rings, stop: stop_answering.clone() };
         let end = Arc::new(End::default());
@@ -202,7 +215,7 @@ impl Helper {
                 move || end.reach(run(driver))
             })?,
             thread::spawn("verbena-ipc", move || answers.run())?,
-            thread::spawn("verbena-api", move || api.run(listeners, stopped))?,
+            thread::spawn("verbena-api", move || api.run(listeners, neighbours.listen(lives), stopped))?,
         ];
         Ok(Helper {
             name,
@@ -211,6 +224,7 @@ impl Helper {
             http_socket,
             http_address,
             content,
+            files,
             lease,
             desk,
             stop_answering,
@@ -241,6 +255,11 @@ impl Helper {
     /// Where they reach it over HTTP: a unix socket, and a loopback address if one is configured.
     pub fn http(&self) -> (&Path, Option<SocketAddr>) {
         (&self.http_socket, self.http_address)
+    }
+
+    /// Shows these files too, from now on, to whoever asks over HTTP. Said once; files of a second time are not shown.
+    pub fn show(&self, files: &'static [File]) {
+        let _ = self.files.set(files);
     }
 
     /// The page protocol, for a proxy in this process.

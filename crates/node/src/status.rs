@@ -55,6 +55,17 @@ impl Facts {
         }
     }
 
+    fn as_wire(&self, member: &verbena_cluster::Member) -> wire::Member {
+        wire::Member {
+            name: member.name.clone(),
+            incarnation: member.incarnation,
+            address: Address(member.address.clone()).shown(),
+            roles: member.roles.to_string(),
+            acknowledged: self.acknowledged.contains(&member.incarnation),
+            out: self.out.contains(&member.incarnation),
+        }
+    }
+
     fn is_in(&self, view: ViewNumber) -> bool {
         self.view.as_ref().is_some_and(|newest| newest.number() == view)
     }
@@ -109,19 +120,18 @@ impl Status {
             return wire::Answer::Members { view: ViewNumber(0), members: vec![], more: false };
         };
         let rest = view.members().get(from as usize..).unwrap_or_default();
-        let as_wire = |member: &verbena_cluster::Member| wire::Member {
-            name: member.name.clone(),
-            incarnation: member.incarnation,
-            address: Address(member.address.clone()).shown(),
-            roles: member.roles.to_string(),
-            acknowledged: facts.acknowledged.contains(&member.incarnation),
-            out: facts.out.contains(&member.incarnation),
-        };
         wire::Answer::Members {
             view: view.number(),
-            members: rest.iter().take(wire::PART_MEMBERS).map(as_wire).collect(),
+            members: rest.iter().take(wire::PART_MEMBERS).map(|member| facts.as_wire(member)).collect(),
             more: rest.len() > wire::PART_MEMBERS,
         }
+    }
+
+    /// All of them.
+    pub(crate) fn all_members(&self) -> Vec<wire::Member> {
+        let facts = self.facts.lock();
+        let members = facts.view.iter().flat_map(|view| view.members());
+        members.map(|member| facts.as_wire(member)).collect()
     }
 }
 

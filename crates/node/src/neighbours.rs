@@ -1,0 +1,232 @@
+//! How the other members are, for whoever looks at one of them.
+//!
+//! A node knows of the others what the view says, and who acknowledged it. What it does not know is what each of them knows: which
+//! view it has, whether its lease runs. So it asks them, when somebody looks and not otherwise, and each answers at once: one
+//! message there and one back ([`crate::told`]). What was heard is kept until the next life, with the moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::{Notify, mpsc};
+use verbena_client::wire::{Member, State};
+use verbena_cluster::{Notice, View};
+use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+
+use crate::life::Life;
+use crate::service::{Replies, Service};
+use crate::status::Status;
+use crate::told::{Message, Told};
+
+/// The port of these messages.
+const PORT: Port = Port(2);
+/// Several who look within this time cost the others one question.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+/// How long whoever looks is kept waiting for answers.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What is known of the others. Bounded by the members of a view.
+pub(crate) struct Neighbours {
+    status: Arc<Status>,
+    known: Mutex<Known>,
+    heard: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The present life's way to the others; none between two lives.
+    fabric: Option<Arc<dyn Fabric>>,
+    view: Option<Arc<View>>,
+    asked: Time,
+    told: BTreeMap<Incarnation, (Told, Time)>,
+}
+
+/// The part that membership tells of lives and views. Nobody waits for it.
+pub(crate) struct Watch {
+    neighbours: Arc<Neighbours>,
+    inboxes: mpsc::UnboundedSender<Inbox>,
+}
+
+/// One member, as it is shown.
+#[derive(Serialize)]
+pub(crate) struct Seen {
+    #[serde(flatten)]
+    member: Member,
+    /// The node that was asked.
+    is_self: bool,
+    /// What it told of itself, if it did in this life of ours.
+    told: Option<Shown>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    state: State,
+    view: ViewNumber,
+    acknowledged: ViewNumber,
+    in_effect: ViewNumber,
+    lease_ms: u64,
+    /// Less what has passed since it was told.
+    lease_left_ms: u64,
+    uptime_ms: u64,
+    /// How long ago it was told.
+    age_ms: u64,
+}
+
+impl Neighbours {
+    /// What is known, what hears of lives, and where each life's messages will arrive.
+    pub(crate) fn new(status: Arc<Status>) -> (Arc<Neighbours>, Watch, mpsc::UnboundedReceiver<Inbox>) {
+        let neighbours = Arc::new(Neighbours { status, known: Mutex::default(), heard: Notify::new() });
+        let (inboxes, lives) = mpsc::unbounded_channel();
+        (neighbours.clone(), Watch { neighbours, inboxes }, lives)
+    }
+
+    /// Takes the messages of one life after the other.
+    pub(crate) async fn listen(self: Arc<Self>, mut lives: mpsc::UnboundedReceiver<Inbox>) {
+        let Some(mut inbox) = lives.recv().await else { return };
+        loop {
+            tokio::select! {
+                message = inbox.next() => self.hear(&message),
+                next = lives.recv() => match next {
+                    Some(next) => inbox = next,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Asks the other members, and says how all are when they have answered or had their time.
+    pub(crate) async fn look(&self) -> Vec<Seen> {
+        let asked = self.ask();
+        let answered = async {
+            loop {
+                let heard = self.heard.notified();
+                if self.known.lock().all_told_since(asked) {
+                    return;
+                }
+                heard.await;
+            }
+        };
+        // Who is silent is shown as silent.
+        let _ = tokio::time::timeout(PATIENCE, answered).await;
+        self.seen()
+    }
+
+    /// When they were asked, which may have been a moment ago by somebody else.
+    fn ask(&self) -> Time {
+        let now = BootClock.now();
+        let mut known = self.known.lock();
+        if now.since(known.asked) >= ASK_EVERY {
+            known.asked = now;
+            known.others().for_each(|member| known.send(member, Message::Ask));
+        }
+        known.asked
+    }
+
+    fn hear(&self, message: &verbena_fabric::Message) {
+        let mut known = self.known.lock();
+        let Some(from) = known.others().find(|member| member.incarnation == message.from) else { return };
+        match Message::decode(&message.body) {
+            Ok(Message::Ask) => known.send(from, Message::Told(Told::from(&self.status.read(0)))),
+            Ok(Message::Told(told)) => {
+                known.told.insert(message.from, (told, BootClock.now()));
+                self.heard.notify_waiters();
+            }
+            Err(error) => tracing::debug!(from = %message.from, error, "a member's word on how it is was dropped"),
+        }
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        let (own, members) = (self.status.read(0), self.status.all_members());
+        let known = self.known.lock();
+        let now = BootClock.now();
+        let seen = members.into_iter().map(|member| {
+            let is_self = member.incarnation == own.incarnation;
+            let told =
+                if is_self { Some((Told::from(&own), now)) } else { known.told.get(&member.incarnation).copied() };
+            Seen { told: told.map(|(told, at)| Shown::new(&told, now.since(at))), is_self, member }
+        });
+        seen.collect()
+    }
+}
+
+impl Shown {
+    fn new(told: &Told, age: Duration) -> Shown {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        Shown {
+            state: told.state,
+            view: told.view,
+            acknowledged: told.acknowledged,
+            in_effect: told.in_effect,
+            lease_ms: told.lease_ms,
+            lease_left_ms: told.lease_left_ms.saturating_sub(age_ms),
+            uptime_ms: told.uptime_ms.saturating_add(age_ms),
+            age_ms,
+        }
+    }
+}
+
+impl Known {
+    /// The members of the view but this node; nobody between two lives.
+    fn others(&self) -> impl Iterator<Item = &verbena_cluster::Member> {
+        let own = self.fabric.as_ref().map(|fabric| fabric.identity());
+        let members = self.view.iter().filter(move |_| own.is_some()).flat_map(|view| view.members());
+        members.filter(move |member| Some(member.incarnation) != own)
+    }
+
+    /// What cannot be sent is lost.
+    fn send(&self, to: &verbena_cluster::Member, message: Message) {
+        let Some(fabric) = &self.fabric else { return };
+        let view = self.view.as_ref().map_or(ViewNumber(0), |view| view.number());
+        let sent = fabric
+            .connect(to.incarnation, &Address(to.address.clone()))
+            .and_then(|peer| peer.send(Class::Control, view, PORT, 0, &message.encode()));
+        if let Err(error) = sent {
+            tracing::debug!(to = %to.incarnation, %error, "a question or answer on how a node is was not sent");
+        }
+    }
+
+    fn all_told_since(&self, asked: Time) -> bool {
+        self.others().all(|member| self.told.get(&member.incarnation).is_some_and(|(_, at)| *at >= asked))
+    }
+}
+
+impl Service for Watch {
+    fn name(&self) -> &'static str {
+        "neighbours"
+    }
+
+    fn begin(&mut self, life: &Life) -> Result<(), String> {
+        let inbox = life.fabric.listen(PORT, Views::Any).map_err(|error| error.to_string())?;
+        *self.neighbours.known.lock() = Known { fabric: Some(life.fabric.clone()), ..Known::default() };
+        // Whoever would take the messages has ended only if the helper has.
+        let _ = self.inboxes.send(inbox);
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: &Notice, replies: &Replies) {
+        match notice {
+            Notice::ViewLearnt(view) => {
+                let mut known = self.neighbours.known.lock();
+                known.told.retain(|who, _| view.member(*who).is_some());
+                known.view = Some(view.clone());
+                drop(known);
+                // Nothing is held in any view, and nothing of the departed.
+                view.departed().iter().for_each(|gone| replies.settled(gone.incarnation));
+                replies.prepared(view.number());
+            }
+            Notice::Expelled(_) | Notice::Superseded(_) => self.end(),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, replies: &Replies) {
+        replies.closed(true);
+    }
+
+    fn end(&mut self) {
+        *self.neighbours.known.lock() = Known::default();
+    }
+}

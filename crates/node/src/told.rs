@@ -1,0 +1,113 @@
+//! How a node is, as it tells the other members.
+//!
+//! ```text
+//!  0        4         6       8
+//!  +--------+---------+-------+---------------------------------------------+
+//!  | "VHOW" | version |   0   | postcard of Message                         |
+//!  +--------+---------+-------+---------------------------------------------+
+//!
+//!  Message   0: Ask      1: Told, its fields in the order of the code; integers are LEB128 varints
+//! ```
+//!
+//! On port 2, in any view, each at most once for each time that somebody looks. Nothing rests on it: it may be lost, doubled and late,
+//! and is for people.
+
+use serde::{Deserialize, Serialize};
+use verbena_client::wire::{State, Status};
+use verbena_terms::{Format, ViewNumber};
+
+/// Marks a message.
+const FORMAT: Format = Format::new(*b"VHOW", 1);
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// How are you?
+    Ask,
+    /// So.
+    Told(Told),
+}
+
+/// How a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// Where its life stands.
+    pub(crate) state: State,
+    /// The newest view that it has learnt; 0 if none.
+    pub(crate) view: ViewNumber,
+    /// The newest that it has acknowledged; 0 if none.
+    pub(crate) acknowledged: ViewNumber,
+    /// The newest that it knows to be in effect; 0 if none.
+    pub(crate) in_effect: ViewNumber,
+    /// How long its lease lasts, milliseconds.
+    pub(crate) lease_ms: u64,
+    /// What is left of it, milliseconds.
+    pub(crate) lease_left_ms: u64,
+    /// How long its process has been running, milliseconds.
+    pub(crate) uptime_ms: u64,
+}
+
+impl From<&Status> for Told {
+    fn from(status: &Status) -> Told {
+        Told {
+            state: status.state,
+            view: status.view,
+            acknowledged: status.acknowledged,
+            in_effect: status.in_effect,
+            lease_ms: status.lease_ms,
+            lease_left_ms: status.lease_left_ms,
+            uptime_ms: status.uptime_ms,
+        }
+    }
+}
+
+impl Message {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, FORMAT.header().to_vec())
+            .expect("invariant: every field has a form in postcard, and a Vec does not end")
+    }
+
+    /// The message in `bytes`. Total; says what is wrong.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, String> {
+        let rest = FORMAT.check(bytes).map_err(|error| error.to_string())?;
+        match postcard::take_from_bytes(rest) {
+            Ok((message, [])) => Ok(message),
+            Ok((_, rest)) => Err(format!("{} bytes after its end", rest.len())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told() -> Message {
+        Message::Told(Told {
+            state: State::Member,
+            view: ViewNumber(300),
+            acknowledged: ViewNumber(2),
+            in_effect: ViewNumber(1),
+            lease_ms: 2000,
+            lease_left_ms: 9,
+            uptime_ms: 1,
+        })
+    }
+
+    #[test]
+    fn the_bytes_are_as_drawn() {
+        assert_eq!(Message::Ask.encode(), b"VHOW\x01\0\0\0\0");
+        assert_eq!(told().encode(), [b"VHOW\x01\0\0\0".as_slice(), &[1, 1, 0xac, 2, 2, 1, 0xd0, 0x0f, 9, 1]].concat());
+    }
+
+    #[test]
+    fn what_is_cut_short_longer_or_unknown_is_refused() {
+        let bytes = told().encode();
+        for length in 0..bytes.len() {
+            assert!(Message::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        assert_eq!(Message::decode(&bytes), Ok(told()));
+        assert!(Message::decode(&[&bytes[..], &[0]].concat()).unwrap_err().contains("1 bytes after"));
+        assert!(Message::decode(b"VHOW\x01\0\0\0\x09").is_err());
+    }
+}
