@@ -143,6 +143,7 @@ flock -u 9
 cat <<TEXT
 
   open  http://127.0.0.1:$proxy_1   or  http://127.0.0.1:$proxy_2   or  http://127.0.0.1:$proxy_3
+  watch http://127.0.0.1:$helper_1   or  http://127.0.0.1:$helper_2   (the dashboard)
 
 The same shop through three proxies; the shops themselves are on ports $shop_1 and $shop_2. Every 20 ms something changes: a price, the stock, a cart.
 Twelve shoppers read pages as fast as they come, and check each of them against the database's own order of commits.

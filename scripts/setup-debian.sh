@@ -27,6 +27,10 @@ done
 if [ "$what" = test ] && ! python3 -c 'import http.server, sqlite3' 2>/dev/null; then
     packages+=(python3)
 fi
+# One browser of several, without what a desktop needs, and a font for it.
+if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then
+    packages+=(chromium-headless-shell fonts-dejavu-core)
+fi
 # A compiler without the C library's headers cannot link.
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 

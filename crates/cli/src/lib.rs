@@ -7,6 +7,7 @@
 mod command;
 mod commands;
 pub mod config;
+mod dashboard;
 mod date;
 mod doctor;
 mod error;

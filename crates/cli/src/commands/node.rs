@@ -1,5 +1,6 @@
 //! `verbena node`: runs the helper.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use serde::Serialize;
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
 
-use super::running::{self, Signals, in_words, say};
+use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flags, Whose};
+use crate::dashboard;
 use crate::error::Result;
 use crate::output::Format;
 
@@ -49,6 +51,7 @@ struct Listening<'a> {
     pid: u32,
     socket: &'a Path,
     state: &'a Path,
+    api: Option<SocketAddr>,
 }
 
 impl Command {
@@ -62,8 +65,9 @@ impl Command {
             let mut signals = Signals::listen()?;
             let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
             let helper = Helper::start(&settings, vec![], Arc::new(Registry::new()), observer)?;
-            let (node, socket, state) = (helper.name(), helper.socket(), helper.state());
-            let listening = Listening { event: "listening", node, pid: std::process::id(), socket, state };
+            helper.show(dashboard::FILES);
+            let (node, socket, state, (_, api)) = (helper.name(), helper.socket(), helper.state(), helper.http());
+            let listening = Listening { event: "listening", node, pid: std::process::id(), socket, state, api };
             say(json, &Line::Listening(listening), words);
             signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
             signals.leave(move || helper.stop()).await?;
@@ -76,11 +80,12 @@ impl Command {
 /// A line, for people.
 fn words(line: &Line<'_>) -> String {
     let event = match line {
-        Line::Listening(Listening { node, pid, socket, state, .. }) => {
+        Line::Listening(Listening { node, pid, socket, state, api, .. }) => {
             return format!(
-                "node {node} (process {pid}) listens at {}; its state is in {}",
+                "node {node} (process {pid}) listens at {}; its state is in {}{}",
                 socket.display(),
-                state.display()
+                state.display(),
+                page(*api)
             );
         }
         Line::Ended { .. } => return "ended".into(),

@@ -11,8 +11,9 @@ use verbena_node::{Event, Helper};
 use verbena_proxy::{Proxy, ProxyConfig};
 use verbena_terms::Section;
 
-use super::running::{self, Signals, in_words, say};
+use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
+use crate::dashboard;
 use crate::error::Result;
 use crate::output::Format;
 
@@ -79,6 +80,7 @@ impl Command {
             // Before the helper joins a cluster that it would have to leave again.
             Proxy::check(&proxy)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
+            helper.show(dashboard::FILES);
             let running = Proxy::start(&proxy, helper.content().clone(), &registry)?;
             let (http, api) = helper.http();
             let serving = Serving {
@@ -123,10 +125,11 @@ fn address(given: &str) -> std::result::Result<SocketAddr, String> {
 /// A line, for people.
 fn words(line: &Line<'_>) -> String {
     match line {
-        Line::Serving(Serving { address, origins, pid, http, .. }) => format!(
-            "open http://{address} - in front of {} (process {pid}); status and updates at {}",
+        Line::Serving(Serving { address, origins, pid, http, api, .. }) => format!(
+            "open http://{address} - in front of {} (process {pid}); status and updates at {}{}",
             origins.join(", "),
-            http.display()
+            http.display(),
+            page(*api)
         ),
         Line::Happened(event) => in_words(event),
         Line::Ended { .. } => "ended".into(),

@@ -2,6 +2,7 @@
 //! and the lines that they print.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -145,6 +146,11 @@ pub(super) fn say<L: Serialize>(json: bool, line: &L, words: impl FnOnce(&L) -> 
         Ok(text) if json => writeln!(out, "{text}"),
         _ => writeln!(out, "{}", words(line)),
     };
+}
+
+/// Where the dashboard is, for people, at the end of a line.
+pub(super) fn page(api: Option<SocketAddr>) -> String {
+    api.map(|api| format!("; the dashboard is at http://{api}/")).unwrap_or_default()
 }
 
 /// An event, for people.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this module")]
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+pub mod browser;
 pub mod nodes;
 pub mod traffic;
 
