@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 
-use crate::commands::{bench, completions, config, doctor, keys, node, proxy, status, traces};
+use crate::commands::{bench, completions, config, doctor, keys, node, proxy, status, top, traces};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -36,6 +36,7 @@ enum Subcommands {
     Proxy(Box<proxy::Command>),
     Node(node::Command),
     Status(status::Command),
+    Top(top::Command),
     Doctor(doctor::Command),
     #[command(subcommand)]
     Config(config::Command),
@@ -65,6 +66,7 @@ fn execute(command: Command) -> Result<()> {
         Subcommands::Proxy(proxy) => proxy.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
+        Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),
         Subcommands::Config(config) => config.run(file),
         Subcommands::Keys(keys) => keys.run(file),

@@ -9,4 +9,5 @@ pub mod node;
 pub mod proxy;
 mod running;
 pub mod status;
+pub mod top;
 pub mod traces;

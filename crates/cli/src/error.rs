@@ -56,6 +56,12 @@ pub enum Error {
     /// A trace could not be made.
     #[error(transparent)]
     Trace(#[from] verbena_bench::traces::TraceError),
+    /// Nobody answers at an address that was given.
+    #[error("no helper answers at {at}: is it the address of node.api?")]
+    NothingThere {
+        /// The address.
+        at: String,
+    },
     /// A node is named that the configuration does not have.
     #[error("{given:?} is no rank and no name in cluster.members{}", known(.names))]
     NoSuchNode {
@@ -124,7 +130,7 @@ impl Error {
         match self {
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
-            Error::Client(verbena_client::Error::NoHelper { .. }) => 3,
+            Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
             Error::NoSuchNode { .. } => 2,
             Error::Node(verbena_node::Error::Key(_)) | Error::Proxy(ProxyError::Setting { .. }) => 2,
             Error::Bench(BenchError::NoSuchRow { .. } | BenchError::TooFewRounds { .. }) => 2,

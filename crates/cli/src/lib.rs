@@ -14,6 +14,7 @@ mod error;
 mod keys;
 mod log;
 mod output;
+mod top;
 
 pub use command::{Command, run};
 pub use error::{Error, Result};

@@ -1,0 +1,75 @@
+//! Asks the helper's HTTP, on a connection of its own each time: so it is found again when it was started again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use verbena_client::{Error, Place, Result};
+
+use super::reading::Reading;
+
+/// The longest answer that is read, in bytes: 256 members and every metric at its limit are less.
+const LONGEST: usize = 4 << 20;
+
+/// Where to ask.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// The first that answers is taken.
+    places: Vec<Place>,
+    patience: Duration,
+}
+
+impl Asker {
+    /// Asks at these places, each for so long at most.
+    pub fn new(places: Vec<Place>, patience: Duration) -> Asker {
+        Asker { places, patience }
+    }
+
+    /// The first place's answer; if there is none, why not at the first.
+    ///
+    /// # Errors
+    /// That nobody listens, or what is wrong with the answer.
+    pub async fn ask(&self) -> Result<Reading> {
+        let mut missed = None;
+        for place in &self.places {
+            match tokio::time::timeout(self.patience, ask_at(place)).await {
+                Ok(Err(error @ Error::Nobody { .. })) => {
+                    missed.get_or_insert(error);
+                }
+                Ok(asked) => return asked,
+                Err(_) => return Err(Error::Late { at: place.clone(), patience: self.patience }),
+            }
+        }
+        Err(missed.expect("invariant: there is at least one place"))
+    }
+}
+
+async fn ask_at(place: &Place) -> Result<Reading> {
+    let nobody = |source| Error::Nobody { at: place.clone(), source };
+    let body = match place {
+        Place::Unix(path) => get(UnixStream::connect(path).await.map_err(nobody)?).await,
+        Place::Loopback(address) => get(TcpStream::connect(address).await.map_err(nobody)?).await,
+    };
+    let body = body.map_err(|reason| Error::Broken { at: place.clone(), reason })?;
+    Reading::parse(&body).map_err(Error::Malformed)
+}
+
+async fn get(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> std::result::Result<Bytes, String> {
+    let words = |error: &dyn std::error::Error| error.to_string();
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
+    // It ends with the sender.
+    tokio::spawn(connection);
+    let request = Request::get("/overview").header("host", "helper").body(Empty::<Bytes>::new());
+    let request = request.expect("invariant: a path and a name make a request");
+    let answer = sender.send_request(request).await.map_err(|error| words(&error))?;
+    if !answer.status().is_success() {
+        return Err(format!("it answers {}; is it of an older version?", answer.status()));
+    }
+    let body = Limited::new(answer.into_body(), LONGEST).collect().await.map_err(|error| error.to_string())?;
+    Ok(body.to_bytes())
+}
