@@ -16,7 +16,7 @@ esac
 commands=(cc:gcc ld:binutils)
 if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
-    commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps git:git)
+    commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
 fi
 
 packages=()
