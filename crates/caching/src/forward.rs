@@ -11,24 +11,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
 use crate::control::{CacheControl, split_list};
 use crate::cookies::{self, Hidden};
+use crate::fields::{Fields, HOP_BY_HOP, Kind};
 use crate::request::Intent;
 use crate::route::Route;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// Fields that are for one connection whether or not `Connection` names them.
-const HOP_BY_HOP: [&str; 8] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Who passes a message on: the pseudonym in `Via`.
 #[derive(Clone, Debug)]
@@ -72,10 +61,12 @@ pub fn received(head: &mut request::Parts) -> Result<(), Unfit> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Unfit::Method);
     }
-    if !is_framed_plainly(&head.headers) {
-        return Err(Unfit::Coding);
+    if Fields::of(&head.headers).has(Kind::HopByHop) {
+        if !is_framed_plainly(&head.headers) {
+            return Err(Unfit::Coding);
+        }
+        remove_hop_by_hop(&mut head.headers);
     }
-    remove_hop_by_hop(&mut head.headers);
     let target = head.uri.path_and_query().map(|target| target.as_str());
     if !target.is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS)) {
         return Err(Unfit::Target);
@@ -104,7 +95,15 @@ pub fn is_framed_plainly(headers: &HeaderMap) -> bool {
 
 fn is_host(host: &HeaderValue) -> bool {
     let host = host.as_bytes();
-    host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok())
+    is_plain_host(host) || host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok())
+}
+
+/// Whether it is a name or an address with a port at most, as nearly all are: no need to take it apart.
+fn is_plain_host(host: &[u8]) -> bool {
+    let end = host.iter().position(|byte| *byte == b':').unwrap_or(host.len());
+    let (name, port) = host.split_at(end);
+    let is_port = port.is_empty() || (port.len() > 1 && port[1..].iter().all(u8::is_ascii_digit));
+    !name.is_empty() && is_port && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
 }
 
 fn forward_once_less(head: &mut request::Parts) -> Result<(), Unfit> {
@@ -271,7 +270,7 @@ mod tests {
         for none in ["shop, evil", "shop/x", "me@shop", "sh op", "shop?"] {
             assert_eq!(of_shop("/", &[("host", none)]), Err(Unfit::Host), "{none}");
         }
-        for host in ["", "shop.example:8080", "[::1]:80", "127.0.0.1"] {
+        for host in ["", "shop.example:8080", "[::1]:80", "127.0.0.1", "a_b.example"] {
             assert!(of_shop("/", &[("host", host)]).is_ok(), "{host}");
         }
         assert!(receive("GET", "/", &[], Version::HTTP_10).is_ok());

@@ -17,6 +17,7 @@
 mod answer;
 mod control;
 mod cookies;
+mod fields;
 mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;

@@ -2,36 +2,15 @@
 
 use std::hash::Hasher;
 
-use http::header::{AUTHORIZATION, FORWARDED, HOST, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE};
+use http::header::{AUTHORIZATION, FORWARDED, HOST};
 use http::{Method, request};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::control::{CacheControl, split_list};
 use crate::cookies;
+use crate::fields::{ADDRESS, Fields, Kind, OTHER_METHOD, OTHER_PATH};
 use crate::reason::Reason;
 use crate::route::{Route, Writes};
-
-/// Fields by which a client, or a proxy before this one, tells under which address the application is seen.
-const ADDRESS: [&str; 12] = [
-    "front-end-https",
-    "x-forwarded-host",
-    "x-forwarded-path",
-    "x-forwarded-port",
-    "x-forwarded-prefix",
-    "x-forwarded-proto",
-    "x-forwarded-scheme",
-    "x-forwarded-server",
-    "x-forwarded-ssl",
-    "x-host",
-    "x-original-host",
-    "x-url-scheme",
-];
-
-/// Fields in which some applications look for the path of a request; and some proxies before this one repeat it there.
-const OTHER_PATH: [&str; 3] = ["x-original-uri", "x-original-url", "x-rewrite-url"];
-
-/// Fields in which some applications look for the method of a request.
-const OTHER_METHOD: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,26 +47,30 @@ pub struct Request {
 impl Request {
     /// Of a request's head as [`received`](crate::received) left it, under the rules of its route.
     pub fn of(head: &request::Parts, has_body: bool, route: &Route) -> Self {
-        let control = CacheControl::of(&head.headers);
+        let fields = Fields::of(&head.headers);
+        let control = match fields.has(Kind::CacheControl) {
+            true => CacheControl::of(&head.headers),
+            false => CacheControl::default(),
+        };
         let credentials = if head.headers.contains_key(AUTHORIZATION) {
             Some(Reason::Authorization)
-        } else if cookies::has_other(&head.headers, &route.cookies) {
+        } else if fields.has(Kind::Cookie) && cookies::has_other(&head.headers, &route.cookies) {
             Some(Reason::Cookie)
         } else {
             None
         };
         Request {
-            intent: intent(head, has_body, route, control),
-            key: key(head, route),
+            intent: intent(head, fields, has_body, route, control),
+            key: key(head, fields, route),
             credentials,
             only_if_cached: control.only_if_cached,
         }
     }
 }
 
-fn intent(head: &request::Parts, has_body: bool, route: &Route, control: CacheControl) -> Intent {
+fn intent(head: &request::Parts, fields: Fields, has_body: bool, route: &Route, control: CacheControl) -> Intent {
     let reads = matches!(head.method, Method::GET | Method::HEAD);
-    if asks_for_another(head) {
+    if asks_for_another(head, fields) {
         return Intent::Update { announced: false };
     }
     match route.writes {
@@ -102,7 +85,7 @@ fn intent(head: &request::Parts, has_body: bool, route: &Route, control: CacheCo
     if control.no_store {
         return Intent::Pass(Reason::RequestNoStore);
     }
-    if [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE].iter().any(|name| head.headers.contains_key(name)) {
+    if fields.has(Kind::Precondition) {
         return Intent::Pass(Reason::Precondition);
     }
     // The body is not in the key, and some applications read it (RFC 9110 section 9.3.1 gives it no meaning).
@@ -113,19 +96,21 @@ fn intent(head: &request::Parts, has_body: bool, route: &Route, control: CacheCo
 }
 
 /// Whether some applications would take it for a request other than the one that its first line says, and that one may write.
-fn asks_for_another(head: &request::Parts) -> bool {
+fn asks_for_another(head: &request::Parts, fields: Fields) -> bool {
     let says_other = |names: [&str; 3], same: &str| {
         names.iter().flat_map(|name| head.headers.get_all(*name)).any(|value| value.as_bytes() != same.as_bytes())
     };
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-    says_other(OTHER_PATH, target) || (head.method.is_safe() && says_other(OTHER_METHOD, head.method.as_str()))
+    (fields.has(Kind::OtherPath) && says_other(OTHER_PATH, target))
+        || (fields.has(Kind::OtherMethod) && head.method.is_safe() && says_other(OTHER_METHOD, head.method.as_str()))
 }
 
 impl Key {
     /// Of a page without cookies in its key: by the host of its requests and its path and query. `None` if they are no such thing.
     pub fn of_page(host: &str, target: &str) -> Option<Key> {
         let head = http::Request::get(target).header(HOST, host).body(()).ok()?.into_parts().0;
-        (head.uri.authority().is_none() && target.starts_with('/')).then(|| key(&head, &Route::default()))
+        (head.uri.authority().is_none() && target.starts_with('/'))
+            .then(|| key(&head, Fields::of(&head.headers), &Route::default()))
     }
 
     /// Of a page without cookies in its key, by its address: `http://HOST/PATH?QUERY`. `None` if it is no such thing.
@@ -137,7 +122,7 @@ impl Key {
     }
 }
 
-fn key(head: &request::Parts, route: &Route) -> Key {
+fn key(head: &request::Parts, fields: Fields, route: &Route) -> Key {
     let mut hash = SipHasher13::new();
     let mut part = |bytes: &[u8]| {
         hash.write_u64(bytes.len() as u64);
@@ -146,16 +131,20 @@ fn key(head: &request::Parts, route: &Route) -> Key {
     // A host is the same in any case (RFC 9110 section 4.2.3). The absolute form of a target wins over `Host` (section 7.2).
     let host = head.uri.authority().map(|authority| authority.as_str().as_bytes());
     let host = host.or_else(|| head.headers.get(HOST).map(|host| host.as_bytes())).unwrap_or_default();
-    part(&host.to_ascii_lowercase());
+    match host.iter().any(u8::is_ascii_uppercase) {
+        true => part(&host.to_ascii_lowercase()),
+        false => part(host),
+    }
     part(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
     // What applications make their own address from is part of the address.
-    for name in ADDRESS {
-        for value in head.headers.get_all(name) {
+    for name in ADDRESS.iter().filter(|_| fields.has(Kind::Address)) {
+        for value in head.headers.get_all(*name) {
             part(name.as_bytes());
             part(value.as_bytes());
         }
     }
-    for element in head.headers.get_all(FORWARDED).into_iter().flat_map(|line| split_list(line.as_bytes())) {
+    let forwarded = fields.has(Kind::Forwarded).then(|| head.headers.get_all(FORWARDED).into_iter());
+    for element in forwarded.into_iter().flatten().flat_map(|line| split_list(line.as_bytes())) {
         // `for` and `by` say who asks, and are different for everybody (RFC 7239 section 4).
         for pair in element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
             let is = |name: &[u8]| pair.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name));
@@ -165,7 +154,7 @@ fn key(head: &request::Parts, route: &Route) -> Key {
             }
         }
     }
-    for name in &route.cookies.key {
+    for name in route.cookies.key.iter().filter(|_| fields.has(Kind::Cookie)) {
         for (_, value) in cookies::pairs(&head.headers).filter(|(found, _)| *found == name.as_bytes()) {
             part(name.as_bytes());
             part(value);

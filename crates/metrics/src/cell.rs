@@ -1,4 +1,4 @@
-//! Where numbers are added up: counters sharded by thread, gauges in one word.
+//! Where numbers are added up: counters and levels sharded by thread, gauges in one word.
 //!
 //! A counter is an array of words, one per core (at most [`MAX_SHARDS`]), each alone on its cache line. A thread adds to
 //! the word that its own number selects, so as long as there are no more recording threads than cores no two of them
@@ -74,6 +74,30 @@ impl Gauge {
     }
 }
 
+/// What is going on at the moment: a number that goes up and down, and is never set. Sharded as a counter is, so that what begins and ends
+/// with every request may be counted so.
+#[derive(Clone, Debug)]
+pub struct Level {
+    shards: Arc<[CachePadded<AtomicI64>]>,
+}
+
+impl Level {
+    pub(crate) fn new() -> Self {
+        Level { shards: (0..shard_count()).map(|_| CachePadded::default()).collect() }
+    }
+
+    /// Changes it by `amount`, which may be negative.
+    #[inline]
+    pub fn add(&self, amount: i64) {
+        self.shards[own_shard(self.shards.len())].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// What it is now. What begins and ends while it is read may count or not.
+    pub fn value(&self) -> i64 {
+        self.shards.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
+    }
+}
+
 /// How many shards a metric made now gets: the cores, as a power of two.
 pub(crate) fn shard_count() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -124,6 +148,14 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn what_begins_in_one_thread_may_end_in_another() {
+        let level = Level::new();
+        level.add(5);
+        std::thread::scope(|scope| drop(scope.spawn(|| level.add(-3))));
+        assert_eq!(level.value(), 2);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One registry of metrics, and every way of reading it.
 //!
-//! A part of the house registers a name once and keeps the handle it gets: a [`Counter`], a [`Gauge`], a [`Latency`],
-//! or a [`Family`] of one of them by labels. Recording on a handle is one relaxed atomic addition to a cache line that
+//! A part of the house registers a name once and keeps the handle it gets: a [`Counter`], a [`Gauge`], a [`Level`],
+//! a [`Latency`], or a [`Family`] of one of them by labels. Recording on a handle is one relaxed atomic addition to a cache line that
 //! the thread has mostly to itself (`cell.rs`); it takes no lock, allocates nothing and never fails. All the cost is at
 //! the reader: a [`Snapshot`] walks the registry once, and everything that anyone sees is made from a snapshot: the
 //! OpenMetrics text of `/metrics`, the JSON, and the rates and quantiles of the [`Interval`] between two of them, which
@@ -21,7 +21,7 @@ mod name;
 mod registry;
 mod snapshot;
 
-pub use cell::{Counter, Gauge};
+pub use cell::{Counter, Gauge, Level};
 pub use encode::OPENMETRICS_CONTENT_TYPE;
 pub use family::{Family, MAX_SERIES, Metric, OTHER};
 pub use interval::Interval;

@@ -9,7 +9,7 @@ use verbena_terms::Time;
 use crate::family::{Family, Metric};
 use crate::name::{Kind, NameError, check_label, check_name};
 use crate::snapshot::{MetricSnapshot, Series, Snapshot, Value};
-use crate::{Counter, Gauge, Latency};
+use crate::{Counter, Gauge, Latency, Level};
 
 const FOLDED: &str = "verbena_metrics_folded_total";
 
@@ -117,6 +117,14 @@ impl Registry {
         read: impl Fn() -> f64 + Send + Sync + 'static,
     ) -> Result<(), RegistryError> {
         self.register(name, help, Kind::Gauge, &[], move || Read::single(Value::Gauge(read())))
+    }
+
+    /// A gauge of what is going on, which is never set.
+    pub fn level(&self, name: &str, help: &str) -> Result<Level, RegistryError> {
+        let level = Level::new();
+        let read = level.clone();
+        self.gauge_from(name, help, move || read.value() as f64)?;
+        Ok(level)
     }
 
     /// Everything, read once, in order of names. `now` is the moment it is said to be taken at.

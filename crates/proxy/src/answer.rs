@@ -10,6 +10,8 @@ use crate::cache::Copy;
 
 /// RFC 9211.
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+/// What `Cache-Status` says of a hit.
+const HIT: HeaderValue = HeaderValue::from_static("verbena; hit");
 /// What this cache is called in `Cache-Status` and `Via`.
 pub(crate) const NAME: &str = "verbena";
 /// What the proxy's own answers are written in.
@@ -67,8 +69,12 @@ pub(crate) fn unfit(unfit: Unfit) -> Response<Body> {
 
 /// Says what was done with the request: to the client, and to whoever counts.
 pub(crate) fn note(response: &mut Response<Body>, status: CacheStatus) {
-    response.headers_mut().append(CACHE_STATUS, status.value(NAME));
-    response.extensions_mut().insert(status);
+    let value = if status == CacheStatus::Hit { HIT } else { status.value(NAME) };
+    response.headers_mut().append(CACHE_STATUS, value);
+    // A hit has nothing more to be counted by, and an extension costs it two allocations.
+    if status != CacheStatus::Hit {
+        response.extensions_mut().insert(status);
+    }
 }
 
 /// Why an answer is no hit, as it was noted.
@@ -119,5 +125,15 @@ pub(crate) const fn not_stored(why: NotStored) -> &'static str {
         NotStored::Refused(Refusal::Moved) => "refused-moved",
         NotStored::Refused(Refusal::DependencyBusy) => "refused-dependency-busy",
         NotStored::Refused(Refusal::DependencyMoved) => "refused-dependency-moved",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hit_says_what_every_status_would() {
+        assert_eq!(HIT, CacheStatus::Hit.value(NAME));
     }
 }

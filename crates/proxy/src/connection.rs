@@ -35,7 +35,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Cut};
-use crate::observed::Observed;
+use crate::observed::{Done, Observed};
 
 /// How long what a client still sends is read after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
@@ -48,7 +48,9 @@ pub(crate) struct Connection {
     talk: Arc<Talk>,
     /// Whether something came of the head that is waited for.
     heard: bool,
-    /// Runs from when a head is waited for.
+    /// When the head that is waited for should be here.
+    head_until: Instant,
+    /// Runs to an earlier end than that at most: set anew when it is over, and not with every request.
     head: Option<Pin<Box<Sleep>>>,
     /// Runs while the client takes nothing.
     stall: Option<Pin<Box<Sleep>>>,
@@ -88,7 +90,8 @@ pub(crate) struct Answering {
 impl Connection {
     pub fn new(stream: TcpStream, patience: Duration, observed: Observed) -> Self {
         let (talk, heard, head, stall, refusal, linger) = Default::default();
-        Connection { stream, patience, observed, talk, heard, head, stall, refusal, linger }
+        let head_until = Instant::now() + patience;
+        Connection { stream, patience, observed, talk, heard, head_until, head, stall, refusal, linger }
     }
 
     pub fn talk(&self) -> Arc<Talk> {
@@ -117,8 +120,15 @@ impl Connection {
 
     /// Ready when the head should be here.
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let patience = self.patience;
-        self.head.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience))).as_mut().poll(context)
+        let until = self.head_until;
+        let head = self.head.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        loop {
+            ready!(head.as_mut().poll(context));
+            if head.deadline() >= until {
+                return Poll::Ready(());
+            }
+            head.as_mut().reset(until);
+        }
     }
 
     /// The head did not come to its end in time.
@@ -127,8 +137,7 @@ impl Connection {
             // As if the client had closed.
             return Ok(());
         }
-        self.observed.misses.with(["head-slow"]).increment();
-        self.observed.answers.with(["error"]).increment();
+        self.observed.answered(Done::Error, Some("head-slow"));
         self.refusal = Some(refusal(StatusCode::REQUEST_TIMEOUT));
         // Hyper says nothing more after this. A client that does not take so little at once gets nothing.
         let _ = self.poll_refusal(context);
@@ -239,10 +248,7 @@ impl AsyncWrite for Connection {
             self.talk.answering.store(false, Ordering::Relaxed);
             self.heard = false;
             // From now on, even if hyper does not read before something comes.
-            let until = Instant::now() + self.patience;
-            if let Some(head) = &mut self.head {
-                head.as_mut().reset(until);
-            }
+            self.head_until = Instant::now() + self.patience;
             let _ = self.poll_head(context);
             if self.talk.whole.load(Ordering::Relaxed) {
                 self.talk.unfinished.store(false, Ordering::Relaxed);

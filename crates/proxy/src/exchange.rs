@@ -17,6 +17,7 @@ use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Passing};
 use crate::cache::{Cache, Missed};
 use crate::fill::{Kept, Leader, fill};
+use crate::observed::Done;
 use crate::origin::{Connections, Failure};
 use crate::update;
 use crate::upload::Upload;
@@ -56,44 +57,43 @@ impl Exchange {
     ) -> Result<Response<Body>, Unanswered> {
         let began = Instant::now();
         let (mut head, body) = request.into_parts();
-        let observed = self.cache.observed.clone();
+        let observed = &self.cache.observed;
         observed.in_flight.add(1);
         let _counted = Counted(&observed.in_flight);
         if let Err(unfit) = received(&mut head) {
             let answer = answer::unfit(unfit);
-            observed.misses.with([answer::reason(&answer).unwrap_or_default()]).increment();
-            observed.answers.with(["error"]).increment();
+            observed.answered(Done::Error, Some(answer::reason(&answer).unwrap_or_default()));
             return Ok(answer);
         }
         let route = &*self.routes.find(head.uri.path());
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), route);
-        let (result, latency, answered) = match wanted.intent {
+        // What is not on the way of a hit is boxed: this future is moved, and as large as the largest that it may become.
+        let (done, latency, answered) = match wanted.intent {
             Intent::Look => {
-                let (result, response) = self.look(head, body, wanted, route, client).await;
-                let latency = if result == "hit" { &observed.hit_latency } else { &observed.miss_latency };
-                (result, latency, Ok(response))
+                let (done, response) = self.look(head, body, wanted, route, client, began).await;
+                let latency = if done == Done::Hit { &observed.hit_latency } else { &observed.miss_latency };
+                (done, latency, Ok(response))
             }
             Intent::Pass(reason) => {
                 let response =
                     self.pass(head, body, wanted.intent, route, client, forwarded("bypass", Some(reason.name())));
-                ("pass", &observed.miss_latency, Ok(response.await))
+                (Done::Pass, &observed.miss_latency, Ok(Box::pin(response).await))
             }
             Intent::Update { announced: true } => {
                 let response =
                     self.pass(head, body, wanted.intent, route, client, forwarded("method", Some("announced")));
-                ("pass", &observed.update_latency, Ok(response.await))
+                (Done::Pass, &observed.update_latency, Ok(Box::pin(response).await))
             }
             Intent::Update { announced: false } => {
                 let (head, _) = self.outgoing(head, wanted.intent, route, client);
-                ("update", &observed.update_latency, update::respond(self.clone(), head, body).await)
+                let response = Box::pin(update::respond(self.clone(), head, body));
+                (Done::Update, &observed.update_latency, response.await)
             }
         };
         latency.record(began.elapsed());
-        if let Some(reason) = answered.as_ref().ok().and_then(answer::reason) {
-            observed.misses.with([reason]).increment();
-        }
         let is_error = answered.as_ref().map_or(true, |response| response.status().is_server_error());
-        observed.answers.with([if is_error { "error" } else { result }]).increment();
+        let why = answered.as_ref().ok().and_then(answer::reason);
+        observed.answered(if is_error { Done::Error } else { done }, why);
         answered
     }
 
@@ -104,9 +104,9 @@ impl Exchange {
         wanted: Wanted,
         route: &Route,
         client: IpAddr,
-    ) -> (&'static str, Response<Body>) {
+        began: Instant,
+    ) -> (Done, Response<Body>) {
         let page = self.cache.page(wanted.key);
-        let wait_until = tokio::time::Instant::now() + self.patience;
         loop {
             let found = self.cache.find(&wanted, &head, route);
             let words = match self.cache.content.read(page) {
@@ -124,13 +124,13 @@ impl Exchange {
                     Verdict::Fresh if wanted.credentials.is_some() && !copy.stored.shared_with_credentials => {
                         ("request", wanted.credentials.map(Reason::name))
                     }
-                    Verdict::Fresh => return ("hit", answer::from_copy(&head, copy, CacheStatus::Hit)),
+                    Verdict::Fresh => return (Done::Hit, answer::from_copy(&head, copy, CacheStatus::Hit)),
                     other => ("stale", Some(answer::verdict(other))),
                 },
             };
             if wanted.only_if_cached {
                 let text = "not in the cache, and the request wants nothing else";
-                return ("miss", answer::own(StatusCode::GATEWAY_TIMEOUT, text, forwarded(why, detail)));
+                return (Done::Miss, answer::own(StatusCode::GATEWAY_TIMEOUT, text, forwarded(why, detail)));
             }
             let missed = match wanted.credentials {
                 Some(reason) if self.cache.is_unshared(wanted.key) => Missed::Alone(reason.name()),
@@ -140,9 +140,10 @@ impl Exchange {
             let alone = match missed {
                 Missed::Lead(fill) => {
                     let leader = Leader::new(self.cache.clone(), fill);
-                    return ("miss", self.lead(head, wanted, route, client, (why, detail), leader).await);
+                    let led = self.lead(head, wanted, route, client, (why, detail), leader);
+                    return (Done::Miss, Box::pin(led).await);
                 }
-                Missed::Wait(page) => match timeout_at(wait_until, page).await {
+                Missed::Wait(page) => match timeout_at((began + self.patience).into(), page).await {
                     Err(_) => "fill-slow",
                     Ok(filled) => {
                         let copy = filled.ok().flatten().filter(|copy| {
@@ -158,7 +159,7 @@ impl Exchange {
                             (Some(copy), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
                                 let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
-                                return ("miss", answer::from_copy(&head, &copy, noted));
+                                return (Done::Miss, answer::from_copy(&head, &copy, noted));
                             }
                         }
                     }
@@ -166,7 +167,8 @@ impl Exchange {
                 Missed::Alone(why) => why,
             };
             let noted = forwarded(why, detail.or(Some(alone)));
-            return ("miss", self.pass(head, body, wanted.intent, route, client, noted).await);
+            let passed = self.pass(head, body, wanted.intent, route, client, noted);
+            return (Done::Miss, Box::pin(passed).await);
         }
     }
 
@@ -318,7 +320,7 @@ pub(crate) fn via() -> Via {
     Via::new(Version::HTTP_11, NAME).expect("invariant: HTTP/1.1 and a token make a Via")
 }
 
-struct Counted<'a>(&'a verbena_metrics::Gauge);
+struct Counted<'a>(&'a verbena_metrics::Level);
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {

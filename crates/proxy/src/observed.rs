@@ -1,17 +1,37 @@
 //! What the proxy counts.
 
-use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
+use verbena_metrics::{Counter, Family, Gauge, Latency, Level, Registry, RegistryError};
 
 /// Values that a label can have; there are fewer reasons than that.
 const LABELS: usize = 64;
 
+/// What was done for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Hit,
+    Miss,
+    Pass,
+    Update,
+    Error,
+}
+
+impl Done {
+    const ALL: [(Done, &str); 5] = [
+        (Done::Hit, "hit"),
+        (Done::Miss, "miss"),
+        (Done::Pass, "pass"),
+        (Done::Update, "update"),
+        (Done::Error, "error"),
+    ];
+}
+
 /// The proxy's metrics.
 #[derive(Clone)]
 pub(crate) struct Observed {
-    /// Answers by what was done: `hit`, `miss`, `pass`, `update`, `error`.
-    pub answers: Family<Counter, 1>,
+    /// Answers by what was done, in the order of [`Done`].
+    answers: [Counter; Done::ALL.len()],
     /// Answers that are no hits, by the reason in their `Cache-Status`.
-    pub misses: Family<Counter, 1>,
+    misses: Family<Counter, 1>,
     /// Why fetched pages were not stored.
     pub not_stored: Family<Counter, 1>,
     /// Why pages are taken to depend on everything.
@@ -23,8 +43,8 @@ pub(crate) struct Observed {
     pub hit_latency: Latency,
     pub miss_latency: Latency,
     pub update_latency: Latency,
-    pub connections: Gauge,
-    pub in_flight: Gauge,
+    pub connections: Level,
+    pub in_flight: Level,
     /// Connections given up because the client took nothing.
     pub stalled: Counter,
     /// Connections that had to wait because as many as may be were open.
@@ -33,13 +53,14 @@ pub(crate) struct Observed {
 
 impl Observed {
     pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        let answers: Family<Counter, 1> = registry.family(
+            "verbena_proxy_answers_total",
+            "Answers to clients, by what was done for them.",
+            ["result"],
+            LABELS,
+        )?;
         Ok(Observed {
-            answers: registry.family(
-                "verbena_proxy_answers_total",
-                "Answers to clients, by what was done for them.",
-                ["result"],
-                LABELS,
-            )?,
+            answers: Done::ALL.map(|(_, name)| answers.with([name])),
             misses: registry.family(
                 "verbena_proxy_misses_total",
                 "Answers that are no hits, by the reason that their Cache-Status gives.",
@@ -82,7 +103,7 @@ impl Observed {
                 "verbena_proxy_update_latency_seconds",
                 "Time from the head of a writing request to its answer, begin and end at the homes included.",
             )?,
-            connections: registry.gauge("verbena_proxy_connections", "Connections of clients.")?,
+            connections: registry.level("verbena_proxy_connections", "Connections of clients.")?,
             stalled: registry.counter(
                 "verbena_proxy_stalled_connections_total",
                 "Connections given up because the client took nothing for too long.",
@@ -91,7 +112,28 @@ impl Observed {
                 "verbena_proxy_delayed_connections_total",
                 "Connections that had to wait because as many as may be were open.",
             )?,
-            in_flight: registry.gauge("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
+            in_flight: registry.level("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
         })
+    }
+
+    /// A request was answered; `why` it was no hit, if it was none.
+    pub fn answered(&self, done: Done, why: Option<&'static str>) {
+        self.answers[done as usize].increment();
+        if let Some(why) = why {
+            self.misses.with([why]).increment();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_counted_under_its_own_name() {
+        for (at, (done, name)) in Done::ALL.into_iter().enumerate() {
+            assert_eq!(done as usize, at);
+            assert_eq!(format!("{done:?}").to_lowercase(), name);
+        }
     }
 }

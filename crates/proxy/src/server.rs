@@ -22,7 +22,7 @@ use crate::config::{ProxyConfig, parse_origin};
 use crate::connection::Connection;
 use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
-use crate::observed::Observed;
+use crate::observed::{Done, Observed};
 use crate::origin::{Connections, Origins};
 
 /// Connections that wait to be accepted.
@@ -241,8 +241,7 @@ impl Worker {
                 if let Err(error) = connection.await {
                     if error.is_parse() {
                         let reason = if error.is_parse_too_large() { "head-too-large" } else { "head-malformed" };
-                        observed.misses.with([reason]).increment();
-                        observed.answers.with(["error"]).increment();
+                        observed.answered(Done::Error, Some(reason));
                     }
                     tracing::debug!(%error, %client, "a client's connection ended");
                 }
