@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building (setup-debian.sh build) or testing (setup-debian.sh test) needs on Debian 12, and nothing that is there already.
+# Installs what building (setup-debian.sh build), testing (test) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH=$PATH:/usr/sbin
 
 what=${1:-test}
 case "$what" in
-build | test) ;;
+build | test | compare) ;;
 *)
-    echo "usage: $0 build|test" >&2
+    echo "usage: $0 build|test|compare" >&2
     exit 2
     ;;
 esac
@@ -17,6 +18,10 @@ commands=(cc:gcc ld:binutils)
 if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
+fi
+
+if [ "$what" = compare ]; then
+    commands+=(nginx:nginx-light varnishd:varnish wrk:wrk curl:curl)
 fi
 
 packages=()
@@ -42,7 +47,8 @@ if [ "${#packages[@]}" -gt 0 ]; then
     echo "installing: ${packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
     apt-get -qq update
-    apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${packages[@]}"
+    # Whoever installs a server by this wants its program and not the service.
+    RUNLEVEL=1 apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${packages[@]}"
 fi
 
 if [ "$what" = test ]; then

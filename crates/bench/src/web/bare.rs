@@ -71,7 +71,10 @@ fn fetch(address: SocketAddr, path: &str) -> Result<Answer, String> {
     for field in &*head.headers {
         let name: HeaderName = field.name.parse().map_err(|_| failed(format!("the field {}", field.name)))?;
         let value = HeaderValue::from_bytes(field.value).map_err(|_| failed(format!("the value of {}", field.name)))?;
-        headers.append(name, value);
+        // Kept for ever, so that threads share no count that clones change.
+        let value = value.to_str().map_err(|_| failed(format!("the value of {}", field.name)))?.to_owned();
+        headers
+            .append(HeaderName::from_static(name.as_str().to_owned().leak()), HeaderValue::from_static(value.leak()));
     }
     if headers.contains_key(TRANSFER_ENCODING) {
         return Err(failed("an answer without a length cannot be repeated".to_owned()));
@@ -79,5 +82,5 @@ fn fetch(address: SocketAddr, path: &str) -> Result<Answer, String> {
     // These hyper writes itself.
     [CONNECTION, CONTENT_LENGTH, DATE].iter().for_each(|name| drop(headers.remove(name)));
     let status = status.ok_or_else(|| failed("the answer has no status".to_owned()))?;
-    Ok(Answer { status, headers, body: Bytes::copy_from_slice(&bytes[length..]) })
+    Ok(Answer { status, headers, body: Bytes::from_static(bytes[length..].to_vec().leak()) })
 }
