@@ -1,0 +1,79 @@
+//! What a node says of the others at `GET /overview`, on each provider: three helpers, one of which falls silent.
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+mod common;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::nodes::{Cluster, PATIENCE, are_in};
+use rustix::process::Signal;
+use serde_json::Value;
+
+#[test]
+fn over_shared_memory() {
+    each_tells_of_itself(&Cluster::new("3s", &["a", "b", "c"].map(|name| (name, format!("shm://{name}")))));
+}
+
+/// On addresses of its own, so that tests that run at the same time do not meet.
+#[test]
+fn over_tcp() {
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    let address = |port: u16| format!("tcp://127.{}.{}.77:{port}", 1 + low % 250, high);
+    each_tells_of_itself(&Cluster::new("3s", &[("a", address(7001)), ("b", address(7002)), ("c", address(7003))]));
+}
+
+/// As node `name` sees all, and how long it took to say so.
+fn overview(cluster: &Cluster, name: &str) -> (Value, Duration) {
+    let (socket, began) = (cluster.path().join(format!("run/{name}.http.sock")), Instant::now());
+    let mut curl = Command::new("curl");
+    let output =
+        curl.args(["-sS", "--max-time", "20", "--unix-socket"]).arg(socket).arg("http://helper/overview").output();
+    (serde_json::from_slice(&output.unwrap().stdout).unwrap(), began.elapsed())
+}
+
+fn wait_until(cluster: &Cluster, name: &str, what: &str, is_it: impl Fn(&[Value]) -> bool) {
+    let began = Instant::now();
+    loop {
+        let seen = overview(cluster, name).0;
+        if is_it(seen["members"].as_array().unwrap()) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{name}: never {what}: {:#}", seen["members"]);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn each_tells_of_itself(cluster: &Cluster) {
+    let [a, b, c] = ["a", "b", "c"].map(|name| cluster.start(name));
+    for node in [&a, &b, &c] {
+        node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
+    }
+    // Whoever is asked: each knows its own lease and view, and tells.
+    for name in ["a", "b", "c"] {
+        wait_until(cluster, name, "all in one view", |members| {
+            members.len() == 3
+                && members.iter().all(|member| {
+                    let told = &member["told"];
+                    let views = ["view", "acknowledged", "in_effect"].map(|key| told[key].as_u64());
+                    told["state"] == "member"
+                        && told["lease_ms"] == 3000
+                        && told["lease_left_ms"].as_u64() > Some(1000)
+                        && told["age_ms"].as_u64() < Some(1000)
+                        && views.iter().all(|view| *view == views[0] && *view > Some(0))
+                        && (member["is_self"] == true) == (member["name"] == name)
+                })
+        });
+    }
+    // One that is stopped says nothing, and costs who looks only a moment.
+    c.signal(Signal::STOP);
+    wait_until(cluster, "a", "c is silent", |members| members[2]["told"]["age_ms"].as_u64() > Some(500));
+    let took = (0..5).map(|_| overview(cluster, "a").1).min().unwrap();
+    assert!(took < Duration::from_secs(1), "{took:?} for an answer about one that is silent");
+    let (seen, _) = overview(cluster, "a");
+    assert!(seen["members"][1]["told"]["age_ms"].as_u64() < Some(1000), "b still tells: {seen:#}");
+    c.signal(Signal::CONT);
+    wait_until(cluster, "a", "c tells again", |members| {
+        members.len() == 3 && members.iter().all(|member| member["told"]["age_ms"].as_u64() < Some(300))
+    });
+}
