@@ -42,7 +42,7 @@ export function chart(into, options) {
     const present = rows.some((row) => row.some((value) => value !== null));
     const empty = !present || (options.nothing ? points.every(options.nothing) : false);
     nothing.hidden = !empty;
-    nothing.textContent = points.length === 0 ? "waiting for the second reading" : answersIn(points) ? options.quiet ?? quiet : quiet;
+    nothing.textContent = points.length === 0 ? "waiting for the second reading" : options.quiet ?? quiet;
     const size = { width: plot.clientWidth, height: plot.clientHeight };
     if (size.width <= LEFT) return;
     svg.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
@@ -77,8 +77,6 @@ export function chart(into, options) {
 
   return { draw };
 }
-
-const answersIn = (points) => points.some((point) => point.answers > 0);
 
 // The series, and for each point a value for each of them.
 function table(points, options) {
