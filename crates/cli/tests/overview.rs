@@ -45,6 +45,9 @@ fn wait_until(cluster: &Cluster, name: &str, what: &str, is_it: impl Fn(&[Value]
 }
 
 fn each_tells_of_itself(cluster: &Cluster) {
+    let mut file = std::fs::read_to_string(cluster.path().join("verbena.toml")).unwrap();
+    file.push_str("[pages]\nlongest_transaction = \"1s\"\n");
+    std::fs::write(cluster.path().join("verbena.toml"), file).unwrap();
     let [a, b, c] = ["a", "b", "c"].map(|name| cluster.start(name));
     for node in [&a, &b, &c] {
         node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
@@ -76,4 +79,18 @@ fn each_tells_of_itself(cluster: &Cluster) {
     wait_until(cluster, "a", "c tells again", |members| {
         members.len() == 3 && members.iter().all(|member| member["told"]["age_ms"].as_u64() < Some(300))
     });
+    // Who tells settles too, and so nobody stays departed for ever (rule P6): a view after that is without who was killed.
+    c.kill();
+    a.wait_until("two in", |status| are_in(status, &[1, 2]));
+    let began = Instant::now();
+    loop {
+        let c = cluster.start("c");
+        a.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
+        if a.status().1["departed"] == 0 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "the one that was killed is never settled");
+        c.signal(Signal::TERM);
+        assert!(c.ended().success());
+    }
 }

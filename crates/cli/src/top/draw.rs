@@ -320,7 +320,8 @@ mod tests {
             assert!(shown.contains(text), "{text:?} is not in\n{shown}");
         }
         let dots = shown.chars().filter(|letter| ('\u{2801}'..='\u{28ff}').contains(letter)).count();
-        assert!(dots > 40, "{dots} dots are drawn:\n{shown}");
+        assert!(dots > 100, "{dots} dots are drawn:\n{shown}");
+        assert!(!shown.contains("no requests"), "{shown}");
     }
 
     #[test]
