@@ -1,15 +1,10 @@
-//! Every order of events in a small world: one page, two proxies that read and update, two homes, and a view change,
-//! a lease that runs out or an updater that dies. The machines are those that run in a node; time stands still, and what
-//! time would decide (a lease ends, the dead are settled) happens at any moment at which the rules let it.
-//!
-//! Messages may be delivered in any order, a little late or for ever. A word is read at a moment of its own between the
-//! post and the look. `VERBENA_LONG=1` explores the larger bounds.
+//! The world whose orders of events are explored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 use verbena_cluster::{Departed, Lease, Member, Role, Roles, View, home_of};
 use verbena_content::{
     Dependency, FillId, Home, HomeAction, HomeLimits, Message, Outcome, PageId, PageTable, Reader, ReaderLimits, Rules,
@@ -22,12 +17,12 @@ const HOMES: [Incarnation; 2] = [Incarnation::new(1, 1), Incarnation::new(2, 1)]
 const PROXIES: [Incarnation; 2] = [Incarnation::new(3, 1), Incarnation::new(4, 1)];
 const OLD: ViewNumber = ViewNumber(1);
 const NEW: ViewNumber = ViewNumber(2);
-const ROW: Dependency = Dependency(7);
+pub(crate) const ROW: Dependency = Dependency(7);
 const NAMES: u64 = 1;
 
 /// What changes with the view.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Change {
+pub(crate) enum Change {
     Nothing,
     /// The page's home joins.
     HomeJoins,
@@ -37,20 +32,27 @@ enum Change {
     ProxyLeaves,
 }
 
-struct World {
+/// How much happens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub updates: u8,
+    /// Two are the least that shows a stale answer: a fill, and a hit that should be none.
+    pub reads: u8,
+    /// Both proxies read and update; else the first reads and the second updates.
+    pub both: bool,
+}
+
+pub(crate) struct World {
     change: Change,
     page: PageId,
     views: [Arc<View>; 2],
-    updates: u8,
-    reads: u8,
+    bounds: Bounds,
     scope: Scope,
-    /// Both proxies read and update; else the first reads and the second updates.
-    both: bool,
-    rules: Rules,
+    pub rules: Rules,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct State {
+pub(crate) struct State {
     homes: [Home; 2],
     /// Page word, everything word and clock of each home.
     memory: [[u64; 3]; 2],
@@ -97,7 +99,7 @@ enum Writing {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Action {
+pub(crate) enum Action {
     Deliver(usize),
     Read(usize),
     Look(usize),
@@ -110,7 +112,13 @@ enum Action {
     Settle(usize),
 }
 
-fn view(number: ViewNumber, homes: &[Incarnation], proxies: &[Incarnation], departed: &[Incarnation]) -> Arc<View> {
+fn view(
+    number: ViewNumber,
+    homes: &[Incarnation],
+    proxies: &[Incarnation],
+    departed: &[Incarnation],
+    bounds: Bounds,
+) -> Arc<View> {
     let member = |incarnation: &Incarnation, roles| Member {
         incarnation: *incarnation,
         name: String::new(),
@@ -118,7 +126,7 @@ fn view(number: ViewNumber, homes: &[Incarnation], proxies: &[Incarnation], depa
         roles,
     };
     let homes = homes.iter().map(|home| member(home, Roles::of(Role::Home)));
-    let updates = |proxy: &Incarnation| is_long() || *proxy == PROXIES[1];
+    let updates = |proxy: &Incarnation| bounds.both || *proxy == PROXIES[1];
     let reader = Roles::of(Role::Reader);
     let proxies =
         proxies.iter().map(|proxy| member(proxy, if updates(proxy) { reader.and(Role::Updater) } else { reader }));
@@ -128,8 +136,9 @@ fn view(number: ViewNumber, homes: &[Incarnation], proxies: &[Incarnation], depa
 }
 
 impl World {
-    fn new(change: Change, updates: u8, reads: u8, scope: Scope) -> Self {
+    pub(crate) fn new(change: Change, bounds: Bounds, scope: Scope) -> Self {
         let (all, first, second) = (&HOMES[..], &HOMES[..1], &HOMES[1..]);
+        let view = |number, homes, proxies, departed| view(number, homes, proxies, departed, bounds);
         let (old, new) = match change {
             Change::Nothing => (view(OLD, all, &PROXIES, &[]), view(NEW, all, &PROXIES, &[])),
             Change::HomeJoins => (view(OLD, first, &PROXIES, &[]), view(NEW, all, &PROXIES, &[])),
@@ -141,7 +150,7 @@ impl World {
             .map(PageId)
             .find(|page| home_of(page.0, &with_all) == Some(HOMES[1]))
             .expect("a page of the second home");
-        World { change, page, views: [old, new], updates, reads, scope, both: is_long(), rules: Rules::ALL }
+        World { change, page, views: [old, new], bounds, scope, rules: Rules::ALL }
     }
 
     fn is_member(&self, view: usize, who: Incarnation) -> bool {
@@ -341,8 +350,8 @@ impl Model for World {
             wire: BTreeSet::new(),
             committed: 0,
             oldest: 0,
-            updates_left: self.updates,
-            reads_left: self.reads,
+            updates_left: self.bounds.updates,
+            reads_left: self.bounds.reads,
             hits: 0,
             acknowledged: 0,
             stale: false,
@@ -378,13 +387,17 @@ impl Model for World {
         }
         for (at, proxy) in state.proxies.iter().enumerate() {
             match proxy.reading {
-                Reading::Idle if state.reads_left > 0 && (self.both || at == 0) => actions.push(Action::Read(at)),
+                Reading::Idle if state.reads_left > 0 && (self.bounds.both || at == 0) => {
+                    actions.push(Action::Read(at))
+                }
                 Reading::Read { .. } => actions.push(Action::Look(at)),
                 Reading::Asked { .. } => actions.push(Action::Query(at)),
                 Reading::Idle => {}
             }
             match proxy.writing {
-                Writing::Idle if state.updates_left > 0 && (self.both || at == 1) => actions.push(Action::Update(at)),
+                Writing::Idle if state.updates_left > 0 && (self.bounds.both || at == 1) => {
+                    actions.push(Action::Update(at))
+                }
                 Writing::Checked(_) => actions.push(Action::Commit(at)),
                 Writing::Committed(..) => actions.push(Action::Finish(at)),
                 Writing::Idle | Writing::Beginning | Writing::Confirming(_) => {}
@@ -476,63 +489,4 @@ impl Model for World {
             }),
         ]
     }
-}
-
-fn is_long() -> bool {
-    std::env::var_os("VERBENA_LONG").is_some_and(|value| value == "1")
-}
-
-/// One update and two reads are the least that shows a stale answer: a fill, and a hit that should be none.
-fn updates() -> u8 {
-    if is_long() { 2 } else { 1 }
-}
-
-fn reads() -> u8 {
-    if is_long() { 3 } else { 2 }
-}
-
-/// Depth first: the breadth of the larger worlds does not fit into memory, and nothing is looked for that a shortest way would show better.
-fn explore(name: &str, world: World) {
-    let checker = world.checker().threads(2).spawn_dfs().join();
-    println!("{name}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
-    checker.assert_properties();
-    assert!(checker.unique_state_count() > 1000, "only {} states", checker.unique_state_count());
-}
-
-fn row() -> Scope {
-    Scope::of([ROW])
-}
-
-#[test]
-fn two_updates_and_fills_in_one_view() {
-    explore("one view", World::new(Change::Nothing, 2, 3, row()));
-}
-
-#[test]
-fn a_page_that_depends_on_everything() {
-    explore("depends on everything", World::new(Change::Nothing, 2, 3, Scope::Everything));
-}
-
-#[test]
-fn the_pages_home_joins() {
-    explore("home joins", World::new(Change::HomeJoins, updates(), reads(), row()));
-}
-
-#[test]
-fn the_pages_home_leaves() {
-    explore("home leaves", World::new(Change::HomeLeaves, updates(), reads(), row()));
-}
-
-#[test]
-fn an_updater_leaves() {
-    explore("updater leaves", World::new(Change::ProxyLeaves, updates(), reads(), row()));
-}
-
-#[test]
-fn a_rule_that_is_off_is_found() {
-    let mut world = World::new(Change::HomeJoins, 1, 2, row());
-    world.rules.new_homes_busy = false;
-    let checker = world.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-    let path = checker.discovery("no answer is stale").expect("a new home that is not busy serves stale pages");
-    println!("{} steps to a stale answer", path.into_actions().len());
 }
