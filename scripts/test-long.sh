@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 seeds=${VERBENA_SEEDS:-10000}
 
 content() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-content --test never_stale no_answer -- --nocapture; }
-# One after the other: each keeps all its states in memory.
+# One after the other: each uses both cores, and remembers tens of millions of states.
 model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test every_order -- --nocapture --test-threads=1; }
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
