@@ -29,7 +29,8 @@ section! {
         /// Not set: `verbena/NAME` in `$XDG_STATE_HOME`, else in `/var/lib` for root and in `~/.local/state` for others. A node
         /// that lost it must be given a new line in `cluster.members`: an incarnation is never used twice (rule C1).
         pub state: Option<PathBuf> as "DIR" = None,
-        /// Loopback address of the helper's HTTP, beside its unix socket; port 0 takes a free one. Not set: the unix socket alone.
+        /// Loopback address of the helper's HTTP and of its dashboard, beside its unix socket; port 0 takes a free one. Not set: the
+        /// unix socket alone.
         pub api: Option<SocketAddr> as "ADDRESS" = None,
     }
 }
