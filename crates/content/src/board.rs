@@ -1,4 +1,8 @@
 //! The home's own copy of its words: which are busy, how often each moved, and when each dependency moved last.
+//!
+//! A page word takes 8 bytes here and 8 in the table that proxies read. Who holds it is kept beside them, and only while somebody does.
+
+use std::collections::BTreeMap;
 
 use crate::home::HomeAction;
 use crate::names::{Dependency, PageId};
@@ -8,23 +12,13 @@ use crate::table::{PageTable, Word};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Board {
     table: PageTable,
-    pages: Vec<Held>,
-    everything: Held,
+    pages: Vec<Word>,
+    /// How many open updates keep a page word busy: those that are.
+    holders: BTreeMap<u64, u32>,
+    everything: Word,
+    holders_of_everything: u32,
     clock: u64,
     stamps: Vec<u64>,
-}
-
-/// A word and how many open updates keep it busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Held {
-    generation: u64,
-    holders: u32,
-}
-
-impl Held {
-    fn word(self) -> Word {
-        Word::new(self.generation, self.holders > 0)
-    }
 }
 
 impl Board {
@@ -32,10 +26,18 @@ impl Board {
     /// (rule C1). Proxies compare the incarnation too, so even a life that moves more often confuses nobody.
     pub(crate) fn new(table: PageTable, stamps: u32) -> Self {
         let origin = u64::from(table.home().start) << 31;
-        let free = Held { generation: origin, holders: 0 };
+        let free = Word::new(origin, false);
         let pages = usize::try_from(table.slots()).expect("invariant: a table of this machine fits its memory");
         let stamps = stamps.max(1).next_power_of_two() as usize;
-        Board { table, pages: vec![free; pages], everything: free, clock: origin, stamps: vec![origin; stamps] }
+        Board {
+            table,
+            pages: vec![free; pages],
+            holders: BTreeMap::new(),
+            everything: free,
+            holders_of_everything: 0,
+            clock: origin,
+            stamps: vec![origin; stamps],
+        }
     }
 
     pub(crate) fn table(&self) -> &PageTable {
@@ -47,22 +49,19 @@ impl Board {
     }
 
     pub(crate) fn page(&self, page: PageId) -> Word {
-        self.pages[self.table.slot(page) as usize].word()
+        self.pages[self.table.slot(page) as usize]
     }
 
     pub(crate) fn everything(&self) -> Word {
-        self.everything.word()
+        self.everything
     }
 
     /// Every word with its place, for a region made anew.
     pub(crate) fn words(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let header = self.table.header().into_iter().enumerate().map(|(at, word)| (8 * at as u64, word));
-        let pages = self.pages.iter().enumerate().map(|(at, held)| (self.table.slot_offset(at as u64), held.word().0));
+        let pages = self.pages.iter().enumerate().map(|(at, word)| (self.table.slot_offset(at as u64), word.0));
         header
-            .chain([
-                (PageTable::everything_offset(), self.everything.word().0),
-                (PageTable::clock_offset(), self.clock),
-            ])
+            .chain([(PageTable::everything_offset(), self.everything.0), (PageTable::clock_offset(), self.clock)])
             .chain(pages)
     }
 
@@ -83,53 +82,51 @@ impl Board {
 
     /// Bumps a page word without anybody holding it.
     pub(crate) fn bump(&mut self, slot: u64, out: &mut Vec<HomeAction>) {
-        self.change(slot, out, |held| held.generation += 1);
+        let word = self.pages[slot as usize];
+        self.set(slot, Word::new(word.generation() + 1, word.is_busy()), out);
     }
 
     /// Bumps a page word and keeps it busy.
     pub(crate) fn hold(&mut self, slot: u64, out: &mut Vec<HomeAction>) {
-        self.change(slot, out, |held| {
-            held.generation += 1;
-            held.holders += 1;
-        });
+        *self.holders.entry(slot).or_insert(0) += 1;
+        self.set(slot, Word::new(self.pages[slot as usize].generation() + 1, true), out);
     }
 
     /// Gives a page word back, with a bump if `moved`; it is free when nobody else holds it.
     pub(crate) fn release(&mut self, slot: u64, moved: bool, out: &mut Vec<HomeAction>) {
-        self.change(slot, out, |held| held.release(moved));
+        let holders = self.holders.get_mut(&slot).expect("invariant: what is released was held");
+        *holders -= 1;
+        let busy = *holders > 0;
+        if !busy {
+            self.holders.remove(&slot);
+        }
+        self.set(slot, Word::new(self.pages[slot as usize].generation() + u64::from(moved), busy), out);
     }
 
     /// Bumps the everything word and keeps it busy.
     pub(crate) fn hold_everything(&mut self, out: &mut Vec<HomeAction>) {
-        self.everything.generation += 1;
-        self.everything.holders += 1;
-        self.store_everything(out);
+        self.holders_of_everything += 1;
+        self.set_everything(Word::new(self.everything.generation() + 1, true), out);
     }
 
     /// Gives the everything word back, with a bump if `moved`.
     pub(crate) fn release_everything(&mut self, moved: bool, out: &mut Vec<HomeAction>) {
-        self.everything.release(moved);
-        self.store_everything(out);
+        let left = self.holders_of_everything.checked_sub(1).expect("invariant: what is released was held");
+        self.holders_of_everything = left;
+        self.set_everything(Word::new(self.everything.generation() + u64::from(moved), left > 0), out);
     }
 
-    fn change(&mut self, slot: u64, out: &mut Vec<HomeAction>, change: impl FnOnce(&mut Held)) {
-        let held = &mut self.pages[slot as usize];
-        change(held);
-        out.push(HomeAction::Store { offset: self.table.slot_offset(slot), word: held.word().0 });
+    fn set(&mut self, slot: u64, word: Word, out: &mut Vec<HomeAction>) {
+        self.pages[slot as usize] = word;
+        out.push(HomeAction::Store { offset: self.table.slot_offset(slot), word: word.0 });
     }
 
-    fn store_everything(&self, out: &mut Vec<HomeAction>) {
-        out.push(HomeAction::Store { offset: PageTable::everything_offset(), word: self.everything.word().0 });
+    fn set_everything(&mut self, word: Word, out: &mut Vec<HomeAction>) {
+        self.everything = word;
+        out.push(HomeAction::Store { offset: PageTable::everything_offset(), word: word.0 });
     }
 
     fn stamp_index(&self, dependency: Dependency) -> usize {
         dependency.0 as usize & (self.stamps.len() - 1)
-    }
-}
-
-impl Held {
-    fn release(&mut self, moved: bool) {
-        self.generation += u64::from(moved);
-        self.holders = self.holders.checked_sub(1).expect("invariant: what is released was held");
     }
 }

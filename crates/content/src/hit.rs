@@ -23,15 +23,15 @@ pub struct Words {
     pub clock: u64,
 }
 
-/// What a copy was stored under.
+/// What a copy was stored under: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     home: u64,
     word: u64,
+    /// `[generation : 63 | 1 for a page that depends on everything, which compares the clock too (rule P4)]`. No page is stored
+    /// under a busy word, so the last bit is free for it.
     everything: u64,
     clock: u64,
-    /// All ones for a page that depends on everything, which compares the clock too (rule P4), else 0.
-    clock_mask: u64,
 }
 
 /// What a look at the words says of a copy.
@@ -58,13 +58,14 @@ pub enum Verdict {
 }
 
 impl Stamp {
-    pub(crate) fn new(home: Incarnation, word: Word, everything: Word, clock: Option<u64>) -> Self {
+    /// Of a page that its home accepted: the word that it gave, the everything word that was read before the page was asked for, and the clock
+    /// of then if it depends on everything (rules P2, P4).
+    pub fn new(home: Incarnation, word: Word, everything: Word, clock: Option<u64>) -> Self {
         Stamp {
             home: home.to_word(),
             word: word.0,
-            everything: everything.0,
+            everything: (everything.0 & !1) | u64::from(clock.is_some()),
             clock: clock.unwrap_or(0),
-            clock_mask: if clock.is_some() { u64::MAX } else { 0 },
         }
     }
 
@@ -75,10 +76,11 @@ impl Stamp {
 
     #[inline]
     fn differs(&self, words: &Words) -> u64 {
+        let clock_mask = (self.everything & 1).wrapping_neg();
         (self.home ^ words.home.to_word())
             | (self.word ^ words.word.0)
-            | (self.everything ^ words.everything.0)
-            | ((self.clock ^ words.clock) & self.clock_mask)
+            | ((self.everything ^ words.everything.0) & !1)
+            | ((self.clock ^ words.clock) & clock_mask)
             | ((words.word.0 | words.everything.0) & 1)
     }
 }
