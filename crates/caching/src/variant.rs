@@ -18,10 +18,10 @@ const MOST_NAMES: usize = 16;
 /// Fields that the origin sees otherwise than they came here: each client has its own. Nothing could be matched by them.
 const OURS: [&str; 2] = ["via", "x-forwarded-for"];
 
-/// The request headers that choose between the answers of one page.
+/// The request headers that choose between the answers of one page: their names, sorted, with commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
-    names: Box<[HeaderName]>,
+    names: Box<str>,
 }
 
 impl Variant {
@@ -41,7 +41,12 @@ impl Variant {
         if names.len() > MOST_NAMES {
             return Err(Reason::VaryTooMuch);
         }
-        Ok(Variant { names: names.into() })
+        Ok(Variant { names: names.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(",").into() })
+    }
+
+    /// The names, with commas between them.
+    pub fn names(&self) -> &str {
+        &self.names
     }
 
     /// Whether there is nothing to choose by.
@@ -51,19 +56,21 @@ impl Variant {
 
     /// The key of the answer for a request among those of a page.
     pub fn key(&self, page: Key, request: &HeaderMap, ignored: &Cookies) -> Key {
-        if self.is_plain() {
-            return page;
-        }
+        if self.is_plain() { page } else { Variant::key_by(&self.names, page, request, ignored) }
+    }
+
+    /// The same for [`names`](Self::names) that were kept; there is one at least.
+    pub fn key_by(names: &str, page: Key, request: &HeaderMap, ignored: &Cookies) -> Key {
         let mut hash = SipHasher13::new();
         hash.write(&page.0.to_le_bytes());
-        for name in &self.names {
-            hash.write(name.as_str().as_bytes());
+        for name in names.split(',') {
+            hash.write(name.as_bytes());
             hash.write_u8(b':');
             let mut part = |bytes: &[u8]| {
                 hash.write_u64(bytes.len() as u64);
                 hash.write(bytes);
             };
-            if *name == COOKIE {
+            if name == COOKIE {
                 let seen = cookies::pairs(request).filter(|(name, _)| !ignored.ignores(name));
                 seen.for_each(|(name, value)| {
                     part(name);

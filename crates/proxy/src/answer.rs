@@ -1,40 +1,42 @@
 //! Heads of answers, and the names of what became of a request.
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, Entry, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, request};
 use verbena_caching::{Answer, CacheStatus, Unfit, answer};
 use verbena_content::{Alone, NotStored, Refusal, Verdict};
 
 use crate::body::Body;
-use crate::cache::Copy;
+use crate::page::Page;
+use crate::shapes::Shapes;
 
 /// RFC 9211.
-const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+pub(crate) const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 /// What `Cache-Status` says of a hit.
-const HIT: HeaderValue = HeaderValue::from_static("verbena; hit");
+pub(crate) const HIT: HeaderValue = HeaderValue::from_static("verbena; hit");
 /// What this cache is called in `Cache-Status` and `Via`.
 pub(crate) const NAME: &str = "verbena";
 /// What the proxy's own answers are written in.
 pub(crate) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// A validated copy, in the form that the request wants.
-pub(crate) fn from_copy(head: &request::Parts, copy: &Copy, status: CacheStatus) -> Response<Body> {
-    let not_modified = answer(head, copy.stored.status, &copy.stored.headers) == Answer::NotModified;
-    let body = match not_modified || head.method == Method::HEAD {
-        true => Body::empty(),
-        false => Body::from(copy.body.clone()),
-    };
-    let mut response = Response::new(body);
-    *response.headers_mut() = copy.stored.headers.clone();
-    if not_modified {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
+pub(crate) fn from_copy(head: &request::Parts, copy: Page, shapes: &Shapes, noted: CacheStatus) -> Response<Body> {
+    let mut status = copy.status();
+    let (mut headers, mut body) = copy.opened(shapes);
+    if answer(head, status, &headers) == Answer::NotModified {
+        status = StatusCode::NOT_MODIFIED;
         for name in [CONTENT_LENGTH, CONTENT_TYPE] {
-            response.headers_mut().remove(name);
+            headers.remove(name);
         }
-    } else {
-        *response.status_mut() = copy.stored.status;
+        body.clear();
+    } else if head.method == Method::HEAD {
+        body.clear();
     }
-    note(&mut response, status);
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    if noted != CacheStatus::Hit {
+        note_instead(&mut response, noted);
+    }
     response
 }
 
@@ -69,12 +71,18 @@ pub(crate) fn unfit(unfit: Unfit) -> Response<Body> {
 
 /// Says what was done with the request: to the client, and to whoever counts.
 pub(crate) fn note(response: &mut Response<Body>, status: CacheStatus) {
-    let value = if status == CacheStatus::Hit { HIT } else { status.value(NAME) };
-    response.headers_mut().append(CACHE_STATUS, value);
-    // A hit has nothing more to be counted by, and an extension costs it two allocations.
-    if status != CacheStatus::Hit {
-        response.extensions_mut().insert(status);
+    response.headers_mut().append(CACHE_STATUS, status.value(NAME));
+    response.extensions_mut().insert(status);
+}
+
+/// The same on an answer that says that it is a hit: so does the head of a copy, and then it has nothing more to be counted by.
+fn note_instead(response: &mut Response<Body>, status: CacheStatus) {
+    if let Entry::Occupied(mut lines) = response.headers_mut().entry(CACHE_STATUS)
+        && let Some(ours) = lines.iter_mut().next_back()
+    {
+        *ours = status.value(NAME);
     }
+    response.extensions_mut().insert(status);
 }
 
 /// Why an answer is no hit, as it was noted.

@@ -1,23 +1,22 @@
 //! What the threads of a proxy share: the stored pages, and the fills under way.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use verbena_caching::{Key, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
-    FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Store, Waiter, Weigh,
-    Words,
+    FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Store, Waiter, Words,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::fill::Budget;
 use crate::observed::Observed;
+use crate::page::Page;
+use crate::shapes::Shapes;
 
 /// Pages whose answers are known not to be for requests with credentials; the oldest are forgotten.
 const UNSHARED: usize = 16_384;
@@ -25,39 +24,25 @@ const UNSHARED: usize = 16_384;
 /// How long that is remembered.
 const UNSHARED_FOR: Duration = Duration::from_secs(60);
 
-/// Bytes that a header takes beside its name and value: its place in the map, and the shared pointers.
-const HEADER: usize = 192;
-
-/// A stored page.
-pub(crate) struct Copy {
+/// A page that was fetched, and may be stored if its home agrees.
+pub(crate) struct Fetched {
     /// The page, whatever its variants.
     pub page: Key,
     /// Among the page's variants.
     pub key: Key,
     pub stored: Stored,
-    pub body: Bytes,
+    pub body: Vec<u8>,
     /// When the lifetime that the origin set is over.
     pub expires: Option<Time>,
 }
 
-/// What stands under a key: a page, or by what its pages differ.
+/// A page that others fetched for those who wait for it.
 #[derive(Clone)]
-enum Entry {
-    Page(Arc<Copy>),
-    Varies(Variant),
-}
-
-impl Weigh for Entry {
-    fn bytes(&self) -> usize {
-        match self {
-            Entry::Page(copy) => {
-                let headers =
-                    copy.stored.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER);
-                size_of::<Copy>() + headers.sum::<usize>() + copy.body.len()
-            }
-            Entry::Varies(_) => size_of::<Variant>() + 512,
-        }
-    }
+pub(crate) struct Shared {
+    /// Among the page's variants.
+    pub key: Key,
+    pub variant: Variant,
+    pub copy: Page,
 }
 
 /// Shared by the threads of a proxy.
@@ -66,7 +51,8 @@ pub(crate) struct Cache {
     pub observed: Observed,
     /// For fills under way.
     pub budget: Budget,
-    store: Store<Entry>,
+    pub shapes: Shapes,
+    store: Store<Page>,
     fills: Mutex<Fills>,
     unshared: quick_cache::sync::Cache<Key, Time>,
     registration_patience: Duration,
@@ -76,7 +62,7 @@ struct Fills {
     /// Whom the reader takes this node for.
     me: Incarnation,
     reader: Reader<Key>,
-    waiting: HashMap<Waiter, oneshot::Sender<Option<Arc<Copy>>>>,
+    waiting: HashMap<Waiter, oneshot::Sender<Option<Shared>>>,
     next_waiter: Waiter,
 }
 
@@ -84,7 +70,7 @@ struct Fills {
 pub(crate) struct Found {
     /// Under which a fill for it may be shared: of the page, or of the variant if the page is known to vary.
     pub key: Key,
-    pub copy: Option<(Stamp, Arc<Copy>)>,
+    pub copy: Option<Page>,
     /// Whether the page has variants.
     pub varies: bool,
 }
@@ -92,7 +78,7 @@ pub(crate) struct Found {
 /// What a request that missed does.
 pub(crate) enum Missed {
     Lead(FillId),
-    Wait(oneshot::Receiver<Option<Arc<Copy>>>),
+    Wait(oneshot::Receiver<Option<Shared>>),
     Alone(&'static str),
 }
 
@@ -102,6 +88,7 @@ impl Cache {
         let me = content.identity();
         let reader = Reader::new(me, limits);
         Cache {
+            shapes: Shapes::new(),
             store: Store::new(memory, 8192, largest + 64 * 1024),
             fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
@@ -119,19 +106,13 @@ impl Cache {
 
     /// What is kept for this request.
     pub fn find(&self, request: &Request, head: &request::Parts, route: &Route) -> Found {
-        let page = |key: Key| self.store.copy(&key.0.to_le_bytes());
-        let Some(found) = page(request.key) else { return Found { key: request.key, copy: None, varies: false } };
-        match found.value {
-            Entry::Page(copy) => Found { key: request.key, copy: Some((found.stamp, copy)), varies: false },
-            Entry::Varies(variant) => {
-                let key = variant.key(request.key, &head.headers, &route.cookies);
-                let copy = page(key).and_then(|found| match found.value {
-                    Entry::Page(copy) => Some((found.stamp, copy)),
-                    Entry::Varies(_) => None,
-                });
-                Found { key, copy, varies: true }
-            }
-        }
+        let found = self.store.copy(request.key.0);
+        let Some(names) = found.as_ref().and_then(Page::varies_by) else {
+            return Found { key: request.key, copy: found, varies: false };
+        };
+        let key = Variant::key_by(names, request.key, &head.headers, &route.cookies);
+        let copy = self.store.copy(key.0).filter(|copy| copy.varies_by().is_none());
+        Found { key, copy, varies: true }
     }
 
     /// Joins or begins the fill of a page (rules P2, P8). The words were read after the request arrived.
@@ -172,12 +153,12 @@ impl Cache {
     }
 
     /// The whole answer is here: asks the page's home, and stores it if the home accepts (rule P2).
-    pub async fn fetched(&self, fill: FillId, scope: Scope, copy: Copy) {
+    pub async fn fetched(&self, fill: FillId, scope: Scope, fetched: Fetched) {
         let Some(register) = self.fills.lock().reader.answered(fill, scope, self.content.now()) else { return };
         let registered = tokio::time::timeout(self.registration_patience, self.content.register(register)).await;
-        let copy = Arc::new(copy);
-        let settled = self.conclude(fill, registered.ok().flatten().as_ref());
-        settled.into_iter().for_each(|settled| self.settle(settled, Some(&copy)));
+        if let Some(settled) = self.conclude(fill, registered.ok().flatten().as_ref()) {
+            self.settle(settled, Some(fetched));
+        }
     }
 
     /// Ends a fill with the home's answer, or without: one that is about another life of this node counts as none.
@@ -204,18 +185,15 @@ impl Cache {
         (self.store.len(), self.store.bytes())
     }
 
-    fn settle(&self, settled: Settled<Key>, fetched: Option<&Arc<Copy>>) {
-        match (&settled.stored, fetched) {
-            (Ok(stamp), Some(copy)) => {
-                let variant = &copy.stored.variant;
-                if !variant.is_plain() {
-                    self.store.keep(&copy.page.0.to_le_bytes(), *stamp, Entry::Varies(variant.clone()));
-                }
-                self.store.keep(&copy.key.0.to_le_bytes(), *stamp, Entry::Page(copy.clone()));
+    fn settle(&self, settled: Settled<Key>, fetched: Option<Fetched>) {
+        let shared = match (settled.stored, fetched) {
+            (Ok(stamp), Some(fetched)) => Some(self.keep(stamp, fetched)),
+            (Err(why), Some(_)) => {
+                self.observed.not_stored.with([crate::answer::not_stored(why)]).increment();
+                None
             }
-            (Err(why), Some(_)) => self.observed.not_stored.with([crate::answer::not_stored(*why)]).increment(),
-            _ => {}
-        }
+            _ => None,
+        };
         let mut fills = self.fills.lock();
         let mut tell = |waiter, copy| {
             if let Some(sender) = fills.waiting.remove(&waiter) {
@@ -224,10 +202,19 @@ impl Cache {
             }
         };
         for waiter in settled.serve {
-            tell(waiter, fetched.cloned());
+            tell(waiter, shared.clone());
         }
         for waiter in settled.forward {
             tell(waiter, None);
         }
+    }
+    fn keep(&self, stamp: Stamp, fetched: Fetched) -> Shared {
+        let Fetched { page, key, stored, body, expires } = fetched;
+        let copy = Page::new(stamp, expires, &stored, body, &self.shapes);
+        if !stored.variant.is_plain() {
+            self.store.keep(page.0, Page::varies(stamp, &stored.variant));
+        }
+        self.store.keep(key.0, copy.clone());
+        Shared { key, variant: stored.variant, copy }
     }
 }

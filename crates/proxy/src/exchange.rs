@@ -116,15 +116,17 @@ impl Exchange {
             // What is judged is in hand; only now the clock, and only then the lease (rule P1).
             let now = self.cache.content.now();
             let lease = self.cache.content.lease();
-            let (why, detail) = match (&found.copy, &words) {
+            let (why, detail) = match (found.copy, &words) {
                 (None, _) => (if found.varies { "vary-miss" } else { "uri-miss" }, None),
                 (Some(_), None) => ("stale", Some("no-words")),
-                (Some((stamp, copy)), Some((posted, words))) => match look(stamp, words, *posted, &lease, now) {
-                    Verdict::Fresh if copy.expires.is_some_and(|expires| expires <= now) => ("stale", Some("lifetime")),
-                    Verdict::Fresh if wanted.credentials.is_some() && !copy.stored.shared_with_credentials => {
+                (Some(copy), Some((posted, words))) => match look(copy.stamp(), words, *posted, &lease, now) {
+                    Verdict::Fresh if copy.is_over(now) => ("stale", Some("lifetime")),
+                    Verdict::Fresh if wanted.credentials.is_some() && !copy.is_for_credentials() => {
                         ("request", wanted.credentials.map(Reason::name))
                     }
-                    Verdict::Fresh => return (Done::Hit, answer::from_copy(&head, copy, CacheStatus::Hit)),
+                    Verdict::Fresh => {
+                        return (Done::Hit, answer::from_copy(&head, copy, &self.cache.shapes, CacheStatus::Hit));
+                    }
                     other => ("stale", Some(answer::verdict(other))),
                 },
             };
@@ -146,20 +148,20 @@ impl Exchange {
                 Missed::Wait(page) => match timeout_at((began + self.patience).into(), page).await {
                     Err(_) => "fill-slow",
                     Ok(filled) => {
-                        let copy = filled.ok().flatten().filter(|copy| {
-                            copy.key == copy.stored.variant.key(wanted.key, &head.headers, &route.cookies)
+                        let shared = filled.ok().flatten().filter(|shared| {
+                            shared.key == shared.variant.key(wanted.key, &head.headers, &route.cookies)
                         });
-                        match (copy, wanted.credentials) {
+                        match (shared.map(|shared| shared.copy), wanted.credentials) {
                             // It failed, or was of another variant: of those who waited, one leads next.
                             (None, _) => continue,
-                            (Some(copy), Some(reason)) if !copy.stored.shared_with_credentials => {
+                            (Some(copy), Some(reason)) if !copy.is_for_credentials() => {
                                 self.cache.remember_unshared(wanted.key);
                                 reason.name()
                             }
                             (Some(copy), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
                                 let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
-                                return (Done::Miss, answer::from_copy(&head, &copy, noted));
+                                return (Done::Miss, answer::from_copy(&head, copy, &self.cache.shapes, noted));
                             }
                         }
                     }

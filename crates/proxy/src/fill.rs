@@ -20,10 +20,13 @@ use verbena_content::{FillId, Scope};
 use verbena_terms::Time;
 
 use crate::body::{Body, Cut, Passing};
-use crate::cache::{Cache, Copy};
+use crate::cache::{Cache, Fetched};
 
 /// The longest that a body may take from its head to its end for others to wait for it.
 const LONGEST: Duration = Duration::from_secs(5);
+
+/// Bytes of room behind a body for the fields that are stored with it; where they need more, it is made.
+const FIELDS: usize = 256;
 
 /// The duty to say how a fill ended: dropped, it failed.
 pub(crate) struct Leader {
@@ -108,7 +111,7 @@ pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
 async fn pump(mut passing: Passing, kept: Kept, pieces: UnboundedSender<Piece>, share: Arc<Share>) {
     let give_up = Instant::now() + LONGEST.min(passing.patience);
     let expected = passing.incoming.size_hint().exact().unwrap_or(0);
-    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0).min(kept.largest));
+    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0).min(kept.largest) + FIELDS);
     let reason = loop {
         let frame = match timeout_at(give_up, passing.next()).await {
             Err(_) => break Reason::TooSlow,
@@ -171,17 +174,16 @@ impl Filled {
 }
 
 impl Kept {
-    async fn register(self, bytes: Vec<u8>) {
+    async fn register(self, body: Vec<u8>) {
         let Kept { mut leader, page, key, mut stored, expires, scope, .. } = self;
         let Some(fill) = leader.fill else { return };
-        let body = Bytes::from(bytes.into_boxed_slice());
         if !stored.headers.contains_key(ETAG) {
             stored.headers.insert(ETAG, entity_tag_of(&body));
         }
         if stored.status != StatusCode::NO_CONTENT {
             stored.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        leader.cache.fetched(fill, scope, Copy { page, key, stored, body, expires }).await;
+        leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, expires }).await;
         leader.fill = None;
     }
 }

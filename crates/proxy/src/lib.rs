@@ -24,7 +24,9 @@ mod fill;
 mod health;
 mod observed;
 mod origin;
+mod page;
 mod server;
+mod shapes;
 mod update;
 mod upload;
 

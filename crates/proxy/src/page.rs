@@ -1,0 +1,231 @@
+//! A stored page: one piece of memory, which whoever answers from it holds by one count.
+//!
+//! ```text
+//!    0  +--------------------------------+
+//!       | who holds it                   |   a count
+//!    8  | stamp                          |   home, page word, everything word, clock
+//!   40  | expires                        |   a moment; the last of all: never
+//!   48  | bytes of fields, status, form, |   4, 2, 1
+//!       | whether for credentials        |   1
+//!   56  | bytes of what follows          |
+//!   64  +--------------------------------+
+//!       | body                           |
+//!       +--------------------------------+
+//!       | fields of the head             |   in a form of `shapes`
+//!       +--------------------------------+
+//! ```
+//!
+//! Header values and body go out as parts of it. Two processors that answer from one page write to one line of memory that they share, the
+//! first, and each once to take the page and once to give it back. Beside the body and the values of fields a page takes 64 bytes here, about
+//! 16 that the allocator adds, its slot and its part of the hash table (`verbena_content::entry_overhead_bytes`).
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use triomphe::ThinArc;
+use verbena_caching::{Stored, Variant};
+use verbena_content::{Stamp, Weigh};
+use verbena_terms::Time;
+
+use crate::shapes::Shapes;
+
+/// Before the body: count, head, length.
+const BEFORE: usize = 8 + size_of::<Head>() + 8;
+/// What the allocator keeps before each piece of memory, and the multiple that it rounds up to.
+const ALLOCATOR: (usize, usize) = (8, 16);
+/// Lasts until it is told otherwise.
+const NEVER: Time = Time::from_nanos(u64::MAX);
+/// The form of what is no page, but says by which fields of a request its pages differ.
+const VARIES: u8 = u8::MAX;
+
+/// A page, or by what its variants differ. Cloned by its count.
+#[derive(Clone)]
+pub(crate) struct Page(ThinArc<Head, u8>);
+
+struct Head {
+    stamp: Stamp,
+    expires: Time,
+    fields: u32,
+    status: StatusCode,
+    form: u8,
+    for_credentials: bool,
+}
+
+const _: () = assert!(size_of::<Head>() == 48, "a page takes 64 bytes beside body and fields");
+
+impl Page {
+    /// A page as it was stored under `stamp`. Its fields are put behind `body`, in whose spare room there is place for them at best.
+    pub fn new(stamp: Stamp, expires: Option<Time>, stored: &Stored, mut body: Vec<u8>, shapes: &Shapes) -> Self {
+        let before = body.len();
+        let form = shapes.write(&stored.headers, &mut body);
+        let head = Head {
+            stamp,
+            expires: expires.unwrap_or(NEVER),
+            fields: u32::try_from(body.len() - before).expect("invariant: the head of an answer is below 4 GiB"),
+            status: stored.status,
+            form,
+            for_credentials: stored.shared_with_credentials,
+        };
+        Page(ThinArc::from_header_and_slice(head, &body))
+    }
+
+    /// What stands in the place of a page that has variants.
+    pub fn varies(stamp: Stamp, variant: &Variant) -> Self {
+        let (status, form) = (StatusCode::OK, VARIES);
+        let head = Head { stamp, expires: NEVER, fields: 0, status, form, for_credentials: false };
+        Page(ThinArc::from_header_and_slice(head, variant.names().as_bytes()))
+    }
+
+    /// The names by which it varies, if it is no page itself.
+    pub fn varies_by(&self) -> Option<&str> {
+        let names = (self.0.header.header.form == VARIES).then_some(&self.0.slice);
+        names.and_then(|names| std::str::from_utf8(names).ok())
+    }
+
+    /// What its words are compared with.
+    pub fn stamp(&self) -> &Stamp {
+        &self.0.header.header.stamp
+    }
+
+    /// Whether the lifetime that the origin set is over.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.0.header.header.expires <= now
+    }
+
+    /// Whether it is for requests with credentials as well.
+    pub fn is_for_credentials(&self) -> bool {
+        self.0.header.header.for_credentials
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.0.header.header.status
+    }
+
+    /// Fields and body, which together hold it from now on.
+    pub fn opened(self, shapes: &Shapes) -> (HeaderMap, Bytes) {
+        let head = &self.0.header.header;
+        let (form, body) = (head.form, self.0.slice.len() - head.fields as usize);
+        let mut whole = Bytes::from_owner(self);
+        let headers = shapes.read(form, &whole, body);
+        whole.truncate(body);
+        (headers, whole)
+    }
+}
+
+impl AsRef<[u8]> for Page {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.slice
+    }
+}
+
+impl Weigh for Page {
+    fn bytes(&self) -> usize {
+        (ALLOCATOR.0 + BEFORE + self.0.slice.len()).next_multiple_of(ALLOCATOR.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use verbena_caching::entity_tag_of;
+    use verbena_content::{Store, Word};
+    use verbena_terms::Incarnation;
+
+    use super::*;
+
+    /// Set in the process that measures its own memory.
+    const ALONE: &str = "VERBENA_TEST_ALONE";
+
+    fn stamp() -> Stamp {
+        Stamp::new(Incarnation::new(1, 1), Word::new(1, false), Word::new(1, false), None)
+    }
+
+    fn stored(body: &[u8]) -> Stored {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("text/html"));
+        headers.insert("etag", entity_tag_of(body));
+        let (status, variant) = (StatusCode::NOT_FOUND, Variant::default());
+        Stored { status, headers, lifetime: None, shared_with_credentials: true, variant }
+    }
+
+    #[test]
+    fn an_answer_holds_its_page_once_and_gives_it_back() {
+        let shapes = Shapes::new();
+        // The values that a page shares with the first one are no parts of it.
+        Page::new(stamp(), None, &stored(b"the first"), Vec::new(), &shapes);
+        let page = Page::new(stamp(), Some(Time::from_nanos(7)), &stored(b"a page"), b"a page".to_vec(), &shapes);
+        let other = Page::new(stamp(), None, &stored(b""), Vec::new(), &shapes);
+        for (page, expected) in [(page, &b"a page"[..]), (other, b"")] {
+            assert!(page.is_for_credentials() && page.varies_by().is_none() && page.stamp() == &stamp());
+            assert_eq!((page.status(), page.is_over(Time::from_nanos(7))), (StatusCode::NOT_FOUND, expected != b""));
+            let (headers, body) = page.clone().opened(&shapes);
+            assert_eq!(ThinArc::strong_count(&page.0), 2, "the page's own, and one for all that is answered");
+            assert_eq!((&body[..], &headers["etag"]), (expected, &entity_tag_of(expected)));
+            assert_eq!((&headers["content-type"], headers.len()), (&HeaderValue::from_static("text/html"), 3));
+            drop(body);
+            assert_eq!(ThinArc::strong_count(&page.0), 2);
+            drop(headers);
+            assert_eq!(ThinArc::strong_count(&page.0), 1);
+        }
+    }
+
+    #[test]
+    fn what_has_variants_says_by_what() {
+        let mut headers = HeaderMap::new();
+        headers.insert("vary", HeaderValue::from_static("b, a"));
+        assert_eq!(Page::varies(stamp(), &Variant::of(&headers).unwrap()).varies_by(), Some("a,b"));
+    }
+
+    fn resident() -> f64 {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
+    }
+
+    /// Keeps so many pages, of sizes from `least` on, and says how much more memory is taken than the store says.
+    fn taken_to_said(memory: u64, pages: usize, least: usize, most: usize) -> (f64, usize) {
+        let (shapes, store) = (Shapes::new(), Store::new(memory, 8192, most + 4096));
+        let before = resident();
+        for page in 0..pages {
+            // Sizes come in no order.
+            let body = vec![b'x'; least + page * 7919 % (most - least + 1)];
+            let page = page as u128;
+            let key = page.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+            store.keep(key, Page::new(stamp(), None, &stored(&page.to_le_bytes()), body, &shapes));
+        }
+        ((resident() - before) / store.bytes() as f64, store.len())
+    }
+
+    /// Runs the test of this name again, in a process of its own: the memory of others is not measured. True in that process.
+    fn is_alone(test: &str) -> bool {
+        if std::env::var_os(ALONE).is_some() {
+            return true;
+        }
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = alone.args(["--exact", &format!("page::tests::{test}"), "--nocapture"]).env(ALONE, "1").output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && said.contains("of what the store says"), "it failed, or measured nothing");
+        false
+    }
+
+    #[test]
+    fn small_pages_take_as_much_memory_as_the_store_says() {
+        if is_alone("small_pages_take_as_much_memory_as_the_store_says") {
+            let (taken, kept) = taken_to_said(1 << 30, 100_000, 100, 400);
+            println!("{kept} small pages: {taken:.3} of what the store says");
+            assert_eq!(kept, 100_000);
+            assert!((0.9..1.1).contains(&taken), "{taken:.3}");
+        }
+    }
+
+    #[test]
+    fn pages_that_are_replaced_leave_their_memory_to_others() {
+        if is_alone("pages_that_are_replaced_leave_their_memory_to_others") {
+            let (taken, kept) = taken_to_said(32 << 20, 40_000, 100, 20_000);
+            println!("{kept} pages of all sizes, others replaced: {taken:.3} of what the store says");
+            assert!((2000..10_000).contains(&kept), "{kept} pages");
+            assert!((0.9..1.15).contains(&taken), "{taken:.3}");
+        }
+    }
+}
