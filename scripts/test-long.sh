@@ -13,6 +13,9 @@ model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
 
+# The rows of `verbena bench` that start nodes and proxies, with the one that keeps a core busy.
+rows() { VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test bench_rows; }
+
 # Both fabrics and both schemes, twenty minutes in all: at least a million answers, 10,000 of them within 50 ms after an update, and 110
 # faults. An unchanged shop has fewer of them in a longer time, for a dead proxy keeps everything out of the cache until it is settled (P6).
 never-stale() {
@@ -34,13 +37,13 @@ never-stale() {
 }
 
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model never-stale
+    set -- fabric cluster content model rows never-stale
 fi
 for part in "$@"; do
     case "$part" in
-    fabric | cluster | content | model | never-stale) ;;
+    fabric | cluster | content | model | rows | never-stale) ;;
     *)
-        echo "usage: $0 [fabric|cluster|content|model|never-stale]..." >&2
+        echo "usage: $0 [fabric|cluster|content|model|rows|never-stale]..." >&2
         exit 2
         ;;
     esac

@@ -2,13 +2,15 @@
 //!
 //! A row that needs a target starts the running program with [`CHILD_ARGUMENT`] as its first argument, and the program's
 //! `main` passes what follows to [`child_main`]. The child takes orders on its standard input and answers on its
-//! standard output, one JSON value a line, and ends when its standard input does: it never outlives who started it.
+//! standard output, one JSON value a line, and ends when its standard input does: it never outlives who started it. With [`ON_CORE`]
+//! and a number before its name it stays on that core, with whatever it starts.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,16 +20,15 @@ use crate::{primitives, web};
 /// The first argument of a program that is to be a target. Not an option for people: it is not in any help text.
 pub const CHILD_ARGUMENT: &str = "__bench-target";
 
+/// Stands before a core's number and the name of a target that is to stay on it.
+pub(crate) const ON_CORE: &str = "on-core";
+
 /// How long a target may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Plays the target that `arguments` (what stands behind [`CHILD_ARGUMENT`]) ask for.
 pub fn child_main(arguments: &[String]) -> ExitCode {
-    let served = match arguments {
-        [role, provider] if role == primitives::ROLE => primitives::serve(provider),
-        _ => web::play(arguments).unwrap_or_else(|| Err(format!("no target is called {arguments:?}"))),
-    };
-    match served {
+    match play(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             // Nobody may be listening any more; then nobody needs to know.
@@ -35,6 +36,29 @@ pub fn child_main(arguments: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn play(arguments: &[String]) -> Result<(), String> {
+    match arguments {
+        [on_core, core, rest @ ..] if on_core == ON_CORE => {
+            let core = core.parse().map_err(|_| format!("{core} is no number of a core"))?;
+            stay_on(core)?;
+            play(rest)
+        }
+        [role, provider] if role == primitives::ROLE => primitives::serve(provider),
+        [role, provider, core] if role == primitives::READS => primitives::read(provider, core),
+        _ => web::play(arguments).unwrap_or_else(|| Err(format!("no target is called {arguments:?}"))),
+    }
+}
+
+/// The calling thread, and all that it starts from now on.
+fn stay_on(core: usize) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    if core >= CpuSet::MAX_CPU {
+        return Err(format!("there is no core {core}"));
+    }
+    set.set(core);
+    sched_setaffinity(None, &set).map_err(|error| format!("core {core}: {error}"))
 }
 
 /// What a target says to an order.

@@ -53,6 +53,36 @@ pub enum BenchError {
         /// What is missing.
         reason: String,
     },
+    /// Nodes and proxies are to be started, and nobody said by which program.
+    #[error(
+        "experiment `{name}` starts nodes and proxies, and this program is not `verbena`: run `verbena bench {name}`"
+    )]
+    NoProgram {
+        /// The row.
+        name: &'static str,
+    },
+    /// A process of the experiment did not come to work.
+    #[error("{what} {happened}; it said:\n{said}")]
+    Process {
+        /// Which.
+        what: String,
+        /// How it ended, or what it did not do.
+        happened: String,
+        /// The end of what it printed.
+        said: String,
+    },
+    /// An answer lacked an update that had been acknowledged before it was asked for. Nothing that was measured counts.
+    #[error("{stale} of {of} answers were stale under {under}: {one}")]
+    Stale {
+        /// How many were.
+        stale: u64,
+        /// How many were looked at.
+        of: u64,
+        /// What was being measured.
+        under: String,
+        /// One of them.
+        one: String,
+    },
     /// The process that plays the other node failed.
     #[error("the target process {doing} failed: {reason}")]
     Target {

@@ -13,6 +13,7 @@
 //! reads the traces that rows replay.
 
 mod child;
+mod content;
 mod error;
 mod figure;
 mod html;

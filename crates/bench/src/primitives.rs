@@ -11,10 +11,11 @@ mod target;
 
 use std::time::Duration;
 
-use verbena_fabric::{Class, Executor, Provider};
+use verbena_fabric::{Capabilities, Class, Executor, Provider};
 
 use caller::{Caller, Stretch};
 
+use crate::child::{Answer, ON_CORE, hear, say};
 use crate::error::BenchError;
 use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Ratio};
 use crate::rounds::{Budget, interleave};
@@ -23,6 +24,9 @@ use crate::stats::{RoundSummary, Spread};
 
 /// What the target of this row is asked for by.
 pub(crate) const ROLE: &str = "primitives";
+
+/// What a process that times a read is asked for by.
+pub(crate) const READS: &str = "reads";
 
 const NAME: &str = "fabric.primitives";
 
@@ -35,6 +39,31 @@ const LARGEST_CONTROL: usize = 4 << 10;
 /// Plays the target on the fabric of `provider`.
 pub(crate) fn serve(provider: &str) -> Result<(), String> {
     target::serve(provider)
+}
+
+/// Times reads of a word on the fabric of `provider`, of a target on core `core`. Orders are lengths; answers are microseconds.
+pub(crate) fn read(provider: &str, core: &str) -> Result<(), String> {
+    let provider = fabrics::named(provider).ok_or("no fabric of this name is in this build")?;
+    let text = |error: BenchError| error.to_string();
+    let mut caller = Caller::start(provider, &[ON_CORE, core]).map_err(text)?;
+    let completion = if caller.capabilities().synchronous { Completion::Immediate } else { Completion::Notification };
+    let word = Variant { fabric: 0, kind: Kind::Read, completion, bytes: 8 };
+    while let Some(length) = hear::<Duration>()? {
+        say(&match caller.stretch(&word, length) {
+            Ok(stretch) => Answer::Done(stretch.latency_us),
+            Err(error) => Answer::Failed(error.to_string()),
+        })?;
+    }
+    Ok(())
+}
+
+/// What the fabric of `provider` can do on this machine; why not, if it does not work here.
+pub(crate) fn capabilities(provider: Provider) -> Result<Capabilities, String> {
+    let fabric = fabrics::open(provider, target::CALLER).map_err(|error| error.to_string())?;
+    match fabric.capabilities().executor {
+        Executor::Simulator => Err("its time is virtual: it has no times of its own to measure".to_owned()),
+        _ => Ok(fabric.capabilities().clone()),
+    }
 }
 
 /// Measures the row.
@@ -178,7 +207,7 @@ fn open(provider: Provider) -> (Option<Caller>, FabricFound) {
         because,
         capabilities,
     };
-    match Caller::start(provider) {
+    match Caller::start(provider, &[]) {
         Err(error) => (None, found(provider.name(), false, error.to_string(), None)),
         Ok(caller) => {
             let capabilities = caller.capabilities();

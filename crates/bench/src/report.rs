@@ -149,10 +149,19 @@ pub enum Verdict {
 impl Claim {
     /// Holds the claim that a ratio is at most `most` against the rounds of `spread`. `reason` is kept if it fails.
     pub fn at_most(most: f64, text: &str, spread: &Spread, reason: String) -> Self {
-        let verdict = match spread {
-            spread if spread.max <= most => Verdict::Holds,
-            spread if spread.min > most => Verdict::DoesNotHold,
-            _ => Verdict::RoundsDisagree,
+        Claim::new(spread.max <= most, spread.min > most, text, reason)
+    }
+
+    /// The same of the claim that a ratio is at least `least`.
+    pub fn at_least(least: f64, text: &str, spread: &Spread, reason: String) -> Self {
+        Claim::new(spread.min >= least, spread.max < least, text, reason)
+    }
+
+    fn new(in_all: bool, in_none: bool, text: &str, reason: String) -> Self {
+        let verdict = match (in_all, in_none) {
+            (true, _) => Verdict::Holds,
+            (false, true) => Verdict::DoesNotHold,
+            (false, false) => Verdict::RoundsDisagree,
         };
         Claim { text: text.to_owned(), verdict, reason: (verdict == Verdict::DoesNotHold).then_some(reason) }
     }
@@ -275,8 +284,14 @@ pub(crate) mod test {
             panels: vec![panel("Logarithmic & all", true), panel("Linear", false)],
             notes: vec!["A note.".to_owned()],
         };
-        let options =
-            Options { quick: true, seed: 1, rounds: None, measuring: None, out_dir: std::path::PathBuf::new() };
+        let options = Options {
+            quick: true,
+            seed: 1,
+            rounds: None,
+            measuring: None,
+            verbena: None,
+            out_dir: std::path::PathBuf::new(),
+        };
         Report::new(
             crate::rows::row("fabric.primitives").unwrap(),
             &options,
@@ -289,15 +304,18 @@ pub(crate) mod test {
 
     #[test]
     fn a_claim_is_decided_only_if_all_rounds_agree() {
-        let verdict = |min, max| {
+        let verdict = |claim: fn(f64, &str, &Spread, String) -> Claim, min, max| {
             let spread = Spread { median: 1.0, min, max };
-            let claim = Claim::at_most(1.5, "at most 1.5", &spread, "because".to_owned());
+            let claim = claim(1.5, "1.5", &spread, "because".to_owned());
             assert_eq!(claim.reason.is_some(), claim.verdict == Verdict::DoesNotHold);
             claim.verdict
         };
-        assert_eq!(verdict(0.5, 1.5), Verdict::Holds);
-        assert_eq!(verdict(1.6, 9.0), Verdict::DoesNotHold);
-        assert_eq!(verdict(0.5, 1.6), Verdict::RoundsDisagree);
+        assert_eq!(verdict(Claim::at_most, 0.5, 1.5), Verdict::Holds);
+        assert_eq!(verdict(Claim::at_most, 1.6, 9.0), Verdict::DoesNotHold);
+        assert_eq!(verdict(Claim::at_most, 0.5, 1.6), Verdict::RoundsDisagree);
+        assert_eq!(verdict(Claim::at_least, 1.5, 9.0), Verdict::Holds);
+        assert_eq!(verdict(Claim::at_least, 0.5, 1.4), Verdict::DoesNotHold);
+        assert_eq!(verdict(Claim::at_least, 1.4, 1.6), Verdict::RoundsDisagree);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The experiments: every table and figure of the papers, one row each.
 
+use crate::content;
 use crate::error::BenchError;
 use crate::primitives;
 use crate::report::Findings;
@@ -151,28 +152,28 @@ static ROWS: [Row; 29] = [
         paper: "Fig 5.6, 5.7, 5.8",
         variants: "no cache, client polling over a two-sided fabric, over a one-sided fabric; single 8 KB file, Zipf 20 files 200 B - 1 MB, web trace; 0..200 compute threads on the app server; response-time breakdown",
         found: "1.5x response and 1.67x throughput unloaded; nearly 10x throughput at 200 threads; one-sided flat; module below 10% of response time",
-        measure: None,
+        measure: Some(content::load),
     },
     Row {
         name: "content.updates",
         paper: "Fig 6.6, 6.7, 6.8",
         variants: "no cache, invalidate all, dependency lists; traces 1-6 with rising update rate; cache size 1..100%",
         found: "8.8x best; lists sustain, invalidate-all falls to no-cache; 10% cached is close to the maximum",
-        measure: None,
+        measure: Some(content::updates),
     },
     Row {
         name: "content.dependencies",
         paper: "Fig 6.9",
         variants: "dependencies per page 1..64",
         found: "3.5x lower at 64",
-        measure: None,
+        measure: Some(content::dependencies),
     },
     Row {
         name: "content.backend",
         paper: "Fig 6.10",
         variants: "no cache and dependency lists with rising back-end load",
         found: "8.5x grows to 21.9x",
-        measure: None,
+        measure: Some(content::backend),
     },
     Row {
         name: "coop.schemes",

@@ -28,13 +28,20 @@ pub struct Options {
     pub rounds: Option<u32>,
     /// How long to measure in all; `None` leaves it to `quick`: 24 seconds, or 24 for every round.
     pub measuring: Option<Duration>,
+    /// The `verbena` command, for rows that start nodes and proxies; without it such a row is an error.
+    pub verbena: Option<PathBuf>,
     /// Where `NAME.json` and `NAME.svg` go; made if it is not there.
     pub out_dir: PathBuf,
 }
 
 /// What a row is given to run.
 pub(crate) struct Plan<'a> {
+    /// The row's name.
+    pub(crate) name: &'static str,
     pub(crate) rounds: u32,
+    pub(crate) seed: u64,
+    /// The `verbena` command, if there is one.
+    pub(crate) verbena: Option<&'a Path>,
     /// How long it may measure, in all.
     pub(crate) measuring: Duration,
     pub(crate) progress: &'a mut ProgressSink<'a>,
@@ -42,7 +49,7 @@ pub(crate) struct Plan<'a> {
 
 /// Runs `row` and writes `NAME.json` and `NAME.svg` into `options.out_dir`. Both files appear whole or not at all; a
 /// row that fails writes nothing.
-pub fn run<'a>(row: &Row, options: &Options, progress: &'a mut ProgressSink<'a>) -> Result<Report, BenchError> {
+pub fn run<'a>(row: &Row, options: &'a Options, progress: &'a mut ProgressSink<'a>) -> Result<Report, BenchError> {
     let measure = row.measure.ok_or(BenchError::NotBuilt { name: row.name })?;
     let rounds = options.rounds.unwrap_or(FEWEST_ROUNDS);
     if rounds < FEWEST_ROUNDS {
@@ -55,7 +62,9 @@ pub fn run<'a>(row: &Row, options: &Options, progress: &'a mut ProgressSink<'a>)
     let started = Instant::now();
     let usual = if options.quick { MEASURING } else { MEASURING * rounds };
     let measuring = options.measuring.unwrap_or(usual);
-    let findings: Findings = measure(Plan { rounds, measuring, progress })?;
+    let verbena = options.verbena.as_deref();
+    let plan = Plan { name: row.name, rounds, seed: options.seed, verbena, measuring, progress };
+    let findings: Findings = measure(plan)?;
     let report = Report::new(row, options, rounds, before, started.elapsed().as_secs_f64(), findings);
 
     let svg = figure::svg(&report)?;

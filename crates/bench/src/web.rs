@@ -1,18 +1,38 @@
-//! What experiments with web pages are made of, each in a process of its own: an application, a bare loop to compare proxies with, and a
-//! client that keeps to a rate.
+//! What experiments with web pages are made of, each in a process of its own: applications, a bare loop to compare proxies with, clients, and
+//! threads that take a core's time.
 
 mod bare;
+mod busy;
+mod closed;
+mod connection;
+mod database;
 mod paced;
 mod pages;
+mod program;
+mod requests;
 mod threads;
+mod updating;
+
+pub(crate) use bare::ROLE as BARE;
+pub(crate) use busy::ROLE as BUSY;
+pub(crate) use closed::{Found, Order, ROLE as CLOSED};
+pub(crate) use database::{ROLE as DATABASE, fill as fill_database};
+pub(crate) use pages::ROLE as PAGES;
+pub(crate) use program::ROLE as PROGRAM;
+pub(crate) use requests::{OBJECTS, PAGE_BYTES, Workload, database_path};
+pub(crate) use updating::Stream;
 
 /// Plays the part that `arguments` name; `None` if there is no such part.
 pub(crate) fn play(arguments: &[String]) -> Option<Result<(), String>> {
     let (role, rest) = arguments.split_first()?;
     match role.as_str() {
         bare::ROLE => Some(bare::serve(rest)),
+        busy::ROLE => Some(busy::serve(rest)),
+        closed::ROLE => Some(closed::serve(rest)),
+        database::ROLE => Some(database::serve(rest)),
         pages::ROLE => Some(pages::serve(rest)),
         paced::ROLE => Some(paced::ask(rest)),
+        program::ROLE => Some(program::become_it(rest)),
         _ => None,
     }
 }

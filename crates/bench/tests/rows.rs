@@ -1,8 +1,9 @@
 //! Rows run for real, with their target in a process of its own: this program, started again.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::io::{BufRead, Write};
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         ("what_cannot_be_run_is_an_error_and_leaves_nothing", what_cannot_be_run_is_an_error_and_leaves_nothing),
         ("a_target_that_is_asked_nonsense_says_so", a_target_that_is_asked_nonsense_says_so),
         ("a_client_keeps_to_its_rate", a_client_keeps_to_its_rate),
+        ("a_client_sees_what_is_stale", a_client_sees_what_is_stale),
         ("a_malformed_log_prints_nothing", a_malformed_log_prints_nothing),
     ];
     for (name, test) in tests {
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
 
 fn options(out_dir: &Path) -> Options {
     let measuring = Some(Duration::from_secs(3));
-    Options { quick: true, seed: 1, rounds: None, measuring, out_dir: out_dir.to_owned() }
+    Options { quick: true, seed: 1, rounds: None, measuring, verbena: None, out_dir: out_dir.to_owned() }
 }
 
 fn primitives_are_measured_on_every_fabric() {
@@ -121,9 +123,7 @@ struct Part(std::process::Child);
 impl Part {
     fn start(words: &[&str]) -> Part {
         let program = std::env::current_exe().unwrap();
-        Part(
-            Command::new(program).arg(CHILD_ARGUMENT).args(words).stdout(std::process::Stdio::piped()).spawn().unwrap(),
-        )
+        Part(Command::new(program).arg(CHILD_ARGUMENT).args(words).stdout(Stdio::piped()).spawn().unwrap())
     }
 
     /// Starts a server and waits until it takes connections.
@@ -170,6 +170,53 @@ fn a_client_keeps_to_its_rate() {
     }
     let refused = ask(&pages, "/none");
     assert!(refused["Failed"].as_str().is_some_and(|reason| reason.contains("404")), "{refused}");
+}
+
+/// A server that acknowledges updates, and goes on giving the pages of before.
+fn serve_stale(mut stream: std::net::TcpStream, update_to: u32) -> std::io::Result<()> {
+    let mut asked = std::io::BufReader::new(stream.try_clone()?);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if asked.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let path = head.split(' ').nth(1).unwrap();
+        let mut body = if head.starts_with("POST") { format!("{update_to}\n") } else { format!("{path}\n1 \n") };
+        if head.starts_with("GET") {
+            body.extend(std::iter::repeat_n(' ', 8_192 - body.len()));
+        }
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    }
+}
+
+fn a_client_sees_what_is_stale() {
+    // Version 1 is what the pages show.
+    for (update_to, is_stale) in [(1, false), (2, true)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || serve_stale(stream, update_to));
+            }
+        });
+        let program = std::env::current_exe().unwrap();
+        let mut client = Command::new(program);
+        client.args([CHILD_ARGUMENT, "closed", "--seed", "1"]);
+        let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let order = serde_json::json!({
+            "address": address, "workload": {"Database": {"dependencies": 1, "alpha": 1.0}}, "cached": true, "connections": 4,
+            "sweep": {"secs": 1, "nanos": 0}, "updates": {"per_s": 200.0, "alpha": 1.0}, "length": {"secs": 1, "nanos": 0},
+        });
+        writeln!(client.stdin.take().unwrap(), "{order}").unwrap();
+        let said = std::io::read_to_string(client.stdout.take().unwrap()).unwrap();
+        assert!(client.wait().unwrap().success(), "{said}");
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let found = &said["Done"];
+        assert!(found["checked"].as_u64().unwrap() > 100 && found["updates_per_s"].as_f64().unwrap() > 20.0, "{said}");
+        assert_eq!(found["stale"].as_u64().unwrap() > 0, is_stale, "{said}");
+    }
 }
 
 #[derive(Parser)]

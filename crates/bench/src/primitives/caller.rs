@@ -44,8 +44,8 @@ pub(super) struct Stretch {
 }
 
 impl Caller {
-    /// Opens the fabric here, and in a process of its own.
-    pub(super) fn start(provider: Provider) -> Result<Self, BenchError> {
+    /// Opens the fabric here, and in a process of its own, with `place` before its arguments.
+    pub(super) fn start(provider: Provider, place: &[&str]) -> Result<Self, BenchError> {
         let failed = |doing: &str, error: Error| BenchError::Fabric {
             fabric: provider.name().to_owned(),
             doing: doing.to_owned(),
@@ -54,7 +54,7 @@ impl Caller {
         let fabric = fabrics::open(provider, CALLER).map_err(|error| failed("opening", error))?;
         fabric.set_view(VIEW);
         let inbox = fabric.listen(PORT, Views::Any).map_err(|error| failed("listening", error))?;
-        let mut target = Target::start(&[ROLE, provider.name()])?;
+        let mut target = Target::start(&[place, &[ROLE, provider.name()]].concat())?;
         let Ready { address, key } = target.answer("begin")?;
         let _: CpuNs = target.ask(&Order::Meet { caller: fabric.address() }, "meet its caller")?;
         let peer = fabric.connect(TARGET, &address).map_err(|error| failed("connecting", error))?;

@@ -12,7 +12,7 @@ use hyper::{HeaderMap, Response, StatusCode};
 
 use super::threads;
 
-pub(super) const ROLE: &str = "bare";
+pub(crate) const ROLE: &str = "bare";
 
 /// Answers with what another server answered.
 #[derive(Parser)]
@@ -37,7 +37,7 @@ pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
         let mut response = Response::new(Full::new(answer.body.clone()));
         *response.status_mut() = answer.status;
         *response.headers_mut() = answer.headers.clone();
-        response
+        std::future::ready(response)
     })
 }
 

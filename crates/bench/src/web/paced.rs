@@ -2,8 +2,7 @@
 //! for. One that waits for an answer before it asks again does not see how long others would have waited.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -11,13 +10,11 @@ use clap::Parser;
 use rustix::event::{Timespec, epoll};
 use serde::Serialize;
 
+use super::connection::{BUFFER, Connection};
 use super::threads;
 use crate::child::{Answer, say};
 
 pub(super) const ROLE: &str = "paced";
-
-/// Of a head; an answer that has a longer one is an error.
-const BUFFER: usize = 64 << 10;
 
 /// What is late by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -89,20 +86,18 @@ pub(super) fn ask(arguments: &[String]) -> Result<(), String> {
 
 struct Client {
     epoll: std::os::fd::OwnedFd,
-    connections: Vec<Connection>,
+    places: Vec<Place>,
     idle: Vec<usize>,
     /// When requests that wait for a connection were to be sent.
     due: VecDeque<Instant>,
     request: Vec<u8>,
     taken: Vec<u64>,
+    scratch: Vec<u8>,
 }
 
-struct Connection {
-    stream: TcpStream,
+struct Place {
+    connection: Connection,
     since: Instant,
-    buffer: Vec<u8>,
-    /// Bytes of the body that are still to come, once the head is read.
-    left: Option<usize>,
 }
 
 impl Client {
@@ -110,17 +105,17 @@ impl Client {
         let text = |error: std::io::Error| format!("{}: {error}", part.connect);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| text(error.into()))?;
         let own = part.connections / part.threads + usize::from(thread < part.connections % part.threads);
-        let mut connections = Vec::with_capacity(own);
+        let mut places = Vec::with_capacity(own);
         for at in 0..own {
-            let stream = TcpStream::connect_timeout(&part.connect, PATIENCE).map_err(text)?;
-            stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(text)?;
-            epoll::add(&epoll, stream.as_fd(), epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)
+            let connection = Connection::open(part.connect)?;
+            epoll::add(&epoll, connection.as_fd(), epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)
                 .map_err(|error| text(error.into()))?;
-            connections.push(Connection { stream, since: Instant::now(), buffer: Vec::new(), left: None });
+            places.push(Place { connection, since: Instant::now() });
         }
         let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", part.path, part.connect).into_bytes();
-        let idle = (0..connections.len()).collect();
-        Ok(Client { epoll, connections, idle, due: VecDeque::new(), request, taken: Vec::new() })
+        let idle = (0..places.len()).collect();
+        let scratch = vec![0; BUFFER];
+        Ok(Client { epoll, places, idle, due: VecDeque::new(), request, taken: Vec::new(), scratch })
     }
 
     fn run(mut self, part: &Part, thread: usize) -> Result<(Vec<u64>, u64), String> {
@@ -138,7 +133,7 @@ impl Client {
                 next += gap;
             }
             self.send()?;
-            let all = next >= end && self.due.is_empty() && self.idle.len() == self.connections.len();
+            let all = next >= end && self.due.is_empty() && self.idle.len() == self.places.len();
             if all || now > end + PATIENCE {
                 let lost = asked - self.taken.len() as u64;
                 return Ok((self.taken, lost));
@@ -162,83 +157,19 @@ impl Client {
             && let Some(at) = self.idle.pop()
         {
             let Some(since) = self.due.pop_front() else { break };
-            let connection = &mut self.connections[at];
-            connection.since = since;
-            // So little always fits into an idle connection's buffer.
-            connection.stream.write_all(&self.request).map_err(|error| error.to_string())?;
+            let place = &mut self.places[at];
+            place.since = since;
+            place.connection.send(&self.request)?;
         }
         Ok(())
     }
 
     fn receive(&mut self, at: usize) -> Result<(), String> {
-        let connection = &mut self.connections[at];
-        if connection.is_answered()? {
-            self.taken.push(connection.since.elapsed().as_nanos() as u64);
+        let place = &mut self.places[at];
+        if place.connection.receive(&mut self.scratch)?.is_some() {
+            self.taken.push(place.since.elapsed().as_nanos() as u64);
             self.idle.push(at);
         }
         Ok(())
-    }
-}
-
-impl Connection {
-    /// Reads what is there. Whether that was the end of the answer.
-    fn is_answered(&mut self) -> Result<bool, String> {
-        let mut bytes = [0; BUFFER];
-        loop {
-            let read = match self.stream.read(&mut bytes) {
-                Ok(0) => return Err("the server closed a connection".to_owned()),
-                Ok(read) => &bytes[..read],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error.to_string()),
-            };
-            let left = match self.left {
-                Some(left) => left.checked_sub(read.len()),
-                None => {
-                    self.buffer.extend_from_slice(read);
-                    match body(&self.buffer)? {
-                        None => continue,
-                        Some((head, length)) => (head + length).checked_sub(self.buffer.len()),
-                    }
-                }
-            };
-            self.left = Some(left.ok_or("the server says more than it was asked")?);
-            if self.left == Some(0) {
-                self.left = None;
-                self.buffer.clear();
-                return Ok(true);
-            }
-        }
-    }
-}
-
-/// Lengths of the head and the body of an answer that is well; `None` while its head is not whole.
-fn body(bytes: &[u8]) -> Result<Option<(usize, usize)>, String> {
-    let mut fields = [httparse::EMPTY_HEADER; 64];
-    let mut answer = httparse::Response::new(&mut fields);
-    let head = match answer.parse(bytes).map_err(|error| error.to_string())? {
-        httparse::Status::Complete(head) => head,
-        httparse::Status::Partial if bytes.len() > BUFFER => return Err("the head has no end".to_owned()),
-        httparse::Status::Partial => return Ok(None),
-    };
-    if answer.code != Some(200) {
-        return Err(format!("the answer is {:?}", answer.code));
-    }
-    let length = answer.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
-    let length = length.and_then(|field| std::str::from_utf8(field.value).ok()?.trim().parse().ok());
-    Ok(Some((head, length.ok_or("the answer has no length")?)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_as_long_as_it_says() {
-        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-        assert_eq!(body(head), Ok(Some((head.len(), 5))));
-        assert_eq!(body(&head[..20]), Ok(None));
-        assert!(body(b"HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\n").is_err());
-        assert!(body(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
-        assert!(body(b"SSH-2.0\r\n").is_err());
     }
 }

@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 
 use super::threads;
 
-pub(super) const ROLE: &str = "pages";
+pub(crate) const ROLE: &str = "pages";
 
 /// The largest page.
 const LARGEST: usize = 16 << 20;
@@ -27,7 +27,7 @@ struct Part {
 
 pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
     let part: Part = threads::part(ROLE, arguments)?;
-    threads::serve(part.listen, part.threads, |request| answer(request.uri().path()))
+    threads::serve(part.listen, part.threads, |request| std::future::ready(answer(request.uri().path())))
 }
 
 fn answer(path: &str) -> Response<Full<Bytes>> {

@@ -33,9 +33,10 @@ pub(super) fn part<P: Parser>(role: &str, arguments: &[String]) -> Result<P, Str
 }
 
 /// Answers every request by `answer`, on `threads` threads that share `address`, until the process is ended.
-pub(super) fn serve<A>(address: SocketAddr, threads: usize, answer: A) -> Result<(), String>
+pub(super) fn serve<A, F>(address: SocketAddr, threads: usize, answer: A) -> Result<(), String>
 where
-    A: Fn(Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + 'static,
+    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     let text = |error: std::io::Error| format!("{address}: {error}");
     let mut running = Vec::new();
@@ -48,9 +49,10 @@ where
     running.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
 }
 
-async fn run<A>(listener: StdListener, answer: A) -> Result<(), String>
+async fn run<A, F>(listener: StdListener, answer: A) -> Result<(), String>
 where
-    A: Fn(Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + 'static,
+    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
     loop {
@@ -64,7 +66,7 @@ where
         let answer = answer.clone();
         let service = service_fn(move |request| {
             let response = answer(request);
-            async move { Ok::<_, Infallible>(response) }
+            async move { Ok::<_, Infallible>(response.await) }
         });
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         // A client that goes away is none of our business.

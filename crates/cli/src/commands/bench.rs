@@ -103,6 +103,8 @@ impl Command {
             seed: self.seed,
             rounds: self.rounds,
             measuring: None,
+            // Nodes and proxies of an experiment are this program too.
+            verbena: std::env::current_exe().ok(),
             out_dir: self.out.clone(),
         };
         let mut reports = Vec::with_capacity(chosen.len());

@@ -1,0 +1,23 @@
+//! The experiments with cached pages, after chapters 5 and 6 of the dissertation.
+//!
+//! ```text
+//!   core A: application, home of the pages, threads that only take time      core B: proxy, client
+//! ```
+//!
+//! The home and the proxy are processes of this program, as anybody starts them; so is every other part. Each scheme has an application, a home
+//! and a proxy of its own, which sleep while others are measured.
+
+mod backend;
+mod dependencies;
+mod lab;
+mod load;
+mod machines;
+mod measured;
+mod schemes;
+mod stack;
+mod updates;
+
+pub(crate) use backend::measure as backend;
+pub(crate) use dependencies::measure as dependencies;
+pub(crate) use load::measure as load;
+pub(crate) use updates::measure as updates;

@@ -1,0 +1,104 @@
+//! Processes of an experiment, and the cores that they stay on.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::child::{CHILD_ARGUMENT, ON_CORE};
+use crate::error::BenchError;
+
+/// How much of what a process printed is told when it fails.
+const TOLD: usize = 2_000;
+
+/// How long a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Two cores of this machine.
+#[derive(Clone, Debug)]
+pub(super) struct Cores {
+    /// Of the application, the home and the threads that take time.
+    pub(super) servers: String,
+    /// Of the proxy and the client.
+    pub(super) proxies: String,
+}
+
+impl Cores {
+    /// The first two that this process may use.
+    pub(super) fn choose(name: &'static str) -> Result<Self, BenchError> {
+        let missing = |reason: String| BenchError::NothingToMeasure { name, reason };
+        let set = sched_getaffinity(None).map_err(|error| missing(format!("the cores are not told: {error}")))?;
+        let mut usable = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
+        match (usable.next(), usable.next()) {
+            (Some(servers), Some(proxies)) => Ok(Cores { servers: servers.to_string(), proxies: proxies.to_string() }),
+            _ => {
+                Err(missing("it needs two cores, one for the servers and one for the proxy and its client".to_owned()))
+            }
+        }
+    }
+}
+
+/// A process that serves. Ended when dropped, and with the process that started it.
+pub(super) struct Running {
+    process: Child,
+    what: String,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts this program as a part on `core`. What it prints goes to a file in `directory`.
+    pub(super) fn start(what: &str, core: &str, words: &[&str], directory: &Path) -> Result<Self, BenchError> {
+        let log = directory.join(format!("{what}.log"));
+        let failed =
+            |error: std::io::Error| BenchError::Target { doing: format!("start {what}"), reason: error.to_string() };
+        let file = File::create(&log).map_err(|error| BenchError::io(&log, error))?;
+        let process = Command::new(std::env::current_exe().map_err(failed)?)
+            .args([CHILD_ARGUMENT, ON_CORE, core])
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().map_err(failed)?)
+            .stderr(file)
+            .spawn()
+            .map_err(failed)?;
+        Ok(Running { process, what: what.to_owned(), log })
+    }
+
+    /// Waits until it takes connections at `address`.
+    pub(super) fn listens(&mut self, address: SocketAddr) -> Result<(), BenchError> {
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect_timeout(&address, PATIENCE).is_err() {
+            self.look()?;
+            if Instant::now() > until {
+                return Err(self.failed(&format!("did not listen at {address} within {PATIENCE:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// An error if it has ended.
+    pub(super) fn look(&mut self) -> Result<(), BenchError> {
+        match self.process.try_wait() {
+            Ok(None) => Ok(()),
+            ended => Err(self.failed(&format!("ended: {ended:?}"))),
+        }
+    }
+
+    /// What to say when it `happened` to this one, with the end of what it printed.
+    pub(super) fn failed(&self, happened: &str) -> BenchError {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said[said.len().saturating_sub(TOLD)..]).into_owned();
+        BenchError::Process { what: self.what.clone(), happened: happened.to_owned(), said }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Failing means that it has ended already, which is all that is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

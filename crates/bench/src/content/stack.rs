@@ -1,0 +1,213 @@
+//! One scheme with all that it needs: an application, the home of its pages, and a proxy, each a process.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use verbena_fabric::Provider;
+
+use super::machines::{Cores, Running};
+use crate::error::BenchError;
+use crate::web::{self, OBJECTS, PAGE_BYTES, database_path};
+
+/// How long everything may take until the first hit.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// From one look at it to the next.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Of a page in a proxy's store beside its body: key, headers, bookkeeping. Rather too much than too little.
+const BESIDE_BODY: usize = 512;
+
+/// What stands behind the proxy, and how it tells of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Application {
+    /// Plain files, which nobody changes.
+    Files,
+    /// A database. What is written is nobody's business: nothing is cached.
+    Untold,
+    /// A database. The proxy takes every write for one of everything.
+    OfEverything,
+    /// A database. The application says which objects it writes.
+    Announced,
+}
+
+/// A stack that is running.
+pub(super) struct Stack {
+    running: Vec<Running>,
+    /// Of the proxy.
+    pub(super) address: SocketAddr,
+    /// Of the application.
+    pub(super) origin: SocketAddr,
+    /// Of the proxy's helper, for its metrics.
+    api: SocketAddr,
+    first: String,
+    /// Last: what the processes use is there until they have ended.
+    _directory: TempDir,
+}
+
+/// What to start.
+pub(super) struct Setup<'a> {
+    pub(super) verbena: &'a Path,
+    pub(super) cores: &'a Cores,
+    /// Between the proxy and the home.
+    pub(super) provider: Provider,
+    pub(super) application: Application,
+    /// What the application's database is at first.
+    pub(super) database: Option<&'a Path>,
+    /// Of 1, the pages of the database that the proxy has room for; without it, all.
+    pub(super) room: Option<f64>,
+}
+
+impl Setup<'_> {
+    /// Starts it all. [`Stack::ready`] waits for it.
+    pub(super) fn start(&self) -> Result<Stack, BenchError> {
+        let directory = tempfile::Builder::new()
+            .prefix("verbena-bench-")
+            .tempdir()
+            .map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+        let place = directory.path();
+        let [origin, address, api, home_api, proxy_node, home_node] = free_addresses()?;
+        let text = |path: &Path| path.display().to_string();
+
+        let config = place.join("verbena.toml");
+        let content = self.config(&text(&place.join("run")), origin, address, proxy_node, home_node);
+        std::fs::write(&config, content).map_err(|error| BenchError::io(&config, error))?;
+
+        let listen = origin.to_string();
+        let own = place.join("database");
+        if let Some(template) = self.database {
+            std::fs::copy(template, &own).map_err(|error| BenchError::io(template, error))?;
+        }
+        let (database, helper) = (text(&own), format!("http://{home_api}"));
+        let application: Vec<&str> = match self.application {
+            Application::Files => vec![web::PAGES, "--listen", &listen],
+            Application::Untold | Application::OfEverything => {
+                vec![web::DATABASE, "--listen", &listen, "--file", &database]
+            }
+            Application::Announced => {
+                vec![web::DATABASE, "--listen", &listen, "--file", &database, "--helper", &helper]
+            }
+        };
+        let node = |command, name, api: SocketAddr| -> Vec<String> {
+            let state = text(&place.join(name));
+            let (verbena, config, api) = (text(self.verbena), text(&config), api.to_string());
+            let words = [web::PROGRAM, &verbena, command, "--config", &config, "--cluster-name", name];
+            words.into_iter().chain(["--node-state", &state, "--node-api", &api]).map(str::to_owned).collect()
+        };
+        let start = |what: &str, core: &str, words: &[String]| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            Running::start(what, core, &words, place)
+        };
+        let running = vec![
+            start("proxy", &self.cores.proxies, &node("proxy", "proxy", api))?,
+            start("home", &self.cores.servers, &node("node", "home", home_api))?,
+            Running::start("application", &self.cores.servers, &application, place)?,
+        ];
+        let first = match self.application {
+            Application::Files => "/8192/0".to_owned(),
+            _ => database_path(1, 0),
+        };
+        Ok(Stack { running, address, origin, api, first, _directory: directory })
+    }
+
+    /// The proxy's node is the keeper: it is not on the core that is loaded. Leases are long, because the home is.
+    fn config(
+        &self,
+        runtime: &str,
+        origin: SocketAddr,
+        address: SocketAddr,
+        proxy_node: SocketAddr,
+        home_node: SocketAddr,
+    ) -> String {
+        let node = |name: &str, address: SocketAddr| match self.provider {
+            Provider::Shm => format!("shm://{name}"),
+            Provider::Tcp => format!("tcp://{address}"),
+        };
+        let writes = match self.application {
+            Application::Untold | Application::Announced => "announced",
+            Application::Files | Application::OfEverything => "unsafe-methods",
+        };
+        let room = self.room.map_or_else(String::new, |share| {
+            let pages = (share * f64::from(OBJECTS)).round();
+            let memory = (pages * (PAGE_BYTES + BESIDE_BODY) as f64) as u64;
+            // A page's own limit is never the one that keeps it out.
+            format!("memory = \"{memory}B\"\nlargest = \"{PAGE_BYTES}B\"\n")
+        });
+        format!(
+            "[cluster]\nlease = \"10s\"\nmembers = [\n\
+             {{ name = \"proxy\", address = \"{}\", roles = [\"reader\", \"updater\"] }},\n\
+             {{ name = \"home\", address = \"{}\", roles = [\"home\", \"updater\"] }},\n]\n\
+             [fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{runtime}\"\n\
+             [proxy]\nlisten = \"{address}\"\norigin = [\"http://{origin}\"]\nthreads = 1\n{room}\
+             routes = [{{ prefix = \"/\", writes = \"{writes}\" }}]\n",
+            node("proxy", proxy_node),
+            node("home", home_node),
+            self.provider.name(),
+        )
+    }
+}
+
+impl Stack {
+    /// Waits until a page comes out of the cache: all is there, and found each other.
+    pub(super) fn ready(&mut self) -> Result<(), BenchError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.look()?;
+            let last = match get(self.address, &self.first) {
+                Ok(answer) if answer.contains("verbena; hit") => return Ok(()),
+                Ok(answer) => answer.lines().find(|line| line.starts_with("cache-status")).unwrap_or("none").to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() > until {
+                let proxy = &self.running[0];
+                return Err(proxy.failed(&format!("gave no hit within {PATIENCE:?}; its last answer: {last}")));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// An error if any of it has ended.
+    pub(super) fn look(&mut self) -> Result<(), BenchError> {
+        self.running.iter_mut().try_for_each(Running::look)
+    }
+
+    /// Hits that the proxy has answered, and the microseconds that it took from the heads of the requests to those of the answers.
+    pub(super) fn hits(&self) -> Result<(f64, f64), BenchError> {
+        let failed = |reason: String| BenchError::Target { doing: "asked for metrics".to_owned(), reason };
+        let metrics = get(self.api, "/metrics").map_err(|error| failed(error.to_string()))?;
+        let value = |name: &str| -> Option<f64> {
+            metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        let of = |end: &str| {
+            let name = format!("verbena_proxy_hit_latency_seconds_{end}");
+            value(&name).ok_or_else(|| failed(format!("there is no {name}")))
+        };
+        Ok((of("count")?, of("sum")? * 1e6))
+    }
+}
+
+/// Addresses where nobody listens.
+pub(super) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], BenchError> {
+    let failed = |error: std::io::Error| BenchError::io(Path::new("127.0.0.1:0"), error);
+    let mut listeners = Vec::with_capacity(N);
+    let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); N];
+    for address in &mut addresses {
+        let listener = TcpListener::bind(*address).map_err(failed)?;
+        *address = listener.local_addr().map_err(failed)?;
+        // All together, so that none is given twice.
+        listeners.push(listener);
+    }
+    Ok(addresses)
+}
+
+fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

@@ -1,0 +1,267 @@
+//! `database`: an application whose pages are made by SQL over many rows of a database, and whose updates change it.
+//!
+//! ```text
+//! GET  /page/DEPENDENCIES/PAGE    reads ROWS rows of the page's objects; says that it is made of them
+//! POST /update/OBJECT             changes half of an object's rows in a transaction; answers with its new version
+//! ```
+//!
+//! Whatever its number of dependencies, a page costs the same work.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Parser;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use verbena_client::{Outcome, Place, Scope, Updates};
+
+use super::requests::{OBJECTS, PAGE_BYTES, objects};
+use super::threads;
+
+pub(crate) const ROLE: &str = "database";
+
+/// Rows that a page is made from, and that each object has.
+const ROWS: u32 = 1_024;
+
+/// Lines of a page, at least one of each object.
+const LINES: u32 = 64;
+
+/// How long a write waits for those before it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+static DEPENDENCIES: HeaderName = HeaderName::from_static("verbena-dependencies");
+
+const SCHEMA: &str = "
+CREATE TABLE object (id INTEGER PRIMARY KEY, version INTEGER NOT NULL);
+CREATE TABLE item (
+    object INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    price_cents INTEGER NOT NULL,
+    sold INTEGER NOT NULL,
+    PRIMARY KEY (object, id)
+) WITHOUT ROWID;
+";
+
+/// What sells best of an object's items, and what was sold of all.
+const PAGE: &str = "
+SELECT id, price_cents, sold, price_cents * sold AS turnover, sum(price_cents * sold) OVER () FROM item
+WHERE object = ?1 AND id < ?2 ORDER BY turnover DESC, id LIMIT ?3
+";
+
+#[derive(Parser)]
+struct Part {
+    /// Where to listen.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// The database, made if it is not there.
+    #[arg(long)]
+    file: PathBuf,
+    /// The helper that is told of writes. Without one nobody is.
+    #[arg(long)]
+    helper: Option<Place>,
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+/// Makes a database with its first contents, in one file that can be copied.
+pub(crate) fn fill(file: &Path) -> Result<(), String> {
+    Database::open(file).map(drop).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
+    let part: Part = threads::part(ROLE, arguments)?;
+    let database = Database::open(&part.file).map_err(|error| format!("{}: {error}", part.file.display()))?;
+    let application = Arc::new(Application { database, helper: part.helper.map(Updates::at) });
+    threads::serve(part.listen, part.threads, move |request| {
+        let application = Arc::clone(&application);
+        async move { application.answer(request.method(), request.uri().path()).await }
+    })
+}
+
+struct Application {
+    database: Database,
+    helper: Option<Updates>,
+}
+
+impl Application {
+    async fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        let words: Vec<&str> = path.split('/').skip(1).collect();
+        let number = |word: &str| word.parse::<u32>().ok().filter(|number| *number < OBJECTS);
+        let answer = match (method, &words[..]) {
+            (&Method::GET, ["page", dependencies, page]) => match (number(dependencies), number(page)) {
+                (Some(dependencies @ 1..=LINES), Some(page)) => self.page(path, dependencies, page),
+                _ => return told(StatusCode::NOT_FOUND, "no such page\n".to_owned()),
+            },
+            (&Method::POST, ["update", object]) => match number(object) {
+                Some(object) => self.update(object).await,
+                None => return told(StatusCode::NOT_FOUND, "no such object\n".to_owned()),
+            },
+            _ => return told(StatusCode::NOT_FOUND, "no such address\n".to_owned()),
+        };
+        answer.unwrap_or_else(|reason| told(StatusCode::SERVICE_UNAVAILABLE, reason))
+    }
+
+    fn page(&self, path: &str, dependencies: u32, page: u32) -> Result<Response<Full<Bytes>>, String> {
+        let body = self.database.page(path, dependencies, page).map_err(|error| error.to_string())?;
+        let mut response = told(StatusCode::OK, body);
+        let names: Vec<String> = objects(dependencies, page).map(|object| format!("\"{}\"", name(object))).collect();
+        let names = HeaderValue::from_str(&names.join(", ")).map_err(|error| error.to_string())?;
+        response.headers_mut().insert(&DEPENDENCIES, names);
+        Ok(response)
+    }
+
+    async fn update(&self, object: u32) -> Result<Response<Full<Bytes>>, String> {
+        let begun = match &self.helper {
+            Some(helper) => Some(helper.begin(&Scope::of([name(object)])).await.map_err(|error| error.to_string())?),
+            None => None,
+        };
+        let written = self.database.update(object);
+        if let Some(update) = begun {
+            let outcome = if written.is_ok() { Outcome::Done } else { Outcome::Unknown };
+            update.end(outcome).await.map_err(|error| error.to_string())?;
+        }
+        written.map(|version| told(StatusCode::OK, format!("{version}\n"))).map_err(|error| error.to_string())
+    }
+}
+
+/// What an object is called between the application and the helper.
+fn name(object: u32) -> String {
+    format!("object:{object}")
+}
+
+fn told(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
+
+/// The file, with as many connections as there were ever needed at once.
+struct Database {
+    file: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Database {
+    fn open(file: &Path) -> rusqlite::Result<Self> {
+        let database = Database { file: file.to_owned(), idle: Mutex::default() };
+        database.with(|connection| {
+            let filling = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let there = filling
+                .query_row("SELECT 1 FROM sqlite_schema WHERE name = 'item'", [], |row| row.get::<_, u32>(0))
+                .optional()?;
+            if there.is_none() {
+                filling.execute_batch(SCHEMA)?;
+                let counted = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)";
+                filling.execute(&format!("{counted} INSERT INTO object SELECT i, 1 FROM n"), [OBJECTS])?;
+                // Prices and sales that look like chance and are the same in every database.
+                let items = format!(
+                    "{counted} INSERT INTO item SELECT object.id, i, 100 + (object.id * 7919 + i * 104729) % 9973,
+                     (object.id * 613 + i * 7907) % 89 FROM object, n"
+                );
+                filling.execute(&items, [ROWS])?;
+            }
+            filling.commit()
+        })?;
+        Ok(database)
+    }
+
+    /// A page, in one state of the database.
+    fn page(&self, path: &str, dependencies: u32, page: u32) -> rusqlite::Result<String> {
+        self.with(|connection| {
+            let reading = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+            let mut text = format!("{path}\n");
+            {
+                let mut version = reading.prepare_cached("SELECT version FROM object WHERE id = ?1")?;
+                for object in objects(dependencies, page) {
+                    let version: i64 = version.query_row([object], |row| row.get(0))?;
+                    text.push_str(&format!("{version} "));
+                }
+                text.push_str("\n<table>\n");
+                let mut items = reading.prepare_cached(PAGE)?;
+                let (rows, lines) = (ROWS / dependencies, (LINES / dependencies).max(1));
+                for object in objects(dependencies, page) {
+                    let mut items = items.query([object, rows, lines])?;
+                    while let Some(item) = items.next()? {
+                        let of = |at| item.get::<_, i64>(at);
+                        let (id, price, sold, turnover, all) = (of(0)?, of(1)?, of(2)?, of(3)?, of(4)?);
+                        let share = 100.0 * turnover as f64 / all.max(1) as f64;
+                        text.push_str(&format!(
+                            "<tr><td>{object}-{id}</td><td>{price}</td><td>{sold}</td><td>{turnover}</td><td>{share:.3}%</td></tr>\n"
+                        ));
+                    }
+                }
+            }
+            reading.commit()?;
+            text.truncate(PAGE_BYTES);
+            text.extend(std::iter::repeat_n(' ', PAGE_BYTES - text.len()));
+            Ok(text)
+        })
+    }
+
+    /// Sells one of half of an object's items; the object's version after that.
+    fn update(&self, object: u32) -> rusqlite::Result<i64> {
+        self.with(|connection| {
+            let writing = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            writing
+                .prepare_cached("UPDATE item SET sold = sold + 1 WHERE object = ?1 AND id % 2 = 0")?
+                .execute([object])?;
+            let version = writing
+                .prepare_cached("UPDATE object SET version = version + 1 WHERE id = ?1 RETURNING version")?
+                .query_row([object], |row| row.get(0))?;
+            writing.commit()?;
+            Ok(version)
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => {
+                let connection = Connection::open(&self.file)?;
+                connection.busy_timeout(PATIENCE)?;
+                // Readers go on while one writes; a commit is there for all processes of this machine, and need not survive its fall.
+                connection.pragma_update(None, "journal_mode", "WAL")?;
+                connection.pragma_update(None, "synchronous", "OFF")?;
+                connection
+            }
+        };
+        let result = work(&mut connection)?;
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_shows_the_updates_of_its_objects_and_of_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&folder.path().join("db")).unwrap();
+        let page = |dependencies, page| database.page("/p", dependencies, page).unwrap();
+        let before = page(2, 0);
+        assert_eq!(before.len(), PAGE_BYTES);
+        assert!(before.starts_with("/p\n1 1 \n<table>"), "{before}");
+        // Of page 0 they are 0 and 37.
+        assert_eq!(
+            [database.update(37).unwrap(), database.update(37).unwrap(), database.update(1).unwrap()],
+            [2, 3, 2]
+        );
+        let after = page(2, 0);
+        assert!(after.starts_with("/p\n1 3 \n"), "{after}");
+        assert_ne!(after[10..], before[10..], "its rows changed too");
+        assert_eq!(page(1, 0).lines().nth(1), Some("1 "));
+        // Opened again it is what it was.
+        let again = Database::open(&folder.path().join("db")).unwrap();
+        assert_eq!(again.page("/p", 2, 0).unwrap(), after);
+        assert!([1, 64].iter().all(|dependencies| page(*dependencies, 3).matches("<tr>").count() > 50));
+    }
+}

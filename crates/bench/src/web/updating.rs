@@ -1,0 +1,153 @@
+//! Updates beside a client: each changes an object, at the times of a Poisson process, and is noted when it is acknowledged.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::requests::OBJECTS;
+use crate::traces::{UpdateLaw, Updates};
+
+/// Updates that may be under way at once: one that is slow does not hold up those behind it.
+const TOGETHER: usize = 4;
+
+/// An acknowledgement that is later than this is not waited for.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// From a look at whether to end to the next.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A stream of updates, by its law.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    /// Updates a second.
+    pub(crate) per_s: f64,
+    /// Which objects change; 0 is all alike.
+    pub(crate) alpha: f64,
+}
+
+/// Versions of the objects of one application that were acknowledged.
+pub(super) struct Acknowledged([AtomicU64; OBJECTS as usize]);
+
+impl Default for Acknowledged {
+    fn default() -> Self {
+        Acknowledged(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Acknowledged {
+    /// Those of `objects`, into `versions`.
+    pub(super) fn of(&self, objects: &[u32], versions: &mut Vec<u64>) {
+        versions.clear();
+        versions.extend(objects.iter().map(|object| self.0[*object as usize].load(Ordering::Acquire)));
+    }
+}
+
+/// A stream under way.
+pub(super) struct Updating {
+    stop: Arc<AtomicBool>,
+    begun: Instant,
+    threads: Vec<JoinHandle<Result<u64, String>>>,
+}
+
+impl Updating {
+    pub(super) fn start(address: SocketAddr, stream: Stream, seed: u64, acknowledged: Arc<Acknowledged>) -> Self {
+        let begun = Instant::now();
+        let stop = Arc::new(AtomicBool::new(false));
+        let law = UpdateLaw::new(u64::from(OBJECTS), stream.alpha, stream.per_s);
+        let law = Arc::new(law.map(|law| Mutex::new(law.updates(seed))));
+        let thread = |_| {
+            let (stop, law, acknowledged) = (Arc::clone(&stop), Arc::clone(&law), Arc::clone(&acknowledged));
+            std::thread::spawn(move || match &*law {
+                Ok(updates) => write(address, updates, begun, &stop, &acknowledged),
+                Err(error) => Err(error.to_string()),
+            })
+        };
+        Updating { threads: (0..TOGETHER).map(thread).collect(), stop, begun }
+    }
+
+    /// Ends it when what is under way is acknowledged. Updates a second.
+    pub(super) fn end(self) -> Result<f64, String> {
+        self.stop.store(true, Ordering::Relaxed);
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let each =
+            self.threads.into_iter().map(|thread| thread.join().map_err(|_| "an updater panicked".to_owned())?);
+        Ok(each.sum::<Result<u64, String>>()? as f64 / seconds)
+    }
+}
+
+fn write(
+    address: SocketAddr,
+    updates: &Mutex<Updates>,
+    begun: Instant,
+    stop: &AtomicBool,
+    acknowledged: &Acknowledged,
+) -> Result<u64, String> {
+    let text = |error: std::io::Error| format!("an update at {address}: {error}");
+    let mut connection = None;
+    let mut done = 0;
+    loop {
+        let Some(update) = updates.lock().unwrap_or_else(PoisonError::into_inner).next() else { return Ok(done) };
+        let due = begun + Duration::from_micros(update.at_us);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(done);
+            }
+            match due.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => break,
+                wait => std::thread::sleep(wait.min(LOOK)),
+            }
+        }
+        let connection = match &mut connection {
+            Some(connection) => connection,
+            none => none.insert(BufReader::new(open(address).map_err(text)?)),
+        };
+        let object: usize = update.key.parse::<usize>().map_err(|error| error.to_string())? - 1;
+        let version = change(connection, address, object)?;
+        // Two updates of one object may be acknowledged in the other order.
+        acknowledged.0[object].fetch_max(version, Ordering::Release);
+        done += 1;
+    }
+}
+
+fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Changes an object; its version after that.
+fn change(connection: &mut BufReader<TcpStream>, address: SocketAddr, object: usize) -> Result<u64, String> {
+    let failed = |what: String| format!("an update of object {object} at {address}: {what}");
+    let text = |error: std::io::Error| failed(error.to_string());
+    let request = format!("POST /update/{object} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");
+    connection.get_mut().write_all(request.as_bytes()).map_err(text)?;
+    let (mut head, mut length) = (String::new(), None);
+    loop {
+        let from = head.len();
+        if connection.read_line(&mut head).map_err(text)? == 0 {
+            return Err(failed("the server closed the connection".to_owned()));
+        }
+        let line = head[from..].trim_end();
+        if line.is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse::<usize>().ok();
+        }
+    }
+    let mut body = vec![0; length.ok_or_else(|| failed("the answer has no length".to_owned()))?.min(1 << 16)];
+    connection.read_exact(&mut body).map_err(text)?;
+    let version = std::str::from_utf8(&body).ok().and_then(|body| body.trim().parse().ok());
+    match version {
+        Some(version) if head.starts_with("HTTP/1.1 200 ") => Ok(version),
+        _ => Err(failed(head.lines().next().unwrap_or_default().to_owned() + ": " + &String::from_utf8_lossy(&body))),
+    }
+}

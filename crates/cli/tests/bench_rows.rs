@@ -1,0 +1,170 @@
+//! Rows that start nodes and proxies, run for real: each with `verbena` as it was built for these tests.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use verbena_bench::{
+    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, Findings, Measurement, Options, Report, Verdict, child_main, row, run,
+};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).map(String::as_str) == Some(CHILD_ARGUMENT) {
+        return child_main(&arguments[2..]);
+    }
+    let mut tests: Vec<(&str, fn())> = vec![
+        ("schemes_are_measured_under_updates", schemes_are_measured_under_updates),
+        ("dependencies_are_measured", dependencies_are_measured),
+        ("the_back_end_is_loaded", the_back_end_is_loaded),
+        ("without_the_program_it_is_an_error", without_the_program_it_is_an_error),
+    ];
+    // With 200 busy threads whatever needs their core takes its time.
+    if std::env::var_os("VERBENA_LONG").is_some() {
+        tests.push(("hits_are_measured_under_load", hits_are_measured_under_load));
+    }
+    for (name, test) in tests {
+        let started = Instant::now();
+        test();
+        assert_eq!(children(), BTreeSet::new(), "{name} left processes behind");
+        println!("test {name} ... ok ({:.1} s)", started.elapsed().as_secs_f64());
+    }
+    ExitCode::SUCCESS
+}
+
+fn options(out_dir: &Path, seconds: u64) -> Options {
+    let verbena = Some(env!("CARGO_BIN_EXE_verbena").into());
+    let measuring = Some(Duration::from_secs(seconds));
+    Options { quick: true, seed: 1, rounds: None, measuring, verbena, out_dir: out_dir.to_owned() }
+}
+
+/// Runs a row, and looks at what all of them promise.
+fn measured(name: &str, seconds: u64) -> Findings {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(row(name).unwrap(), &options(folder.path(), seconds), &mut |_| ()).unwrap();
+    let findings = &report.findings;
+    for measurement in &findings.measurements {
+        // A proxy that is kept from reading words in time has no hit in that round.
+        let fewest = if measurement.quantity.contains("hit") { 1 } else { FEWEST_ROUNDS as usize };
+        assert!((fewest..=FEWEST_ROUNDS as usize).contains(&measurement.rounds.len()), "{measurement:?}");
+        assert!(measurement.rounds.iter().all(|round| round.count > 0), "{measurement:?}");
+    }
+    for ratio in &findings.ratios {
+        let claim = ratio.claim.as_ref();
+        assert!(
+            claim.is_none_or(|claim| (claim.verdict == Verdict::DoesNotHold) == claim.reason.is_some()),
+            "{ratio:?}"
+        );
+        assert!(ratio.spread.min > 0.0 && ratio.spread.max.is_finite(), "{ratio:?}");
+    }
+    for panel in &findings.panels {
+        assert!(!panel.series.is_empty() && panel.series.iter().all(|line| !line.points.is_empty()), "{}", panel.title);
+    }
+    let json = std::fs::read_to_string(folder.path().join(format!("{name}.json"))).unwrap();
+    let written: Report = serde_json::from_str(&json).unwrap();
+    assert_eq!(written.findings.measurements.len(), findings.measurements.len());
+    assert!(folder.path().join(format!("{name}.svg")).exists());
+    report.findings
+}
+
+/// The measurements of `quantity` that have these labels, by their place on the axis.
+fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
+    let labelled = |one: &&Measurement| {
+        let has = |label: &&str| one.labels.iter().any(|(_, value)| value.contains(label));
+        one.quantity == quantity && labels.iter().all(has)
+    };
+    findings.measurements.iter().filter(labelled).collect()
+}
+
+fn at(findings: &Findings, quantity: &str, labels: &[&str], x: f64) -> f64 {
+    let one: Vec<_> = of(findings, quantity, labels).into_iter().filter(|one| one.x == x).collect();
+    assert_eq!(one.len(), 1, "{quantity} of {labels:?} at {x}");
+    one[0].spread.median
+}
+
+fn checked(findings: &Findings) -> u64 {
+    let note = findings.notes.iter().find(|note| note.contains("none was stale")).unwrap();
+    note.split(' ').next().unwrap().parse().unwrap()
+}
+
+fn hits_are_measured_under_load() {
+    let findings = measured("content.load", 5);
+    let fabrics: Vec<_> = findings.fabrics.iter().filter(|fabric| fabric.measured).collect();
+    assert!(!fabrics.is_empty(), "{:?}", findings.fabrics);
+    for fabric in &fabrics {
+        let name = format!("({})", fabric.name);
+        for (workload, levels) in [("single 8 KB", 4), ("20 files", 3), ("web trace", 3)] {
+            assert_eq!(of(&findings, "throughput", &[workload, &name]).len(), levels);
+            assert_eq!(of(&findings, "throughput", &[workload, "no cache"]).len(), levels);
+            assert!(at(&findings, "cache misses", &[workload, &name], 0.0) < 20.0);
+            assert!(at(&findings, "cache misses", &[workload, "no cache"], 0.0) > 99.0);
+        }
+        for x in [0.0, 200.0] {
+            let whole = at(&findings, "mean response time", &["breakdown", &name], x);
+            let hit = at(&findings, "mean time of a hit in the proxy", &["breakdown", &name], x);
+            assert!(0.0 < hit && hit < whole, "{hit} of {whole} at {x}");
+        }
+        assert!(at(&findings, "read of a word", &["version check", &fabric.name], 0.0) > 0.0);
+    }
+    // What needs the loaded core is slower there.
+    let passed = |x| at(&findings, "throughput", &["single 8 KB", "no cache"], x);
+    assert!(passed(200.0) < 0.5 * passed(0.0), "{} and {}", passed(200.0), passed(0.0));
+    assert_eq!(of(&findings, "throughput", &["bare hyper loop"]).len(), 8);
+}
+
+fn schemes_are_measured_under_updates() {
+    let findings = measured("content.updates", 5);
+    for scheme in ["no cache", "invalidate all", "dependency lists"] {
+        assert_eq!(of(&findings, "throughput", &["traces 1 to 6", scheme]).len(), 6);
+    }
+    let misses = |scheme, trace| at(&findings, "cache misses", &["traces 1 to 6", scheme], trace);
+    assert!(misses("no cache", 1.0) > 99.0 && misses("dependency lists", 1.0) < 5.0);
+    assert!(misses("invalidate all", 5.0) > misses("dependency lists", 5.0));
+    assert!(at(&findings, "acknowledged updates", &["traces 1 to 6", "dependency lists"], 5.0) > 10.0);
+    let sized = |size| at(&findings, "cache misses", &["cache size", "dependency lists"], size);
+    assert!(sized(1.0) > sized(25.0) && sized(25.0) > sized(100.0), "{} {} {}", sized(1.0), sized(25.0), sized(100.0));
+    assert!(checked(&findings) > 1_000);
+}
+
+fn dependencies_are_measured() {
+    let findings = measured("content.dependencies", 3);
+    assert_eq!(of(&findings, "throughput", &["dependency lists"]).len(), 7);
+    let misses = |each| at(&findings, "cache misses", &["dependency lists"], each);
+    assert!(misses(64.0) > misses(1.0), "{} and {}", misses(64.0), misses(1.0));
+    assert!(checked(&findings) > 1_000);
+}
+
+fn the_back_end_is_loaded() {
+    let findings = measured("content.backend", 3);
+    let kept = |scheme| at(&findings, "throughput", &[scheme], 8.0) / at(&findings, "throughput", &[scheme], 0.0);
+    assert!(kept("no cache") < 0.6, "{}", kept("no cache"));
+    assert_eq!(of(&findings, "throughput", &["dependency lists"]).len(), 5);
+    assert!(checked(&findings) > 1_000);
+}
+
+fn without_the_program_it_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let out_dir = folder.path().join("out");
+    for name in ["content.load", "content.updates", "content.dependencies", "content.backend"] {
+        let without = Options { verbena: None, ..options(folder.path(), 1) };
+        let error = run(row(name).unwrap(), &without, &mut |_| ()).unwrap_err();
+        assert!(matches!(error, BenchError::NoProgram { name: named } if named == name), "{error}");
+        // A program that is none of ours: it is told what did not come up, with what it said.
+        let other =
+            Options { verbena: Some("/bin/false".into()), out_dir: out_dir.clone(), ..options(folder.path(), 1) };
+        let error = run(row(name).unwrap(), &other, &mut |_| ()).unwrap_err();
+        assert!(matches!(&error, BenchError::Process { happened, .. } if happened.contains("ended")), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&out_dir).unwrap().count(), 0, "no files");
+}
+
+/// Processes whose parent is this one.
+fn children() -> BTreeSet<String> {
+    let own = std::process::id().to_string();
+    let stat = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("stat")).ok();
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| stat(entry.ok()?));
+    // `pid (name) state parent ...`
+    all.filter(|stat| stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(&own)).collect()
+}
