@@ -28,8 +28,8 @@ pub struct Words {
 pub struct Stamp {
     home: u64,
     word: u64,
-    /// `[generation : 63 | 1 for a page that depends on everything, which compares the clock too (rule P4)]`. No page is stored
-    /// under a busy word, so the last bit is free for it.
+    /// `[generation : 63 | 1 for a page that depends on everything, which compares the clock too (rule P4)]`. That the word was busy, if a page
+    /// was stored under such a one, is noted in the page word: it is never fresh then.
     everything: u64,
     clock: u64,
 }
@@ -63,7 +63,7 @@ impl Stamp {
     pub fn new(home: Incarnation, word: Word, everything: Word, clock: Option<u64>) -> Self {
         Stamp {
             home: home.to_word(),
-            word: word.0,
+            word: word.0 | u64::from(everything.is_busy()),
             everything: (everything.0 & !1) | u64::from(clock.is_some()),
             clock: clock.unwrap_or(0),
         }
@@ -157,7 +157,12 @@ mod tests {
     #[test]
     fn a_busy_word_is_never_fresh_even_if_it_were_stored() {
         let stamp = Stamp::new(HOME, Word::new(5, true), Word::new(6, false), None);
-        let words = Words { word: Word::new(5, true), ..words() };
-        assert_eq!(look(&stamp, &words, VIEW, &LEASE, Time::ZERO), Verdict::Busy);
+        let busy = Words { word: Word::new(5, true), ..words() };
+        assert_eq!(look(&stamp, &busy, VIEW, &LEASE, Time::ZERO), Verdict::Busy);
+        // An update that was not sent frees the word as it was.
+        for clock in [None, Some(7)] {
+            let stamp = Stamp::new(HOME, Word::new(5, false), Word::new(6, true), clock);
+            assert_eq!(look(&stamp, &words(), VIEW, &LEASE, Time::ZERO), Verdict::Moved);
+        }
     }
 }
