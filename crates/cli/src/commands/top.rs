@@ -8,7 +8,6 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
 use verbena_client::{Place, Socket};
 use verbena_terms::Lapse;
 
@@ -131,10 +130,9 @@ impl Command {
 fn read(asker: Asker, every: Duration) -> mpsc::Receiver<Asked> {
     let (tell, readings) = mpsc::channel(1);
     tokio::spawn(async move {
-        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            // From an answer to the next question: were it from question to question, a slow answer would leave no time between two readings.
+            tokio::time::sleep(every).await;
             if tell.send(asker.ask().await).await.is_err() {
                 return;
             }

@@ -113,7 +113,8 @@ impl Moment {
             median_seconds: quantile(0.5),
             p99_seconds: quantile(0.99),
             updates_per_second: interval.rate(UPDATES, &[]).unwrap_or(0.0),
-            refused_per_second: refused.values().sum(),
+            // A sum of nothing is -0, which would be shown so.
+            refused_per_second: refused.values().sum::<f64>() + 0.0,
             refused,
         })
     }
