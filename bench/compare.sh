@@ -46,57 +46,23 @@ memory=/dev/shm
 [ -w "$memory" ] || memory=${TMPDIR:-/tmp}
 directory=$(mktemp -d "$memory/verbena-compare.XXXXXX")
 chmod 755 "$directory"
-declare -A children=()
-clean_up() {
-    local pid
-    trap '' INT TERM
-    for pid in "${children[@]}"; do
-        kill -CONT "$pid" 2>/dev/null || true
-        kill -TERM "$pid" 2>/dev/null || true
-    done
-    for pid in "${children[@]}"; do
-        for _ in $(seq 50); do
-            kill -0 "$pid" 2>/dev/null || break
-            sleep 0.1
-        done
-        kill -KILL "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
-    rm -rf "$directory"
-}
-trap clean_up EXIT
+. "$here/scripts/children.sh"
+trap 'clean_up "${!children[@]}"' EXIT
 trap 'exit 130' INT TERM
 
-fail() {
-    echo "compare: $1" >&2
-    [ -z "${2:-}" ] || tail -n 20 "$directory/$2.log" >&2 || true
-    exit 1
-}
-start() {
-    local name=$1
-    shift
-    setsid "$@" >"$directory/$name.out" 2>"$directory/$name.log" &
-    children[$name]=$!
-}
 listening() {
     for _ in $(seq 200); do
         (exec 3<>"/dev/tcp/127.0.0.1/$2") 2>/dev/null && return
-        kill -0 "${children[$1]}" 2>/dev/null || break
+        ! ended "$1" || break
         sleep 0.05
     done
     fail "$1 does not listen" "$1"
-}
-next=18100
-choose_port() {
-    while (exec 3<>"/dev/tcp/127.0.0.1/$next") 2>/dev/null; do next=$((next + 1)); done
-    port=$next
-    next=$((next + 1))
 }
 
 # ---- everybody, in front of one application
 declare -A ports=()
 for name in pages shm tcp nginx varnish bare home-tcp proxy-tcp; do
-    choose_port
+    choose_port 18100
     ports[$name]=$port
 done
 start pages "$VERBENA" __bench-target pages --listen "127.0.0.1:${ports[pages]}"

@@ -22,69 +22,21 @@ for program in verbena shop shoppers; do
 done
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/verbena-demo.XXXXXX")
-declare -A children=() # name -> process
 stopping=0
-
-ended() { ! kill -0 "$1" 2>/dev/null; }
-
-# Asks every child to end, those who ask others first; who does not within ten seconds is killed.
-clean_up() {
-    local name patience=100
-    trap '' INT TERM
-    for name in shoppers proxy-1 proxy-2 proxy-3 shop-1 shop-2; do
-        [ -z "${children[$name]:-}" ] || kill -TERM "${children[$name]}" 2>/dev/null || true
-    done
-    for name in "${!children[@]}"; do
-        until ended "${children[$name]}"; do
-            if [ "$patience" -eq 0 ]; then
-                echo "demo: $name does not end, it is killed" >&2
-                kill -KILL "${children[$name]}" 2>/dev/null || true
-                break
-            fi
-            patience=$((patience - 1))
-            sleep 0.1
-        done
-        wait "${children[$name]}" 2>/dev/null || true
-    done
-    rm -rf "$directory"
-}
-trap clean_up EXIT
+. "$here/scripts/children.sh"
+# Those who ask others end first.
+trap 'clean_up shoppers proxy-1 proxy-2 proxy-3 shop-1 shop-2' EXIT
 trap 'exit 130' INT TERM
-
-fail() {
-    local name=$1
-    echo "demo: $name $2; the last it said:" >&2
-    tail -n 20 "$directory/$name.log" >&2 || true
-    exit 1
-}
-
-# Starts a program in a session of its own, so that Ctrl-C reaches this script alone.
-start() {
-    local name=$1
-    shift
-    setsid "$@" >"$directory/$name.out" 2>"$directory/$name.log" 9>&- &
-    children[$name]=$!
-}
 
 # Waits until a child has said something.
 await() {
     local name=$1 words=$2 patience=300
-    until grep -q "$words" "$directory/$name.out"; do
-        ended "${children[$name]}" && fail "$name" "ended"
-        [ "$patience" -gt 0 ] || fail "$name" "does not begin"
+    until grep -qs "$words" "$directory/$name.out"; do
+        ended "$name" && fail "$name ended" "$name"
+        [ "$patience" -gt 0 ] || fail "$name does not begin" "$name"
         patience=$((patience - 1))
         sleep 0.1
     done
-}
-
-# The first port from $1 on where nobody listens, in $port.
-next=0
-choose_port() {
-    port=$(($1 > next ? $1 : next))
-    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
-        port=$((port + 1))
-    done
-    next=$((port + 1))
 }
 
 # Two demonstrations that start together choose one after the other. The lock is on this file: nothing is left of it.
@@ -169,7 +121,7 @@ fi
 unset 'children[shoppers]'
 
 for name in "${!children[@]}"; do
-    ended "${children[$name]}" && fail "$name" "ended before the end"
+    ended "$name" && fail "$name ended before the end" "$name"
 done
 if [ "$code" -ne 0 ]; then
     echo "demo: failed (see above)" >&2
