@@ -9,15 +9,19 @@
 
 mod backend;
 mod dependencies;
+mod keys;
 mod lab;
 mod load;
 mod machines;
 mod measured;
+mod memory;
 mod schemes;
 mod stack;
 mod updates;
 
 pub(crate) use backend::measure as backend;
 pub(crate) use dependencies::measure as dependencies;
+pub(crate) use keys::measure as keys;
 pub(crate) use load::measure as load;
+pub(crate) use memory::measure as memory;
 pub(crate) use updates::measure as updates;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::run::FEWEST_ROUNDS;
+use crate::traces::TraceError;
 
 /// Why an experiment gave no report.
 #[derive(Debug, Error)]
@@ -82,6 +83,13 @@ pub enum BenchError {
         under: String,
         /// One of them.
         one: String,
+    },
+    /// The key trace cannot be read.
+    #[error("{error} (the key trace: --trace says where one is)")]
+    Trace {
+        /// Why.
+        #[from]
+        error: TraceError,
     },
     /// The process that plays the other node failed.
     #[error("the target process {doing} failed: {reason}")]

@@ -35,5 +35,5 @@ pub use machine::Machine;
 pub use report::{Axis, Claim, FORMAT, FabricFound, Findings, Line, Measurement, Panel, Point, Ratio, Report, Verdict};
 pub use rounds::{Progress, ProgressSink};
 pub use rows::{Row, list, row, rows};
-pub use run::{FEWEST_ROUNDS, Options, run, write_whole};
+pub use run::{FEWEST_ROUNDS, KEY_TRACE, Options, run, write_whole};
 pub use stats::{RoundSummary, Spread};

@@ -60,10 +60,7 @@ pub(crate) fn read(provider: &str, core: &str) -> Result<(), String> {
 /// What the fabric of `provider` can do on this machine; why not, if it does not work here.
 pub(crate) fn capabilities(provider: Provider) -> Result<Capabilities, String> {
     let fabric = fabrics::open(provider, target::CALLER).map_err(|error| error.to_string())?;
-    match fabric.capabilities().executor {
-        Executor::Simulator => Err("its time is virtual: it has no times of its own to measure".to_owned()),
-        _ => Ok(fabric.capabilities().clone()),
-    }
+    Ok(fabric.capabilities().clone())
 }
 
 /// Measures the row.
@@ -188,7 +185,7 @@ impl Outcome {
         ];
         let cpu = rounds.iter().map(|round| {
             let seconds = round.peer_cpu_s;
-            RoundSummary { count: 1, median: seconds, p99: seconds, min: seconds, max: seconds }
+            RoundSummary::one(seconds, 1)
         });
         let of = |quantity: &str, unit: &str, rounds: Vec<RoundSummary>| {
             Measurement::new(&labels, variant.bytes as f64, quantity, unit, rounds)
@@ -201,22 +198,10 @@ impl Outcome {
 }
 
 fn open(provider: Provider) -> (Option<Caller>, FabricFound) {
-    let found = |name: &str, measured, because: String, capabilities| FabricFound {
-        name: name.to_owned(),
-        measured,
-        because,
-        capabilities,
-    };
     match Caller::start(provider, &[]) {
-        Err(error) => (None, found(provider.name(), false, error.to_string(), None)),
+        Err(error) => (None, FabricFound::missing(provider, error.to_string())),
         Ok(caller) => {
-            let capabilities = caller.capabilities();
-            let table = serde_json::to_value(capabilities).ok();
-            if capabilities.executor == Executor::Simulator {
-                let because = "its time is virtual: it has no times of its own to measure".to_owned();
-                return (None, found(capabilities.provider, false, because, table));
-            }
-            let found = found(capabilities.provider, true, "it works on this machine".to_owned(), table);
+            let found = FabricFound::measured(caller.capabilities(), "it works on this machine".to_owned());
             (Some(caller), found)
         }
     }

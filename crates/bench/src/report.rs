@@ -1,6 +1,7 @@
 //! What an experiment leaves behind. docs/BENCH.md says what each field means to a reader.
 
 use serde::{Deserialize, Serialize};
+use verbena_fabric::{Capabilities, Provider};
 
 use crate::machine::Machine;
 use crate::rows::Row;
@@ -66,6 +67,19 @@ pub struct FabricFound {
     pub because: String,
     /// Its capabilities, if it could be opened.
     pub capabilities: Option<serde_json::Value>,
+}
+
+impl FabricFound {
+    /// One that was measured, and how.
+    pub(crate) fn measured(capabilities: &Capabilities, because: String) -> Self {
+        let name = capabilities.provider.to_owned();
+        FabricFound { name, measured: true, because, capabilities: serde_json::to_value(capabilities).ok() }
+    }
+
+    /// One that was not, and why.
+    pub(crate) fn missing(provider: Provider, because: String) -> Self {
+        FabricFound { name: provider.name().to_owned(), measured: false, because, capabilities: None }
+    }
 }
 
 /// One variant at one point, over all rounds.
@@ -290,6 +304,7 @@ pub(crate) mod test {
             rounds: None,
             measuring: None,
             verbena: None,
+            trace: std::path::PathBuf::new(),
             out_dir: std::path::PathBuf::new(),
         };
         Report::new(

@@ -14,6 +14,9 @@ use crate::rows::Row;
 /// Fewer rounds than this say nothing about how far a ratio can be trusted.
 pub const FEWEST_ROUNDS: u32 = 9;
 
+/// The key trace that the repository carries, from its top.
+pub const KEY_TRACE: &str = "testdata/twitter_cluster52_200k.csv.gz";
+
 /// How long a quick run measures, in all: with what stands around it well within the 60 seconds that it may take.
 const MEASURING: Duration = Duration::from_secs(24);
 
@@ -30,6 +33,8 @@ pub struct Options {
     pub measuring: Option<Duration>,
     /// The `verbena` command, for rows that start nodes and proxies; without it such a row is an error.
     pub verbena: Option<PathBuf>,
+    /// The key trace that is replayed, a CSV with the columns `time_s`, `key` and `size_bytes`.
+    pub trace: PathBuf,
     /// Where `NAME.json` and `NAME.svg` go; made if it is not there.
     pub out_dir: PathBuf,
 }
@@ -42,6 +47,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) seed: u64,
     /// The `verbena` command, if there is one.
     pub(crate) verbena: Option<&'a Path>,
+    /// The key trace.
+    pub(crate) trace: &'a Path,
     /// How long it may measure, in all.
     pub(crate) measuring: Duration,
     pub(crate) progress: &'a mut ProgressSink<'a>,
@@ -63,7 +70,8 @@ pub fn run<'a>(row: &Row, options: &'a Options, progress: &'a mut ProgressSink<'
     let usual = if options.quick { MEASURING } else { MEASURING * rounds };
     let measuring = options.measuring.unwrap_or(usual);
     let verbena = options.verbena.as_deref();
-    let plan = Plan { name: row.name, rounds, seed: options.seed, verbena, measuring, progress };
+    let trace = options.trace.as_path();
+    let plan = Plan { name: row.name, rounds, seed: options.seed, verbena, trace, measuring, progress };
     let findings: Findings = measure(plan)?;
     let report = Report::new(row, options, rounds, before, started.elapsed().as_secs_f64(), findings);
 

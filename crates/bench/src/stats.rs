@@ -22,6 +22,11 @@ pub struct RoundSummary {
 }
 
 impl RoundSummary {
+    /// Of a round that gave one number, made of `count` samples.
+    pub fn one(value: f64, count: u64) -> Self {
+        RoundSummary { count, median: value, p99: value, min: value, max: value }
+    }
+
     /// Of `samples`, which it sorts. `None` if there are none.
     pub fn of(samples: &mut [f64]) -> Option<Self> {
         samples.sort_unstable_by(f64::total_cmp);
@@ -75,7 +80,7 @@ impl Spread {
 
 /// The least value that a share `q` of the sorted values does not exceed; between the two middle ones for the median of
 /// an even number.
-fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = q * sorted.len() as f64;
     let at = (rank.ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
     let value = *sorted.get(at)?;

@@ -23,6 +23,7 @@ pub use command::{TracesArgs, Written, run};
 pub use fuzzing::{Found, trace};
 pub use input::{TraceError, open};
 pub use keys::KeyReader;
+pub(crate) use law::generator;
 pub use law::{LawError, Poisson, SizeLaw, Zipf};
 pub use record::{Request, Update};
 pub use requests::{RequestLaw, Requests, UpdateLaw, Updates};

@@ -1,6 +1,7 @@
 //! What experiments with web pages are made of, each in a process of its own: applications, a bare loop to compare proxies with, clients, and
 //! threads that take a core's time.
 
+mod application;
 mod bare;
 mod busy;
 mod closed;
@@ -8,7 +9,9 @@ mod connection;
 mod database;
 mod paced;
 mod pages;
+mod products;
 mod program;
+mod replay;
 mod requests;
 mod threads;
 mod updating;
@@ -16,10 +19,14 @@ mod updating;
 pub(crate) use bare::ROLE as BARE;
 pub(crate) use busy::ROLE as BUSY;
 pub(crate) use closed::{Found, Order, ROLE as CLOSED};
+pub(crate) use connection::get;
 pub(crate) use database::{ROLE as DATABASE, fill as fill_database};
 pub(crate) use pages::ROLE as PAGES;
+pub(crate) use products::{LARGEST_BYTES as LARGEST_PRODUCT, SMALLEST_BYTES as SMALLEST_PRODUCT};
+pub(crate) use products::{ROLE as PRODUCTS, fill as fill_products, path as product_path};
 pub(crate) use program::ROLE as PROGRAM;
-pub(crate) use requests::{OBJECTS, PAGE_BYTES, Workload, database_path};
+pub(crate) use replay::{CONNECTIONS as REPLAY_CONNECTIONS, KeyTrace, ROLE as REPLAY, Replayed, Stretch};
+pub(crate) use requests::{OBJECTS, PAGE_BYTES, Workload, database_path, once_path};
 pub(crate) use updating::Stream;
 
 /// Plays the part that `arguments` name; `None` if there is no such part.
@@ -32,7 +39,9 @@ pub(crate) fn play(arguments: &[String]) -> Option<Result<(), String>> {
         database::ROLE => Some(database::serve(rest)),
         pages::ROLE => Some(pages::serve(rest)),
         paced::ROLE => Some(paced::ask(rest)),
+        products::ROLE => Some(products::serve(rest)),
         program::ROLE => Some(program::become_it(rest)),
+        replay::ROLE => Some(replay::serve(rest)),
         _ => None,
     }
 }

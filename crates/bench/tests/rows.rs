@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use verbena_bench::traces::{self, TracesArgs};
 use verbena_bench::{
-    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, Options, Report, Verdict, child_main, report_html, row, rows, run,
+    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, KEY_TRACE, Options, Report, Verdict, child_main, report_html, row, rows,
+    run,
 };
 
 fn main() -> ExitCode {
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
 
 fn options(out_dir: &Path) -> Options {
     let measuring = Some(Duration::from_secs(3));
-    Options { quick: true, seed: 1, rounds: None, measuring, verbena: None, out_dir: out_dir.to_owned() }
+    let (trace, out_dir) = (KEY_TRACE.into(), out_dir.to_owned());
+    Options { quick: true, seed: 1, rounds: None, measuring, verbena: None, trace, out_dir }
 }
 
 fn primitives_are_measured_on_every_fabric() {

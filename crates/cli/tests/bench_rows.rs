@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use verbena_bench::{
-    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, Findings, Measurement, Options, Report, Verdict, child_main, row, run,
+    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, Findings, KEY_TRACE, Measurement, Options, Report, Verdict, child_main,
+    row, run,
 };
 
 fn main() -> ExitCode {
@@ -19,12 +20,18 @@ fn main() -> ExitCode {
         ("schemes_are_measured_under_updates", schemes_are_measured_under_updates),
         ("dependencies_are_measured", dependencies_are_measured),
         ("the_back_end_is_loaded", the_back_end_is_loaded),
+        ("what_a_page_takes_is_measured", what_a_page_takes_is_measured),
+        ("a_key_trace_is_replayed", a_key_trace_is_replayed),
+        ("a_trace_that_is_none_is_an_error", a_trace_that_is_none_is_an_error),
         ("without_the_program_it_is_an_error", without_the_program_it_is_an_error),
     ];
     // With 200 busy threads whatever needs their core takes its time.
     if std::env::var_os("VERBENA_LONG").is_some() {
         tests.push(("hits_are_measured_under_load", hits_are_measured_under_load));
     }
+    // As with any test program: only those whose name has one of these words in it.
+    let wanted: Vec<&String> = arguments[1..].iter().filter(|argument| !argument.starts_with('-')).collect();
+    tests.retain(|(name, _)| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())));
     for (name, test) in tests {
         let started = Instant::now();
         test();
@@ -37,7 +44,8 @@ fn main() -> ExitCode {
 fn options(out_dir: &Path, seconds: u64) -> Options {
     let verbena = Some(env!("CARGO_BIN_EXE_verbena").into());
     let measuring = Some(Duration::from_secs(seconds));
-    Options { quick: true, seed: 1, rounds: None, measuring, verbena, out_dir: out_dir.to_owned() }
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(KEY_TRACE);
+    Options { quick: true, seed: 1, rounds: None, measuring, verbena, trace, out_dir: out_dir.to_owned() }
 }
 
 /// Runs a row, and looks at what all of them promise.
@@ -144,10 +152,63 @@ fn the_back_end_is_loaded() {
     assert!(checked(&findings) > 1_000);
 }
 
+fn what_a_page_takes_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(row("content.memory").unwrap(), &options(folder.path(), 5), &mut |_| ()).unwrap();
+    let findings = report.findings;
+    let beside = |variant, pages| at(&findings, "memory of a page beside key, own fields and body", &[variant], pages);
+    let (none, one, nine) = (beside("no dependencies", 10_000.0), beside("1 dep", 5_000.0), beside("9 dep", 5_000.0));
+    // What processes take besides is a good part of so few pages; hence bounds that only nonsense is beyond.
+    assert!((50.0..600.0).contains(&none), "{none} bytes without dependencies");
+    assert!(none < one && one < nine, "{none}, {one} and {nine} bytes");
+    let said = at(&findings, "the same in the proxy's store, as it says", &["no dependencies"], 10_000.0);
+    assert!((90.0..none).contains(&said), "{said} bytes of the store");
+    let starts = of(&findings, "start to first hit", &[]);
+    assert!(starts.len() == 1 && starts[0].rounds.len() == FEWEST_ROUNDS as usize && starts[0].spread.min > 1.0);
+    assert!(folder.path().join("content.memory.svg").exists());
+}
+
+fn a_key_trace_is_replayed() {
+    let findings = measured("content.keys", 3);
+    let hits = |policy, size| at(&findings, "hit ratio", &["with updates", policy], size);
+    for policy in ["s3-fifo", "lru"] {
+        let sizes = [1.0, 3.0, 10.0, 30.0, 60.0, 100.0].map(|size| hits(policy, size));
+        assert!(sizes[0] > 5.0 && sizes[0] + 5.0 < sizes[5], "{policy}: {sizes:?}");
+        assert!(sizes.is_sorted_by(|less, more| *less < more + 2.0), "{policy}: {sizes:?}");
+        // Little but requests that overtake each other, and pages that share a word, is between this and every page kept.
+        let kept = hits("every page kept", 100.0);
+        assert!((0.8..=1.02).contains(&(sizes[5] / kept)), "{policy}: {} of {kept}", sizes[5]);
+        let read = at(&findings, "hit ratio", &["reads only", policy], 100.0);
+        assert!(read + 2.0 > sizes[5], "{policy}: {read} without updates, {} with", sizes[5]);
+        assert!(at(&findings, "acknowledged updates", &[policy], 10.0) > 5.0);
+        assert_eq!(at(&findings, "stale answers", &[policy], 10.0), 0.0);
+    }
+    assert_eq!(of(&findings, "hit ratio", &["reads only"]).len(), 9);
+    // Of 12 variants, nine of ten parts of 3,000 requests.
+    assert_eq!(checked(&findings), 12 * 2_700);
+    assert!(findings.notes.iter().any(|note| note.contains("SYNTHESISED")), "{:?}", findings.notes);
+}
+
+fn a_trace_that_is_none_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.csv");
+    let wrong = |content: &str| {
+        std::fs::write(&trace, content).unwrap();
+        let options = Options { trace: trace.clone(), ..options(folder.path(), 1) };
+        run(row("content.keys").unwrap(), &options, &mut |_| ()).unwrap_err().to_string()
+    };
+    let malformed = wrong("time_s,key,size_bytes\n1,a,2\n2,b,large\n");
+    assert!(malformed.contains("trace.csv, line 3, column 5") && malformed.contains("--trace"), "{malformed}");
+    let short = wrong("time_s,key,size_bytes\n1,a,2\n");
+    assert!(short.contains("1 requests, and too few"), "{short}");
+}
+
 fn without_the_program_it_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let out_dir = folder.path().join("out");
-    for name in ["content.load", "content.updates", "content.dependencies", "content.backend"] {
+    for name in
+        ["content.load", "content.updates", "content.dependencies", "content.backend", "content.memory", "content.keys"]
+    {
         let without = Options { verbena: None, ..options(folder.path(), 1) };
         let error = run(row(name).unwrap(), &without, &mut |_| ()).unwrap_err();
         assert!(matches!(error, BenchError::NoProgram { name: named } if named == name), "{error}");

@@ -78,6 +78,7 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "pages.begin_deadline" | "pages.longest_transaction" => ("70ms", "70ms".into()),
         "proxy.listen" => ("127.0.0.1:81", "127.0.0.1:81".into()),
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
+        "proxy.replacement" => ("lru", "lru".into()),
         "proxy.memory" => ("3GiB", "3GiB".into()),
         "proxy.largest" => ("3KiB", "3KiB".into()),
         "proxy.connect_timeout" | "proxy.origin_timeout" | "proxy.client_timeout" | "proxy.drain" => {

@@ -9,6 +9,7 @@
 //!                                        503 Problem  it could not begin
 //!  GET  /v1/words/TARGET?host=HOST       200 Words    of a page, at its home
 //!                                        503 Problem  they cannot be read
+//!  GET  /overview                        200 Overview how the node, the others and its metrics are
 //!
 //!  each                                  400 Problem  the request makes no sense
 //!
@@ -18,6 +19,9 @@
 //!  Ended     {"acknowledge": true}
 //!  Purged    {"purged": true}
 //!  Words     {"home": "1.4", "view": 3, "generation": 8, "busy": false, "everything": {"generation": 2, "busy": false}, "clock": 12}
+//!  Overview  {"status": {...}, "members": [Node, ...], "metrics": {...}}; docs/API.md says what the first and the last are
+//!  Node      a Member and {"is_self": true, "told": Heard or null}
+//!  Heard     a Told and {"age_ms": 12}
 //!  Problem   {"error": "..."}
 //! ```
 //!
@@ -26,6 +30,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use verbena_terms::ViewNumber;
+
+use crate::wire::{Member, State, Status};
 
 /// The helper closes a connection on which it has waited for a request for so long.
 pub const HELPER_WAITS: Duration = Duration::from_secs(10);
@@ -110,6 +117,62 @@ pub struct Word {
     pub generation: u64,
     /// Whether such an update is open.
     pub busy: bool,
+}
+
+/// A member of the view, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// What the view and its standing say.
+    #[serde(flatten)]
+    pub member: Member,
+    /// The node that was asked.
+    pub is_self: bool,
+    /// What it told of itself, if it did in the present life of the node that was asked.
+    #[serde(rename = "told")]
+    pub heard: Option<Heard>,
+}
+
+/// What a member told of itself, some time ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// With the times as they are by now, if all went on as it was.
+    #[serde(flatten)]
+    pub told: Told,
+    /// How long ago it was told, milliseconds.
+    pub age_ms: u64,
+}
+
+/// How a node is, as it tells the other members. They are told in `postcard`, so the order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Where its life stands.
+    pub state: State,
+    /// The newest view that it has learnt; 0 if none.
+    pub view: ViewNumber,
+    /// The newest that it has acknowledged; 0 if none.
+    pub acknowledged: ViewNumber,
+    /// The newest that it knows to be in effect; 0 if none.
+    pub in_effect: ViewNumber,
+    /// How long its lease lasts, milliseconds.
+    pub lease_ms: u64,
+    /// What is left of it, milliseconds.
+    pub lease_left_ms: u64,
+    /// How long its process has been running, milliseconds.
+    pub uptime_ms: u64,
+}
+
+impl From<&Status> for Told {
+    fn from(status: &Status) -> Self {
+        Told {
+            state: status.state,
+            view: status.view,
+            acknowledged: status.acknowledged,
+            in_effect: status.in_effect,
+            lease_ms: status.lease_ms,
+            lease_left_ms: status.lease_left_ms,
+            uptime_ms: status.uptime_ms,
+        }
+    }
 }
 
 /// Why not.

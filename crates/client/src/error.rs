@@ -85,6 +85,19 @@ pub enum Error {
     Unsteady,
 }
 
+impl Error {
+    /// The helper at `place` broke off by `error` and what is behind that.
+    #[cfg(feature = "updates")]
+    pub fn broken(place: &Place, error: &(dyn std::error::Error + 'static)) -> Self {
+        let (mut reason, mut cause) = (error.to_string(), error.source());
+        while let Some(error) = cause {
+            reason.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        Error::Broken { at: place.clone(), reason }
+    }
+}
+
 fn others(running: &[String]) -> String {
     if running.is_empty() { String::new() } else { format!(" (beside it: {})", running.join(", ")) }
 }

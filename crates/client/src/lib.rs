@@ -10,6 +10,8 @@
 pub mod api;
 #[cfg(feature = "tower")]
 mod bracketed;
+#[cfg(feature = "updates")]
+mod connect;
 mod error;
 mod helper;
 #[cfg(feature = "tower")]
@@ -24,6 +26,8 @@ pub mod wire;
 pub use api::Outcome;
 #[cfg(feature = "tower")]
 pub use bracketed::Bracketed;
+#[cfg(feature = "updates")]
+pub use connect::{Connection, connect};
 pub use error::{Error, Result};
 pub use helper::{Helper, Report};
 #[cfg(feature = "tower")]

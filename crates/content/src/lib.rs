@@ -49,7 +49,7 @@ pub use rules::Rules;
 pub use serialised::{
     ClientId, MAX_SERIALISED_WAITING, Proceed, Serialised, SerialisedError, SerialisedEvent, SerialisedRequest,
 };
-pub use store::{KEY_BYTES, Store, Weigh, entry_overhead_bytes};
+pub use store::{KEY_BYTES, Replacement, Store, Weigh};
 pub use table::{
     ACKNOWLEDGEMENTS, Acknowledged, AcknowledgementWords, PAGE_TABLE, PAGE_TABLE_HEADER_WORDS, PageTable, TableError,
     Word,

@@ -1,8 +1,8 @@
 //! The helper over HTTP, for programs in any language: a unix socket in the runtime directory, and a loopback port if one is
 //! configured.
 //!
-//! What is said under `/v1` is in [`verbena_client::api`]. Beside it there are `GET /healthz`, `/status`, `/metrics`, `/overview`, and
-//! the files that the front door gave the helper to show.
+//! What is said under `/v1` and at `GET /overview` is in [`verbena_client::api`]. Beside it there are `GET /healthz`, `/status`,
+//! `/metrics`, and the files that the front door gave the helper to show.
 //!
 //! A bracket that nobody ends is taken for one of unknown outcome after the longest transaction (rule P6): its pages
 //! are not cached for as long again.

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
-use verbena_client::wire::{Member, State};
+use verbena_client::api::{Heard, Node, Told};
 use verbena_cluster::{Notice, View};
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
@@ -19,7 +18,7 @@ use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 use crate::life::Life;
 use crate::service::{Replies, Service};
 use crate::status::Status;
-use crate::told::{Message, Told};
+use crate::told::Message;
 
 /// The port of these messages.
 const PORT: Port = Port(2);
@@ -50,31 +49,6 @@ pub(crate) struct Watch {
     inboxes: mpsc::UnboundedSender<Inbox>,
 }
 
-/// One member, as it is shown.
-#[derive(Serialize)]
-pub(crate) struct Seen {
-    #[serde(flatten)]
-    member: Member,
-    /// The node that was asked.
-    is_self: bool,
-    /// What it told of itself, if it did in this life of ours.
-    told: Option<Shown>,
-}
-
-#[derive(Serialize)]
-struct Shown {
-    state: State,
-    view: ViewNumber,
-    acknowledged: ViewNumber,
-    in_effect: ViewNumber,
-    lease_ms: u64,
-    /// Less what has passed since it was told.
-    lease_left_ms: u64,
-    uptime_ms: u64,
-    /// How long ago it was told.
-    age_ms: u64,
-}
-
 impl Neighbours {
     /// What is known, what hears of lives, and where each life's messages will arrive.
     pub(crate) fn new(status: Arc<Status>) -> (Arc<Neighbours>, Watch, mpsc::UnboundedReceiver<Inbox>) {
@@ -98,7 +72,7 @@ impl Neighbours {
     }
 
     /// Asks the other members, and says how all are when they have answered or had their time.
-    pub(crate) async fn look(&self) -> Vec<Seen> {
+    pub(crate) async fn look(&self) -> Vec<Node> {
         let asked = self.ask();
         let answered = async {
             loop {
@@ -138,7 +112,7 @@ impl Neighbours {
         }
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<Node> {
         let (own, members) = (self.status.read(0), self.status.all_members());
         let known = self.known.lock();
         let now = BootClock.now();
@@ -146,25 +120,9 @@ impl Neighbours {
             let is_self = member.incarnation == own.incarnation;
             let told =
                 if is_self { Some((Told::from(&own), now)) } else { known.told.get(&member.incarnation).copied() };
-            Seen { told: told.map(|(told, at)| Shown::new(&told, now.since(at))), is_self, member }
+            Node { heard: told.map(|(told, at)| heard(told, now.since(at))), is_self, member }
         });
         seen.collect()
-    }
-}
-
-impl Shown {
-    fn new(told: &Told, age: Duration) -> Shown {
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        Shown {
-            state: told.state,
-            view: told.view,
-            acknowledged: told.acknowledged,
-            in_effect: told.in_effect,
-            lease_ms: told.lease_ms,
-            lease_left_ms: told.lease_left_ms.saturating_sub(age_ms),
-            uptime_ms: told.uptime_ms.saturating_add(age_ms),
-            age_ms,
-        }
     }
 }
 
@@ -191,6 +149,13 @@ impl Known {
     fn all_told_since(&self, asked: Time) -> bool {
         self.others().all(|member| self.told.get(&member.incarnation).is_some_and(|(_, at)| *at >= asked))
     }
+}
+
+/// What was told so long ago. A lease runs on meanwhile, and so does the process.
+fn heard(told: Told, age: Duration) -> Heard {
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let lease_left_ms = told.lease_left_ms.saturating_sub(age_ms);
+    Heard { told: Told { lease_left_ms, uptime_ms: told.uptime_ms.saturating_add(age_ms), ..told }, age_ms }
 }
 
 impl Service for Watch {

@@ -6,15 +6,15 @@
 //!  | "VHOW" | version |   0   | postcard of Message                         |
 //!  +--------+---------+-------+---------------------------------------------+
 //!
-//!  Message   0: Ask      1: Told, its fields in the order of the code; integers are LEB128 varints
+//!  Message   0: Ask      1: Told, the fields of api::Told in their order; integers are LEB128 varints
 //! ```
 //!
 //! On port 2, in any view, each at most once for each time that somebody looks. Nothing rests on it: it may be lost, doubled and late,
 //! and is for people.
 
 use serde::{Deserialize, Serialize};
-use verbena_client::wire::{State, Status};
-use verbena_terms::{Format, ViewNumber};
+use verbena_client::api::Told;
+use verbena_terms::Format;
 
 /// Marks a message.
 const FORMAT: Format = Format::new(*b"VHOW", 1);
@@ -26,39 +26,6 @@ pub(crate) enum Message {
     Ask,
     /// So.
     Told(Told),
-}
-
-/// How a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Told {
-    /// Where its life stands.
-    pub(crate) state: State,
-    /// The newest view that it has learnt; 0 if none.
-    pub(crate) view: ViewNumber,
-    /// The newest that it has acknowledged; 0 if none.
-    pub(crate) acknowledged: ViewNumber,
-    /// The newest that it knows to be in effect; 0 if none.
-    pub(crate) in_effect: ViewNumber,
-    /// How long its lease lasts, milliseconds.
-    pub(crate) lease_ms: u64,
-    /// What is left of it, milliseconds.
-    pub(crate) lease_left_ms: u64,
-    /// How long its process has been running, milliseconds.
-    pub(crate) uptime_ms: u64,
-}
-
-impl From<&Status> for Told {
-    fn from(status: &Status) -> Told {
-        Told {
-            state: status.state,
-            view: status.view,
-            acknowledged: status.acknowledged,
-            in_effect: status.in_effect,
-            lease_ms: status.lease_ms,
-            lease_left_ms: status.lease_left_ms,
-            uptime_ms: status.uptime_ms,
-        }
-    }
 }
 
 impl Message {
@@ -80,6 +47,9 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
+    use verbena_client::wire::State;
+    use verbena_terms::ViewNumber;
+
     use super::*;
 
     fn told() -> Message {

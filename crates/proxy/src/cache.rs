@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use verbena_caching::{Key, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
-    FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Store, Waiter, Words,
+    FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp, Start, Store,
+    Waiter, Words,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -83,13 +84,13 @@ pub(crate) enum Missed {
 }
 
 impl Cache {
-    pub fn new(content: Content, observed: Observed, memory: u64, largest: usize) -> Self {
+    pub fn new(content: Content, observed: Observed, replacement: Replacement, memory: u64, largest: usize) -> Self {
         let limits = ReaderLimits::default();
         let me = content.identity();
         let reader = Reader::new(me, limits);
         Cache {
             shapes: Shapes::new(),
-            store: Store::new(memory, 8192, largest + 64 * 1024),
+            store: Store::new(replacement, memory, 8192, largest + 64 * 1024),
             fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
             registration_patience: limits.registration_deadline,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use http::Uri;
 use verbena_caching::Route;
+use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
 
 section! {
@@ -17,6 +18,11 @@ section! {
         pub threads: usize as "NUMBER" = 0,
         /// Memory for stored pages, headers and bodies included. A quarter of it more may be taken by pages on their way into the store.
         pub memory: Size as "SIZE" = Size(256 << 20),
+        /// Which pages make room when the memory is full: `s3-fifo`, where those that were asked for once go before those that were asked for
+        /// again, or `lru`, where those that were not asked for longest go.
+        ///
+        /// `s3-fifo` is the cheaper one for hits on many threads, and holds on to what is popular while others ask for everything once.
+        pub replacement: Replacement as "POLICY" = Replacement::S3Fifo,
         /// The largest body that is stored. Larger ones pass through in constant memory.
         pub largest: Size as "SIZE" = Size(4 << 20),
         /// How long a connection to the application may take to open.

@@ -62,7 +62,7 @@ impl Exchange {
         let _counted = Counted(&observed.in_flight);
         if let Err(unfit) = received(&mut head) {
             let answer = answer::unfit(unfit);
-            observed.answered(Done::Error, Some(answer::reason(&answer).unwrap_or_default()));
+            observed.answered(Done::Error, answer::reason(&answer));
             return Ok(answer);
         }
         let route = &*self.routes.find(head.uri.path());

@@ -22,6 +22,7 @@ mod error;
 mod exchange;
 mod fill;
 mod health;
+mod heap;
 mod observed;
 mod origin;
 mod page;

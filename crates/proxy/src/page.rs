@@ -17,21 +17,17 @@
 //!
 //! Header values and body go out as parts of it. Two processors that answer from one page write to one line of memory that they share, the
 //! first, and each once to take the page and once to give it back. Beside the body and the values of fields a page takes 64 bytes here, about
-//! 16 that the allocator adds, its slot and its part of the hash table (`verbena_content::entry_overhead_bytes`).
+//! 24 of its [`heap`](crate::heap), its slot and its part of the hash table (`verbena_content::Replacement::entry_overhead_bytes`).
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use triomphe::ThinArc;
 use verbena_caching::{Stored, Variant};
 use verbena_content::{Stamp, Weigh};
 use verbena_terms::Time;
 
+use crate::heap::Piece;
 use crate::shapes::Shapes;
 
-/// Before the body: count, head, length.
-const BEFORE: usize = 8 + size_of::<Head>() + 8;
-/// What the allocator keeps before each piece of memory, and the multiple that it rounds up to.
-const ALLOCATOR: (usize, usize) = (8, 16);
 /// Lasts until it is told otherwise.
 const NEVER: Time = Time::from_nanos(u64::MAX);
 /// The form of what is no page, but says by which fields of a request its pages differ.
@@ -39,8 +35,9 @@ const VARIES: u8 = u8::MAX;
 
 /// A page, or by what its variants differ. Cloned by its count.
 #[derive(Clone)]
-pub(crate) struct Page(ThinArc<Head, u8>);
+pub(crate) struct Page(Piece<Head>);
 
+#[derive(Clone, Copy)]
 struct Head {
     stamp: Stamp,
     expires: Time,
@@ -50,7 +47,8 @@ struct Head {
     for_credentials: bool,
 }
 
-const _: () = assert!(size_of::<Head>() == 48, "a page takes 64 bytes beside body and fields");
+const _: () =
+    assert!(Piece::<Head>::memory(24) == 96, "a page takes 64 bytes beside body and fields, and 8 of the heap");
 
 impl Page {
     /// A page as it was stored under `stamp`. Its fields are put behind `body`, in whose spare room there is place for them at best.
@@ -65,46 +63,46 @@ impl Page {
             form,
             for_credentials: stored.shared_with_credentials,
         };
-        Page(ThinArc::from_header_and_slice(head, &body))
+        Page(Piece::new(head, &body))
     }
 
     /// What stands in the place of a page that has variants.
     pub fn varies(stamp: Stamp, variant: &Variant) -> Self {
         let (status, form) = (StatusCode::OK, VARIES);
         let head = Head { stamp, expires: NEVER, fields: 0, status, form, for_credentials: false };
-        Page(ThinArc::from_header_and_slice(head, variant.names().as_bytes()))
+        Page(Piece::new(head, variant.names().as_bytes()))
     }
 
     /// The names by which it varies, if it is no page itself.
     pub fn varies_by(&self) -> Option<&str> {
-        let names = (self.0.header.header.form == VARIES).then_some(&self.0.slice);
+        let names = (self.0.head().form == VARIES).then_some(self.0.bytes());
         names.and_then(|names| std::str::from_utf8(names).ok())
     }
 
     /// What its words are compared with.
     pub fn stamp(&self) -> &Stamp {
-        &self.0.header.header.stamp
+        &self.0.head().stamp
     }
 
     /// Whether the lifetime that the origin set is over.
     pub fn is_over(&self, now: Time) -> bool {
-        self.0.header.header.expires <= now
+        self.0.head().expires <= now
     }
 
     /// Whether it is for requests with credentials as well.
     pub fn is_for_credentials(&self) -> bool {
-        self.0.header.header.for_credentials
+        self.0.head().for_credentials
     }
 
     /// Its status.
     pub fn status(&self) -> StatusCode {
-        self.0.header.header.status
+        self.0.head().status
     }
 
     /// Fields and body, which together hold it from now on.
     pub fn opened(self, shapes: &Shapes) -> (HeaderMap, Bytes) {
-        let head = &self.0.header.header;
-        let (form, body) = (head.form, self.0.slice.len() - head.fields as usize);
+        let head = self.0.head();
+        let (form, body) = (head.form, self.0.bytes().len() - head.fields as usize);
         let mut whole = Bytes::from_owner(self);
         let headers = shapes.read(form, &whole, body);
         whole.truncate(body);
@@ -114,13 +112,13 @@ impl Page {
 
 impl AsRef<[u8]> for Page {
     fn as_ref(&self) -> &[u8] {
-        &self.0.slice
+        self.0.bytes()
     }
 }
 
 impl Weigh for Page {
     fn bytes(&self) -> usize {
-        (ALLOCATOR.0 + BEFORE + self.0.slice.len()).next_multiple_of(ALLOCATOR.1)
+        Piece::<Head>::memory(self.0.bytes().len())
     }
 }
 
@@ -128,7 +126,7 @@ impl Weigh for Page {
 mod tests {
     use http::HeaderValue;
     use verbena_caching::entity_tag_of;
-    use verbena_content::{Store, Word};
+    use verbena_content::{Replacement, Store, Word};
     use verbena_terms::Incarnation;
 
     use super::*;
@@ -159,13 +157,13 @@ mod tests {
             assert!(page.is_for_credentials() && page.varies_by().is_none() && page.stamp() == &stamp());
             assert_eq!((page.status(), page.is_over(Time::from_nanos(7))), (StatusCode::NOT_FOUND, expected != b""));
             let (headers, body) = page.clone().opened(&shapes);
-            assert_eq!(ThinArc::strong_count(&page.0), 2, "the page's own, and one for all that is answered");
+            assert_eq!(page.0.holders(), 2, "the page's own, and one for all that is answered");
             assert_eq!((&body[..], &headers["etag"]), (expected, &entity_tag_of(expected)));
             assert_eq!((&headers["content-type"], headers.len()), (&HeaderValue::from_static("text/html"), 3));
             drop(body);
-            assert_eq!(ThinArc::strong_count(&page.0), 2);
+            assert_eq!(page.0.holders(), 2);
             drop(headers);
-            assert_eq!(ThinArc::strong_count(&page.0), 1);
+            assert_eq!(page.0.holders(), 1);
         }
     }
 
@@ -181,11 +179,31 @@ mod tests {
         statm.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
     }
 
+    /// Buffers and futures of requests under way, in the sizes that they have. They come and go in no order.
+    struct UnderWay(Vec<Vec<u8>>);
+
+    impl UnderWay {
+        fn next(&mut self, page: usize) {
+            for piece in page * 5..page * 5 + 5 {
+                let chance = (piece as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                let bytes = [80, 300, 1040, 1344, 2064, 2360, 3104, 8192][chance as usize % 8];
+                self.0[chance as usize / 8 % 64] = vec![1; bytes];
+            }
+        }
+    }
+
     /// Keeps so many pages, of sizes from `least` on, and says how much more memory is taken than the store says.
-    fn taken_to_said(memory: u64, pages: usize, least: usize, most: usize) -> (f64, usize) {
-        let (shapes, store) = (Shapes::new(), Store::new(memory, 8192, most + 4096));
+    fn taken_to_said(
+        replacement: Replacement,
+        memory: u64,
+        pages: usize,
+        (least, most): (usize, usize),
+    ) -> (f64, usize) {
+        let (shapes, store) = (Shapes::new(), Store::new(replacement, memory, 8192, most + 4096));
+        let mut under_way = UnderWay(vec![Vec::new(); 64]);
         let before = resident();
         for page in 0..pages {
+            under_way.next(page);
             // Sizes come in no order.
             let body = vec![b'x'; least + page * 7919 % (most - least + 1)];
             let page = page as u128;
@@ -195,34 +213,48 @@ mod tests {
         ((resident() - before) / store.bytes() as f64, store.len())
     }
 
-    /// Runs the test of this name again, in a process of its own: the memory of others is not measured. True in that process.
-    fn is_alone(test: &str) -> bool {
-        if std::env::var_os(ALONE).is_some() {
-            return true;
+    /// Runs the test of this name again, for each policy in a process of its own: the memory of others is not measured. In that process, the policy.
+    fn alone(test: &str) -> Option<Replacement> {
+        if let Ok(name) = std::env::var(ALONE) {
+            return Replacement::ALL.into_iter().find(|replacement| replacement.name() == name);
         }
-        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let output = alone.args(["--exact", &format!("page::tests::{test}"), "--nocapture"]).env(ALONE, "1").output();
-        let output = output.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        println!("{said}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success() && said.contains("of what the store says"), "it failed, or measured nothing");
-        false
+        for replacement in Replacement::ALL {
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            alone.args(["--exact", &format!("page::tests::{test}"), "--nocapture"]).env(ALONE, replacement.name());
+            let output = alone.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            println!("{}: {said}{}", replacement.name(), String::from_utf8_lossy(&output.stderr));
+            let measured = output.status.success() && said.contains("of what the store says");
+            assert!(measured, "{}: it failed, or measured nothing", replacement.name());
+        }
+        None
     }
 
     #[test]
     fn small_pages_take_as_much_memory_as_the_store_says() {
-        if is_alone("small_pages_take_as_much_memory_as_the_store_says") {
-            let (taken, kept) = taken_to_said(1 << 30, 100_000, 100, 400);
+        if let Some(replacement) = alone("small_pages_take_as_much_memory_as_the_store_says") {
+            let (taken, kept) = taken_to_said(replacement, 1 << 30, 100_000, (100, 400));
             println!("{kept} small pages: {taken:.3} of what the store says");
             assert_eq!(kept, 100_000);
             assert!((0.9..1.1).contains(&taken), "{taken:.3}");
         }
     }
 
+    /// Among what requests take and give back, pages of one size would find no use for the holes that are smaller.
+    #[test]
+    fn pages_of_one_size_leave_no_holes_between_them() {
+        if let Some(replacement) = alone("pages_of_one_size_leave_no_holes_between_them") {
+            let (taken, kept) = taken_to_said(replacement, 1 << 30, 100_000, (512, 512));
+            println!("{kept} pages of one size: {taken:.3} of what the store says");
+            assert_eq!(kept, 100_000);
+            assert!((0.9..1.05).contains(&taken), "{taken:.3}");
+        }
+    }
+
     #[test]
     fn pages_that_are_replaced_leave_their_memory_to_others() {
-        if is_alone("pages_that_are_replaced_leave_their_memory_to_others") {
-            let (taken, kept) = taken_to_said(32 << 20, 40_000, 100, 20_000);
+        if let Some(replacement) = alone("pages_that_are_replaced_leave_their_memory_to_others") {
+            let (taken, kept) = taken_to_said(replacement, 32 << 20, 40_000, (100, 20_000));
             println!("{kept} pages of all sizes, others replaced: {taken:.3} of what the store says");
             assert!((2000..10_000).contains(&kept), "{kept} pages");
             assert!((0.9..1.15).contains(&taken), "{taken:.3}");

@@ -66,7 +66,7 @@ impl Proxy {
         let authorities = authorities.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;
         let observed = Observed::new(registry)?;
         let largest = usize::try_from(config.largest.0).unwrap_or(usize::MAX / 2);
-        let cache = Arc::new(Cache::new(content, observed, config.memory.0, largest));
+        let cache = Arc::new(Cache::new(content, observed, config.replacement, config.memory.0, largest));
         let all = cache.budget.left();
         let kept = cache.clone();
         registry.gauge_from(

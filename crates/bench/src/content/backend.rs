@@ -3,7 +3,7 @@
 //! After Figure 6.10 of the dissertation: trace 5, the one with the most updates, while more and more threads compute on the core of the application,
 //! its database and the home.
 
-use super::measured::{Measured, Quantity, Said, axis, measurements, median, panel, ratio, rounds};
+use super::measured::{Measured, Quantity, Said, axis, median, panel, ratio, rounds, times};
 use super::schemes::{DEPENDENCIES, LISTS, NO_CACHE, Schemes, TRACES, turn};
 use crate::error::BenchError;
 use crate::report::{Findings, Panel, Ratio};
@@ -28,19 +28,12 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
             turns.push(turn);
         }
     }
-    let mut findings = Findings::default();
-    let measured = schemes.measure(plan, turns, &mut findings)?;
-    findings.ratios = ratios(&measured);
-    findings.panels = panels(&measured);
-    findings.measurements = measurements(&measured);
-    Ok(findings)
+    schemes.measure(plan, turns, ratios, panels)
 }
 
 fn ratios(measured: &[Measured]) -> Vec<Ratio> {
     let of = |scheme: &str, busy: usize, quantity| rounds(measured, GROUP, scheme, busy as f64, quantity);
     let rate = |scheme: &str, busy| of(scheme, busy, Quantity::Throughput);
-    let times =
-        |one: &[f64], other: &[f64]| -> Vec<f64> { one.iter().zip(other).map(|(one, other)| one * other).collect() };
     let reason = |busy: usize| {
         format!(
             "{} requests a second against {}, with {}% misses and {} updates a second",

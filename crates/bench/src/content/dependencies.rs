@@ -3,7 +3,7 @@
 //! After Figure 6.9 of the dissertation. Each page is made of D objects and each object is in D pages, so an update takes D pages out of the
 //! cache. The rate of updates and the work for a page stay.
 
-use super::measured::{Measured, Quantity, Said, axis, measurements, median, panel, ratio, rounds};
+use super::measured::{Measured, Quantity, Said, axis, median, panel, ratio, rounds};
 use super::schemes::{INVALIDATE_ALL, LISTS, NO_CACHE, Schemes, TRACES, turn};
 use crate::error::BenchError;
 use crate::report::{Findings, Panel, Ratio};
@@ -28,14 +28,10 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         turns.extend(here.map(|each| turn(GROUP, scheme, f64::from(each), address, trace, each)));
     }
     turns.sort_by(|one, other| one.x.total_cmp(&other.x));
-    let mut findings = Findings::default();
-    let measured = schemes.measure(plan, turns, &mut findings)?;
+    let mut findings = schemes.measure(plan, turns, ratios, panels)?;
     findings
         .notes
         .push(format!("{} updates a second, of objects that are all alike, as in trace 4.", trace.updates_per_s));
-    findings.ratios = ratios(&measured);
-    findings.panels = panels(&measured);
-    findings.measurements = measurements(&measured);
     Ok(findings)
 }
 

@@ -10,8 +10,8 @@ use verbena_fabric::{Capabilities, Provider};
 
 use super::lab::{Lab, Turn, Work};
 use super::machines::{Cores, Running};
-use super::measured::{Measured, Quantity, Said, axis, measurements, median, panel, ratio, rounds, share};
-use super::stack::{Application, Setup, Stack};
+use super::measured::{Measured, Quantity, Said, axis, measurements, median, panel, ratio, rounds, share, times};
+use super::stack::{Application, Room, Setup, Stack};
 use crate::error::BenchError;
 use crate::primitives;
 use crate::report::{FabricFound, Findings, Line, Panel, Ratio};
@@ -48,11 +48,17 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut findings = Findings::default();
     let (mut variants, mut stacks) = (Vec::new(), Vec::new());
     for provider in Provider::ALL {
-        let works = primitives::capabilities(provider);
-        findings.fabrics.push(found(provider, &works));
-        let Ok(capabilities) = works else { continue };
-        let setup =
-            Setup { verbena, cores: &cores, provider, application: Application::Files, database: None, room: None };
+        let capabilities = match primitives::capabilities(provider) {
+            Ok(capabilities) => capabilities,
+            Err(why) => {
+                findings.fabrics.push(FabricFound::missing(provider, why));
+                continue;
+            }
+        };
+        let works = format!("it works on this machine: {}", sides(&capabilities));
+        findings.fabrics.push(FabricFound::measured(&capabilities, works));
+        let application = Application::Files;
+        let setup = Setup { verbena, cores: &cores, provider, application, database: None, room: Room::Usual };
         stacks.push(setup.start()?);
         variants.push(Variant { name: name(&capabilities), capabilities });
     }
@@ -85,20 +91,6 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     findings.measurements = measurements(&measured);
     findings.notes = notes(each);
     Ok(findings)
-}
-
-fn found(provider: Provider, works: &Result<Capabilities, String>) -> FabricFound {
-    match works {
-        Ok(capabilities) => FabricFound {
-            name: provider.name().to_owned(),
-            measured: true,
-            because: format!("it works on this machine: {}", sides(capabilities)),
-            capabilities: serde_json::to_value(capabilities).ok(),
-        },
-        Err(why) => {
-            FabricFound { name: provider.name().to_owned(), measured: false, because: why.clone(), capabilities: None }
-        }
-    }
 }
 
 fn sides(capabilities: &Capabilities) -> &'static str {
@@ -160,8 +152,6 @@ fn reads(variant: &Variant) -> String {
 fn ratios(measured: &[Measured], variants: &[Variant]) -> Vec<Ratio> {
     let of = |group: &str, variant: &str, x: f64, quantity| rounds(measured, group, variant, x, quantity);
     let rate = |group: &str, variant: &str, x: f64| of(group, variant, x, Quantity::Throughput);
-    let times =
-        |one: &[f64], other: &[f64]| -> Vec<f64> { one.iter().zip(other).map(|(one, other)| one * other).collect() };
     let mut ratios = Vec::new();
     for variant in variants {
         let name = variant.name.as_str();

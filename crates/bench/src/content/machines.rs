@@ -87,6 +87,15 @@ impl Running {
         }
     }
 
+    /// Bytes of memory that it takes; what it shares with others by its part.
+    pub(super) fn memory(&self) -> Result<u64, BenchError> {
+        let path = PathBuf::from(format!("/proc/{}/smaps_rollup", self.process.id()));
+        let text = std::fs::read_to_string(&path).map_err(|error| BenchError::io(&path, error))?;
+        let kilobytes = |line: &str| line.strip_prefix("Pss:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
+        let found = text.lines().find_map(kilobytes);
+        found.map(|kilobytes| kilobytes << 10).ok_or_else(|| self.failed("has no memory that the system knows of"))
+    }
+
     /// What to say when it `happened` to this one, with the end of what it printed.
     pub(super) fn failed(&self, happened: &str) -> BenchError {
         let said = std::fs::read(&self.log).unwrap_or_default();

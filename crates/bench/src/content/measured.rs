@@ -66,20 +66,19 @@ impl Quantity {
     }
 
     fn of(self, taken: &Taken) -> Option<RoundSummary> {
-        let one = |value: f64, count: u64| RoundSummary { count, median: value, p99: value, min: value, max: value };
         match (self, taken) {
             (Quantity::Read, Taken::Reads(summary)) => Some(*summary),
             (_, Taken::Reads(_)) | (Quantity::Read, _) => None,
             (Quantity::Hit | Quantity::HitShare, Taken::Pages { hit_us, found }) => {
                 let whole = if self == Quantity::Hit { 1.0 } else { found.mean_us };
-                Some(one((*hit_us)? / whole, found.latency_us.count))
+                Some(RoundSummary::one((*hit_us)? / whole, found.latency_us.count))
             }
             (_, Taken::Pages { found, .. }) => Some(match self {
                 Quantity::Response => found.latency_us,
-                Quantity::Throughput => one(found.per_s, found.latency_us.count),
-                Quantity::Mean => one(found.mean_us, found.latency_us.count),
-                Quantity::Misses => one(100.0 * found.misses, found.latency_us.count),
-                _ => one(found.updates_per_s, found.latency_us.count),
+                Quantity::Throughput => RoundSummary::one(found.per_s, found.latency_us.count),
+                Quantity::Mean => RoundSummary::one(found.mean_us, found.latency_us.count),
+                Quantity::Misses => RoundSummary::one(100.0 * found.misses, found.latency_us.count),
+                _ => RoundSummary::one(found.updates_per_s, found.latency_us.count),
             }),
         }
     }
@@ -116,6 +115,11 @@ pub(super) fn measurements(measured: &[Measured]) -> Vec<Measurement> {
 pub(super) fn rounds(measured: &[Measured], group: &str, variant: &str, x: f64, quantity: Quantity) -> Vec<f64> {
     let one = measured.iter().find(|one| one.turn.group == group && one.turn.variant == variant && one.turn.x == x);
     one.map_or_else(Vec::new, |one| one.rounds_of(quantity))
+}
+
+/// Round by round, the product of two numbers.
+pub(super) fn times(one: &[f64], other: &[f64]) -> Vec<f64> {
+    one.iter().zip(other).map(|(one, other)| one * other).collect()
 }
 
 /// A group as a panel: `variants` are lines, each with its style.

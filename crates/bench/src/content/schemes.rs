@@ -8,11 +8,11 @@ use verbena_fabric::Provider;
 
 use super::lab::{Lab, Turn, Work};
 use super::machines::Cores;
-use super::measured::Measured;
-use super::stack::{Application, Setup, Stack};
+use super::measured::{Measured, measurements};
+use super::stack::{Application, Room, Setup, Stack};
 use crate::error::BenchError;
 use crate::primitives;
-use crate::report::{FabricFound, Findings};
+use crate::report::{FabricFound, Findings, Panel, Ratio};
 use crate::run::Plan;
 use crate::web::{self, Order, Stream, Workload};
 
@@ -62,20 +62,11 @@ pub(super) struct Schemes<'a> {
 }
 
 impl<'a> Schemes<'a> {
-    /// None of them, on the first fabric of this machine that leaves the home's processor alone, or else the first that works.
+    /// None of them, on the [best fabric](best_fabric).
     pub(super) fn new(plan: &Plan<'a>) -> Result<Self, BenchError> {
         let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
         let cores = Cores::choose(plan.name)?;
-        let working = Provider::ALL.into_iter().filter_map(|one| Some((one, primitives::capabilities(one).ok()?)));
-        let (provider, capabilities) = working
-            .min_by_key(|(_, capabilities)| !capabilities.target_cpu_free)
-            .ok_or_else(|| BenchError::NothingToMeasure { name: plan.name, reason: "no fabric works".to_owned() })?;
-        let found = FabricFound {
-            name: provider.name().to_owned(),
-            measured: true,
-            because: "between the proxies and the homes".to_owned(),
-            capabilities: serde_json::to_value(capabilities).ok(),
-        };
+        let (provider, found) = best_fabric(plan.name)?;
         let template = tempfile::tempdir().map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
         web::fill_database(&template.path().join("database"))
             .map_err(|reason| BenchError::Target { doing: "fill a database".to_owned(), reason })?;
@@ -96,7 +87,7 @@ impl<'a> Schemes<'a> {
             provider: self.provider,
             application,
             database: Some(&database),
-            room,
+            room: room.map_or(Room::Usual, Room::Share),
         };
         let stack = setup.start()?;
         let address = stack.address;
@@ -104,18 +95,18 @@ impl<'a> Schemes<'a> {
         Ok(address)
     }
 
-    /// Takes all turns.
+    /// Takes all turns, and says of them what `ratios` and `panels` make of them.
     pub(super) fn measure(
         self,
         plan: Plan,
         turns: Vec<Turn>,
-        findings: &mut Findings,
-    ) -> Result<Vec<Measured>, BenchError> {
-        findings.fabrics.push(self.found);
+        ratios: fn(&[Measured]) -> Vec<Ratio>,
+        panels: fn(&[Measured]) -> Vec<Panel>,
+    ) -> Result<Findings, BenchError> {
         let each = plan.measuring / ((plan.rounds + 1) * turns.len() as u32);
         let lab = Lab::open(&plan, &self.cores, self.stacks, &[])?;
         let measured = lab.measure(plan, turns)?;
-        findings.notes.extend([
+        let notes = vec![
             "Application with its database, home and busy threads share one core, proxy and client another; each variant has an application, a home \
              and a proxy of its own."
                 .to_owned(),
@@ -129,9 +120,25 @@ impl<'a> Schemes<'a> {
                 "{} answers were held against the updates that had been acknowledged when they were asked for; none was stale.",
                 measured.iter().map(Measured::checked).sum::<u64>()
             ),
-        ]);
-        Ok(measured)
+        ];
+        Ok(Findings {
+            fabrics: vec![self.found],
+            ratios: ratios(&measured),
+            panels: panels(&measured),
+            measurements: measurements(&measured),
+            notes,
+        })
     }
+}
+
+/// The first fabric of this machine that leaves the home's processor alone, or else the first that works.
+pub(super) fn best_fabric(row: &'static str) -> Result<(Provider, FabricFound), BenchError> {
+    let working = Provider::ALL.into_iter().filter_map(|one| Some((one, primitives::capabilities(one).ok()?)));
+    let (provider, capabilities) = working
+        .min_by_key(|(_, capabilities)| !capabilities.target_cpu_free)
+        .ok_or_else(|| BenchError::NothingToMeasure { name: row, reason: "no fabric works".to_owned() })?;
+    let found = FabricFound::measured(&capabilities, "between the proxies and the homes".to_owned());
+    Ok((provider, found))
 }
 
 /// A turn of `scheme` at `address` under `trace`.

@@ -1,8 +1,10 @@
 //! One scheme with all that it needs: an application, the home of its pages, and a proxy, each a process.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -10,16 +12,22 @@ use verbena_fabric::Provider;
 
 use super::machines::{Cores, Running};
 use crate::error::BenchError;
-use crate::web::{self, OBJECTS, PAGE_BYTES, database_path};
+use crate::web::{self, LARGEST_PRODUCT, OBJECTS, PAGE_BYTES, database_path};
 
 /// How long everything may take until the first hit.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where processes listen.
+const PORTS: Range<u16> = 10_000..32_000;
 
 /// From one look at it to the next.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Of a page in a proxy's store beside its body: key, headers, bookkeeping. Rather too much than too little.
 const BESIDE_BODY: usize = 512;
+
+/// A kilobyte of memory for each of these is the least for a proxy that takes pages of the usual size.
+const MOST_FILLED: u64 = 8 << 10;
 
 /// What stands behind the proxy, and how it tells of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +40,8 @@ pub(super) enum Application {
     OfEverything,
     /// A database. The application says which objects it writes.
     Announced,
+    /// A shop's products. The application says which it changes.
+    Products,
 }
 
 /// A stack that is running.
@@ -57,8 +67,20 @@ pub(super) struct Setup<'a> {
     pub(super) application: Application,
     /// What the application's database is at first.
     pub(super) database: Option<&'a Path>,
-    /// Of 1, the pages of the database that the proxy has room for; without it, all.
-    pub(super) room: Option<f64>,
+    pub(super) room: Room,
+}
+
+/// How many pages there is room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Room {
+    /// As nobody configured it, which is enough for every row but those that say otherwise.
+    Usual,
+    /// In the proxy's memory, for this part (of 1) of the database's pages.
+    Share(f64),
+    /// At the home, words and dependencies of so many pages; in the proxy's memory, pages of a kilobyte each.
+    Pages(u32),
+    /// In the proxy's memory, for so many bytes, with this policy when they are taken; at the home, so many words.
+    Replacing { memory: u64, replacement: &'static str, words: usize },
 }
 
 impl Setup<'_> {
@@ -90,6 +112,7 @@ impl Setup<'_> {
             Application::Announced => {
                 vec![web::DATABASE, "--listen", &listen, "--file", &database, "--helper", &helper]
             }
+            Application::Products => vec![web::PRODUCTS, "--listen", &listen, "--file", &database, "--helper", &helper],
         };
         let node = |command, name, api: SocketAddr| -> Vec<String> {
             let state = text(&place.join(name));
@@ -108,6 +131,7 @@ impl Setup<'_> {
         ];
         let first = match self.application {
             Application::Files => "/8192/0".to_owned(),
+            Application::Products => web::product_path(0),
             _ => database_path(1, 0),
         };
         Ok(Stack { running, address, origin, api, first, _directory: directory })
@@ -127,22 +151,34 @@ impl Setup<'_> {
             Provider::Tcp => format!("tcp://{address}"),
         };
         let writes = match self.application {
-            Application::Untold | Application::Announced => "announced",
+            Application::Untold | Application::Announced | Application::Products => "announced",
             Application::Files | Application::OfEverything => "unsafe-methods",
         };
-        let room = self.room.map_or_else(String::new, |share| {
-            let pages = (share * f64::from(OBJECTS)).round();
-            let memory = (pages * (PAGE_BYTES + BESIDE_BODY) as f64) as u64;
-            // A page's own limit is never the one that keeps it out.
-            format!("memory = \"{memory}B\"\nlargest = \"{PAGE_BYTES}B\"\n")
-        });
+        let (room, pages) = match self.room {
+            Room::Usual => Default::default(),
+            Room::Share(share) => {
+                let pages = (share * f64::from(OBJECTS)).round();
+                let memory = (pages * (PAGE_BYTES + BESIDE_BODY) as f64) as u64;
+                // A page's own limit is never the one that keeps it out.
+                (format!("memory = \"{memory}B\"\nlargest = \"{PAGE_BYTES}B\"\n"), String::new())
+            }
+            Room::Pages(pages) => {
+                let memory = format!("memory = \"{}B\"\n", u64::from(pages).max(MOST_FILLED) << 10);
+                (memory, format!("[pages]\nwords = {pages}\nsets = {pages}\n"))
+            }
+            Room::Replacing { memory, replacement, words } => {
+                let largest = memory.min(LARGEST_PRODUCT);
+                let memory = format!("memory = \"{memory}B\"\nlargest = \"{largest}B\"\n");
+                (format!("{memory}replacement = \"{replacement}\"\n"), format!("[pages]\nwords = {words}\n"))
+            }
+        };
         format!(
             "[cluster]\nlease = \"10s\"\nmembers = [\n\
              {{ name = \"proxy\", address = \"{}\", roles = [\"reader\", \"updater\"] }},\n\
              {{ name = \"home\", address = \"{}\", roles = [\"home\", \"updater\"] }},\n]\n\
              [fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{runtime}\"\n\
              [proxy]\nlisten = \"{address}\"\norigin = [\"http://{origin}\"]\nthreads = 1\n{room}\
-             routes = [{{ prefix = \"/\", writes = \"{writes}\" }}]\n",
+             routes = [{{ prefix = \"/\", writes = \"{writes}\" }}]\n{pages}",
             node("proxy", proxy_node),
             node("home", home_node),
             self.provider.name(),
@@ -169,6 +205,11 @@ impl Stack {
         }
     }
 
+    /// The path of the page that it was asked for first.
+    pub(super) fn first(&self) -> &str {
+        &self.first
+    }
+
     /// An error if any of it has ended.
     pub(super) fn look(&mut self) -> Result<(), BenchError> {
         self.running.iter_mut().try_for_each(Running::look)
@@ -176,38 +217,48 @@ impl Stack {
 
     /// Hits that the proxy has answered, and the microseconds that it took from the heads of the requests to those of the answers.
     pub(super) fn hits(&self) -> Result<(f64, f64), BenchError> {
+        let [count, sum] =
+            self.metrics(["verbena_proxy_hit_latency_seconds_count", "verbena_proxy_hit_latency_seconds_sum"])?;
+        Ok((count, sum * 1e6))
+    }
+
+    /// Metrics of the proxy that have no labels.
+    pub(super) fn metrics<const N: usize>(&self, names: [&str; N]) -> Result<[f64; N], BenchError> {
         let failed = |reason: String| BenchError::Target { doing: "asked for metrics".to_owned(), reason };
         let metrics = get(self.api, "/metrics").map_err(|error| failed(error.to_string()))?;
-        let value = |name: &str| -> Option<f64> {
-            metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-        };
-        let of = |end: &str| {
-            let name = format!("verbena_proxy_hit_latency_seconds_{end}");
-            value(&name).ok_or_else(|| failed(format!("there is no {name}")))
-        };
-        Ok((of("count")?, of("sum")? * 1e6))
+        let mut values = [0.0; N];
+        for (name, value) in names.into_iter().zip(&mut values) {
+            let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+            *value = found.ok_or_else(|| failed(format!("there is no {name}")))?;
+        }
+        Ok(values)
+    }
+
+    /// Bytes of memory that proxy and home take. What they share with each other or others counts by its part.
+    pub(super) fn memory(&self) -> Result<u64, BenchError> {
+        self.running[..2].iter().map(Running::memory).sum()
     }
 }
 
-/// Addresses where nobody listens.
+/// Addresses where nobody listens, each given once. Not of the ports that the system gives to connections (32768 and more): before a process
+/// listens at its own, a connection of another could be there.
 pub(super) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], BenchError> {
-    let failed = |error: std::io::Error| BenchError::io(Path::new("127.0.0.1:0"), error);
-    let mut listeners = Vec::with_capacity(N);
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Experiments side by side begin in places of their own.
+    let first = std::process::id().wrapping_mul(97);
     let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); N];
+    let next = |_| {
+        let nth = first.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
+        SocketAddr::from(([127, 0, 0, 1], PORTS.start + nth as u16))
+    };
     for address in &mut addresses {
-        let listener = TcpListener::bind(*address).map_err(failed)?;
-        *address = listener.local_addr().map_err(failed)?;
-        // All together, so that none is given twice.
-        listeners.push(listener);
+        let free = PORTS.map(next).find(|candidate| TcpListener::bind(candidate).is_ok());
+        *address = free.ok_or_else(|| BenchError::io(Path::new("127.0.0.1"), ErrorKind::AddrInUse.into()))?;
     }
     Ok(addresses)
 }
 
-fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+/// As text, whatever it is.
+pub(super) fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&web::get(address, path, PATIENCE)?).into_owned())
 }

@@ -5,7 +5,7 @@
 //! was updated.
 
 use super::lab::{Turn, Work};
-use super::measured::{Measured, Quantity, Said, axis, measurements, median, panel, ratio, rounds};
+use super::measured::{Measured, Quantity, Said, axis, median, panel, ratio, rounds};
 use super::schemes::{DEPENDENCIES, INVALIDATE_ALL, LISTS, NO_CACHE, Schemes, TRACES, turn};
 use crate::error::BenchError;
 use crate::report::{Findings, Panel, Ratio};
@@ -44,12 +44,7 @@ pub(crate) fn measure(mut plan: Plan) -> Result<Findings, BenchError> {
         }
         turns.push(turn);
     }
-    let mut findings = Findings::default();
-    let measured = schemes.measure(plan, turns, &mut findings)?;
-    findings.ratios = ratios(&measured);
-    findings.panels = panels(&measured);
-    findings.measurements = measurements(&measured);
-    Ok(findings)
+    schemes.measure(plan, turns, ratios, panels)
 }
 
 fn ratios(measured: &[Measured]) -> Vec<Ratio> {

@@ -1,7 +1,6 @@
 //! `bare`: hyper in a loop that gives one answer, whatever it is asked. What a proxy on hyper could reach if it did nothing.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,9 +9,13 @@ use http_body_util::Full;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use hyper::{HeaderMap, Response, StatusCode};
 
+use super::connection::get;
 use super::threads;
 
 pub(crate) const ROLE: &str = "bare";
+
+/// How long the other server may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers with what another server answered.
 #[derive(Parser)]
@@ -50,15 +53,7 @@ struct Answer {
 
 fn fetch(address: SocketAddr, path: &str) -> Result<Answer, String> {
     let failed = |reason: String| format!("http://{address}{path}: {reason}");
-    let ask = || -> std::io::Result<Vec<u8>> {
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(answer)
-    };
-    let bytes = ask().map_err(|error| failed(error.to_string()))?;
+    let bytes = get(address, path, PATIENCE).map_err(|error| failed(error.to_string()))?;
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut fields);
     let length = match head.parse(&bytes) {

@@ -6,15 +6,15 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use rustix::event::{Timespec, epoll};
 use serde::{Deserialize, Serialize};
 
-use super::connection::{Answered, BUFFER, Connection};
+use super::connection::{Answered, BUFFER, Connection, open_all, wait};
 use super::requests::{Page, Requests, Workload};
 use super::threads;
 use super::updating::{Acknowledged, Stream, Updating};
@@ -25,6 +25,9 @@ pub(crate) const ROLE: &str = "closed";
 
 /// An answer that is later than this is not waited for.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Longer than anything is measured.
+const ALWAYS: Duration = Duration::from_secs(1 << 20);
 
 /// Of a stretch: the rest of it is measured.
 const WARMING: f64 = 0.2;
@@ -95,7 +98,8 @@ pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
         let updating = order
             .updates
             .map(|stream| Updating::start(order.address, stream, part.seed ^ (turn << 32), Arc::clone(&acknowledged)));
-        let found = Client::new(&order, &asked, &acknowledged).and_then(|client| client.run(&order));
+        let client = Client::new(order.address, order.connections, order.cached, &asked.requests, &acknowledged);
+        let found = client.and_then(|client| client.run(&order, &asked.next));
         let updates = updating.map_or(Ok(0.0), Updating::end);
         say(&match (found, updates) {
             (Ok(found), Ok(updates_per_s)) => Answer::Done(Found { updates_per_s, ..found }),
@@ -108,11 +112,12 @@ pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
 /// A workload and how far it is: a stretch goes on where the last one with it ended.
 struct Asked {
     requests: Requests,
-    next: std::sync::atomic::AtomicU64,
+    next: AtomicU64,
 }
 
-struct Client<'a> {
-    asked: &'a Asked,
+/// Asks, and looks at the answers.
+pub(super) struct Client<'a> {
+    asked: &'a Requests,
     acknowledged: &'a Acknowledged,
     epoll: OwnedFd,
     places: Vec<Place>,
@@ -130,39 +135,50 @@ struct Place {
     least: Vec<u64>,
 }
 
+/// What was seen so far.
 #[derive(Default)]
-struct Counted {
+pub(super) struct Counted {
     /// Answers that come then count. If none does, the next one after it does.
     within: Option<(Instant, Instant)>,
     last: Option<Instant>,
-    answers: u64,
-    hits: u64,
+    pub(super) answers: u64,
+    pub(super) hits: u64,
     times_us: Vec<f64>,
-    stale: u64,
-    stale_one: String,
-    checked: u64,
+    pub(super) stale: u64,
+    pub(super) stale_one: String,
+    pub(super) checked: u64,
 }
 
 impl<'a> Client<'a> {
-    fn new(order: &Order, asked: &'a Asked, acknowledged: &'a Acknowledged) -> Result<Self, String> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| error.to_string())?;
-        let mut places = Vec::with_capacity(order.connections);
-        for at in 0..order.connections {
-            let connection = Connection::open(order.address)?;
-            epoll::add(&epoll, connection.as_fd(), epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)
-                .map_err(|error| error.to_string())?;
-            places.push(Place { connection, page: 0, since: Instant::now(), least: Vec::new() });
-        }
-        let address = order.address;
-        let control = if order.cached { "" } else { "Cache-Control: no-store\r\n" };
+    /// One that asks at `address` for what `asked` holds; if a cache may not answer, requests say `no-store`.
+    pub(super) fn new(
+        address: SocketAddr,
+        connections: usize,
+        cached: bool,
+        asked: &'a Requests,
+        acknowledged: &'a Acknowledged,
+    ) -> Result<Self, String> {
+        let (epoll, connections) = open_all(address, connections)?;
+        let place = |connection| Place { connection, page: 0, since: Instant::now(), least: Vec::new() };
+        let places = connections.into_iter().map(place).collect();
+        let control = if cached { "" } else { "Cache-Control: no-store\r\n" };
         let request =
             |page: &Page| format!("GET {} HTTP/1.1\r\nHost: {address}\r\n{control}\r\n", page.path).into_bytes();
-        let requests = asked.requests.pages.iter().map(request).collect();
+        let requests = asked.pages.iter().map(request).collect();
         let scratch = vec![0; BUFFER];
         Ok(Client { asked, acknowledged, epoll, places, scratch, requests, counted: Counted::default() })
     }
 
-    fn run(mut self, order: &Order) -> Result<Found, String> {
+    /// Asks for what `next` names until it names no more; every answer counts.
+    pub(super) fn count(mut self, mut next: impl FnMut() -> Option<usize>) -> Result<Counted, String> {
+        let from = Instant::now();
+        self.counted.within = Some((from, from + ALWAYS));
+        self.ask(|_| next())?;
+        Ok(self.counted)
+    }
+
+    /// Asks for as long as `order` says, from where the last one of this workload ended.
+    fn run(mut self, order: &Order, next: &AtomicU64) -> Result<Found, String> {
         let begun = Instant::now();
         if order.sweep > Duration::ZERO {
             let mut pages = 0..self.requests.len();
@@ -174,8 +190,8 @@ impl<'a> Client<'a> {
         self.counted.within = Some((from, until));
         let asked = self.asked;
         let next = move || {
-            let at = asked.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) as usize;
-            asked.requests.order[at % asked.requests.order.len()] as usize
+            let at = next.fetch_add(1, Ordering::Relaxed) as usize;
+            asked.order[at % asked.order.len()] as usize
         };
         // On a machine that is too busy to begin in time, one answer on each connection is measured.
         let mut fewest = self.places.len();
@@ -207,14 +223,10 @@ impl<'a> Client<'a> {
         for at in 0..self.places.len() {
             under_way += usize::from(self.send(at, now, next(now))?);
         }
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         let mut events = Vec::with_capacity(64);
         while under_way > 0 {
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&patience)) {
-                Ok(0) => return Err(format!("{under_way} requests were not answered within {PATIENCE:?}")),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.to_string()),
+            if !wait(&self.epoll, &mut events, PATIENCE)? {
+                return Err(format!("{under_way} requests were not answered within {PATIENCE:?}"));
             }
             for event in &events {
                 let at = event.data.u64() as usize;
@@ -232,7 +244,7 @@ impl<'a> Client<'a> {
         let place = &mut self.places[at];
         place.page = page;
         place.since = now;
-        self.acknowledged.of(&self.asked.requests.pages[page].objects, &mut place.least);
+        self.acknowledged.of(&self.asked.pages[page].objects, &mut place.least);
         place.connection.send(&self.requests[page])?;
         Ok(true)
     }
@@ -240,7 +252,7 @@ impl<'a> Client<'a> {
     /// Whether that was a whole answer.
     fn receive(&mut self, at: usize, now: Instant) -> Result<bool, String> {
         let place = &mut self.places[at];
-        let page = &self.asked.requests.pages[place.page];
+        let page = &self.asked.pages[place.page];
         let Some(answered) = place.connection.receive(&mut self.scratch)? else { return Ok(false) };
         let lacks = lacking(page, &place.least, &answered)?;
         let counted = &mut self.counted;

@@ -1,9 +1,12 @@
-//! A client's connection: a request goes out, an answer that is well comes back.
+//! A client's connections: a request goes out, an answer that is well comes back.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 /// What is read at once, and the longest head: an answer that has a longer one is an error.
 pub(super) const BUFFER: usize = 64 << 10;
@@ -93,10 +96,39 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+/// Opens `number` connections, and what tells by [`wait`] which of them, counted from 0, have something to be read.
+pub(super) fn open_all(address: SocketAddr, number: usize) -> Result<(OwnedFd, Vec<Connection>), String> {
+    let text = |error: Errno| format!("{address}: {error}");
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(text)?;
+    let open = |at: usize| {
+        let connection = Connection::open(address)?;
+        let data = epoll::EventData::new_u64(at as u64);
+        epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN).map_err(text)?;
+        Ok(connection)
+    };
+    let connections = (0..number).map(open).collect::<Result<_, String>>()?;
+    Ok((epoll, connections))
+}
+
+/// Waits until there is something to be read. Whether `patience` has not run out.
+pub(super) fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, patience: Duration) -> Result<bool, String> {
+    let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    events.clear();
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&patience)) {
+        Ok(0) => Ok(false),
+        Ok(_) | Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.to_string()),
     }
+}
+
+/// Asks for one page, on a connection of its own. The whole answer.
+pub(crate) fn get(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
 }
 
 /// What the head of an answer that is well says; `None` while it is not whole.

@@ -7,19 +7,16 @@
 //!
 //! Whatever its number of dependencies, a page costs the same work.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use clap::Parser;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Response, StatusCode};
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
-use verbena_client::{Outcome, Place, Scope, Updates};
+use rusqlite::{OptionalExtension, TransactionBehavior};
+use verbena_client::Updates;
 
+use super::application::{Connections, Part, bracketed, made_of, told};
 use super::requests::{OBJECTS, PAGE_BYTES, objects};
 use super::threads;
 
@@ -30,11 +27,6 @@ const ROWS: u32 = 1_024;
 
 /// Lines of a page, at least one of each object.
 const LINES: u32 = 64;
-
-/// How long a write waits for those before it.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-static DEPENDENCIES: HeaderName = HeaderName::from_static("verbena-dependencies");
 
 const SCHEMA: &str = "
 CREATE TABLE object (id INTEGER PRIMARY KEY, version INTEGER NOT NULL);
@@ -52,21 +44,6 @@ const PAGE: &str = "
 SELECT id, price_cents, sold, price_cents * sold AS turnover, sum(price_cents * sold) OVER () FROM item
 WHERE object = ?1 AND id < ?2 ORDER BY turnover DESC, id LIMIT ?3
 ";
-
-#[derive(Parser)]
-struct Part {
-    /// Where to listen.
-    #[arg(long)]
-    listen: SocketAddr,
-    /// The database, made if it is not there.
-    #[arg(long)]
-    file: PathBuf,
-    /// The helper that is told of writes. Without one nobody is.
-    #[arg(long)]
-    helper: Option<Place>,
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
-}
 
 /// Makes a database with its first contents, in one file that can be copied.
 pub(crate) fn fill(file: &Path) -> Result<(), String> {
@@ -108,24 +85,11 @@ impl Application {
 
     fn page(&self, path: &str, dependencies: u32, page: u32) -> Result<Response<Full<Bytes>>, String> {
         let body = self.database.page(path, dependencies, page).map_err(|error| error.to_string())?;
-        let mut response = told(StatusCode::OK, body);
-        let names: Vec<String> = objects(dependencies, page).map(|object| format!("\"{}\"", name(object))).collect();
-        let names = HeaderValue::from_str(&names.join(", ")).map_err(|error| error.to_string())?;
-        response.headers_mut().insert(&DEPENDENCIES, names);
-        Ok(response)
+        made_of(body, objects(dependencies, page).map(name))
     }
 
     async fn update(&self, object: u32) -> Result<Response<Full<Bytes>>, String> {
-        let begun = match &self.helper {
-            Some(helper) => Some(helper.begin(&Scope::of([name(object)])).await.map_err(|error| error.to_string())?),
-            None => None,
-        };
-        let written = self.database.update(object);
-        if let Some(update) = begun {
-            let outcome = if written.is_ok() { Outcome::Done } else { Outcome::Unknown };
-            update.end(outcome).await.map_err(|error| error.to_string())?;
-        }
-        written.map(|version| told(StatusCode::OK, format!("{version}\n"))).map_err(|error| error.to_string())
+        bracketed(self.helper.as_ref(), name(object), || self.database.update(object)).await
     }
 }
 
@@ -134,23 +98,12 @@ fn name(object: u32) -> String {
     format!("object:{object}")
 }
 
-fn told(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    response
-}
-
-/// The file, with as many connections as there were ever needed at once.
-struct Database {
-    file: PathBuf,
-    idle: Mutex<Vec<Connection>>,
-}
+struct Database(Connections);
 
 impl Database {
     fn open(file: &Path) -> rusqlite::Result<Self> {
-        let database = Database { file: file.to_owned(), idle: Mutex::default() };
-        database.with(|connection| {
+        let database = Database(Connections::to(file));
+        database.0.with(|connection| {
             let filling = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let there = filling
                 .query_row("SELECT 1 FROM sqlite_schema WHERE name = 'item'", [], |row| row.get::<_, u32>(0))
@@ -173,7 +126,7 @@ impl Database {
 
     /// A page, in one state of the database.
     fn page(&self, path: &str, dependencies: u32, page: u32) -> rusqlite::Result<String> {
-        self.with(|connection| {
+        self.0.with(|connection| {
             let reading = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
             let mut text = format!("{path}\n");
             {
@@ -206,7 +159,7 @@ impl Database {
 
     /// Sells one of half of an object's items; the object's version after that.
     fn update(&self, object: u32) -> rusqlite::Result<i64> {
-        self.with(|connection| {
+        self.0.with(|connection| {
             let writing = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             writing
                 .prepare_cached("UPDATE item SET sold = sold + 1 WHERE object = ?1 AND id % 2 = 0")?
@@ -217,24 +170,6 @@ impl Database {
             writing.commit()?;
             Ok(version)
         })
-    }
-
-    fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut connection = match idle {
-            Some(connection) => connection,
-            None => {
-                let connection = Connection::open(&self.file)?;
-                connection.busy_timeout(PATIENCE)?;
-                // Readers go on while one writes; a commit is there for all processes of this machine, and need not survive its fall.
-                connection.pragma_update(None, "journal_mode", "WAL")?;
-                connection.pragma_update(None, "synchronous", "OFF")?;
-                connection
-            }
-        };
-        let result = work(&mut connection)?;
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-        Ok(result)
     }
 }
 

@@ -3,16 +3,16 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use rustix::event::{Timespec, epoll};
 use serde::Serialize;
 
-use super::connection::{BUFFER, Connection};
+use super::connection::{BUFFER, Connection, open_all, wait};
 use super::threads;
 use crate::child::{Answer, say};
+use crate::stats::quantile;
 
 pub(super) const ROLE: &str = "paced";
 
@@ -70,28 +70,27 @@ pub(super) fn ask(arguments: &[String]) -> Result<(), String> {
         taken.extend(times);
         lost += missing;
     }
-    taken.sort_unstable();
-    let at = |part: f64| taken.get((taken.len() as f64 * part) as usize).or(taken.last()).copied().unwrap_or(0);
-    let micros = |nanos: u64| nanos as f64 / 1e3;
+    taken.sort_unstable_by(f64::total_cmp);
+    let at = |part: f64| quantile(&taken, part).unwrap_or_default();
     let found = Found {
         answered: taken.len() as u64,
         lost,
-        p50_us: micros(at(0.5)),
-        p99_us: micros(at(0.99)),
-        p999_us: micros(at(0.999)),
-        max_us: micros(at(1.0)),
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: at(1.0),
     };
     say(&Answer::Done(found))
 }
 
 struct Client {
-    epoll: std::os::fd::OwnedFd,
+    epoll: OwnedFd,
     places: Vec<Place>,
     idle: Vec<usize>,
     /// When requests that wait for a connection were to be sent.
     due: VecDeque<Instant>,
     request: Vec<u8>,
-    taken: Vec<u64>,
+    taken_us: Vec<f64>,
     scratch: Vec<u8>,
 }
 
@@ -102,23 +101,17 @@ struct Place {
 
 impl Client {
     fn new(part: &Part, thread: usize) -> Result<Self, String> {
-        let text = |error: std::io::Error| format!("{}: {error}", part.connect);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| text(error.into()))?;
         let own = part.connections / part.threads + usize::from(thread < part.connections % part.threads);
-        let mut places = Vec::with_capacity(own);
-        for at in 0..own {
-            let connection = Connection::open(part.connect)?;
-            epoll::add(&epoll, connection.as_fd(), epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)
-                .map_err(|error| text(error.into()))?;
-            places.push(Place { connection, since: Instant::now() });
-        }
+        let (epoll, connections) = open_all(part.connect, own)?;
+        let place = |connection| Place { connection, since: Instant::now() };
+        let places: Vec<Place> = connections.into_iter().map(place).collect();
         let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", part.path, part.connect).into_bytes();
         let idle = (0..places.len()).collect();
         let scratch = vec![0; BUFFER];
-        Ok(Client { epoll, places, idle, due: VecDeque::new(), request, taken: Vec::new(), scratch })
+        Ok(Client { epoll, places, idle, due: VecDeque::new(), request, taken_us: Vec::new(), scratch })
     }
 
-    fn run(mut self, part: &Part, thread: usize) -> Result<(Vec<u64>, u64), String> {
+    fn run(mut self, part: &Part, thread: usize) -> Result<(Vec<f64>, u64), String> {
         let gap = Duration::from_secs_f64(part.threads as f64 / part.rate);
         // Threads take turns.
         let mut next = Instant::now() + gap.mul_f64(thread as f64 / part.threads as f64);
@@ -135,17 +128,11 @@ impl Client {
             self.send()?;
             let all = next >= end && self.due.is_empty() && self.idle.len() == self.places.len();
             if all || now > end + PATIENCE {
-                let lost = asked - self.taken.len() as u64;
-                return Ok((self.taken, lost));
+                let lost = asked - self.taken_us.len() as u64;
+                return Ok((self.taken_us, lost));
             }
             let until = if next < end { next } else { end + PATIENCE };
-            let wait = until.saturating_duration_since(Instant::now());
-            let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.to_string()),
-            }
+            wait(&self.epoll, &mut events, until.saturating_duration_since(Instant::now()))?;
             for event in &events {
                 self.receive(event.data.u64() as usize)?;
             }
@@ -153,10 +140,10 @@ impl Client {
     }
 
     fn send(&mut self) -> Result<(), String> {
-        while !self.due.is_empty()
+        while let Some(&since) = self.due.front()
             && let Some(at) = self.idle.pop()
         {
-            let Some(since) = self.due.pop_front() else { break };
+            self.due.pop_front();
             let place = &mut self.places[at];
             place.since = since;
             place.connection.send(&self.request)?;
@@ -167,7 +154,7 @@ impl Client {
     fn receive(&mut self, at: usize) -> Result<(), String> {
         let place = &mut self.places[at];
         if place.connection.receive(&mut self.scratch)?.is_some() {
-            self.taken.push(place.since.elapsed().as_nanos() as u64);
+            self.taken_us.push(place.since.elapsed().as_secs_f64() * 1e6);
             self.idle.push(at);
         }
         Ok(())

@@ -7,7 +7,9 @@ use clap::Parser;
 use http_body_util::Full;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use verbena_terms::{DEPENDENCY_FIELD, MAX_DEPENDENCIES};
 
+use super::application::declared;
 use super::threads;
 
 pub(crate) const ROLE: &str = "pages";
@@ -15,7 +17,8 @@ pub(crate) const ROLE: &str = "pages";
 /// The largest page.
 const LARGEST: usize = 16 << 20;
 
-/// Answers `/BYTES/ANYTHING` with a page of so many bytes that any cache may keep for an hour.
+/// Answers `/BYTES/ANYTHING` with a page of so many bytes that any cache may keep for an hour, and `/BYTES/ANYTHING/NUMBER` with one that says
+/// that it depends on so many things, which no other page depends on.
 #[derive(Parser)]
 struct Part {
     /// Where to listen.
@@ -31,7 +34,9 @@ pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
 }
 
 fn answer(path: &str) -> Response<Full<Bytes>> {
-    let size = path.split('/').nth(1).and_then(|size| size.parse().ok()).filter(|size| *size <= LARGEST);
+    let mut parts = path.split('/').skip(1);
+    let size = parts.next().and_then(|size| size.parse().ok()).filter(|size| *size <= LARGEST);
+    let dependencies = parts.nth(1).and_then(|number| number.parse().ok()).unwrap_or(0).min(MAX_DEPENDENCIES);
     let (status, body) = match size {
         Some(size) => (StatusCode::OK, page(path, size)),
         None => (StatusCode::NOT_FOUND, Bytes::from_static(b"pages are called /BYTES/NAME\n")),
@@ -40,6 +45,9 @@ fn answer(path: &str) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    if let Some(names) = declared((0..dependencies).map(|nth| format!("{path}/{nth}"))) {
+        response.headers_mut().insert(DEPENDENCY_FIELD, names);
+    }
     response
 }
 

@@ -31,6 +31,8 @@ pub(crate) enum Workload {
     Files,
     /// As a web site's log: 2,000 files by a Zipf law (alpha 0.9), sizes log-normal around 4 KiB (sigma 1.2).
     Site,
+    /// Files of so many bytes, each once: `count` of them from number `first` on. Each says that it depends on so many things that are its own.
+    Once { bytes: usize, first: u32, count: u32, dependencies: u32 },
     /// Pages of the application with a database, each made of so many objects; alpha 0 asks for all alike.
     Database { dependencies: u32, alpha: f64 },
 }
@@ -54,6 +56,11 @@ pub(super) struct Requests {
 /// What page `page` with so many dependencies is called.
 pub(crate) fn database_path(dependencies: u32, page: u32) -> String {
     format!("/page/{dependencies}/{page}")
+}
+
+/// What file `name` of so many bytes that depends on so many things is called. Each has a name of the same length.
+pub(crate) fn once_path(bytes: usize, name: u32, dependencies: u32) -> String {
+    format!("/{bytes}/{name:08}/{dependencies}")
 }
 
 /// The objects that page `page` is made of.
@@ -93,6 +100,11 @@ impl Workload {
                 });
                 let order = order.collect();
                 Requests { pages, order }
+            }
+            Workload::Once { bytes, first, count, dependencies } => {
+                let path = |name: u32| once_path(bytes, name, dependencies);
+                let page = |name| Page { path: path(name), bytes, objects: Vec::new() };
+                Requests { pages: (first..first + count).map(page).collect(), order: (0..count).collect() }
             }
             Workload::Database { dependencies, alpha } => {
                 let page = |page| Page {

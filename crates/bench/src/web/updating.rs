@@ -31,15 +31,25 @@ pub(crate) struct Stream {
 }
 
 /// Versions of the objects of one application that were acknowledged.
-pub(super) struct Acknowledged([AtomicU64; OBJECTS as usize]);
+pub(super) struct Acknowledged(Box<[AtomicU64]>);
 
 impl Default for Acknowledged {
     fn default() -> Self {
-        Acknowledged(std::array::from_fn(|_| AtomicU64::new(0)))
+        Acknowledged::none_of(OBJECTS as usize)
     }
 }
 
 impl Acknowledged {
+    /// Of so many objects, none yet.
+    pub(super) fn none_of(objects: usize) -> Self {
+        Acknowledged((0..objects).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Two updates of one object may be acknowledged in the other order.
+    pub(super) fn note(&self, object: u32, version: u64) {
+        self.0[object as usize].fetch_max(version, Ordering::Release);
+    }
+
     /// Those of `objects`, into `versions`.
     pub(super) fn of(&self, objects: &[u32], versions: &mut Vec<u64>) {
         versions.clear();
@@ -87,7 +97,6 @@ fn write(
     stop: &AtomicBool,
     acknowledged: &Acknowledged,
 ) -> Result<u64, String> {
-    let text = |error: std::io::Error| format!("an update at {address}: {error}");
     let mut connection = None;
     let mut done = 0;
     loop {
@@ -102,14 +111,9 @@ fn write(
                 wait => std::thread::sleep(wait.min(LOOK)),
             }
         }
-        let connection = match &mut connection {
-            Some(connection) => connection,
-            none => none.insert(BufReader::new(open(address).map_err(text)?)),
-        };
-        let object: usize = update.key.parse::<usize>().map_err(|error| error.to_string())? - 1;
-        let version = change(connection, address, object)?;
-        // Two updates of one object may be acknowledged in the other order.
-        acknowledged.0[object].fetch_max(version, Ordering::Release);
+        let object: u32 = update.key.parse::<u32>().map_err(|error| error.to_string())? - 1;
+        let version = change(&mut connection, address, &format!("/update/{object}"))?;
+        acknowledged.note(object, version);
         done += 1;
     }
 }
@@ -121,11 +125,19 @@ fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Changes an object; its version after that.
-fn change(connection: &mut BufReader<TcpStream>, address: SocketAddr, object: usize) -> Result<u64, String> {
-    let failed = |what: String| format!("an update of object {object} at {address}: {what}");
+/// An update by a `POST` to `path`, on a connection that is opened if there is none; the object's version after that.
+pub(super) fn change(
+    connection: &mut Option<BufReader<TcpStream>>,
+    address: SocketAddr,
+    path: &str,
+) -> Result<u64, String> {
+    let failed = |what: String| format!("the update {path} at {address}: {what}");
     let text = |error: std::io::Error| failed(error.to_string());
-    let request = format!("POST /update/{object} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");
+    let connection = match connection {
+        Some(connection) => connection,
+        none => none.insert(BufReader::new(open(address).map_err(text)?)),
+    };
+    let request = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");
     connection.get_mut().write_all(request.as_bytes()).map_err(text)?;
     let (mut head, mut length) = (String::new(), None);
     loop {

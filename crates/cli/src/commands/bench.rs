@@ -7,7 +7,9 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde::Serialize;
-use verbena_bench::{Options, Progress, Report, Row, Verdict, list, report_html, row, rows, run, write_whole};
+use verbena_bench::{
+    KEY_TRACE, Options, Progress, Report, Row, Verdict, list, report_html, row, rows, run, write_whole,
+};
 
 use crate::error::Result;
 use crate::output::{Format, Output, output, write_json};
@@ -42,6 +44,9 @@ pub struct Command {
     /// How many rounds are counted, instead of the fewest that are enough.
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<u32>,
+    /// The key trace of `content.keys`: a CSV with the columns time_s, key and size_bytes, packed by gzip or not.
+    #[arg(long, value_name = "FILE", default_value = KEY_TRACE)]
+    trace: PathBuf,
     /// Directory of the files that are written.
     #[arg(long, value_name = "DIR", default_value = "bench-out")]
     out: PathBuf,
@@ -105,6 +110,7 @@ impl Command {
             measuring: None,
             // Nodes and proxies of an experiment are this program too.
             verbena: std::env::current_exe().ok(),
+            trace: self.trace.clone(),
             out_dir: self.out.clone(),
         };
         let mut reports = Vec::with_capacity(chosen.len());

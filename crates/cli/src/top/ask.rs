@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use verbena_client::{Error, Place, Result};
+use verbena_client::{Error, Place, Result, connect};
 
 use super::reading::Reading;
 
@@ -49,27 +45,15 @@ impl Asker {
 }
 
 async fn ask_at(place: &Place) -> Result<Reading> {
-    let nobody = |source| Error::Nobody { at: place.clone(), source };
-    let body = match place {
-        Place::Unix(path) => get(UnixStream::connect(path).await.map_err(nobody)?).await,
-        Place::Loopback(address) => get(TcpStream::connect(address).await.map_err(nobody)?).await,
-    };
-    let body = body.map_err(|reason| Error::Broken { at: place.clone(), reason })?;
-    Reading::parse(&body).map_err(Error::Malformed)
-}
-
-async fn get(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> std::result::Result<Bytes, String> {
-    let words = |error: &dyn std::error::Error| error.to_string();
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
-    // It ends with the sender.
-    tokio::spawn(connection);
-    let request = Request::get("/overview").header("host", "helper").body(Empty::<Bytes>::new());
+    let mut sender = connect(place).await?;
+    let request = Request::get("/overview").header("host", "helper").body(Full::default());
     let request = request.expect("invariant: a path and a name make a request");
-    let answer = sender.send_request(request).await.map_err(|error| words(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| Error::broken(place, &error))?;
     if !answer.status().is_success() {
-        return Err(format!("it answers {}; is it of an older version?", answer.status()));
+        let reason = format!("it answers {}; is it of an older version?", answer.status());
+        return Err(Error::Broken { at: place.clone(), reason });
     }
-    let body = Limited::new(answer.into_body(), LONGEST).collect().await.map_err(|error| error.to_string())?;
-    Ok(body.to_bytes())
+    let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+    let body = body.map_err(|error| Error::broken(place, &*error))?;
+    Reading::parse(&body.to_bytes()).map_err(Error::Malformed)
 }

@@ -15,10 +15,11 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, BorderType, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table};
+use verbena_client::api::Node;
 use verbena_client::wire::State;
 
 use super::history::{History, Moment};
-use super::reading::{Node, Reading};
+use super::reading::Reading;
 use super::words::{duration, percent, rate, seconds};
 
 /// Seconds that a chart is wide, and what they are called: as wide as what there is to show.
@@ -211,16 +212,16 @@ fn members_of(frame: &mut Frame<'_>, area: Rect, reading: &Reading) {
 }
 
 fn row(node: &Node) -> Vec<Cell<'static>> {
-    let (word, colour) = match &node.told {
+    let (word, colour) = match &node.heard {
         _ if node.member.out => ("out of lease".into(), Color::Red),
         None => ("no answer".into(), Color::Yellow),
-        Some(told) if told.age_ms > SILENT_MS => (format!("silent for {}", duration(told.age_ms)), Color::Yellow),
-        Some(told) => {
-            let (word, colour) = standing(told.state);
+        Some(heard) if heard.age_ms > SILENT_MS => (format!("silent for {}", duration(heard.age_ms)), Color::Yellow),
+        Some(heard) => {
+            let (word, colour) = standing(heard.told.state);
             (word.to_owned(), colour)
         }
     };
-    let told = node.told.filter(|_| !node.member.out);
+    let told = node.heard.filter(|_| !node.member.out).map(|heard| heard.told);
     let lease = told.map_or_else(|| "-".into(), |told| format!("{:.1} s", told.lease_left_ms as f64 / 1e3));
     let view = told
         .map_or_else(|| "-".into(), |told| format!("{} / {} / {}", told.view.0, told.acknowledged.0, told.in_effect.0));

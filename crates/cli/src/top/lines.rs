@@ -1,9 +1,10 @@
 //! One line for each moment, where nobody looks at a window.
 
 use serde::Serialize;
+use verbena_client::api::Node;
 
 use super::history::Moment;
-use super::reading::{Node, Reading};
+use super::reading::Reading;
 use super::words::{percent, rate, seconds};
 
 /// What `--json` prints, one in a line.

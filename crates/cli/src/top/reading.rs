@@ -1,9 +1,9 @@
 //! One answer to `GET /overview`.
 
-use serde::{Deserialize, Serialize};
-use verbena_client::wire::{Member, State, Status};
+use serde::Deserialize;
+use verbena_client::api::Node;
+use verbena_client::wire::Status;
 use verbena_metrics::Snapshot;
-use verbena_terms::ViewNumber;
 
 /// How a node, the others as far as it knows, and its metrics are.
 #[derive(Clone, Debug)]
@@ -14,39 +14,6 @@ pub struct Reading {
     pub members: Vec<Node>,
     /// All of its metrics, as they count since it began.
     pub metrics: Snapshot,
-}
-
-/// A member of the view.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Node {
-    /// What the view and its standing say.
-    #[serde(flatten)]
-    pub member: Member,
-    /// The node that was asked.
-    pub is_self: bool,
-    /// What it says of itself, if it was heard.
-    pub told: Option<Told>,
-}
-
-/// What a member says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Told {
-    /// Where its life stands.
-    pub state: State,
-    /// The newest view that it has learnt.
-    pub view: ViewNumber,
-    /// The newest that it has acknowledged.
-    pub acknowledged: ViewNumber,
-    /// The newest that it knows to be in effect.
-    pub in_effect: ViewNumber,
-    /// How long its lease lasts, milliseconds.
-    pub lease_ms: u64,
-    /// What is left of it, milliseconds.
-    pub lease_left_ms: u64,
-    /// How long its process has been running, milliseconds.
-    pub uptime_ms: u64,
-    /// How long ago it said so, milliseconds.
-    pub age_ms: u64,
 }
 
 #[derive(Deserialize)]

@@ -7,14 +7,11 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::api::HELPER_WAITS;
+use crate::connect::{Connection, connect};
 use crate::error::{Error, Result};
 use crate::place::Place;
 
@@ -27,8 +24,6 @@ const LONGEST_ANSWER: usize = 64 << 10;
 /// How long a connection may have been idle and still be used. Well below the helper's own limit: a question on its way to a connection
 /// that the helper is closing would be lost, and nobody could say whether it was heard.
 const IDLE: Duration = HELPER_WAITS.checked_div(2).expect("invariant: 2 is not 0");
-
-type Sender = SendRequest<Full<Bytes>>;
 
 /// What a question is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +38,7 @@ pub(super) struct Pool {
     begins: Semaphore,
     ends: Semaphore,
     /// At most as many as there are questions at once, the one that was used last at the end.
-    idle: Mutex<Vec<(Sender, Instant)>>,
+    idle: Mutex<Vec<(Connection, Instant)>>,
 }
 
 impl Pool {
@@ -74,13 +69,13 @@ impl Pool {
                 },
             }
         }
-        let mut sender = self.connect().await?;
+        let mut sender = connect(&self.place).await?;
         let answer = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
         self.read(sender, answer).await
     }
 
     /// A connection that can be used at once.
-    async fn idle(&self) -> Option<Sender> {
+    async fn idle(&self) -> Option<Connection> {
         loop {
             let (mut sender, since) = self.idle.lock().pop()?;
             if since.elapsed() < IDLE && sender.ready().await.is_ok() {
@@ -89,30 +84,7 @@ impl Pool {
         }
     }
 
-    async fn connect(&self) -> Result<Sender> {
-        let nobody = |source| Error::Nobody { at: self.place.clone(), source };
-        match &self.place {
-            Place::Unix(path) => self.greet(UnixStream::connect(path).await.map_err(nobody)?).await,
-            Place::Loopback(address) => {
-                let stream = TcpStream::connect(address).await.map_err(nobody)?;
-                stream.set_nodelay(true).map_err(nobody)?;
-                self.greet(stream).await
-            }
-        }
-    }
-
-    async fn greet(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender> {
-        let greeted = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = greeted.map_err(|error| self.broken(&error))?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the helper ended");
-            }
-        });
-        Ok(sender)
-    }
-
-    async fn read(&self, sender: Sender, answer: Response<Incoming>) -> Result<(StatusCode, Bytes)> {
+    async fn read(&self, sender: Connection, answer: Response<Incoming>) -> Result<(StatusCode, Bytes)> {
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| self.broken(&*error))?;
         if !sender.is_closed() {
@@ -124,11 +96,6 @@ impl Pool {
     }
 
     fn broken(&self, error: &(dyn StdError + 'static)) -> Error {
-        let (mut reason, mut cause) = (error.to_string(), error.source());
-        while let Some(error) = cause {
-            reason.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
-        Error::Broken { at: self.place.clone(), reason }
+        Error::broken(&self.place, error)
     }
 }
