@@ -44,6 +44,9 @@ impl Routes {
 
     /// The rule for a path: the one with the longest prefix that the path begins with, at a border between segments.
     pub fn find(&self, path: &str) -> Cow<'_, Route> {
+        if self.all.is_empty() {
+            return Cow::Borrowed(&self.elsewhere);
+        }
         let path = Readings::of(path);
         let spelled = self.longest(|prefix| covers(&prefix.spelled, &path.spelled, is_slash));
         let resolved = self.longest(|prefix| covers(&prefix.resolved, &path.resolved, is_slash));
@@ -68,7 +71,8 @@ impl Routes {
 
 /// What is safe if a path may be taken for one of either rule: writing sooner than not, and only cookies ignored that both ignore.
 fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route> {
-    if *one == *other {
+    // Most readings come to the same rule, which need not be compared with itself.
+    if std::ptr::eq(&*one, &*other) || *one == *other {
         return one;
     }
     let writes = [one.writes, other.writes];

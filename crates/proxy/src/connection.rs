@@ -247,9 +247,11 @@ impl AsyncWrite for Connection {
         if self.talk.ended.swap(false, Ordering::Relaxed) {
             self.talk.answering.store(false, Ordering::Relaxed);
             self.heard = false;
-            // From now on, even if hyper does not read before something comes.
+            // From now on, even if hyper does not read before something comes: unless the timer runs already, and wakes.
             self.head_until = Instant::now() + self.patience;
-            let _ = self.poll_head(context);
+            if self.head.as_ref().is_none_or(|head| head.is_elapsed()) {
+                let _ = self.poll_head(context);
+            }
             if self.talk.whole.load(Ordering::Relaxed) {
                 self.talk.unfinished.store(false, Ordering::Relaxed);
             }

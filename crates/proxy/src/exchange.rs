@@ -9,16 +9,23 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
-    CacheStatus, Hidden, Intent, Reason, Request as Wanted, Route, Routes, Via, for_client, for_origin, received, store,
+    CacheStatus, Hidden, Intent, Key, Reason, Request as Wanted, Route, Routes, Via, for_client, for_origin, received,
+    store,
 };
-use verbena_content::{Declared, DependencyField, Verdict, look};
+use verbena_content::service::Reading;
+use verbena_content::{Declared, DependencyField, Verdict, Words, look};
+use verbena_metrics::Latency;
+use verbena_terms::ViewNumber;
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Passing};
-use crate::cache::{Cache, Missed};
+use crate::cache::{Cache, Found, Missed};
+use crate::connection::Asked;
 use crate::fill::{Kept, Leader, fill};
 use crate::observed::Done;
 use crate::origin::{Connections, Failure};
+use crate::page::Page;
+use crate::responding::Responding;
 use crate::update;
 use crate::upload::Upload;
 
@@ -48,87 +55,134 @@ pub(crate) struct Exchange {
     pub via: Via,
 }
 
+/// A request that is not answered at once.
+struct Wants {
+    head: request::Parts,
+    body: Incoming,
+    wanted: Wanted,
+    route: Route,
+    client: IpAddr,
+    began: Instant,
+}
+
+/// What a look at the cache came to.
+enum Looked {
+    /// A validated page: the answer.
+    Fresh(Page),
+    /// None; why, and under which key and words it may be fetched.
+    Missing { key: Key, words: Option<(ViewNumber, Words)>, why: &'static str, detail: Option<&'static str> },
+    /// The words are on their way.
+    Reading(Found, Reading),
+}
+
 impl Exchange {
-    /// Answers a request.
-    pub async fn respond(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        client: IpAddr,
-    ) -> Result<Response<Body>, Unanswered> {
+    /// Answers a request: at once if the page is kept and its words are at hand, as they are on a fabric that is synchronous.
+    pub fn respond(self: &Arc<Self>, request: Request<Incoming>, client: IpAddr, asked: Asked) -> Responding {
         let began = Instant::now();
         let (mut head, body) = request.into_parts();
         let observed = &self.cache.observed;
-        observed.in_flight.add(1);
-        let _counted = Counted(&observed.in_flight);
         if let Err(unfit) = received(&mut head) {
             let answer = answer::unfit(unfit);
             observed.answered(Done::Error, answer::reason(&answer));
-            return Ok(answer);
+            return Responding::now(asked, Ok(answer));
         }
-        let route = &*self.routes.find(head.uri.path());
-        let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), route);
-        // What is not on the way of a hit is boxed: this future is moved, and as large as the largest that it may become.
-        let (done, latency, answered) = match wanted.intent {
-            Intent::Look => {
-                let (done, response) = self.look(head, body, wanted, route, client, began).await;
-                let latency = if done == Done::Hit { &observed.hit_latency } else { &observed.miss_latency };
-                (done, latency, Ok(response))
-            }
-            Intent::Pass(reason) => {
-                let response =
-                    self.pass(head, body, wanted.intent, route, client, forwarded("bypass", Some(reason.name())));
-                (Done::Pass, &observed.miss_latency, Ok(Box::pin(response).await))
-            }
-            Intent::Update { announced: true } => {
-                let response =
-                    self.pass(head, body, wanted.intent, route, client, forwarded("method", Some("announced")));
-                (Done::Pass, &observed.update_latency, Ok(Box::pin(response).await))
-            }
-            Intent::Update { announced: false } => {
-                let (head, _) = self.outgoing(head, wanted.intent, route, client);
-                let response = Box::pin(update::respond(self.clone(), head, body));
-                (Done::Update, &observed.update_latency, response.await)
-            }
-        };
-        latency.record(began.elapsed());
-        let is_error = answered.as_ref().map_or(true, |response| response.status().is_server_error());
-        let why = answered.as_ref().ok().and_then(answer::reason);
-        observed.answered(if is_error { Done::Error } else { done }, why);
-        answered
+        let route = self.routes.find(head.uri.path());
+        let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route);
+        let looked = (wanted.intent == Intent::Look).then(|| self.look(&head, &wanted, &route));
+        if let Some(Looked::Fresh(copy)) = looked {
+            let answer = Ok(answer::from_copy(&head, copy, &self.cache.shapes, CacheStatus::Hit));
+            self.answered(Done::Hit, &observed.hit_latency, began, &answer);
+            return Responding::now(asked, answer);
+        }
+        let wants = Wants { head, body, wanted, route: route.into_owned(), client, began };
+        Responding::later(asked, self.clone().respond_later(wants, looked))
     }
 
-    async fn look(
-        self: &Arc<Self>,
-        head: request::Parts,
-        body: Incoming,
-        wanted: Wanted,
-        route: &Route,
-        client: IpAddr,
-        began: Instant,
-    ) -> (Done, Response<Body>) {
-        let page = self.cache.page(wanted.key);
+    async fn respond_later(
+        self: Arc<Self>,
+        wants: Wants,
+        looked: Option<Looked>,
+    ) -> Result<Response<Body>, Unanswered> {
+        let observed = &self.cache.observed;
+        observed.in_flight.add(1);
+        let _counted = Counted(&observed.in_flight);
+        let began = wants.began;
+        let (done, latency, answer) = match (wants.wanted.intent, looked) {
+            (Intent::Look, Some(looked)) => {
+                let (done, answer) = self.judge(wants, looked).await;
+                let latency = if done == Done::Hit { &observed.hit_latency } else { &observed.miss_latency };
+                (done, latency, Ok(answer))
+            }
+            (Intent::Look, None) => unreachable!("invariant: looks are looked up at once"),
+            (Intent::Pass(reason), _) => {
+                let noted = forwarded("bypass", Some(reason.name()));
+                (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, noted).await))
+            }
+            (Intent::Update { announced: true }, _) => {
+                let noted = forwarded("method", Some("announced"));
+                (Done::Pass, &observed.update_latency, Ok(self.pass(wants, noted).await))
+            }
+            (Intent::Update { announced: false }, _) => {
+                let (head, _) = self.outgoing(wants.head, wants.wanted.intent, &wants.route, wants.client);
+                (Done::Update, &observed.update_latency, update::respond(self.clone(), head, wants.body).await)
+            }
+        };
+        self.answered(done, latency, began, &answer);
+        answer
+    }
+
+    /// Counts an answer.
+    fn answered(&self, done: Done, latency: &Latency, began: Instant, answer: &Result<Response<Body>, Unanswered>) {
+        latency.record(began.elapsed());
+        let is_error = answer.as_ref().map_or(true, |response| response.status().is_server_error());
+        let why = answer.as_ref().ok().and_then(answer::reason);
+        self.cache.observed.answered(if is_error { Done::Error } else { done }, why);
+    }
+
+    /// Looks whether a page is kept, and reads its words.
+    fn look(&self, head: &request::Parts, wanted: &Wanted, route: &Route) -> Looked {
+        let found = self.cache.find(wanted, head, route);
+        match self.cache.content.read(self.cache.page(wanted.key)).map(Reading::words_now) {
+            Some(Err(reading)) => Looked::Reading(found, reading),
+            Some(Ok(words)) => self.looked(found, words, wanted),
+            None => self.looked(found, None, wanted),
+        }
+    }
+
+    fn looked(&self, found: Found, words: Option<(ViewNumber, Words)>, wanted: &Wanted) -> Looked {
+        // What is judged is in hand; only now the clock, and only then the lease (rule P1).
+        let now = self.cache.content.now();
+        let lease = self.cache.content.lease();
+        let (why, detail) = match (found.copy, &words) {
+            (None, _) => (if found.varies { "vary-miss" } else { "uri-miss" }, None),
+            (Some(_), None) => ("stale", Some("no-words")),
+            (Some(copy), Some((posted, words))) => match look(copy.stamp(), words, *posted, &lease, now) {
+                Verdict::Fresh if copy.is_over(now) => ("stale", Some("lifetime")),
+                Verdict::Fresh if wanted.credentials.is_some() && !copy.is_for_credentials() => {
+                    ("request", wanted.credentials.map(Reason::name))
+                }
+                Verdict::Fresh => return Looked::Fresh(copy),
+                other => ("stale", Some(answer::verdict(other))),
+            },
+        };
+        Looked::Missing { key: found.key, words, why, detail }
+    }
+
+    /// Answers with what was found, or fetches it.
+    async fn judge(self: &Arc<Self>, wants: Wants, first: Looked) -> (Done, Response<Body>) {
+        let mut first = Some(first);
         loop {
-            let found = self.cache.find(&wanted, &head, route);
-            let words = match self.cache.content.read(page) {
-                Some(reading) => reading.words().await,
-                None => None,
-            };
-            // What is judged is in hand; only now the clock, and only then the lease (rule P1).
-            let now = self.cache.content.now();
-            let lease = self.cache.content.lease();
-            let (why, detail) = match (found.copy, &words) {
-                (None, _) => (if found.varies { "vary-miss" } else { "uri-miss" }, None),
-                (Some(_), None) => ("stale", Some("no-words")),
-                (Some(copy), Some((posted, words))) => match look(copy.stamp(), words, *posted, &lease, now) {
-                    Verdict::Fresh if copy.is_over(now) => ("stale", Some("lifetime")),
-                    Verdict::Fresh if wanted.credentials.is_some() && !copy.is_for_credentials() => {
-                        ("request", wanted.credentials.map(Reason::name))
-                    }
-                    Verdict::Fresh => {
-                        return (Done::Hit, answer::from_copy(&head, copy, &self.cache.shapes, CacheStatus::Hit));
-                    }
-                    other => ("stale", Some(answer::verdict(other))),
-                },
+            let Wants { head, wanted, route, began, .. } = &wants;
+            let mut looked = first.take().unwrap_or_else(|| self.look(head, wanted, route));
+            if let Looked::Reading(found, reading) = looked {
+                looked = self.looked(found, reading.words().await, wanted);
+            }
+            let (key, words, why, detail) = match looked {
+                Looked::Fresh(copy) => {
+                    return (Done::Hit, answer::from_copy(head, copy, &self.cache.shapes, CacheStatus::Hit));
+                }
+                Looked::Missing { key, words, why, detail } => (key, words, why, detail),
+                Looked::Reading(..) => unreachable!("invariant: it was waited for"),
             };
             if wanted.only_if_cached {
                 let text = "not in the cache, and the request wants nothing else";
@@ -137,15 +191,14 @@ impl Exchange {
             let missed = match wanted.credentials {
                 Some(reason) if self.cache.is_unshared(wanted.key) => Missed::Alone(reason.name()),
                 _ if head.method == Method::HEAD => Missed::Alone("head"),
-                _ => self.cache.miss(found.key, page, words),
+                _ => self.cache.miss(key, self.cache.page(wanted.key), words),
             };
             let alone = match missed {
                 Missed::Lead(fill) => {
                     let leader = Leader::new(self.cache.clone(), fill);
-                    let led = self.lead(head, wanted, route, client, (why, detail), leader);
-                    return (Done::Miss, Box::pin(led).await);
+                    return (Done::Miss, self.lead(wants, (why, detail), leader).await);
                 }
-                Missed::Wait(page) => match timeout_at((began + self.patience).into(), page).await {
+                Missed::Wait(page) => match timeout_at((*began + self.patience).into(), page).await {
                     Err(_) => "fill-slow",
                     Ok(filled) => {
                         let shared = filled.ok().flatten().filter(|shared| {
@@ -161,7 +214,7 @@ impl Exchange {
                             (Some(copy), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
                                 let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
-                                return (Done::Miss, answer::from_copy(&head, copy, &self.cache.shapes, noted));
+                                return (Done::Miss, answer::from_copy(head, copy, &self.cache.shapes, noted));
                             }
                         }
                     }
@@ -169,21 +222,19 @@ impl Exchange {
                 Missed::Alone(why) => why,
             };
             let noted = forwarded(why, detail.or(Some(alone)));
-            let passed = self.pass(head, body, wanted.intent, route, client, noted);
-            return (Done::Miss, Box::pin(passed).await);
+            return (Done::Miss, self.pass(wants, noted).await);
         }
     }
 
     /// Fetches a page for all that wait for it, and for the store.
     async fn lead(
         self: &Arc<Self>,
-        head: request::Parts,
-        wanted: Wanted,
-        route: &Route,
-        client: IpAddr,
+        wants: Wants,
         (why, detail): (&'static str, Option<&'static str>),
         leader: Leader,
     ) -> Response<Body> {
+        let Wants { head, wanted, route, client, .. } = wants;
+        let route = &route;
         let asked = self.cache.content.now();
         let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, route, client);
         let sent = self.connections.read(&outgoing).await;
@@ -227,17 +278,10 @@ impl Exchange {
     }
 
     /// Forwards a request and its answer, and stores nothing.
-    async fn pass(
-        &self,
-        head: request::Parts,
-        body: Incoming,
-        intent: Intent,
-        route: &Route,
-        client: IpAddr,
-        noted: CacheStatus,
-    ) -> Response<Body> {
+    async fn pass(&self, wants: Wants, noted: CacheStatus) -> Response<Body> {
+        let Wants { head, body, wanted: Wanted { intent, .. }, route, client, .. } = wants;
         let reads = head.method.is_safe() && hyper::body::Body::is_end_stream(&body);
-        let (head, hidden) = self.outgoing(head, intent, route, client);
+        let (head, hidden) = self.outgoing(head, intent, &route, client);
         let sent = match reads {
             true => self.connections.read(&head).await,
             false => self.connections.write(&head, Upload::new(body, self.client_patience)).await,

@@ -26,6 +26,7 @@ mod heap;
 mod observed;
 mod origin;
 mod page;
+mod responding;
 mod server;
 mod shapes;
 mod update;

@@ -226,8 +226,7 @@ impl Worker {
             let (exchange, talk) = (exchange.clone(), stream.talk());
             let service = service_fn(move |request| {
                 let asked = talk.asked(&request);
-                let answer = exchange.clone().respond(request, client.ip());
-                async move { answer.await.map(|answer| asked.answered(answer)) }
+                exchange.respond(request, client.ip(), asked)
             });
             // Without `pipeline_flush`: with it, hyper takes a body into memory without a bound (`can_buffer` in proto/h1/io.rs).
             let connection = http1::Builder::new()

@@ -89,20 +89,39 @@ impl Routes {
 }
 
 impl Reading {
-    /// The view in which it was posted, and the words; `None` if they could not be read. On a fabric that is synchronous
-    /// this does not wait.
+    /// The view in which it was posted, and the words; `None` if they could not be read.
     pub async fn words(self) -> Option<(ViewNumber, Words)> {
-        let [word, everything, clock] = match self.words {
-            State::Here(words) => words?,
-            State::Posted(pending) => {
-                let done = pending.await.ok()?;
-                let mut words = done.iter().map(|done| done.word());
-                [words.next()??, words.next()??, words.next()??]
-            }
+        let words = match self.words {
+            State::Here(words) => words,
+            State::Posted(pending) => read_there(&pending.await),
         };
-        let words = Words { home: self.home, word: Word(word), everything: Word(everything), clock };
-        Some((self.view, words))
+        Some((self.view, named(self.home, words?)))
     }
+
+    /// The same without waiting, if the words are here; they are at once on a fabric that is synchronous. Else the reading, to wait for.
+    ///
+    /// # Errors
+    /// If they are not here yet.
+    pub fn words_now(self) -> Result<Option<(ViewNumber, Words)>, Reading> {
+        let Reading { view, home, words } = self;
+        let words = match words {
+            State::Here(words) => words,
+            State::Posted(mut pending) => match pending.poll_now() {
+                Some(done) => read_there(&done),
+                None => return Err(Reading { view, home, words: State::Posted(pending) }),
+            },
+        };
+        Ok(words.map(|words| (view, named(home, words))))
+    }
+}
+
+fn named(home: Incarnation, [word, everything, clock]: [u64; 3]) -> Words {
+    Words { home, word: Word(word), everything: Word(everything), clock }
+}
+
+fn read_there(done: &verbena_fabric::Result<Completed>) -> Option<[u64; 3]> {
+    let mut words = done.as_ref().ok()?.iter().map(|done| done.word());
+    Some([words.next()??, words.next()??, words.next()??])
 }
 
 fn read_here(region: &dyn Region, at: [u64; 3]) -> Option<[u64; 3]> {
