@@ -5,6 +5,9 @@
 
 mod lru;
 mod s3_fifo;
+mod shards;
+
+use std::thread::available_parallelism;
 
 use serde::{Deserialize, Serialize};
 
@@ -81,10 +84,18 @@ impl<V: Weigh + Clone> Store<V> {
     /// A store of at most `bytes` bytes in all, for copies of about `typical` bytes each, that takes no copy of more than
     /// `largest`.
     pub fn new(replacement: Replacement, bytes: u64, typical: usize, largest: usize) -> Self {
+        let threads = available_parallelism().map_or(1, usize::from);
+        Store::for_threads(replacement, bytes, typical, largest, threads)
+    }
+
+    fn for_threads(replacement: Replacement, bytes: u64, typical: usize, largest: usize, threads: usize) -> Self {
         match replacement {
-            Replacement::S3Fifo => Store { copies: Copies::S3Fifo(s3_fifo::new(bytes, typical)), largest },
+            Replacement::S3Fifo => {
+                let cache = s3_fifo::new(bytes, typical, largest, threads);
+                Store { largest: largest.min(s3_fifo::room(&cache)), copies: Copies::S3Fifo(cache) }
+            }
             Replacement::Lru => {
-                let lru = Lru::new(bytes, typical, largest);
+                let lru = Lru::new(bytes, typical, largest, threads);
                 Store { largest: largest.min(lru.room()), copies: Copies::Lru(lru) }
             }
         }
@@ -186,6 +197,25 @@ mod tests {
             assert!(store.keep(7, vec![0; 10]));
             assert!(!store.keep(7, vec![0; 20_000]));
             assert!(store.copy(7).is_none() && store.is_empty() && store.bytes() == 0);
+        }
+    }
+
+    #[test]
+    fn one_of_the_largest_is_kept_however_many_threads_there_are() {
+        const LARGEST: usize = 1_000_000;
+        for (replacement, threads) in Replacement::ALL.into_iter().flat_map(|it| [1, 2, 16, 64, 256].map(|n| (it, n))) {
+            let store = Store::for_threads(replacement, 64_000_000, 1000, LARGEST, threads);
+            let bytes = LARGEST - KEY_BYTES - replacement.entry_overhead_bytes::<Vec<u8>>();
+            for page in 0..16 {
+                assert!(store.keep(page, vec![0; bytes]));
+                assert!(store.copy(page).is_some(), "{} for {threads} threads: page {page}", replacement.name());
+            }
+            assert!(!store.keep(1, vec![0; bytes + 1]) && store.copy(1).is_none());
+            // Where the store is smaller than the largest, nothing is said to be kept that is not.
+            let small = Store::for_threads(replacement, 100_000, 1000, LARGEST, threads);
+            for bytes in (90_000..101_000).step_by(500) {
+                assert_eq!(small.keep(7, vec![0; bytes]), small.copy(7).is_some(), "{} of {bytes}", replacement.name());
+            }
         }
     }
 

@@ -26,6 +26,8 @@ mod config;
 mod desk;
 mod error;
 mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod helper;
 mod life;
 mod mark;
@@ -49,6 +51,9 @@ mod told;
 pub use config::{NodeConfig, Settings};
 pub use error::{Error, Result};
 pub use file::File;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{Outcomes, node_message};
 pub use helper::{Event, Helper, Observer};
 pub use life::Life;
 pub use service::{Replies, Service};

@@ -152,7 +152,7 @@ impl Known {
 }
 
 /// What was told so long ago. A lease runs on meanwhile, and so does the process.
-fn heard(told: Told, age: Duration) -> Heard {
+pub(crate) fn heard(told: Told, age: Duration) -> Heard {
     let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let lease_left_ms = told.lease_left_ms.saturating_sub(age_ms);
     Heard { told: Told { lease_left_ms, uptime_ms: told.uptime_ms.saturating_add(age_ms), ..told }, age_ms }

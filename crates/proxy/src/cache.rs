@@ -25,6 +25,9 @@ const UNSHARED: usize = 16_384;
 /// How long that is remembered.
 const UNSHARED_FOR: Duration = Duration::from_secs(60);
 
+/// Bytes of a page as it is expected: rather too few, for what the store remembers of pages that it no longer has.
+const TYPICAL: usize = 1024;
+
 /// A page that was fetched, and may be stored if its home agrees.
 pub(crate) struct Fetched {
     /// The page, whatever its variants.
@@ -90,7 +93,7 @@ impl Cache {
         let reader = Reader::new(me, limits);
         Cache {
             shapes: Shapes::new(),
-            store: Store::new(replacement, memory, 8192, largest + 64 * 1024),
+            store: Store::new(replacement, memory, TYPICAL, largest + 64 * 1024),
             fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
             registration_patience: limits.registration_deadline,

@@ -247,7 +247,8 @@ impl AsyncWrite for Connection {
         if self.talk.ended.swap(false, Ordering::Relaxed) {
             self.talk.answering.store(false, Ordering::Relaxed);
             self.heard = false;
-            // From now on, even if hyper does not read before something comes: unless the timer runs already, and wakes.
+            // From now on, even if hyper does not read before something comes. A timer that runs has this task's waker and ends no later;
+            // when it does hyper reads, and it is set anew.
             self.head_until = Instant::now() + self.patience;
             if self.head.as_ref().is_none_or(|head| head.is_elapsed()) {
                 let _ = self.poll_head(context);

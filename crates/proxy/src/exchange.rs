@@ -22,7 +22,7 @@ use crate::body::{Body, Passing};
 use crate::cache::{Cache, Found, Missed};
 use crate::connection::Asked;
 use crate::fill::{Kept, Leader, fill};
-use crate::observed::Done;
+use crate::observed::{Counted, Done};
 use crate::origin::{Connections, Failure};
 use crate::page::Page;
 use crate::responding::Responding;
@@ -104,8 +104,7 @@ impl Exchange {
         looked: Option<Looked>,
     ) -> Result<Response<Body>, Unanswered> {
         let observed = &self.cache.observed;
-        observed.in_flight.add(1);
-        let _counted = Counted(&observed.in_flight);
+        let _counted = Counted::new(&observed.in_flight);
         let began = wants.began;
         let (done, latency, answer) = match (wants.wanted.intent, looked) {
             (Intent::Look, Some(looked)) => {
@@ -364,12 +363,4 @@ fn asked_for(intent: Intent, answered: Response<Incoming>) -> Result<Response<In
 /// Who passes messages on.
 pub(crate) fn via() -> Via {
     Via::new(Version::HTTP_11, NAME).expect("invariant: HTTP/1.1 and a token make a Via")
-}
-
-struct Counted<'a>(&'a verbena_metrics::Level);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.add(-1);
-    }
 }

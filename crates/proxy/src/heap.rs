@@ -12,8 +12,8 @@ use talc::DefaultBinning;
 use talc::source::GlobalAllocSource;
 use talc::sync::TalcLock;
 
-/// One for all stores of a process: who gives a piece back needs no pointer to where it came from. Taken from the system, and given back, in
-/// blocks of 4 MiB.
+/// One for all stores of a process: who gives a piece back needs no pointer to where it came from. Taken from the
+/// C library, and given back to it, in blocks of 4 MiB.
 static PAGES: TalcLock<RawMutex, GlobalAllocSource<System>, DefaultBinning> =
     TalcLock::new(GlobalAllocSource::with_block_size(System, 4 << 20));
 

@@ -125,6 +125,22 @@ impl Observed {
     }
 }
 
+/// One more, until it is dropped.
+pub(crate) struct Counted<'a>(&'a Level);
+
+impl<'a> Counted<'a> {
+    pub fn new(level: &'a Level) -> Self {
+        level.add(1);
+        Counted(level)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.add(-1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

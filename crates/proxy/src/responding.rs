@@ -11,7 +11,7 @@ use crate::exchange::Unanswered;
 
 type Answered = Result<Response<Body>, Unanswered>;
 
-/// What a request is answered with. Hyper moves it about with each request, so it is as small as a hit needs; all else is boxed.
+/// What a request is answered with. It was counted when it was decided: a client that hung up with its request is counted too. Hyper moves it about with each request, so it is as small as a hit needs; all else is boxed.
 pub(crate) struct Responding {
     /// Until it is answered.
     asked: Option<Asked>,
@@ -29,7 +29,7 @@ impl Responding {
         Responding { asked: Some(asked), answer: Answer::Now(Some(answered)) }
     }
 
-    /// It is made yet.
+    /// It is still to be made.
     pub fn later(asked: Asked, answered: impl Future<Output = Answered> + Send + 'static) -> Self {
         Responding { asked: Some(asked), answer: Answer::Later(Box::pin(answered)) }
     }

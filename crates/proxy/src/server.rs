@@ -22,7 +22,7 @@ use crate::config::{ProxyConfig, parse_origin};
 use crate::connection::Connection;
 use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
-use crate::observed::{Done, Observed};
+use crate::observed::{Counted, Done, Observed};
 use crate::origin::{Connections, Origins};
 
 /// Connections that wait to be accepted.
@@ -236,7 +236,7 @@ impl Worker {
                 .serve_connection(TokioIo::new(stream), service);
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
-                observed.connections.add(1);
+                let _counted = Counted::new(&observed.connections);
                 if let Err(error) = connection.await {
                     if error.is_parse() {
                         let reason = if error.is_parse_too_large() { "head-too-large" } else { "head-malformed" };
@@ -244,7 +244,6 @@ impl Worker {
                     }
                     tracing::debug!(%error, %client, "a client's connection ended");
                 }
-                observed.connections.add(-1);
                 drop(permit);
             });
         }

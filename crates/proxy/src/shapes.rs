@@ -26,8 +26,10 @@ use crate::answer::{CACHE_STATUS, HIT};
 
 /// Shapes that are kept.
 const MOST: u8 = 250;
-/// Bytes of names and values that a shape may have.
+/// Bytes that a shape may have.
 const LARGEST: usize = 4096;
+/// Bytes of a field of a shape beside its name and its value.
+const FIELD: usize = 104;
 /// The form of fields that are written in full.
 const IN_FULL: u8 = MOST;
 
@@ -98,7 +100,7 @@ impl Shapes {
         if let Some(found) = known() {
             return Some(found);
         }
-        let bytes: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let bytes: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum();
         let mut count = self.count.lock();
         if let Some(found) = known() {
             return Some(found);
@@ -163,8 +165,7 @@ impl Written<'_> {
         let length = self.number().checked_sub(1)?;
         let value = self.page.slice(self.at..self.at + length);
         self.at += length;
-        // SAFETY: `put_value` wrote the bytes of a `HeaderValue`, and nothing changes a page; so they are such as a value may have.
-        Some(unsafe { HeaderValue::from_maybe_shared_unchecked(value) })
+        Some(HeaderValue::from_maybe_shared(value).expect("invariant: it was the value of a field"))
     }
 }
 

@@ -91,7 +91,10 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let (first, every) = (trace.order.len().to_string(), EVERY.to_string());
     let words = [web::REPLAY, "--trace", &path, "--first", &first, "--seed", &seed, "--every", &every];
     let mut client = Target::start(&[&[ON_CORE, cores.proxies.as_str()][..], &words].concat())?;
-    let beside = beside_body(start(AMPLE, POLICIES[0])?, &trace, &mut client)?;
+    let mut beside: f64 = 0.0;
+    for policy in POLICIES {
+        beside = beside.max(beside_body(start(AMPLE, policy)?, &trace, &mut client)?);
+    }
     let whole = trace.bytes.iter().sum::<usize>() as f64 + beside * trace.bytes.len() as f64;
 
     let mut variants = Vec::new();
@@ -114,7 +117,12 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
             let (from, until) = (bounds(variant.stretch - 1), bounds(variant.stretch));
             let updates = variant.group == UPDATES;
             let under = format!("{}, {}, room for {}%", variant.group, variant.policy, variant.size);
-            replay(&mut client, &Stretch { address: variant.stack.address, from, until, updates }, &under)
+            let stretch = Stretch { address: variant.stack.address, from, until, updates };
+            replay(&mut client, &stretch, &under).or_else(|error| {
+                // If one of the programs has ended, that is why.
+                variant.stack.look()?;
+                Err(error)
+            })
         },
         plan.progress,
     )?;
@@ -275,8 +283,8 @@ fn notes(path: &str, trace: &KeyTrace, beside: f64, whole: f64, counted: &[Count
         ),
         "Rounds are parts of the trace, in its order: the first part fills the caches and is not counted.".to_owned(),
         format!(
-            "100% is what the pages of all these objects take in the store: {} bytes, {} of them beside each body (key, headers, bookkeeping). An object's \
-             size is its page's, from {SMALLEST_PRODUCT} to {LARGEST_PRODUCT} bytes; {} objects were fitted to that.",
+            "100% is what the pages of all these objects take in the store, by the policy that takes more: {} bytes, {} of them beside each body (key, \
+             headers, bookkeeping). An object's size is its page's, from {SMALLEST_PRODUCT} to {LARGEST_PRODUCT} bytes; {} objects were fitted to that.",
             number(whole),
             number(beside),
             trace.fitted,

@@ -177,7 +177,7 @@ impl Setup<'_> {
              {{ name = \"proxy\", address = \"{}\", roles = [\"reader\", \"updater\"] }},\n\
              {{ name = \"home\", address = \"{}\", roles = [\"home\", \"updater\"] }},\n]\n\
              [fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{runtime}\"\n\
-             [proxy]\nlisten = \"{address}\"\norigin = [\"http://{origin}\"]\nthreads = 1\n{room}\
+             [proxy]\nlisten = \"{address}\"\norigin = [\"http://{origin}\"]\nthreads = 1\nclient_timeout = \"2m\"\n{room}\
              routes = [{{ prefix = \"/\", writes = \"{writes}\" }}]\n{pages}",
             node("proxy", proxy_node),
             node("home", home_node),

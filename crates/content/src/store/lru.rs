@@ -4,26 +4,18 @@
 //! a secret: nobody can choose pages that push each other out.
 
 use std::hash::{BuildHasher, RandomState};
-use std::thread::available_parallelism;
 
 use hashlink::LinkedHashMap;
 use hashlink::linked_hash_map::RawEntryMut;
 use parking_lot::Mutex;
 
-use super::{Key, Replacement, Weigh};
+use super::{Key, Replacement, Weigh, shards};
 
 /// Bytes that a slot takes beside key and value: two links, and what the allocator keeps before each piece of memory.
 pub(super) const SLOT_BYTES: usize = 24;
 
 /// Bytes of the hash table for an entry: 9 for each of its buckets, of which between 7 in 16 and 7 in 8 are taken.
 pub(super) const TABLE_BYTES: usize = 15;
-
-/// Shards for each thread that may run at once: two seldom want the same.
-const SHARDS_PER_THREAD: usize = 4;
-
-/// A shard has room for so many typical copies, and for so many of the largest: otherwise its own order is no longer that of all.
-const FEWEST_TYPICAL: u64 = 32;
-const FEWEST_LARGEST: u64 = 4;
 
 pub(super) struct Lru<V> {
     shards: Box<[Mutex<Shard<V>>]>,
@@ -41,13 +33,9 @@ struct Shard<V> {
 }
 
 impl<V: Weigh + Clone> Lru<V> {
-    pub(super) fn new(bytes: u64, typical: usize, largest: usize) -> Self {
+    pub(super) fn new(bytes: u64, typical: usize, largest: usize, threads: usize) -> Self {
         let typical = typical + Replacement::Lru.entry_overhead_bytes::<V>();
-        let fewest = (FEWEST_TYPICAL * typical as u64).max(FEWEST_LARGEST.saturating_mul(largest as u64));
-        let mut shards = (available_parallelism().map_or(1, usize::from) * SHARDS_PER_THREAD).next_power_of_two();
-        while shards > 1 && bytes / (shards as u64) < fewest {
-            shards /= 2;
-        }
+        let shards = shards::count(bytes, typical, largest, threads);
         let hasher = RandomState::new();
         let shard = || Mutex::new(Shard { copies: LinkedHashMap::with_hasher(hasher.clone()), bytes: 0 });
         Lru { shards: (0..shards).map(|_| shard()).collect(), room: bytes / shards as u64, hasher }
@@ -71,6 +59,8 @@ impl<V: Weigh + Clone> Lru<V> {
 
     pub(super) fn keep(&self, key: Key, value: V) {
         let (hash, shard) = self.shard(&key);
+        // Dropped when the shard is free again: giving memory back takes a while.
+        let mut gone = Vec::new();
         let mut shard = shard.lock();
         shard.bytes += entry_bytes(&value);
         match shard.copies.raw_entry_mut().from_key_hashed_nocheck(hash, &key) {
@@ -78,6 +68,7 @@ impl<V: Weigh + Clone> Lru<V> {
                 found.to_back();
                 let earlier = std::mem::replace(found.get_mut(), value);
                 shard.bytes -= entry_bytes(&earlier);
+                gone.push(earlier);
             }
             RawEntryMut::Vacant(place) => drop(place.insert_hashed_nocheck(hash, key, value)),
         }
@@ -85,16 +76,21 @@ impl<V: Weigh + Clone> Lru<V> {
             && let Some((_, oldest)) = shard.copies.pop_front()
         {
             shard.bytes -= entry_bytes(&oldest);
+            gone.push(oldest);
         }
+        drop(shard);
     }
 
     pub(super) fn remove(&self, key: Key) {
         let (hash, shard) = self.shard(&key);
         let mut shard = shard.lock();
-        if let RawEntryMut::Occupied(found) = shard.copies.raw_entry_mut().from_key_hashed_nocheck(hash, &key) {
-            let removed = found.remove();
-            shard.bytes -= entry_bytes(&removed);
-        }
+        let RawEntryMut::Occupied(found) = shard.copies.raw_entry_mut().from_key_hashed_nocheck(hash, &key) else {
+            return;
+        };
+        let removed = found.remove();
+        shard.bytes -= entry_bytes(&removed);
+        drop(shard);
+        drop(removed);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -124,7 +120,7 @@ mod tests {
     /// Room for three copies in one shard.
     fn three() -> Lru<Vec<u8>> {
         let each = KEY_BYTES + Replacement::Lru.entry_overhead_bytes::<Vec<u8>>() + 10;
-        let lru = Lru::new(3 * each as u64, 10, each);
+        let lru = Lru::new(3 * each as u64, 10, each, 1);
         assert_eq!(lru.shards.len(), 1);
         lru
     }
@@ -151,18 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_as_many_as_leave_each_its_order() {
-        let shards = |bytes, typical, largest| Lru::<Vec<u8>>::new(bytes, typical, largest).shards.len();
-        let most = shards(1 << 40, 8192, 4 << 20);
-        assert!(most >= 4 && most.is_power_of_two(), "{most}");
-        assert_eq!(shards(40_000_000, 8192, 4_000_000), 2, "by the largest");
-        assert_eq!(shards(600_000, 8192, 10_000), 2, "by the typical");
-        assert_eq!(shards(1_000, 8192, 10_000), 1);
-    }
-
-    #[test]
     fn threads_that_use_and_replace_leave_the_count_right() {
-        let lru = Lru::new(1 << 20, 100, 1000);
+        let lru = Lru::new(1 << 20, 100, 1000, 4);
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 let lru = &lru;

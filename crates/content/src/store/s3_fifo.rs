@@ -1,9 +1,9 @@
 //! S3-FIFO's class, by `quick_cache`: a hit marks the copy, and moves nothing.
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-use super::{Key, Replacement, Weigh};
+use super::{Key, Replacement, Weigh, shards};
 
 /// Bytes that a slot takes beside key and value: links in the order of replacement, how often it was used, what is in it. Slots double when
 /// they are full; those that were never used take no memory yet.
@@ -23,10 +23,28 @@ impl<V: Weigh> Weighter<Key, V> for ByBytes {
     }
 }
 
-/// Room for `bytes` bytes of copies of about `typical` bytes each: for half as many more it remembers that they were here.
-pub(super) fn new<V: Weigh + Clone>(bytes: u64, typical: usize) -> S3Fifo<V> {
-    let expected = bytes / (typical.max(1) + Replacement::S3Fifo.entry_overhead_bytes::<V>()) as u64;
-    Cache::with_weighter(expected as usize, bytes, ByBytes)
+/// The part of a shard that copies which are asked for again may take. What is larger, the shard does not keep.
+const AGAIN: f64 = 0.97;
+
+/// Room for `bytes` bytes of copies of about `typical` bytes each: for half as many more it remembers that they were here, in about
+/// 56 bytes each that are not counted.
+pub(super) fn new<V: Weigh + Clone>(bytes: u64, typical: usize, largest: usize, threads: usize) -> S3Fifo<V> {
+    let typical = typical + Replacement::S3Fifo.entry_overhead_bytes::<V>();
+    let shards = shards::count(bytes, typical, largest, threads);
+    let options = OptionsBuilder::new()
+        .shards(shards)
+        .estimated_items_capacity(usize::try_from(bytes / typical as u64).unwrap_or(usize::MAX))
+        // Each shard has its part of this, rounded up.
+        .weight_capacity(bytes / shards as u64 * shards as u64)
+        .hot_allocation(AGAIN)
+        .build()
+        .expect("invariant: both capacities are set");
+    Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), DefaultLifecycle::default())
+}
+
+/// No copy of more bytes is kept.
+pub(super) fn room<V: Weigh + Clone>(cache: &S3Fifo<V>) -> usize {
+    usize::try_from((cache.shard_capacity() as f64 * AGAIN) as u64).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -46,7 +64,7 @@ mod tests {
 
     #[test]
     fn slots_and_table_take_what_is_said_of_them() {
-        let cache = new(1 << 30, 1);
+        let cache = new(1 << 30, 1, 1, 2);
         let entries = 1 << 17;
         for page in 0..entries as u128 {
             // Spread over the shards as hashes are.
