@@ -17,6 +17,7 @@ section! {
         /// Threads, each with a listener of its own. 0: one for each core.
         pub threads: usize as "NUMBER" = 0,
         /// Memory for stored pages, headers and bodies included. A quarter of it more may be taken by pages on their way into the store.
+        /// With `s3-fifo`, what it remembers of pages that were replaced takes up to 3% besides.
         pub memory: Size as "SIZE" = Size(256 << 20),
         /// Which pages make room when the memory is full: `s3-fifo`, where those that were asked for once go before those that were asked for
         /// again, or `lru`, where those that were not asked for longest go.
