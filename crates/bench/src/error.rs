@@ -85,7 +85,7 @@ pub enum BenchError {
         one: String,
     },
     /// The key trace cannot be read.
-    #[error("{error} (the key trace: --trace says where one is)")]
+    #[error("the key trace (--trace FILE): {error}")]
     Trace {
         /// Why.
         #[from]

@@ -27,6 +27,10 @@ fn what_is_not_there_is_told_and_leaves_nothing() {
         assert!(told.contains(why), "{told}");
     }
     assert_eq!(verbena(&["bench"]).output().unwrap().status.code(), Some(2), "no name");
+    let output = verbena(&["bench", "fabric.primitives", "--trace", "keys.csv"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--trace is for `content.keys`"), "{said}");
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
 }
 

@@ -203,7 +203,7 @@ fn a_trace_that_is_none_is_an_error() {
     let malformed = wrong("time_s,key,size_bytes\n1,a,2\n2,b,large\n");
     assert!(malformed.contains("trace.csv, line 3, column 5") && malformed.contains("--trace"), "{malformed}");
     let short = wrong("time_s,key,size_bytes\n1,a,2\n");
-    assert!(short.contains("1 requests, and too few"), "{short}");
+    assert!(short.contains("1 requests: 500 are needed"), "{short}");
 }
 
 fn without_the_program_it_is_an_error() {

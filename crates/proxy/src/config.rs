@@ -61,7 +61,9 @@ impl ProxyConfig {
             found.push(Contradiction::new("connections", "no connection could ever be made"));
         }
         if self.largest > self.memory {
-            found.push(Contradiction::new("largest", "larger than proxy.memory: such a page could not be stored"));
+            let problem =
+                format!("{} is more than proxy.memory, {}: lower it, or raise that", self.largest, self.memory);
+            found.push(Contradiction::new("largest", problem));
         }
         for (at, route) in self.routes.iter().enumerate() {
             if !route.prefix.starts_with('/') {

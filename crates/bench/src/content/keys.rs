@@ -72,7 +72,8 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let trace = KeyTrace::read(plan.trace, first)?;
     let stretches = plan.rounds as usize + 1;
     if trace.order.len() < stretches * EVERY {
-        let reason = format!("{} has {} requests, and too few of them", plan.trace.display(), trace.order.len());
+        let least = stretches * EVERY;
+        let reason = format!("{} has {} requests: {least} are needed", plan.trace.display(), trace.order.len());
         return Err(BenchError::NothingToMeasure { name: plan.name, reason });
     }
     let (provider, fabric) = best_fabric(plan.name)?;

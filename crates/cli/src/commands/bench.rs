@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
+use clap::error::ErrorKind;
 use serde::Serialize;
 use verbena_bench::{
     KEY_TRACE, Options, Progress, Report, Row, Verdict, list, report_html, row, rows, run, write_whole,
@@ -13,6 +14,9 @@ use verbena_bench::{
 
 use crate::error::Result;
 use crate::output::{Format, Output, output, write_json};
+
+/// The row that reads a key trace.
+const REPLAYS: &str = "content.keys";
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
@@ -44,9 +48,10 @@ pub struct Command {
     /// How many rounds are counted, instead of the fewest that are enough.
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<u32>,
-    /// The key trace of `content.keys`: a CSV with the columns time_s, key and size_bytes, packed by gzip or not.
-    #[arg(long, value_name = "FILE", default_value = KEY_TRACE)]
-    trace: PathBuf,
+    /// The key trace of `content.keys`, instead of testdata/twitter_cluster52_200k.csv.gz: a CSV with the columns time_s, key and
+    /// size_bytes, packed by gzip or not.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Directory of the files that are written.
     #[arg(long, value_name = "DIR", default_value = "bench-out")]
     out: PathBuf,
@@ -103,6 +108,10 @@ impl Command {
             "all" => rows().iter().filter(|row| row.built()).collect(),
             name => vec![row(name)?],
         };
+        if self.trace.is_some() && !chosen.iter().any(|row| row.name == REPLAYS) {
+            let wrong = format!("--trace is for `{REPLAYS}`, and `{name}` replays no keys\n");
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, wrong).into());
+        }
         let options = Options {
             quick: self.quick,
             seed: self.seed,
@@ -110,7 +119,7 @@ impl Command {
             measuring: None,
             // Nodes and proxies of an experiment are this program too.
             verbena: std::env::current_exe().ok(),
-            trace: self.trace.clone(),
+            trace: self.trace.clone().unwrap_or_else(|| KEY_TRACE.into()),
             out_dir: self.out.clone(),
         };
         let mut reports = Vec::with_capacity(chosen.len());
