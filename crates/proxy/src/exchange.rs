@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request, response};
@@ -141,10 +142,12 @@ impl Exchange {
     /// Looks whether a page is kept, and reads its words.
     fn look(&self, head: &request::Parts, wanted: &Wanted, route: &Route) -> Looked {
         let found = self.cache.find(wanted, head, route);
-        match self.cache.content.read(self.cache.page(wanted.key)).map(Reading::words_now) {
-            Some(Err(reading)) => Looked::Reading(found, reading),
-            Some(Ok(words)) => self.looked(found, words, wanted),
-            None => self.looked(found, None, wanted),
+        let Some(mut reading) = self.cache.content.read(self.cache.page(wanted.key)) else {
+            return self.looked(found, None, wanted);
+        };
+        match reading.words_now() {
+            Poll::Ready(words) => self.looked(found, words, wanted),
+            Poll::Pending => Looked::Reading(found, reading),
         }
     }
 

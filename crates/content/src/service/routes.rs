@@ -1,6 +1,7 @@
 //! The way of a hit: from a page to its words at its home, without a lock.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use verbena_cluster::{View, home_of};
 use verbena_fabric::{Batch, Class, Completed, Pending, Region, SharedRemote};
@@ -98,20 +99,16 @@ impl Reading {
         Some((self.view, named(self.home, words?)))
     }
 
-    /// The same without waiting, if the words are here; they are at once on a fabric that is synchronous. Else the reading, to wait for.
-    ///
-    /// # Errors
-    /// If they are not here yet.
-    pub fn words_now(self) -> Result<Option<(ViewNumber, Words)>, Reading> {
-        let Reading { view, home, words } = self;
-        let words = match words {
-            State::Here(words) => words,
-            State::Posted(mut pending) => match pending.poll_now() {
+    /// The same without waiting, once: pending if they are still to be waited for. On a fabric that is synchronous they are here at once.
+    pub fn words_now(&mut self) -> Poll<Option<(ViewNumber, Words)>> {
+        let words = match &mut self.words {
+            State::Here(words) => *words,
+            State::Posted(pending) => match pending.poll_now() {
                 Some(done) => read_there(&done),
-                None => return Err(Reading { view, home, words: State::Posted(pending) }),
+                None => return Poll::Pending,
             },
         };
-        Ok(words.map(|words| (view, named(home, words))))
+        Poll::Ready(words.map(|words| (self.view, named(self.home, words))))
     }
 }
 
