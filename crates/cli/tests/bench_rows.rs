@@ -139,26 +139,35 @@ fn schemes_are_measured_under_updates() {
 }
 
 fn dependencies_are_measured() {
-    let findings = measured("content.dependencies", 3);
-    assert_eq!(of(&findings, "throughput", &["dependency lists"]).len(), 7);
-    let misses = |each| at(&findings, "cache misses", &["dependency lists"], each);
-    assert!(misses(64.0) > misses(1.0), "{} and {}", misses(64.0), misses(1.0));
-    assert!(checked(&findings) > 1_000);
+    in_one_of_three(|| {
+        let findings = measured("content.dependencies", 3);
+        assert_eq!(of(&findings, "throughput", &["dependency lists"]).len(), 7);
+        assert!(checked(&findings) > 1_000);
+        let misses = |each| at(&findings, "cache misses", &["dependency lists"], each);
+        if misses(64.0) > misses(1.0) { Ok(()) } else { Err(format!("{} and {}", misses(64.0), misses(1.0))) }
+    });
+}
+
+/// For what short runs on a machine that others use too do not always show: one of three has to. Everything else they have to show each time.
+fn in_one_of_three(run: fn() -> Result<(), String>) {
+    let told: Vec<String> = (0..3).map_while(|_| run().err()).collect();
+    assert!(told.len() < 3, "{told:?}");
 }
 
 fn the_back_end_is_loaded() {
-    let findings = measured("content.backend", 3);
-    let kept = |scheme| at(&findings, "throughput", &[scheme], 8.0) / at(&findings, "throughput", &[scheme], 0.0);
-    // A ninth is left by eight threads; more of it where others want the core in both cases.
-    assert!(kept("no cache") < 0.8, "{}", kept("no cache"));
-    assert_eq!(of(&findings, "throughput", &["dependency lists"]).len(), 5);
-    assert!(checked(&findings) > 1_000);
+    in_one_of_three(|| {
+        let findings = measured("content.backend", 3);
+        assert_eq!(of(&findings, "throughput", &["dependency lists"]).len(), 5);
+        assert!(checked(&findings) > 1_000);
+        let kept = |scheme| at(&findings, "throughput", &[scheme], 8.0) / at(&findings, "throughput", &[scheme], 0.0);
+        // A ninth is left by eight threads; more of it where others want the core in both cases.
+        if kept("no cache") < 0.8 { Ok(()) } else { Err(format!("{} is kept", kept("no cache"))) }
+    });
 }
 
 fn what_a_page_takes_is_measured() {
-    // What processes take besides, and now and then give back, is a good part of so few pages: one of three runs has to make sense.
-    let told: Vec<String> = (0..3).map_while(|_| a_page_makes_sense().err()).collect();
-    assert!(told.len() < 3, "{told:?}");
+    // What processes take besides, and now and then give back, is a good part of so few pages.
+    in_one_of_three(a_page_makes_sense);
 }
 
 fn a_page_makes_sense() -> Result<(), String> {
