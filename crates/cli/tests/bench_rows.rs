@@ -166,7 +166,7 @@ fn the_back_end_is_loaded() {
 }
 
 fn what_a_page_takes_is_measured() {
-    // What processes take besides, and now and then give back, is a good part of so few pages.
+    // What processes take besides, and now and then give back, is a part of so few pages.
     in_one_of_three(a_page_makes_sense);
 }
 
@@ -174,14 +174,14 @@ fn a_page_makes_sense() -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let report = run(row("content.memory").unwrap(), &options(folder.path(), 5), &mut |_| ()).unwrap();
     let findings = report.findings;
-    let said = at(&findings, "the same in the proxy's store, as it says", &["no dependencies"], 10_000.0);
+    let said = at(&findings, "the same in the proxy's store, as it says", &["no dependencies"], 40_000.0);
     assert!((90.0..200.0).contains(&said), "{said} bytes of the store");
     let starts = of(&findings, "start to first hit", &[]);
     assert!(starts.len() == 1 && starts[0].rounds.len() == FEWEST_ROUNDS as usize && starts[0].spread.min > 1.0);
     assert!(folder.path().join("content.memory.svg").exists());
     let beside = |variant, pages| at(&findings, "memory of a page beside key, own fields and body", &[variant], pages);
-    let (none, one, nine) = (beside("no dependencies", 10_000.0), beside("1 dep", 5_000.0), beside("9 dep", 5_000.0));
-    let makes_sense = (50.0..600.0).contains(&none) && none < one && one < nine && said < none;
+    let (none, one, nine) = (beside("no dependencies", 40_000.0), beside("1 dep", 20_000.0), beside("9 dep", 20_000.0));
+    let makes_sense = (50.0..300.0).contains(&none) && none < one && one < nine && said < 1.3 * none;
     if makes_sense { Ok(()) } else { Err(format!("{none}, {one} and {nine} bytes, {said} in the store")) }
 }
 

@@ -87,12 +87,17 @@ impl Running {
         }
     }
 
-    /// Bytes of memory that it takes; what it shares with others by its part.
+    /// Bytes of memory that it takes, beside what it maps of files: its program, of which the system drops what it needs elsewhere. What it
+    /// shares with others counts by its part.
     pub(super) fn memory(&self) -> Result<u64, BenchError> {
         let path = PathBuf::from(format!("/proc/{}/smaps_rollup", self.process.id()));
         let text = std::fs::read_to_string(&path).map_err(|error| BenchError::io(&path, error))?;
-        let kilobytes = |line: &str| line.strip_prefix("Pss:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
-        let found = text.lines().find_map(kilobytes);
+        let field = |name: &str| {
+            let kilobytes = |line: &str| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
+            text.lines().find_map(kilobytes)
+        };
+        let kilobytes = |(anonymous, shared): (u64, u64)| anonymous + shared;
+        let found = field("Pss_Anon:").zip(field("Pss_Shmem:")).map(kilobytes);
         found.map(|kilobytes| kilobytes << 10).ok_or_else(|| self.failed("has no memory that the system knows of"))
     }
 
