@@ -89,16 +89,19 @@ impl<V: Weigh + Clone> Store<V> {
     }
 
     fn for_threads(replacement: Replacement, bytes: u64, typical: usize, largest: usize, threads: usize) -> Self {
-        match replacement {
+        let typical = typical + replacement.entry_overhead_bytes::<V>();
+        let shards = shards::count(bytes, typical, largest, threads);
+        let (room, copies) = match replacement {
             Replacement::S3Fifo => {
-                let cache = s3_fifo::new(bytes, typical, largest, threads);
-                Store { largest: largest.min(s3_fifo::room(&cache)), copies: Copies::S3Fifo(cache) }
+                let cache = s3_fifo::new(bytes, typical, shards);
+                (s3_fifo::room(&cache), Copies::S3Fifo(cache))
             }
             Replacement::Lru => {
-                let lru = Lru::new(bytes, typical, largest, threads);
-                Store { largest: largest.min(lru.room()), copies: Copies::Lru(lru) }
+                let lru = Lru::new(bytes, shards);
+                (lru.room(), Copies::Lru(lru))
             }
-        }
+        };
+        Store { copies, largest: largest.min(room) }
     }
 
     /// The copy of this key. Cheap if `V` is cheap to clone.

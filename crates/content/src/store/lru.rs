@@ -9,7 +9,7 @@ use hashlink::LinkedHashMap;
 use hashlink::linked_hash_map::RawEntryMut;
 use parking_lot::Mutex;
 
-use super::{Key, Replacement, Weigh, shards};
+use super::{Key, Replacement, Weigh};
 
 /// Bytes that a slot takes beside key and value: two links, and what the allocator keeps before each piece of memory.
 pub(super) const SLOT_BYTES: usize = 24;
@@ -33,9 +33,7 @@ struct Shard<V> {
 }
 
 impl<V: Weigh + Clone> Lru<V> {
-    pub(super) fn new(bytes: u64, typical: usize, largest: usize, threads: usize) -> Self {
-        let typical = typical + Replacement::Lru.entry_overhead_bytes::<V>();
-        let shards = shards::count(bytes, typical, largest, threads);
+    pub(super) fn new(bytes: u64, shards: usize) -> Self {
         let hasher = RandomState::new();
         let shard = || Mutex::new(Shard { copies: LinkedHashMap::with_hasher(hasher.clone()), bytes: 0 });
         Lru { shards: (0..shards).map(|_| shard()).collect(), room: bytes / shards as u64, hasher }
@@ -120,9 +118,7 @@ mod tests {
     /// Room for three copies in one shard.
     fn three() -> Lru<Vec<u8>> {
         let each = KEY_BYTES + Replacement::Lru.entry_overhead_bytes::<Vec<u8>>() + 10;
-        let lru = Lru::new(3 * each as u64, 10, each, 1);
-        assert_eq!(lru.shards.len(), 1);
-        lru
+        Lru::new(3 * each as u64, 1)
     }
 
     fn kept(lru: &Lru<Vec<u8>>) -> Vec<u64> {
@@ -148,7 +144,7 @@ mod tests {
 
     #[test]
     fn threads_that_use_and_replace_leave_the_count_right() {
-        let lru = Lru::new(1 << 20, 100, 1000, 4);
+        let lru = Lru::new(1 << 20, 16);
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 let lru = &lru;

@@ -3,7 +3,7 @@
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-use super::{Key, Replacement, Weigh, shards};
+use super::{Key, Replacement, Weigh};
 
 /// Bytes that a slot takes beside key and value: links in the order of replacement, how often it was used, what is in it. Slots double when
 /// they are full; those that were never used take no memory yet.
@@ -26,11 +26,9 @@ impl<V: Weigh> Weighter<Key, V> for ByBytes {
 /// The part of a shard that copies which are asked for again may take. What is larger, the shard does not keep.
 const AGAIN: f64 = 0.97;
 
-/// Room for `bytes` bytes of copies of about `typical` bytes each: for half as many more it remembers that they were here, in about
+/// Room for `bytes` bytes of entries of about `typical` bytes each: for half as many more it remembers that they were here, in about
 /// 56 bytes each that are not counted.
-pub(super) fn new<V: Weigh + Clone>(bytes: u64, typical: usize, largest: usize, threads: usize) -> S3Fifo<V> {
-    let typical = typical + Replacement::S3Fifo.entry_overhead_bytes::<V>();
-    let shards = shards::count(bytes, typical, largest, threads);
+pub(super) fn new<V: Weigh + Clone>(bytes: u64, typical: usize, shards: usize) -> S3Fifo<V> {
     let options = OptionsBuilder::new()
         .shards(shards)
         .estimated_items_capacity(usize::try_from(bytes / typical as u64).unwrap_or(usize::MAX))
@@ -64,7 +62,7 @@ mod tests {
 
     #[test]
     fn slots_and_table_take_what_is_said_of_them() {
-        let cache = new(1 << 30, 1, 1, 2);
+        let cache = new(1 << 30, 1 + Replacement::S3Fifo.entry_overhead_bytes::<Pointer>(), 8);
         let entries = 1 << 17;
         for page in 0..entries as u128 {
             // Spread over the shards as hashes are.
