@@ -74,6 +74,8 @@ struct Fills {
 pub(crate) struct Found {
     /// Under which a fill for it may be shared: of the page, or of the variant if the page is known to vary.
     pub key: Key,
+    /// By whose words a copy is validated: the same for all variants of a page.
+    pub page: PageId,
     pub copy: Option<Page>,
     /// Whether the page has variants.
     pub varies: bool,
@@ -103,20 +105,16 @@ impl Cache {
         }
     }
 
-    /// The word that a page is validated by: the same for all its variants.
-    pub fn page(&self, key: Key) -> PageId {
-        self.content.names().page(&key.0.to_le_bytes())
-    }
-
     /// What is kept for this request.
     pub fn find(&self, request: &Request, head: &request::Parts, route: &Route) -> Found {
+        let page = self.content.names().page(&request.key.0.to_le_bytes());
         let found = self.store.copy(request.key.0);
         let Some(names) = found.as_ref().and_then(Page::varies_by) else {
-            return Found { key: request.key, copy: found, varies: false };
+            return Found { key: request.key, page, copy: found, varies: false };
         };
         let key = Variant::key_by(names, request.key, &head.headers, &route.cookies);
         let copy = self.store.copy(key.0).filter(|copy| copy.varies_by().is_none());
-        Found { key, copy, varies: true }
+        Found { key, page, copy, varies: true }
     }
 
     /// Joins or begins the fill of a page (rules P2, P8). The words were read after the request arrived.

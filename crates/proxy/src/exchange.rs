@@ -14,7 +14,7 @@ use verbena_caching::{
     store,
 };
 use verbena_content::service::Reading;
-use verbena_content::{Declared, DependencyField, Verdict, Words, look};
+use verbena_content::{Declared, DependencyField, PageId, Verdict, Words, look};
 use verbena_metrics::Latency;
 use verbena_terms::ViewNumber;
 
@@ -68,12 +68,19 @@ struct Wants {
 
 /// What a look at the cache came to.
 enum Looked {
-    /// A validated page: the answer.
-    Fresh(Page),
-    /// None; why, and under which key and words it may be fetched.
-    Missing { key: Key, words: Option<(ViewNumber, Words)>, why: &'static str, detail: Option<&'static str> },
+    /// A validated page: the answer. Or none.
+    Done(Result<Page, Missing>),
     /// The words are on their way.
     Reading(Found, Reading),
+}
+
+/// Why there is no validated page, and under which key and words it may be fetched.
+struct Missing {
+    key: Key,
+    page: PageId,
+    words: Option<(ViewNumber, Words)>,
+    why: &'static str,
+    detail: Option<&'static str>,
 }
 
 impl Exchange {
@@ -90,7 +97,7 @@ impl Exchange {
         let route = self.routes.find(head.uri.path());
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route);
         let looked = (wanted.intent == Intent::Look).then(|| self.look(&head, &wanted, &route));
-        if let Some(Looked::Fresh(copy)) = looked {
+        if let Some(Looked::Done(Ok(copy))) = looked {
             let answer = Ok(answer::from_copy(&head, copy, &self.cache.shapes, CacheStatus::Hit));
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             return Responding::now(asked, answer);
@@ -107,22 +114,21 @@ impl Exchange {
         let observed = &self.cache.observed;
         let _counted = Counted::new(&observed.in_flight);
         let began = wants.began;
-        let (done, latency, answer) = match (wants.wanted.intent, looked) {
-            (Intent::Look, Some(looked)) => {
+        let (done, latency, answer) = match wants.wanted.intent {
+            Intent::Look => {
                 let (done, answer) = self.judge(wants, looked).await;
                 let latency = if done == Done::Hit { &observed.hit_latency } else { &observed.miss_latency };
                 (done, latency, Ok(answer))
             }
-            (Intent::Look, None) => unreachable!("invariant: looks are looked up at once"),
-            (Intent::Pass(reason), _) => {
+            Intent::Pass(reason) => {
                 let noted = forwarded("bypass", Some(reason.name()));
                 (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, noted).await))
             }
-            (Intent::Update { announced: true }, _) => {
+            Intent::Update { announced: true } => {
                 let noted = forwarded("method", Some("announced"));
                 (Done::Pass, &observed.update_latency, Ok(self.pass(wants, noted).await))
             }
-            (Intent::Update { announced: false }, _) => {
+            Intent::Update { announced: false } => {
                 let (head, _) = self.outgoing(wants.head, wants.wanted.intent, &wants.route, wants.client);
                 (Done::Update, &observed.update_latency, update::respond(self.clone(), head, wants.body).await)
             }
@@ -142,16 +148,16 @@ impl Exchange {
     /// Looks whether a page is kept, and reads its words.
     fn look(&self, head: &request::Parts, wanted: &Wanted, route: &Route) -> Looked {
         let found = self.cache.find(wanted, head, route);
-        let Some(mut reading) = self.cache.content.read(self.cache.page(wanted.key)) else {
-            return self.looked(found, None, wanted);
+        let Some(mut reading) = self.cache.content.read(found.page) else {
+            return Looked::Done(self.looked(found, None, wanted));
         };
         match reading.words_now() {
-            Poll::Ready(words) => self.looked(found, words, wanted),
+            Poll::Ready(words) => Looked::Done(self.looked(found, words, wanted)),
             Poll::Pending => Looked::Reading(found, reading),
         }
     }
 
-    fn looked(&self, found: Found, words: Option<(ViewNumber, Words)>, wanted: &Wanted) -> Looked {
+    fn looked(&self, found: Found, words: Option<(ViewNumber, Words)>, wanted: &Wanted) -> Result<Page, Missing> {
         // What is judged is in hand; only now the clock, and only then the lease (rule P1).
         let now = self.cache.content.now();
         let lease = self.cache.content.lease();
@@ -163,28 +169,26 @@ impl Exchange {
                 Verdict::Fresh if wanted.credentials.is_some() && !copy.is_for_credentials() => {
                     ("request", wanted.credentials.map(Reason::name))
                 }
-                Verdict::Fresh => return Looked::Fresh(copy),
+                Verdict::Fresh => return Ok(copy),
                 other => ("stale", Some(answer::verdict(other))),
             },
         };
-        Looked::Missing { key: found.key, words, why, detail }
+        Err(Missing { key: found.key, page: found.page, words, why, detail })
     }
 
     /// Answers with what was found, or fetches it.
-    async fn judge(self: &Arc<Self>, wants: Wants, first: Looked) -> (Done, Response<Body>) {
-        let mut first = Some(first);
+    async fn judge(self: &Arc<Self>, wants: Wants, mut first: Option<Looked>) -> (Done, Response<Body>) {
         loop {
             let Wants { head, wanted, route, began, .. } = &wants;
-            let mut looked = first.take().unwrap_or_else(|| self.look(head, wanted, route));
-            if let Looked::Reading(found, reading) = looked {
-                looked = self.looked(found, reading.words().await, wanted);
-            }
-            let (key, words, why, detail) = match looked {
-                Looked::Fresh(copy) => {
+            let looked = match first.take().unwrap_or_else(|| self.look(head, wanted, route)) {
+                Looked::Done(looked) => looked,
+                Looked::Reading(found, reading) => self.looked(found, reading.words().await, wanted),
+            };
+            let Missing { key, page, words, why, detail } = match looked {
+                Ok(copy) => {
                     return (Done::Hit, answer::from_copy(head, copy, &self.cache.shapes, CacheStatus::Hit));
                 }
-                Looked::Missing { key, words, why, detail } => (key, words, why, detail),
-                Looked::Reading(..) => unreachable!("invariant: it was waited for"),
+                Err(missing) => missing,
             };
             if wanted.only_if_cached {
                 let text = "not in the cache, and the request wants nothing else";
@@ -193,14 +197,14 @@ impl Exchange {
             let missed = match wanted.credentials {
                 Some(reason) if self.cache.is_unshared(wanted.key) => Missed::Alone(reason.name()),
                 _ if head.method == Method::HEAD => Missed::Alone("head"),
-                _ => self.cache.miss(key, self.cache.page(wanted.key), words),
+                _ => self.cache.miss(key, page, words),
             };
             let alone = match missed {
                 Missed::Lead(fill) => {
                     let leader = Leader::new(self.cache.clone(), fill);
                     return (Done::Miss, self.lead(wants, (why, detail), leader).await);
                 }
-                Missed::Wait(page) => match timeout_at((*began + self.patience).into(), page).await {
+                Missed::Wait(filling) => match timeout_at((*began + self.patience).into(), filling).await {
                     Err(_) => "fill-slow",
                     Ok(filled) => {
                         let shared = filled.ok().flatten().filter(|shared| {
