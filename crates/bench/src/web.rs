@@ -4,6 +4,7 @@
 mod application;
 mod bare;
 mod busy;
+mod checked;
 mod closed;
 mod connection;
 mod database;

@@ -160,11 +160,8 @@ fn beside_body(mut stack: Stack, trace: &KeyTrace, client: &mut Target) -> Resul
 
 fn replay(client: &mut Target, stretch: &Stretch, under: &str) -> Result<Replayed, BenchError> {
     let replayed: Replayed = client.ask(stretch, "replay a part of the trace")?;
-    let Replayed { stale, checked, .. } = replayed;
-    match stale {
-        0 => Ok(replayed),
-        _ => Err(BenchError::Stale { stale, of: checked, under: under.to_owned(), one: replayed.stale_one }),
-    }
+    replayed.held.none_stale(under)?;
+    Ok(replayed)
 }
 
 impl Variant {
@@ -187,10 +184,10 @@ impl Counted {
 
     fn measurements(&self) -> Vec<Measurement> {
         let each = |of: fn(&Replayed) -> f64| -> Vec<RoundSummary> {
-            self.replayed.iter().map(|one| RoundSummary::one(of(one), one.checked)).collect()
+            self.replayed.iter().map(|one| RoundSummary::one(of(one), one.held.checked)).collect()
         };
         let updates = self.measurement("acknowledged updates", "updates", each(|one| one.updates as f64));
-        let stale = self.measurement("stale answers", "answers", each(|one| one.stale as f64));
+        let stale = self.measurement("stale answers", "answers", each(|one| one.held.stale as f64));
         let beside = updates.into_iter().chain(stale).filter(|_| self.group == UPDATES);
         self.hit_ratio().into_iter().chain(beside).collect()
     }
@@ -301,7 +298,7 @@ fn notes(path: &str, trace: &KeyTrace, beside: f64, whole: f64, counted: &[Count
         ),
         format!(
             "{} answers were held against the {} updates that had been acknowledged when they were asked for; none was stale.",
-            sum(|one| one.checked),
+            sum(|one| one.held.checked),
             sum(|one| one.updates)
         ),
     ];

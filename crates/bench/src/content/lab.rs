@@ -115,15 +115,7 @@ impl Lab {
                 let sweep = if *sweep { length / 2 } else { Duration::ZERO };
                 let found: Found = self.client.ask(&Order { length, sweep, ..order.clone() }, "ask for pages")?;
                 let after = stack.map(Stack::hits).transpose()?;
-                if found.stale > 0 {
-                    let under = format!("{}, {}, at {}", turn.group, turn.variant, turn.x);
-                    return Err(BenchError::Stale {
-                        stale: found.stale,
-                        of: found.checked,
-                        under,
-                        one: found.stale_one,
-                    });
-                }
+                found.held.none_stale(&format!("{}, {}, at {}", turn.group, turn.variant, turn.x))?;
                 let each = |((hits, us), (hits_after, us_after))| (us_after - us) / (hits_after - hits);
                 let hit_us = before.zip(after).map(each).filter(|us: &f64| us.is_finite());
                 Ok(Taken::Pages { found, hit_us })

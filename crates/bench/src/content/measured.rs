@@ -87,7 +87,7 @@ impl Quantity {
 impl Measured {
     /// Answers that were held against acknowledged updates.
     pub(super) fn checked(&self) -> u64 {
-        let of = |taken: &Taken| if let Taken::Pages { found, .. } = taken { found.checked } else { 0 };
+        let of = |taken: &Taken| if let Taken::Pages { found, .. } = taken { found.held.checked } else { 0 };
         self.rounds.iter().map(of).sum()
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
+use super::checked::Checked;
 use super::connection::{Answered, BUFFER, Connection, open_all, wait};
 use super::requests::{Page, Requests, Workload};
 use super::threads;
@@ -71,11 +72,8 @@ pub(crate) struct Found {
     pub(crate) mean_us: f64,
     /// Updates that were acknowledged a second.
     pub(crate) updates_per_s: f64,
-    /// Answers that lacked an acknowledged update, and one of them.
-    pub(crate) stale: u64,
-    pub(crate) stale_one: String,
-    /// Answers that were held against what was acknowledged.
-    pub(crate) checked: u64,
+    #[serde(flatten)]
+    pub(crate) held: Checked,
 }
 
 pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
@@ -144,9 +142,7 @@ pub(super) struct Counted {
     pub(super) answers: u64,
     pub(super) hits: u64,
     times_us: Vec<f64>,
-    pub(super) stale: u64,
-    pub(super) stale_one: String,
-    pub(super) checked: u64,
+    pub(super) held: Checked,
 }
 
 impl<'a> Client<'a> {
@@ -200,7 +196,7 @@ impl<'a> Client<'a> {
             fewest = fewest.saturating_sub(1);
             more.then(&next)
         })?;
-        let Counted { answers, hits, mut times_us, stale, stale_one, checked, last, .. } = self.counted;
+        let Counted { answers, hits, mut times_us, held, last, .. } = self.counted;
         let seconds = last.map_or(until, |last| last.max(until)).saturating_duration_since(from).as_secs_f64();
         let mean_us = times_us.iter().sum::<f64>() / times_us.len().max(1) as f64;
         let latency_us = RoundSummary::of(&mut times_us).ok_or("nothing was answered")?;
@@ -210,9 +206,7 @@ impl<'a> Client<'a> {
             latency_us,
             mean_us,
             updates_per_s: 0.0,
-            stale,
-            stale_one,
-            checked,
+            held,
         })
     }
 
@@ -256,10 +250,10 @@ impl<'a> Client<'a> {
         let Some(answered) = place.connection.receive(&mut self.scratch)? else { return Ok(false) };
         let lacks = lacking(page, &place.least, &answered)?;
         let counted = &mut self.counted;
-        counted.checked += u64::from(!page.objects.is_empty());
+        counted.held.checked += u64::from(!page.objects.is_empty());
         if let Some(lacks) = lacks {
-            counted.stale += 1;
-            counted.stale_one = lacks;
+            counted.held.stale += 1;
+            counted.held.stale_one = lacks;
         }
         let counts = |(from, until)| now >= from && (now < until || counted.answers == 0);
         if counted.within.is_some_and(counts) {

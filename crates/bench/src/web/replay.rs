@@ -14,6 +14,7 @@ use clap::Parser;
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
+use super::checked::Checked;
 use super::closed::Client;
 use super::products::{self, LARGEST_BYTES, SMALLEST_BYTES};
 use super::requests::{Page, Requests};
@@ -109,11 +110,8 @@ pub(crate) struct Replayed {
     pub(crate) hits: u64,
     /// Updates that were acknowledged.
     pub(crate) updates: u64,
-    /// Answers that lacked an acknowledged update, and one of them.
-    pub(crate) stale: u64,
-    pub(crate) stale_one: String,
-    /// Answers that were held against what was acknowledged.
-    pub(crate) checked: u64,
+    #[serde(flatten)]
+    pub(crate) held: Checked,
 }
 
 pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
@@ -156,14 +154,7 @@ fn replay(
     });
     let updates = updaters.end();
     let (counted, updates) = (counted?, updates?);
-    Ok(Replayed {
-        answers: counted.answers,
-        hits: counted.hits,
-        updates,
-        stale: counted.stale,
-        stale_one: counted.stale_one,
-        checked: counted.checked,
-    })
+    Ok(Replayed { answers: counted.answers, hits: counted.hits, updates, held: counted.held })
 }
 
 /// Those who change products, on connections of their own.
