@@ -112,14 +112,13 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let replayed = interleave(
         plan.rounds,
         &mut variants,
-        |variant| format!("{}: {}, room for {}%", variant.group, variant.policy, variant.size),
+        Variant::named,
         |variant| {
             variant.stretch += 1;
             let (from, until) = (bounds(variant.stretch - 1), bounds(variant.stretch));
             let updates = variant.group == UPDATES;
-            let under = format!("{}, {}, room for {}%", variant.group, variant.policy, variant.size);
             let stretch = Stretch { address: variant.stack.address, from, until, updates };
-            replay(&mut client, &stretch, &under).or_else(|error| {
+            replay(&mut client, &stretch, &variant.named()).or_else(|error| {
                 // If one of the programs has ended, that is why.
                 variant.stack.look()?;
                 Err(error)
@@ -165,6 +164,10 @@ fn replay(client: &mut Target, stretch: &Stretch, under: &str) -> Result<Replaye
 }
 
 impl Variant {
+    fn named(&self) -> String {
+        format!("{}: {}, room for {}%", self.group, self.policy, self.size)
+    }
+
     fn counted(self, replayed: Vec<Replayed>) -> Counted {
         let ratio = |one: &Replayed| percent(one.hits, one.answers);
         let rounds = replayed.iter().map(ratio).collect();
