@@ -37,6 +37,8 @@ pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
 #[cfg(feature = "tcp")]
+mod supply;
+#[cfg(feature = "tcp")]
 pub mod tcp;
 pub mod window;
 

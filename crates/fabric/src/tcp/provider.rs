@@ -26,6 +26,7 @@ use crate::operation::{Batch, Completed, Operation, OperationId, Settled};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric, Peer};
 use crate::region::{Region, RegionKey, Remote, SharedRemote};
+use crate::supply::{Anonymous, Supply};
 
 /// Peers that a fabric keeps count for, dead ones too: their identifiers are never used again (F2).
 const MOST_PEERS: usize = 16 << 10;
@@ -52,6 +53,11 @@ impl TcpFabric {
     ///
     /// [`Error::Unusable`] where the configuration would let anybody in, or the certificates cannot be used.
     pub fn open(identity: Incarnation, config: TcpConfig) -> Result<Self> {
+        TcpFabric::open_on(identity, config, Arc::new(Anonymous::default()))
+    }
+
+    /// As [`open`](TcpFabric::open), with memory for its regions from elsewhere.
+    pub(crate) fn open_on(identity: Incarnation, config: TcpConfig, supply: Arc<dyn Supply>) -> Result<Self> {
         config.check()?;
         let tls = config.tls.as_ref().map(|tls| Tls::open(tls, identity.rank).map(Arc::new)).transpose()?;
         let (listener, local) = listen(config.listen)?;
@@ -59,7 +65,7 @@ impl TcpFabric {
         let threads = [Thread::start("tcp-control")?, Thread::start("tcp-bulk")?];
 
         let counters = Arc::new(Counters::default());
-        let regions = Regions::new(identity, config.region_bytes);
+        let regions = Regions::new(identity, config.region_bytes, supply);
         let inboxes = InboxSender::new(config.inbox_messages);
         let side = |thread: &Thread| Side::new(thread.handle.clone(), config.most_callers);
         let agent = Arc::new(Agent {

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use verbena_terms::{Incarnation, ViewNumber};
 
 use super::wire::{BatchHead, Element, Outcome};
 use crate::error::{Error, Result};
-use crate::memory::{Words, check_range};
+use crate::memory::check_range;
 use crate::operation::OperationId;
-use crate::region::{Region, RegionKey, Rights, Secret};
+use crate::region::{Region, RegionKey, Rights};
+use crate::supply::{Life, Part, Supply};
 use crate::window::{Claim, Window};
 
 /// What one incarnation has registered. Cheap to clone.
@@ -21,7 +21,7 @@ pub(super) struct Regions(Arc<Table>);
 struct Table {
     owner: Incarnation,
     most_bytes: u64,
-    next: AtomicU32,
+    supply: Arc<dyn Supply>,
     inner: RwLock<Inner>,
 }
 
@@ -35,24 +35,21 @@ struct Inner {
 /// the last batch that had begun on it ends. Nobody outside this process maps it, so that nothing can land in it later and it
 /// need not wait for every member to acknowledge the view.
 struct Memory {
-    words: Words,
-    bytes: u64,
-    view: ViewNumber,
-    read: Secret,
-    change: Secret,
+    words: Part,
+    life: Life,
 }
 
 impl Memory {
-    fn new(bytes: u64, view: ViewNumber) -> Result<Arc<Self>> {
-        let words = Words::anonymous(bytes)?;
-        Ok(Arc::new(Memory { words, bytes, view, read: Secret::random()?, change: Secret::random()? }))
+    fn new(words: Part, life: Life) -> Arc<Self> {
+        Arc::new(Memory { words, life })
     }
 
     /// What a batch with this key may do; `None` if the key is none of this life's.
     fn rights(&self, head: &BatchHead) -> Option<Rights> {
         // Both are compared, so that the time does not tell which one was tried.
-        let (change, read) = (self.change.matches(&head.secret), self.read.matches(&head.secret));
-        match (self.view == head.view, change, read) {
+        let Life { view, change, read, .. } = &self.life;
+        let (change, read) = (change.matches(&head.secret), read.matches(&head.secret));
+        match (*view == head.view, change, read) {
             (true, true, _) => Some(Rights::Change),
             (true, false, true) => Some(Rights::Read),
             _ => None,
@@ -61,19 +58,21 @@ impl Memory {
 }
 
 impl Regions {
-    pub(super) fn new(owner: Incarnation, most_bytes: u64) -> Self {
-        Regions(Arc::new(Table { owner, most_bytes, next: AtomicU32::new(1), inner: RwLock::default() }))
+    pub(super) fn new(owner: Incarnation, most_bytes: u64, supply: Arc<dyn Supply>) -> Self {
+        Regions(Arc::new(Table { owner, most_bytes, supply, inner: RwLock::default() }))
     }
 
     pub(super) fn register(&self, bytes: u64, view: ViewNumber) -> Result<TcpRegion> {
-        let memory = Memory::new(bytes, view)?;
+        {
+            let mut inner = self.0.inner.write();
+            let total = inner.bytes.checked_add(bytes).filter(|total| *total <= self.0.most_bytes);
+            inner.bytes =
+                total.ok_or(Error::Full { what: "the memory for regions", most: self.0.most_bytes as usize })?;
+        }
+        let made = Life::new(bytes, view).and_then(|life| Ok((self.0.supply.make(&life)?, life)));
         let mut inner = self.0.inner.write();
-        let total = inner.bytes.checked_add(bytes).filter(|total| *total <= self.0.most_bytes);
-        let total = total.ok_or(Error::Full { what: "the memory for regions", most: self.0.most_bytes as usize })?;
-        // Numbers are not used again: an old key must not name a new region.
-        let number = self.0.next.try_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
-        let number = number.map_err(|most| Error::Full { what: "the numbers of regions", most: most as usize })?;
-        inner.bytes = total;
+        let ((number, words), life) = made.inspect_err(|_| inner.bytes -= bytes)?;
+        let memory = Memory::new(words, life);
         inner.live.insert(number, memory.clone());
         drop(inner);
         Ok(TcpRegion { number, bytes, memory: RwLock::new(memory), regions: self.clone() })
@@ -157,7 +156,7 @@ fn change(
 }
 
 /// Makes an effect that was found allowed; the word as it was before where the processor tells.
-fn make(words: &Words, element: &Element<'_>) -> u64 {
+fn make(words: &Part, element: &Element<'_>) -> u64 {
     match *element {
         Element::WriteWord { at, value } => {
             words.store(at, value);
@@ -175,10 +174,10 @@ fn make(words: &Words, element: &Element<'_>) -> u64 {
 
 fn refusal(memory: &Memory, element: &Element<'_>) -> Option<Outcome> {
     let (at, length, is_word) = element.range();
-    match check_range(at, length, is_word, memory.bytes) {
+    match check_range(at, length, is_word, memory.life.bytes) {
         Ok(()) => None,
         Err(Error::Misaligned { .. }) => Some(Outcome::Misaligned),
-        Err(_) => Some(Outcome::OutOfBounds(memory.bytes)),
+        Err(_) => Some(Outcome::OutOfBounds(memory.life.bytes)),
     }
 }
 
@@ -205,13 +204,13 @@ impl Region for TcpRegion {
     fn key(&self, rights: Rights) -> RegionKey {
         let memory = self.memory();
         let secret = match rights {
-            Rights::Read => memory.read,
-            Rights::Change => memory.change,
+            Rights::Read => memory.life.read,
+            Rights::Change => memory.life.change,
         };
         RegionKey {
             owner: self.regions.0.owner,
             region: self.number,
-            view: memory.view,
+            view: memory.life.view,
             bytes: self.bytes,
             rights,
             secret,
@@ -246,11 +245,13 @@ impl Region for TcpRegion {
     }
 
     fn remake(&self, view: ViewNumber) -> Result<()> {
-        let anew = Memory::new(self.bytes, view)?;
+        let life = Life::new(self.bytes, view)?;
         let mut memory = self.memory.write();
         // A fabric that was closed meanwhile has no region to bring back.
         let mut inner = self.regions.0.inner.write();
-        *inner.live.get_mut(&self.number).ok_or(Error::Closed)? = anew.clone();
+        let live = inner.live.get_mut(&self.number).ok_or(Error::Closed)?;
+        let anew = Memory::new(self.regions.0.supply.make_anew(self.number, &life)?, life);
+        *live = anew.clone();
         *memory = anew;
         Ok(())
     }
@@ -265,5 +266,6 @@ impl Drop for TcpRegion {
         let mut inner = self.regions.0.inner.write();
         inner.live.remove(&self.number);
         inner.bytes -= self.bytes;
+        self.regions.0.supply.take_back(self.number);
     }
 }

@@ -1,0 +1,101 @@
+//! Where the memory of regions comes from, for a provider whose agent executes on it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use verbena_terms::ViewNumber;
+
+use crate::error::{Error, Result};
+use crate::memory::Words;
+use crate::region::Secret;
+
+/// What one life of a region is made of. Made anew it has another one (F4).
+#[derive(Clone, Copy)]
+pub(crate) struct Life {
+    pub(crate) bytes: u64,
+    pub(crate) view: ViewNumber,
+    pub(crate) change: Secret,
+    pub(crate) read: Secret,
+}
+
+impl Life {
+    /// With secrets of its own.
+    pub(crate) fn new(bytes: u64, view: ViewNumber) -> Result<Self> {
+        Ok(Life { bytes, view, change: Secret::random()?, read: Secret::random()? })
+    }
+}
+
+/// The memory of a region, where it is the rest of a mapping from some byte on.
+#[derive(Debug)]
+pub(crate) struct Part {
+    words: Words,
+    base: u64,
+}
+
+impl Part {
+    /// From byte `base` of a mapping on: a multiple of 8.
+    pub(crate) fn of(words: Words, base: u64) -> Self {
+        Part { words, base }
+    }
+
+    pub(crate) fn load(&self, at: u64) -> u64 {
+        self.words.load(self.base + at)
+    }
+
+    pub(crate) fn store(&self, at: u64, value: u64) {
+        self.words.store(self.base + at, value);
+    }
+
+    pub(crate) fn fetch_add(&self, at: u64, addend: u64) -> u64 {
+        self.words.fetch_add(self.base + at, addend)
+    }
+
+    pub(crate) fn compare_swap(&self, at: u64, expected: u64, desired: u64) -> u64 {
+        self.words.compare_swap(self.base + at, expected, desired)
+    }
+
+    pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
+        self.words.copy_out(self.base + at, into);
+    }
+
+    pub(crate) fn copy_in(&self, at: u64, from: &[u8]) {
+        self.words.copy_in(self.base + at, from);
+    }
+}
+
+/// Gives zeroed memory to regions.
+pub(crate) trait Supply: Send + Sync {
+    /// Memory for a new region, and the region's number: never used again, so that an old key does not name a new region.
+    fn make(&self, life: &Life) -> Result<(u32, Part)>;
+
+    /// Other memory for a region that is made anew.
+    fn make_anew(&self, number: u32, life: &Life) -> Result<Part>;
+
+    /// The region is no more.
+    fn take_back(&self, number: u32);
+}
+
+/// Memory of this process that nobody else maps.
+pub(crate) struct Anonymous {
+    next: AtomicU32,
+}
+
+impl Default for Anonymous {
+    fn default() -> Self {
+        Anonymous { next: AtomicU32::new(1) }
+    }
+}
+
+impl Supply for Anonymous {
+    fn make(&self, life: &Life) -> Result<(u32, Part)> {
+        let memory = self.make_anew(0, life)?;
+        let number = self.next.try_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
+        let number = number.map_err(|most| Error::Full { what: "the numbers of regions", most: most as usize })?;
+        Ok((number, memory))
+    }
+
+    fn make_anew(&self, _number: u32, life: &Life) -> Result<Part> {
+        Ok(Part::of(Words::anonymous(life.bytes)?, 0))
+    }
+
+    fn take_back(&self, _number: u32) {}
+}
