@@ -26,7 +26,11 @@ mod choose;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "tcp")]
+mod ending;
 mod error;
+#[cfg(feature = "tcp")]
+mod identifiers;
 mod memory;
 mod message;
 mod operation;

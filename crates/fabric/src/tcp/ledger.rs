@@ -3,36 +3,33 @@
 //! An operation is *queued* when it is posted and *under way* once it was put into a frame; only then does it take its
 //! identifiers, so that those which never left leave no gap. What is queued when its time or the target is up was not sent and
 //! says so ([`Error::Late`], [`Error::Unreachable`]); what is under way then ends as [`Error::Unknown`], and its
-//! identifiers stay *open* until they are settled (F2). The target remembers [`WINDOW`] identifiers: none is
-//! given out that would push an open one from its memory.
+//! identifiers stay *open* until they are settled (F2). None is given out that the target would forget an open
+//! one for ([`Identifiers`]).
 //!
 //! Methods that end operations put them into an [`Endings`], to be handed over when no lock is held.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
-use super::wire::{Answer, BatchHead, FrameWriter, LARGEST_BATCH_BYTES, LARGEST_MESSAGE, LARGEST_TRANSFER, Outcome};
+use super::wire::{Answer, BatchHead, FrameWriter, LARGEST_BATCH_BYTES, LARGEST_MESSAGE, LARGEST_TRANSFER};
 use crate::completion::Pending;
+use crate::ending::{Endings, MOST_UNDER_WAY, Outcome, RegionId, at_most, queue_full, refusal, unknown};
 use crate::error::{Error, Result};
+use crate::identifiers::Identifiers;
 use crate::message::Port;
 use crate::operation::{Batch, Completed, LARGEST_BATCH, Operation, OperationId, Settled};
 use crate::region::RegionKey;
-use crate::window::WINDOW;
 
-mod ending;
 mod entry;
 mod shape;
 #[cfg(test)]
 mod tests;
 
-pub(super) use ending::Endings;
-use entry::{Queued, RegionId, UnderWay, What};
-use shape::{check_shape, complete, refusal, to_element};
+use entry::{Queued, UnderWay, What};
+use shape::{check_shape, complete, to_element};
 
-/// Batches, settles and messages that are queued or under way.
-pub(super) const MOST_UNDER_WAY: usize = 16 << 10;
 /// Bytes of writes and messages that are queued.
 const MOST_QUEUED_BYTES: usize = 16 << 20;
 
@@ -47,9 +44,7 @@ pub(super) struct Ledger {
     under_way: VecDeque<UnderWay>,
     /// Number of the first in `under_way`.
     oldest_number: u32,
-    next_id: u64,
-    /// Identifiers given out and not concluded. At most [`WINDOW`], by the rule of [`Ledger::room_for`].
-    open: BTreeMap<u64, Open>,
+    open: Identifiers,
     /// When the timer goes off: not after the earliest deadline.
     armed: Time,
     heard: Time,
@@ -62,12 +57,6 @@ enum State {
     /// The last attempt failed for this reason; the next one is not before this moment.
     Resting(Time, String),
     Closed,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Open {
-    UnderWay,
-    Unknown,
 }
 
 /// Who has to be woken after a post.
@@ -97,8 +86,7 @@ impl Ledger {
             queued_bytes: 0,
             under_way: VecDeque::new(),
             oldest_number: 0,
-            next_id: 1,
-            open: BTreeMap::new(),
+            open: Identifiers::default(),
             armed: Time::FAR,
             heard: Time::ZERO,
         }
@@ -106,7 +94,7 @@ impl Ledger {
 
     /// The first identifier that was not given out.
     pub(super) const fn next_id(&self) -> OperationId {
-        OperationId(self.next_id)
+        self.open.next()
     }
 
     pub(super) fn has_work(&self) -> bool {
@@ -138,16 +126,15 @@ impl Ledger {
         self.queued_effects += batch.effects();
         self.queued_bytes += bytes;
         let (completer, pending) = Pending::new(Error::Closed);
-        let region = RegionId { region: key.region, view: key.view, secret: key.secret };
+        let region = RegionId::from(key);
         self.queue.push_back(Queued::Batch { region, operations: batch.into_operations(), deadline, completer });
         (pending, self.wake(deadline))
     }
 
     pub(super) fn settle(&mut self, now: Time, id: OperationId, deadline: Time) -> (Pending<Settled>, Wake) {
         // One that was not given out must not be barred: the operation that is to have it would find it taken.
-        let given_out = id.0 > 0 && id.0 < self.next_id;
         let forgotten = Error::Forgotten { target: self.target, operation: id };
-        let admitted = if given_out { self.admit_anything(now, deadline) } else { Err(forgotten) };
+        let admitted = if self.open.was_given_out(id) { self.admit_anything(now, deadline) } else { Err(forgotten) };
         if let Err(error) = admitted {
             return (Pending::ready(Err(error)), Wake::default());
         }
@@ -223,7 +210,7 @@ impl Ledger {
                     self.under_way.push_back(UnderWay { sent: now, deadline, what: What::Settle { id, completer } });
                 }
                 Queued::Batch { region, operations, deadline, mut completer } => {
-                    let ids = self.take_ids(&operations);
+                    let ids = self.open.take(&operations);
                     let RegionId { region: of, view, secret } = region;
                     let head = BatchHead { number, region: of, view, first: ids.map(|(first, _)| first), secret };
                     frame.batch(&head, operations.len());
@@ -262,16 +249,18 @@ impl Ledger {
                         self.end_as_unknown(What::Batch { region, operations, ids, completer }, endings);
                         return Err(reason);
                     }
-                    let conclusion = if outcome == Outcome::Unknown { Some(Open::Unknown) } else { None };
-                    self.mark(ids, conclusion);
-                    let result = match refusal(self.target, region, &operations, outcome, done, ids) {
+                    match outcome {
+                        Outcome::Unknown => self.open.lose(ids),
+                        _ => self.open.close(ids),
+                    }
+                    let result = match refusal(self.target, region, &operations, outcome, done.into(), ids) {
                         Some(error) => Err(error),
                         None => Ok(complete(operations, payload)),
                     };
                     endings.batch(completer, result);
                 }
                 (What::Settle { id, completer }, Answer::Settled { settled, .. }) => {
-                    self.open.remove(&id.0);
+                    self.open.close(Some((id, id)));
                     let forgotten = Error::Forgotten { target: self.target, operation: id };
                     endings.settle(completer, settled.ok_or(forgotten));
                 }
@@ -339,7 +328,7 @@ impl Ledger {
         at_most("the bytes of a batch", read.max(written), LARGEST_BATCH_BYTES)?;
         self.admit_anything(now, deadline)?;
         self.admit_bytes(written)?;
-        self.room_for(batch.effects())?;
+        self.open.room_for(self.target, self.queued_effects, batch.effects())?;
         Ok(written)
     }
 
@@ -353,7 +342,7 @@ impl Ledger {
             _ => {}
         }
         if self.queue.len() + self.under_way.len() >= MOST_UNDER_WAY {
-            return Err(Error::Full { what: "the queue of operations to a node", most: MOST_UNDER_WAY });
+            return Err(queue_full());
         }
         Ok(())
     }
@@ -365,51 +354,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether so many more identifiers leave every open one in the target's memory (F2).
-    fn room_for(&self, effects: u64) -> Result<()> {
-        let Some((&oldest, state)) = self.open.first_key_value() else {
-            return if self.queued_effects + effects > WINDOW as u64 { Err(window_full()) } else { Ok(()) };
-        };
-        if effects == 0 || self.next_id + self.queued_effects + effects <= oldest + WINDOW as u64 {
-            return Ok(());
-        }
-        Err(match state {
-            Open::UnderWay => window_full(),
-            Open::Unknown => Error::SettleFirst { target: self.target, oldest: OperationId(oldest) },
-        })
-    }
-
     fn wake(&mut self, deadline: Time) -> Wake {
         let timer = deadline < self.armed;
         self.armed = self.armed.min(deadline);
         Wake { writer: self.queue.len() == 1, timer }
     }
 
-    fn take_ids(&mut self, operations: &[Operation]) -> Option<(OperationId, OperationId)> {
-        let effects = operations.iter().filter(|operation| operation.has_effect()).count() as u64;
-        let first = self.next_id;
-        self.next_id += effects;
-        self.open.extend((first..self.next_id).map(|id| (id, Open::UnderWay)));
-        (effects > 0).then(|| (OperationId(first), OperationId(self.next_id - 1)))
-    }
-
-    /// Marks identifiers, or closes them.
-    fn mark(&mut self, ids: Option<(OperationId, OperationId)>, as_what: Option<Open>) {
-        let Some((first, last)) = ids else { return };
-        for id in first.0..=last.0 {
-            match (as_what, self.open.get_mut(&id)) {
-                (Some(state), Some(open)) => *open = state,
-                // One that was settled meanwhile is closed and stays so.
-                (Some(_), None) => {}
-                (None, _) => drop(self.open.remove(&id)),
-            }
-        }
-    }
-
     fn end_as_unknown(&mut self, what: What, endings: &mut Endings) {
         match what {
             What::Batch { ids, completer, .. } => {
-                self.mark(ids, Some(Open::Unknown));
+                self.open.lose(ids);
                 endings.batch(completer, Err(unknown(self.target, ids)));
             }
             What::Settle { id, completer } => endings.settle(completer, Err(unknown(self.target, Some((id, id))))),
@@ -433,18 +387,6 @@ impl Ledger {
     }
 }
 
-fn unknown(target: Incarnation, ids: Option<(OperationId, OperationId)>) -> Error {
-    Error::Unknown { target, first: ids.map(|(first, _)| first), last: ids.map(|(_, last)| last) }
-}
-
 fn unreachable(target: Incarnation, address: &str, reason: &str) -> Error {
     Error::Unreachable { target, address: address.to_owned(), reason: reason.to_owned() }
-}
-
-const fn window_full() -> Error {
-    Error::Full { what: "the window of operations with an effect under way", most: WINDOW }
-}
-
-fn at_most(what: &'static str, asked: usize, most: usize) -> Result<()> {
-    if asked > most { Err(Error::TooLarge { what, asked: asked as u64, most: most as u64 }) } else { Ok(()) }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use verbena_terms::{Incarnation, ViewNumber};
 
-use super::wire::{BatchHead, Element, Outcome};
+use super::wire::{BatchHead, Element};
+use crate::ending::Outcome;
 use crate::error::{Error, Result};
 use crate::memory::check_range;
 use crate::operation::OperationId;

@@ -84,6 +84,7 @@ use std::ops::Range;
 
 use verbena_terms::{Format, ViewNumber};
 
+use crate::ending::Outcome;
 use crate::message::Port;
 use crate::operation::{LARGEST_BATCH, OperationId, Settled};
 use crate::region::Secret;
@@ -295,23 +296,6 @@ pub(super) enum Answer<'a> {
         number: u32,
         settled: Option<Settled>,
     },
-}
-
-/// How a batch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// All elements were executed.
-    Done,
-    /// The element after the last one executed was refused: the key is not one of this region as it is now.
-    Revoked,
-    /// The key only reads.
-    Denied,
-    /// Outside a region of so many bytes.
-    OutOfBounds(u64),
-    /// A word that is not aligned.
-    Misaligned,
-    /// The window bars it, or knows nothing of it any more.
-    Unknown,
 }
 
 /// Takes apart a whole frame of answers, header included.

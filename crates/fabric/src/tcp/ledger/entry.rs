@@ -3,25 +3,17 @@
 use smallvec::SmallVec;
 use verbena_terms::{Time, ViewNumber};
 
-use super::ending::Endings;
 use crate::completion::Completer;
+use crate::ending::{Endings, RegionId};
 use crate::error::Error;
 use crate::message::Port;
 use crate::operation::{Completed, Operation, OperationId, Settled};
-use crate::region::Secret;
 
 #[expect(clippy::large_enum_variant, reason = "nearly all are batches, and a box would be an allocation for each")]
 pub(super) enum Queued {
     Batch { region: RegionId, operations: SmallVec<[Operation; 4]>, deadline: Time, completer: Completer<Completed> },
     Settle { id: OperationId, deadline: Time, completer: Completer<Settled> },
     Message { view: ViewNumber, port: Port, number: u64, body: Vec<u8> },
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct RegionId {
-    pub(super) region: u32,
-    pub(super) view: ViewNumber,
-    pub(super) secret: Secret,
 }
 
 pub(super) struct UnderWay {

@@ -1,12 +1,10 @@
 //! A batch as it goes into a frame, and its results as they come out of one.
 
 use smallvec::SmallVec;
-use verbena_terms::Incarnation;
 
-use super::entry::RegionId;
-use crate::error::Error;
-use crate::operation::{Completed, Done, Operation, OperationId};
-use crate::tcp::wire::{Element, Outcome};
+use crate::ending::Outcome;
+use crate::operation::{Completed, Done, Operation};
+use crate::tcp::wire::Element;
 
 pub(super) fn to_element(operation: &Operation) -> Element<'_> {
     match operation {
@@ -62,24 +60,4 @@ pub(super) fn complete(operations: SmallVec<[Operation; 4]>, mut payload: &[u8])
         }
     });
     results.collect()
-}
-
-pub(super) fn refusal(
-    target: Incarnation,
-    region: RegionId,
-    operations: &[Operation],
-    outcome: Outcome,
-    done: u16,
-    ids: Option<(OperationId, OperationId)>,
-) -> Option<Error> {
-    let RegionId { region, view, .. } = region;
-    let range = || operations[usize::from(done)].range();
-    Some(match outcome {
-        Outcome::Done => return None,
-        Outcome::Revoked => Error::Revoked { target, region, view },
-        Outcome::Denied => Error::Denied { target, region },
-        Outcome::OutOfBounds(region_bytes) => Error::OutOfBounds { at: range().0, length: range().1, region_bytes },
-        Outcome::Misaligned => Error::Misaligned { at: range().0 },
-        Outcome::Unknown => super::unknown(target, ids),
-    })
 }

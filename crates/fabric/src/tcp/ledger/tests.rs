@@ -2,6 +2,7 @@ use super::*;
 use crate::pool::Pool;
 use crate::region::{Rights, Secret};
 use crate::tcp::wire::{Request, Requests};
+use crate::window::WINDOW;
 
 const TARGET: Incarnation = Incarnation::new(2, 1);
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,0 +1,108 @@
+//! How operations end at their caller, for every provider that sends them as frames: as what, and that who posted is told when no
+//! lock is held.
+
+use verbena_terms::{Incarnation, ViewNumber};
+
+use crate::completion::Completer;
+use crate::error::{Error, Result};
+use crate::operation::{Completed, Operation, OperationId, Settled};
+use crate::region::{RegionKey, Secret};
+
+/// Operations of one target and class that are queued or under way.
+pub(crate) const MOST_UNDER_WAY: usize = 16 << 10;
+
+/// Collected under a lock, handed over without: who is woken may run anything.
+#[derive(Default)]
+#[must_use = "who posted is not woken before these are handed over"]
+pub(crate) struct Endings(Vec<Ending>);
+
+enum Ending {
+    Batch(Completer<Completed>, Result<Completed>),
+    Settle(Completer<Settled>, Result<Settled>),
+}
+
+impl Endings {
+    pub(crate) fn batch(&mut self, completer: Completer<Completed>, result: Result<Completed>) {
+        self.0.push(Ending::Batch(completer, result));
+    }
+
+    pub(crate) fn settle(&mut self, completer: Completer<Settled>, result: Result<Settled>) {
+        self.0.push(Ending::Settle(completer, result));
+    }
+
+    /// Tells everybody, in order.
+    pub(crate) fn hand_over(&mut self) {
+        for ending in self.0.drain(..) {
+            match ending {
+                Ending::Batch(completer, result) => completer.complete(result),
+                Ending::Settle(completer, result) => completer.complete(result),
+            }
+        }
+    }
+}
+
+/// How a target says that a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All elements were executed.
+    Done,
+    /// The element after the last one executed was refused: the key is not one of this region as it is now.
+    Revoked,
+    /// The key only reads.
+    Denied,
+    /// Outside a region of so many bytes.
+    OutOfBounds(u64),
+    /// A word that is not aligned.
+    Misaligned,
+    /// The window bars it, or knows nothing of it any more.
+    Unknown,
+}
+
+/// Which memory, and by what right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegionId {
+    pub(crate) region: u32,
+    pub(crate) view: ViewNumber,
+    pub(crate) secret: Secret,
+}
+
+impl From<&RegionKey> for RegionId {
+    fn from(key: &RegionKey) -> Self {
+        RegionId { region: key.region, view: key.view, secret: key.secret }
+    }
+}
+
+/// What is wrong with a batch of which `done` elements were executed. `None` if nothing is.
+pub(crate) fn refusal(
+    target: Incarnation,
+    region: RegionId,
+    operations: &[Operation],
+    outcome: Outcome,
+    done: usize,
+    ids: Option<(OperationId, OperationId)>,
+) -> Option<Error> {
+    let RegionId { region, view, .. } = region;
+    let range = || operations[done].range();
+    Some(match outcome {
+        Outcome::Done => return None,
+        Outcome::Revoked => Error::Revoked { target, region, view },
+        Outcome::Denied => Error::Denied { target, region },
+        Outcome::OutOfBounds(region_bytes) => Error::OutOfBounds { at: range().0, length: range().1, region_bytes },
+        Outcome::Misaligned => Error::Misaligned { at: range().0 },
+        Outcome::Unknown => unknown(target, ids),
+    })
+}
+
+/// The end of what was sent and not answered: these identifiers are to be settled (F2).
+pub(crate) fn unknown(target: Incarnation, ids: Option<(OperationId, OperationId)>) -> Error {
+    Error::Unknown { target, first: ids.map(|(first, _)| first), last: ids.map(|(_, last)| last) }
+}
+
+/// [`MOST_UNDER_WAY`] is reached.
+pub(crate) const fn queue_full() -> Error {
+    Error::Full { what: "the queue of operations to a node", most: MOST_UNDER_WAY }
+}
+
+pub(crate) fn at_most(what: &'static str, asked: usize, most: usize) -> Result<()> {
+    if asked > most { Err(Error::TooLarge { what, asked: asked as u64, most: most as u64 }) } else { Ok(()) }
+}
