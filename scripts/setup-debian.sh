@@ -14,7 +14,8 @@ build | test | compare) ;;
 esac
 
 # Command that must be there, and the package that brings it.
-commands=(cc:gcc ld:binutils)
+# clang compiles for the kernel what the provider xdp has there.
+commands=(cc:gcc ld:binutils make:make clang:clang)
 if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
@@ -38,6 +39,11 @@ if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! co
 fi
 # A compiler without the C library's headers cannot link.
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
+# The loader of programs for the kernel is built from its source against these two; the headers are what such programs include.
+[ -e /usr/include/libelf.h ] || packages+=(libelf-dev)
+[ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
+[ -e /usr/include/bpf/bpf_helpers.h ] || packages+=(libbpf-dev)
+command -v pkg-config >/dev/null || packages+=(pkg-config)
 
 if [ "${#packages[@]}" -gt 0 ]; then
     if [ "$(id -u)" != 0 ]; then

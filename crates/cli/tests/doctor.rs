@@ -28,7 +28,13 @@ fn it_tells_what_this_machine_can_do() {
         assert_eq!(found["capabilities"]["executor"], executor);
         assert_eq!(check(found, "a word changed through it")["verdict"], "good");
     }
-    for name in ["sim", "xdp", "verbs"] {
+    // To load programs into a kernel takes rights that not everybody has.
+    let xdp = provider(&report, "xdp");
+    assert_eq!(xdp["in_build"], true, "{xdp:#}");
+    let (usable, tried) = (&xdp["usable"], &check(xdp, "a word changed through it")["verdict"]);
+    assert!(usable == true && tried == "good" || usable == false && tried == "missing", "{xdp:#}");
+    assert_eq!(xdp["capabilities"]["executor"], if usable == true { "kernel".into() } else { Value::Null });
+    for name in ["sim", "verbs"] {
         let found = provider(&report, name);
         assert_eq!((&found["usable"], &found["in_build"]), (&false.into(), &false.into()), "{found:#}");
         assert!(found["capabilities"].is_null());
@@ -56,8 +62,13 @@ fn people_get_the_table() {
         text.lines().find(|line| line.trim_start().starts_with(begin)).unwrap_or_else(|| panic!("{text}"))
     };
     let words = |begin: &str| line(begin).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(words("capabilities"), "capabilities shm tcp");
-    assert_eq!(words("target cpu free"), "target cpu free yes no");
+    // Only who may load a program into the kernel has xdp.
+    let expected = [
+        ("capabilities shm xdp tcp", "target cpu free yes yes no"),
+        ("capabilities shm tcp", "target cpu free yes no"),
+    ];
+    let found = (words("capabilities"), words("target cpu free"));
+    assert!(expected.iter().any(|(heads, free)| found == ((*heads).to_owned(), (*free).to_owned())), "{found:?}");
     assert_eq!(line("tcp gives"), "tcp gives tcp: fabric.provider names it");
 }
 

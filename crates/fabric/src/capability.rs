@@ -79,6 +79,8 @@ pub enum BatchTrips {
     Zero,
     /// One, whatever is in the batch.
     One,
+    /// One for each frame that it fills, and one more for each read that is followed by a write or an atomic.
+    OneAFrame,
     /// One, and one more for each read or atomic that is followed by a write or an atomic.
     OneAndFences,
 }
@@ -99,6 +101,9 @@ pub enum Ordering {
 pub enum Classes {
     /// Channels of their own, end to end.
     Separate,
+    /// Of one-sided operations the executor takes those of `Control` alone; those of `Bulk`, and all messages, go by channels to an agent of
+    /// the target, which has to run for them.
+    BulkByAgent,
     /// There is nothing to wait behind: operations do not queue.
     Unqueued,
 }

@@ -82,6 +82,12 @@ impl Identifiers {
         self.open.is_empty()
     }
 
+    /// From the oldest open one to the last that was given out.
+    #[cfg(test)]
+    pub(crate) fn span(&self) -> u64 {
+        self.open.first_key_value().map_or(0, |(oldest, _)| self.next - oldest)
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.open.len()

@@ -5,8 +5,8 @@
 //! processes do not have to run for them to be executed, as far as the provider can do without
 //! ([`Capabilities::target_cpu_free`]). Beside that nodes exchange [`Message`]s.
 //!
-//! The providers differ in who executes an operation: the caller on mapped memory (`shm`), an agent thread of the owner
-//! (`tcp`), a simulator in virtual time (`sim`). What holds for all of them is the contract of docs/FABRIC.md, rules
+//! The providers differ in who executes an operation: the caller on mapped memory (`shm`), the owner's kernel in its receive path
+//! (`xdp`), an agent thread of the owner (`tcp`), a simulator in virtual time (`sim`). What holds for all of them is the contract of docs/FABRIC.md, rules
 //! F1 to F6 of docs/RULES.md, and every provider passes the one suite in `conformance`. Nothing above this crate asks which
 //! provider it has; it asks [`Capabilities`].
 //!
@@ -45,11 +45,14 @@ mod supply;
 #[cfg(feature = "tcp")]
 pub mod tcp;
 pub mod window;
+#[cfg(feature = "xdp")]
+pub mod xdp;
 
 pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 #[cfg(feature = "tcp")]
 pub use choose::{
-    Choice, FabricConfig, Finder, Interconnect, Meeting, Opened, Provider, authority_files, choose, node_files, try_out,
+    Choice, FabricConfig, Finder, Interconnect, Meeting, Opened, Provider, XdpMode, authority_files, choose,
+    node_files, try_out,
 };
 pub use completion::{Completer, Pending};
 pub use error::{Error, Result};

@@ -67,6 +67,18 @@ impl Words {
         Words::from_mapping(base, length, writable)
     }
 
+    /// Maps `bytes` of a map of words of the kernel's, which has its size for life: nobody can take the memory away.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn of_map(map: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
+        let length = whole_pages(bytes)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address that the kernel chooses. It refuses to map more than whole pages of the map, all of which
+        // stay as long as they are mapped.
+        let base = unsafe { mmap(std::ptr::null_mut(), length.get(), protection, MapFlags::SHARED, map, 0) }
+            .map_err(|error| Error::system("map a region", error))?;
+        Words::from_mapping(base, length, true)
+    }
+
     fn from_mapping(base: *mut std::ffi::c_void, bytes: NonZeroUsize, writable: bool) -> Result<Self> {
         let base = NonNull::new(base.cast()).ok_or_else(|| Error::system("map memory", "mapped at address 0"))?;
         Ok(Words { base, bytes, writable })

@@ -148,6 +148,7 @@ impl Setup<'_> {
     ) -> String {
         let node = |name: &str, address: SocketAddr| match self.provider {
             Provider::Shm => format!("shm://{name}"),
+            Provider::Xdp => format!("xdp://{address}"),
             Provider::Tcp => format!("tcp://{address}"),
         };
         let writes = match self.application {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use verbena_fabric::{Address, Choice, Fabric, FabricConfig, Interconnect, Meeting, Provider, Result};
+use verbena_fabric::{Address, Choice, Error, Fabric, FabricConfig, Interconnect, Meeting, Provider, Result};
 use verbena_terms::Incarnation;
 
 /// The provider called `name`, as the target process is told of it.
@@ -15,6 +15,13 @@ pub(super) fn named(name: &str) -> Option<Provider> {
 pub(super) fn open(provider: Provider, who: Incarnation) -> Result<Arc<dyn Fabric>> {
     let choice = match provider {
         Provider::Shm => Choice::Shm,
+        Provider::Xdp => {
+            return Err(Error::Unusable {
+                provider: provider.name(),
+                reason: "it reaches from one network to another, and the processes of a row are in one".into(),
+                remedy: "Measure shm and tcp".into(),
+            });
+        }
         Provider::Tcp => Choice::Tcp,
     };
     let config = FabricConfig { provider: choice, ..FabricConfig::default() };

@@ -89,7 +89,7 @@ fn print_table(out: &mut impl Write, providers: &[Provider]) -> Result<()> {
         .filter_map(|provider| Some((provider.name, serde_json::to_value(provider.capabilities.as_ref()?).ok()?)))
         .collect();
     let Some((_, Value::Object(first))) = columns.first() else { return Ok(()) };
-    let heads = columns.iter().map(|(name, _)| format!("{name:<12}")).collect::<String>();
+    let heads = columns.iter().map(|(name, _)| format!("{name:<15}")).collect::<String>();
     writeln!(out, "{HEAD}{:<20}{}{HEAD:#}", "capabilities", heads.trim_end())?;
     for name in first.keys().filter(|name| *name != "provider") {
         let value = |of: &Value| match &of[name] {
@@ -98,7 +98,7 @@ fn print_table(out: &mut impl Write, providers: &[Provider]) -> Result<()> {
             Value::String(word) => word.clone(),
             other => other.to_string(),
         };
-        let cells = columns.iter().map(|(_, of)| format!("{:<12}", value(of))).collect::<String>();
+        let cells = columns.iter().map(|(_, of)| format!("{:<15}", value(of))).collect::<String>();
         writeln!(out, "  {:<18}{}", name.replace('_', " "), cells.trim_end())?;
     }
     Ok(())

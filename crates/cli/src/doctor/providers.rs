@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU32;
 use std::time::SystemTime;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::net::{AddressFamily, SocketType};
 use verbena_fabric::{Error, Provider as Named, authority_files, node_files, try_out};
 use verbena_terms::Rank;
 
@@ -16,7 +15,7 @@ use crate::config::Config;
 use crate::keys;
 
 pub(super) fn all(config: &Config) -> Vec<Provider> {
-    vec![shm(config), tcp(config), sim(), xdp(), verbs()]
+    vec![shm(config), xdp(config), tcp(config), sim(), verbs()]
 }
 
 fn shm(config: &Config) -> Provider {
@@ -152,15 +151,8 @@ fn sim() -> Provider {
     }
 }
 
-/// What the one-sided fabric in the kernel's receive path would need.
-fn xdp() -> Provider {
-    let socket = match rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None) {
-        Ok(_) => Check::good("AF_XDP sockets", "can be opened"),
-        Err(rustix::io::Errno::AFNOSUPPORT) => {
-            Check::missing("AF_XDP sockets", "the kernel has none", "A kernel with CONFIG_XDP_SOCKETS")
-        }
-        Err(error) => Check::missing("AF_XDP sockets", error.to_string(), "CAP_NET_RAW, or root"),
-    };
+/// What the one-sided fabric in the kernel's receive path needs.
+fn xdp(config: &Config) -> Provider {
     let types = if Path::new("/sys/kernel/btf/vmlinux").exists() {
         Check::good("kernel type information", "/sys/kernel/btf/vmlinux")
     } else {
@@ -172,13 +164,15 @@ fn xdp() -> Provider {
         // Some kernels have no such switch because it is always on; only root may read it on others.
         Err(error) => Check::fair("eBPF compiler", format!("bpf_jit_enable: {error}"), "Run as root to see it"),
     };
+    let mut checks = vec![types, jit, privileges()];
+    let tried = tried(Named::Xdp, config, &mut checks);
     Provider {
         name: "xdp",
         for_what: "any Ethernet, without an RDMA adapter",
-        in_build: false,
-        usable: false,
-        capabilities: None,
-        checks: vec![socket, types, jit, privileges()],
+        in_build: true,
+        usable: tried.is_some(),
+        capabilities: tried,
+        checks,
     }
 }
 

@@ -38,6 +38,10 @@ mod wire;
 pub use config::{TcpConfig, TlsIdentity};
 pub use counts::Counts;
 pub use provider::TcpFabric;
+#[cfg(feature = "xdp")]
+pub(crate) use stream::mark;
+#[cfg(feature = "xdp")]
+pub(crate) use wire::LARGEST_MESSAGE;
 
 /// Parses arbitrary bytes as everything that crosses a connection; panics if what parses is not written back as it was.
 #[cfg(feature = "fuzzing")]

@@ -35,6 +35,8 @@ const MOST_PEERS: usize = 16 << 10;
 pub struct TcpFabric {
     identity: Incarnation,
     address: Address,
+    #[cfg(feature = "xdp")]
+    local: SocketAddr,
     pool: Pool,
     regions: Regions,
     inboxes: InboxSender,
@@ -87,6 +89,8 @@ impl TcpFabric {
         Ok(TcpFabric {
             identity,
             address: Address(format!("tcp://{address}")),
+            #[cfg(feature = "xdp")]
+            local,
             pool: Pool::new(config.pool_bytes),
             regions,
             inboxes,
@@ -118,6 +122,12 @@ impl TcpFabric {
             found if found.rank == rank => Ok(found),
             other => Err(unreachable(format!("{other} lives there"))),
         }
+    }
+
+    /// Where it listens.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
     }
 
     /// What happened so far.

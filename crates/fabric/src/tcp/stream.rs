@@ -25,13 +25,19 @@ pub(super) fn prepare(stream: &TcpStream, class: Class) -> io::Result<()> {
     let keepalive =
         TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
+    mark(&socket, stream.local_addr()?, class);
+    Ok(())
+}
+
+/// Marks what a socket sends as of a class, if the system lets it.
+pub(crate) fn mark(socket: &SockRef<'_>, local: SocketAddr, class: Class) {
     // DSCP CS6 and CS1 (RFC 8325 section 4: control traffic, and less than best effort), and the priorities of the
     // kernel's own table, TC_PRIO_INTERACTIVE and TC_PRIO_BULK (include/uapi/linux/pkt_sched.h).
     let (dscp, priority) = match class {
         Class::Control => (48, 6),
         Class::Bulk => (8, 2),
     };
-    let marked = match stream.local_addr()? {
+    let marked = match local {
         SocketAddr::V4(_) => socket.set_tos_v4(dscp << 2),
         SocketAddr::V6(_) => socket.set_tclass_v6(dscp << 2),
     };
@@ -39,7 +45,6 @@ pub(super) fn prepare(stream: &TcpStream, class: Class) -> io::Result<()> {
     if let Err(error) = marked.and_then(|()| socket.set_priority(priority)) {
         tracing::debug!(?class, %error, "the system gives this class no priority");
     }
-    Ok(())
 }
 
 impl AsyncRead for Stream {

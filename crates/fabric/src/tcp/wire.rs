@@ -113,7 +113,7 @@ pub(super) const LARGEST_TRANSFER: usize = 1 << 20;
 /// Bytes that the reads of one batch can fetch, and that its writes can store.
 pub(super) const LARGEST_BATCH_BYTES: usize = 4 << 20;
 /// Bytes of a message's body. An inbox is bounded by its number of messages, so this bounds its memory.
-pub(super) const LARGEST_MESSAGE: usize = 64 << 10;
+pub(crate) const LARGEST_MESSAGE: usize = 64 << 10;
 /// A frame that has this many bytes is not added to: what still waits goes into the next one.
 pub(super) const FULL_FRAME_BYTES: usize = 256 << 10;
 /// Bytes of the items of a frame: a full one, and one largest batch more.

@@ -72,11 +72,16 @@ impl Drop for Relays {
 
 impl Relays {
     pub fn to(&self, target: SocketAddr) -> Relay {
+        self.at(SocketAddr::from(([127, 0, 0, 1], 0)), target)
+    }
+
+    /// One that is reached at this address, port 0 for a free one.
+    pub fn at(&self, here: SocketAddr, target: SocketAddr) -> Relay {
         let (up, up_mode) = watch::channel(Mode::Pass);
         let (down, down_mode) = watch::channel(Mode::Pass);
         let (tell, told) = mpsc::channel();
         self.handle.spawn(async move {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let listener = TcpListener::bind(here).await.unwrap();
             tell.send(listener.local_addr().unwrap()).unwrap();
             let mut turn = 0;
             while let Ok((client, _)) = listener.accept().await {

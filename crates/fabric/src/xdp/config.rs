@@ -1,0 +1,16 @@
+//! What an xdp fabric is opened with.
+
+use crate::choose::XdpMode as Mode;
+use crate::tcp::TcpConfig;
+
+/// What an xdp fabric is opened with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The channels for messages, for [`Class::Bulk`](crate::Class::Bulk) and for introductions. One-sided operations come to the address that they
+    /// listen at, and its port.
+    pub tcp: TcpConfig,
+    /// The interface to receive on; not set, the one that has the address.
+    pub interface: Option<String>,
+    /// Where in its receive path.
+    pub mode: Mode,
+}

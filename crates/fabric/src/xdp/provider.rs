@@ -1,0 +1,321 @@
+//! The fabric, its peers and their remotes: what the contract sees of this provider.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
+
+use super::clerk::Clerk;
+use super::config::XdpConfig;
+use super::interface::Interface;
+use super::introductions::{self, Callers, Said};
+use super::ledger::{Counts as Sent, LARGEST_READ, LARGEST_WRITE};
+use super::link::{Link, Ways};
+use super::program::{Counts, Node};
+use crate::capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
+use crate::choose::XdpMode as Mode;
+use crate::completion::Pending;
+use crate::error::{Error, Result};
+use crate::message::{Class, Inbox, Message, Port, Views};
+use crate::operation::{Batch, Completed, Operation, OperationId, Settled};
+use crate::pool::Pool;
+use crate::provider::{Address, Fabric, Peer};
+use crate::region::{Region, RegionKey, Remote, SharedRemote};
+use crate::tcp::{LARGEST_MESSAGE, TcpFabric};
+
+/// How long the thread that answers requests to be introduced waits for one before it looks whether the fabric is closed.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// One incarnation's endpoint on an interface that executes.
+pub struct XdpFabric {
+    tcp: Arc<TcpFabric>,
+    capabilities: Capabilities,
+    /// Where frames to others are sent from.
+    own: SocketAddr,
+    node: Arc<Node>,
+    interface: Arc<Interface>,
+    clerk: Arc<Clerk>,
+    links: Arc<Links>,
+    is_closed: Arc<AtomicBool>,
+    porter: Option<JoinHandle<()>>,
+}
+
+type Links = Mutex<HashMap<Incarnation, Arc<Link>>>;
+
+impl XdpFabric {
+    /// Puts the program on the interface, if no other node of this process has, and answers at the address from then on.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`], with what is missing: rights, a driver that can do it, an interface that nobody else has a program on; and as
+    /// [`TcpFabric::open`].
+    pub fn open(identity: Incarnation, config: XdpConfig) -> Result<Self> {
+        let asked = config.tcp.listen;
+        if asked.ip().is_unspecified() {
+            return Err(Error::Unusable {
+                provider: "xdp",
+                reason: format!("{asked} does not say which address of this machine is meant"),
+                remedy: "Set fabric.listen to an address of the interface".into(),
+            });
+        }
+        let name = match &config.interface {
+            Some(name) => name.clone(),
+            None => Interface::name_of(asked.ip())?,
+        };
+        let interface = Interface::open(&name, config.mode)?;
+        let node = Arc::new(Node::new(interface.program().clone())?);
+        let tcp = Arc::new(TcpFabric::open_on(identity, config.tcp, node.clone())?);
+        let own = SocketAddr::new(asked.ip(), tcp.local().port());
+        let inbox = tcp.listen(introductions::PORT, Views::Any)?;
+        let (clerk, links, is_closed) = (Clerk::start()?, Arc::new(Links::default()), Arc::new(AtomicBool::new(false)));
+        let porter = Porter {
+            callers: Callers::new(node.clone()),
+            tcp: Arc::downgrade(&tcp),
+            links: links.clone(),
+            is_closed: is_closed.clone(),
+        };
+        let porter = thread::Builder::new()
+            .name("xdp-porter".into())
+            .spawn(move || porter.work(&inbox))
+            .map_err(|error| Error::system("start a thread", error))?;
+        node.answer_at(own)?;
+        Ok(XdpFabric {
+            capabilities: capabilities(),
+            tcp,
+            own,
+            node,
+            interface,
+            clerk,
+            links,
+            is_closed,
+            porter: Some(porter),
+        })
+    }
+
+    /// The present incarnation of `rank`, found at `address`. See [`TcpFabric::who_lives_at`].
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] where nobody answers, or nobody who can prove to be of that rank.
+    pub fn who_lives_at(&self, rank: Rank, address: &Address, deadline: Time) -> Result<Incarnation> {
+        self.tcp.who_lives_at(rank, &channel_of(address), deadline)
+    }
+
+    /// Which interface, and where in its receive path.
+    pub fn interface(&self) -> (&str, Mode) {
+        (self.interface.name(), self.interface.mode())
+    }
+
+    fn link(&self, peer: Incarnation, to: SocketAddr, channel: &Arc<dyn Peer>) -> Result<Arc<Link>> {
+        let ways = Ways { from: self.own, to, channel: channel.clone(), answers: self.tcp.address() };
+        Link::new(peer, ways, self.clerk.clone())
+    }
+
+    /// What came of the frames that others sent to this node.
+    pub fn counts(&self) -> Counts {
+        self.node.counts()
+    }
+
+    /// What came of the frames that this node sent to others.
+    pub fn sent(&self) -> Sent {
+        let links = self.links.lock();
+        links.values().map(|link| link.counts()).fold(Sent::default(), Sent::and)
+    }
+}
+
+pub(super) fn capabilities() -> Capabilities {
+    Capabilities {
+        provider: "xdp",
+        executor: Executor::Kernel,
+        target_cpu_free: true,
+        atomic_scope: AtomicScope::Processor,
+        atomics: Atomics::Native,
+        largest_read: LARGEST_READ as u32,
+        largest_write: LARGEST_WRITE as u32,
+        largest_message: LARGEST_MESSAGE as u32,
+        batch: BatchTrips::OneAFrame,
+        ordering: Ordering::None,
+        zero_copy: false,
+        classes: Classes::BulkByAgent,
+        synchronous: false,
+        crosses_machines: true,
+    }
+}
+
+/// Where the channels of a node are, by its address.
+fn channel_of(address: &Address) -> Address {
+    Address(format!("tcp://{}", address.rest()))
+}
+
+impl Fabric for XdpFabric {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn identity(&self) -> Incarnation {
+        self.tcp.identity()
+    }
+
+    fn address(&self) -> Address {
+        Address(format!("xdp://{}", self.tcp.address().rest()))
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &BootClock
+    }
+
+    fn pool(&self) -> &Pool {
+        self.tcp.pool()
+    }
+
+    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
+        self.tcp.register(bytes, view)
+    }
+
+    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
+        let unreachable = |reason: String| Error::Unreachable { target: peer, address: address.to_string(), reason };
+        if address.scheme() != "xdp" {
+            return Err(unreachable("it is not an xdp address".into()));
+        }
+        let channel = self.tcp.connect(peer, &channel_of(address))?;
+        let mut links = self.links.lock();
+        let link = match links.get(&peer) {
+            Some(link) => Some(link.clone()),
+            None => {
+                let mut found = address.rest().to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
+                let to = found.find(|to| to.is_ipv4() == self.own.is_ipv4());
+                let to = to.ok_or_else(|| unreachable(format!("it has no address of the kind of {}", self.own)))?;
+                // What stays on this machine goes by lo, where no other interface sees it.
+                let is_seen = self.interface.name() == "lo" || Interface::name_of(to.ip()).is_err();
+                let made = is_seen.then(|| self.link(peer, to, &channel));
+                let made = made.transpose()?;
+                if let Some(link) = &made {
+                    links.insert(peer, link.clone());
+                }
+                made
+            }
+        };
+        Ok(Arc::new(XdpPeer { channel, link, pool: self.tcp.pool().clone() }))
+    }
+
+    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
+        self.tcp.listen(port, views)
+    }
+
+    fn set_view(&self, view: ViewNumber) {
+        self.tcp.set_view(view);
+    }
+}
+
+impl Drop for XdpFabric {
+    fn drop(&mut self) {
+        self.node.close();
+        self.is_closed.store(true, Atomic::SeqCst);
+        self.clerk.stop();
+        let links = std::mem::take(&mut *self.links.lock());
+        links.values().for_each(|link| link.close());
+        if let Some(porter) = self.porter.take().filter(|porter| porter.thread().id() != thread::current().id()) {
+            let _ = porter.join();
+        }
+    }
+}
+
+/// Answers those who ask to be introduced, and takes the answers to what this node asked.
+struct Porter {
+    callers: Callers,
+    tcp: std::sync::Weak<TcpFabric>,
+    links: Arc<Links>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Porter {
+    fn work(mut self, inbox: &Inbox) {
+        while !self.is_closed.load(Atomic::SeqCst) {
+            let Some(message) = inbox.take(LOOK_AROUND) else { continue };
+            let from = message.from;
+            if let Err(error) = self.heed(&message) {
+                tracing::warn!(%from, %error, "an introduction came to nothing");
+            }
+        }
+    }
+
+    fn heed(&mut self, message: &Message) -> Result<()> {
+        match introductions::parse(message.from, &message.body)? {
+            Said::Request(next, address) => {
+                let Some(tcp) = self.tcp.upgrade() else { return Ok(()) };
+                let Some(introduction) = self.callers.introduce(message.from, next)? else { return Ok(()) };
+                let body = introductions::answer(&introduction);
+                // Whoever is found there has to prove to be who asked.
+                let caller = tcp.connect(message.from, &address)?;
+                caller.send(Class::Control, ViewNumber(0), introductions::PORT, message.number, &body)
+            }
+            Said::Answer(introduction) => {
+                let link = self.links.lock().get(&message.from).cloned();
+                if let Some(link) = link {
+                    link.introduced(message.number, introduction);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+struct XdpPeer {
+    channel: Arc<dyn Peer>,
+    /// None where its words are reached by its agent alone.
+    link: Option<Arc<Link>>,
+    pool: Pool,
+}
+
+impl Peer for XdpPeer {
+    fn incarnation(&self) -> Incarnation {
+        self.channel.incarnation()
+    }
+
+    fn open(&self, key: &RegionKey, deadline: Time) -> Result<SharedRemote> {
+        let agent = self.channel.open(key, deadline)?;
+        let Some(link) = self.link.clone() else { return Ok(agent) };
+        link.met(agent.clone());
+        let remote = XdpRemote { link, agent };
+        loop {
+            let nothing = Operation::Read { at: 0, into: self.pool.take(0)? };
+            match remote.post(Batch::one(nothing), Class::Control, deadline).wait() {
+                Ok(_) => return Ok(Arc::new(remote)),
+                Err(Error::Unknown { .. }) if BootClock.now() < deadline => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn send(&self, class: Class, view: ViewNumber, port: Port, number: u64, body: &[u8]) -> Result<()> {
+        self.channel.send(class, view, port, number, body)
+    }
+}
+
+struct XdpRemote {
+    link: Arc<Link>,
+    agent: SharedRemote,
+}
+
+impl Remote for XdpRemote {
+    fn key(&self) -> &RegionKey {
+        self.agent.key()
+    }
+
+    fn post(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed> {
+        match class {
+            Class::Control => self.link.post(self.key(), batch, deadline),
+            Class::Bulk => self.agent.post(batch, class, deadline),
+        }
+    }
+
+    fn settle(&self, operation: OperationId, class: Class, deadline: Time) -> Pending<Settled> {
+        match class {
+            Class::Control => self.link.settle(operation, deadline),
+            Class::Bulk => self.agent.settle(operation, class, deadline),
+        }
+    }
+}
