@@ -1,0 +1,56 @@
+//! Pages whose home is in another network, reached by `xdp` over a virtual link: never stale, and validated though the home's process is stopped.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+#[path = "../../fabric/tests/common/namespaces.rs"]
+mod namespaces;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use common::traffic::{Client, application, enough, proxy, started, traffic};
+use common::verbena;
+use namespaces::Own;
+use rustix::process::{Pid, Signal, kill_process};
+use verbena_fabric::{FabricConfig, Provider, try_out};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
+const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
+
+#[test]
+fn pages_of_a_home_in_another_network_are_never_stale_and_need_not_wait_for_it() {
+    if try_out(Provider::Xdp, &FabricConfig::default()).is_err_and(|why| why.to_string().contains("not permitted")) {
+        return println!("skipped: nobody may load a program into this kernel");
+    }
+    let Some(own) = Own::new(IpAddr::V4(Ipv4Addr::new(10, 78, 1, 1))) else { return };
+    let other = own.other(("here", HERE), ("there", THERE));
+    let directory = tempfile::tempdir().unwrap();
+    let members = format!(
+        r#"[{{ name = "proxy", address = "xdp://{HERE}:7001", roles = ["reader", "updater"] }},
+            {{ name = "home", address = "xdp://{THERE}:7001", roles = ["home"] }}]"#
+    );
+    let member = |name| ["--cluster-members", members.as_str(), "--fabric-insecure", "true", "--cluster-name", name];
+    let (home, _) = other.enter(|| {
+        let mut node = verbena(&["node", "--json"]);
+        node.args(member("home")).arg("--node-runtime").arg(directory.path().join("there"));
+        node.arg("--node-state").arg(directory.path().join("home")).current_dir(directory.path());
+        started(&mut node, |line| line.contains(r#""event":"listening""#))
+    });
+    let (_application, origin) = application(directory.path());
+    let (_proxy, address) = proxy(directory.path(), "proxy", &origin, &member("proxy"));
+
+    let seen = traffic(std::slice::from_ref(&address), Duration::from_secs(4));
+    assert_eq!(seen.stale.load(SeqCst), 0);
+    enough(&seen);
+
+    // Some answers come before the home has heard that the last write is over.
+    let mut client = Client::new(&address);
+    let is_hit = (0..50).any(|_| client.ask("GET", "/page/0").hit);
+    assert!(is_hit, "no hit any more");
+    let process = Pid::from_child(&home.0);
+    kill_process(process, Signal::STOP).unwrap();
+    let hits = (0..20).filter(|_| client.ask("GET", "/page/0").hit).count();
+    kill_process(process, Signal::CONT).unwrap();
+    assert_eq!(hits, 20, "of 20 requests while the home was stopped");
+}
