@@ -66,6 +66,8 @@
 
 mod clerk;
 mod config;
+#[cfg(any(test, feature = "fuzzing"))]
+mod exercise;
 pub mod interface;
 mod introductions;
 mod ledger;
@@ -79,3 +81,20 @@ pub use config::XdpConfig;
 pub use ledger::Counts as SentCounts;
 pub use provider::XdpFabric;
 pub(crate) use trial::try_out;
+
+/// Takes arbitrary bytes for an answer to what a caller has sent.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn fuzz_answer(data: &[u8]) {
+    exercise::answer(data);
+}
+
+/// Has the program take arbitrary bytes for requests; panics if it answers them with what is no answer, or reaches what it must not.
+///
+/// # Errors
+/// That the program cannot be loaded here.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn fuzz_request(data: &[u8]) -> crate::Result<bool> {
+    exercise::request(data)
+}

@@ -49,7 +49,7 @@ pub(crate) fn try_out() -> Result<Capabilities> {
 }
 
 /// With this payload, for a node that is nowhere.
-fn packet(payload: &[u8]) -> Vec<u8> {
+pub(super) fn packet(payload: &[u8]) -> Vec<u8> {
     let length = 8 + payload.len() as u16;
     let mut packet = vec![0; 12];
     packet.extend([0x08, 0x00, 0x45, 0]);

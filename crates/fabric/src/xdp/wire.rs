@@ -261,7 +261,7 @@ impl Answer {
 }
 
 /// Puts the right tag into a frame that was changed.
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn tag(frame: &mut [u8], key: TagKey) {
     let (words, _) = frame.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
