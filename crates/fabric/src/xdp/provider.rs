@@ -69,31 +69,28 @@ impl XdpFabric {
         let interface = Interface::open(&name, config.mode)?;
         let node = Arc::new(Node::new(interface.program().clone())?);
         let tcp = Arc::new(TcpFabric::open_on(identity, config.tcp, node.clone())?);
-        let own = SocketAddr::new(asked.ip(), tcp.local().port());
         let inbox = tcp.listen(introductions::PORT, Views::Any)?;
-        let (clerk, links, is_closed) = (Clerk::start()?, Arc::new(Links::default()), Arc::new(AtomicBool::new(false)));
-        let porter = Porter {
-            callers: Callers::new(node.clone()),
-            tcp: Arc::downgrade(&tcp),
-            links: links.clone(),
-            is_closed: is_closed.clone(),
-        };
-        let porter = thread::Builder::new()
-            .name("xdp-porter".into())
-            .spawn(move || porter.work(&inbox))
-            .map_err(|error| Error::system("start a thread", error))?;
-        node.answer_at(own)?;
-        Ok(XdpFabric {
+        let mut fabric = XdpFabric {
             capabilities: capabilities(),
+            own: SocketAddr::new(asked.ip(), tcp.local().port()),
             tcp,
-            own,
             node,
             interface,
-            clerk,
-            links,
-            is_closed,
-            porter: Some(porter),
-        })
+            clerk: Clerk::start()?,
+            links: Arc::default(),
+            is_closed: Arc::default(),
+            porter: None,
+        };
+        let porter = Porter {
+            callers: Callers::new(fabric.node.clone()),
+            tcp: Arc::downgrade(&fabric.tcp),
+            links: fabric.links.clone(),
+            is_closed: fabric.is_closed.clone(),
+        };
+        let started = thread::Builder::new().name("xdp-porter".into()).spawn(move || porter.work(&inbox));
+        fabric.porter = Some(started.map_err(|error| Error::system("start a thread", error))?);
+        fabric.node.answer_at(fabric.own)?;
+        Ok(fabric)
     }
 
     /// The present incarnation of `rank`, found at `address`. See [`TcpFabric::who_lives_at`].

@@ -337,13 +337,21 @@ fn what_nobody_introduced_sent_is_dropped_and_counted() {
         assert_eq!(scene.run(&payload).0, Verdict::Dropped);
     }
     assert_eq!((scene.node.counts().replayed, scene.word(8)), (3, 1));
+    // Who is known to another node of the program is not known to this one.
+    let other = Node::new(scene.node.program.clone()).unwrap();
+    let theirs = other.admit(KEY, FIRST).unwrap();
+    let mut frame = FrameWriter::default();
+    frame.settle(FIRST);
+    let mut payload = Vec::new();
+    frame.finish(theirs, 9, KEY, &mut payload);
+    assert_eq!(Datagram::parse(scene.run(&payload).1.payload(), theirs, KEY), Some(Datagram::Stranger(9)));
     // A caller that is not known is told so, in no more bytes than it sent.
     let (serial, payload) = scene.frame(|frame| frame.batch(&scene.id(), Some(OperationId(2)), &add(1)));
     scene.node.dismiss(scene.caller);
     let (verdict, packet) = scene.run(&payload);
     assert_eq!((verdict, packet.payload().len()), (Verdict::Answered, payload.len()));
     assert_eq!(Datagram::parse(packet.payload(), scene.caller, KEY), Some(Datagram::Stranger(serial)));
-    assert_eq!((scene.node.counts().unknown_callers, scene.word(8)), (1, 1));
+    assert_eq!((scene.node.counts().unknown_callers, scene.word(8)), (2, 1));
 }
 
 #[test]
@@ -463,6 +471,16 @@ fn frames_that_make_no_sense_change_nothing() {
         word(frame, 1, 1);
         frame.settle(OperationId(9));
     });
+    let refuses = |sound: &[u8], at: usize, value: u8| {
+        let mut payload = sound.to_vec();
+        payload[at] = value;
+        let serial = scene.serial.fetch_add(1, Ordering::Relaxed);
+        payload[16..24].copy_from_slice(&serial.to_le_bytes());
+        crate::xdp::wire::tag(&mut payload, KEY);
+        let before = scene.node.counts().malformed;
+        assert_eq!(scene.run(&payload).0, Verdict::Dropped, "byte {at} set to {value}");
+        assert_eq!(scene.node.counts().malformed, before + 1, "byte {at} set to {value}");
+    };
     // Every field of an item or element, set to what it must not be; tagged as its caller would.
     for (at, value) in [
         (8 * 4, 3),       // no such kind
@@ -483,14 +501,20 @@ fn frames_that_make_no_sense_change_nothing() {
         (8 + 4, 3),       // more
         (8 + 6, 1),       // not zero
     ] {
-        let mut payload = sound.clone();
-        payload[at] = value;
-        let serial = scene.serial.fetch_add(1, Ordering::Relaxed);
-        payload[16..24].copy_from_slice(&serial.to_le_bytes());
-        crate::xdp::wire::tag(&mut payload, KEY);
-        let before = scene.node.counts().malformed;
-        assert_eq!(scene.run(&payload).0, Verdict::Dropped, "byte {at} set to {value}");
-        assert_eq!(scene.node.counts().malformed, before + 1, "byte {at} set to {value}");
+        refuses(&sound, at, value);
+    }
+    let (_, swap) = scene.frame(|frame| {
+        frame.batch(&scene.id(), Some(OperationId(1)), &[Operation::CompareSwap { at: 0, expected: 0, desired: 1 }]);
+    });
+    let bytes = scene.pool.copy_of(&[7; 24]).unwrap();
+    let (_, write) =
+        scene.frame(|frame| frame.batch(&scene.id(), Some(OperationId(1)), &[Operation::Write { at: 0, from: bytes }]));
+    for (sound, at, value) in [
+        (&swap, 8 * 9, 2),      // a body that is longer than what is written
+        (&write, 8 * 9 + 1, 8), // more bytes left alone than a word has
+        (&write, 8 * 9 + 2, 8), // the same at its end
+    ] {
+        refuses(sound, at, value);
     }
     assert_eq!(scene.word(0), u64::from_ne_bytes([0xaa; 8]));
     // The frame that all of these were made of is sound.

@@ -83,9 +83,11 @@ impl Packet {
         self
     }
 
+    /// Options that would be taken for the head of UDP where nobody looks for options.
     pub(super) fn with_ip_options(mut self) -> Self {
-        self.0[14] = 0x46;
-        self.0.splice(34..34, [1, 1, 1, 1]);
+        self.0[14] = 0x47;
+        let udp: [u8; 8] = self.0[34..42].try_into().expect("a head of UDP");
+        self.0.splice(34..34, udp);
         self
     }
 
