@@ -54,6 +54,22 @@ fn it_tells_what_this_machine_can_do() {
 }
 
 #[test]
+fn two_capabilities_are_enough_for_xdp() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, report) = json(&["doctor", "--json"], directory.path());
+    if provider(&report, "xdp")["usable"] != true {
+        return println!("skipped: nobody may load a program into this kernel");
+    }
+    let only = "--bounding-set=-all,+bpf,+net_admin";
+    let program = env!("CARGO_BIN_EXE_verbena");
+    let output = Command::new("setpriv").args([only, program, "doctor", "--json"]).current_dir(&directory).output();
+    let report: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let xdp = provider(&report, "xdp");
+    assert_eq!(xdp["usable"], true, "{xdp:#}");
+    assert_eq!(check(xdp, "privileges to load a program")["found"], "CAP_NET_ADMIN and CAP_BPF", "{xdp:#}");
+}
+
+#[test]
 fn people_get_the_table() {
     let directory = tempfile::tempdir().unwrap();
     let output = verbena(&["doctor", "--fabric-provider", "tcp"]).current_dir(&directory).output().unwrap();

@@ -10,11 +10,11 @@
 
 static __always_inline __u64 *word_of(void *region, __u64 at)
 {
-	__u32 index = REGION_HEADER_WORDS + (__u32)(at >> 3);
+	__u64 index = REGION_HEADER_WORDS + (at >> 3);
 	return bpf_map_lookup_elem(region, &index);
 }
 
-static __always_inline __u64 header_of(void *region, __u32 index)
+static __always_inline __u64 header_of(void *region, __u64 index)
 {
 	__u64 *word = bpf_map_lookup_elem(region, &index);
 	return word ? *word : 0;
@@ -92,7 +92,7 @@ static __always_inline long begin_item(struct run *run)
 	if ((head & 0xff) == SETTLE)
 		return settle(run, work->id);
 
-	__u32 slot = place & (MOST_REGIONS - 1), number = place;
+	__u64 slot = place & (MOST_REGIONS - 1), number = (__u32)place;
 	void *region = bpf_map_lookup_elem(&regions, &slot);
 	run->region = region;
 	if (!region || header_of(region, REGION_NUMBER) != number || header_of(region, REGION_NODE) != run->node ||

@@ -136,7 +136,13 @@ struct {
 	__type(value, struct frame);
 } frames SEC(".maps");
 
-static __always_inline void count(__u32 node, enum counter which)
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "frames are least significant byte first, and keys of maps are the low halves of words"
+#endif
+
+// Keys of maps are looked up from whole words, and what callbacks share has no half ones: to write half of a place on the stack where a
+// pointer was is forbidden to whoever has CAP_BPF and not CAP_PERFMON.
+static __always_inline void count(__u64 node, enum counter which)
 {
 	struct counted *counted = bpf_map_lookup_elem(&counters, &node);
 	if (counted)
@@ -148,7 +154,7 @@ struct run {
 	struct frame *frame;
 	void *caller;
 	void *region;
-	__u32 node;
-	__u32 words;
-	bool overtaken;
+	__u64 node;
+	__u64 words;
+	__u64 overtaken;
 };

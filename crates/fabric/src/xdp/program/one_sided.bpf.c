@@ -51,7 +51,7 @@ static __always_inline bool answer(struct xdp_md *ctx, struct frame *frame, __u3
 		count(node, MALFORMED);
 		return false;
 	}
-	__u32 slot = frame->words[1], zero = 0;
+	__u64 slot = (__u32)frame->words[1], zero = 0;
 	void *caller = bpf_map_lookup_elem(&callers, &slot);
 	struct entry *key = caller ? bpf_map_lookup_elem(caller, &zero) : NULL;
 	if (!key || key->serial != node) {

@@ -11,7 +11,7 @@
 struct sip {
 	const struct frame *frame;
 	__u64 v0, v1, v2, v3;
-	__u32 words;
+	__u64 words;
 };
 
 static __always_inline void sip_round(struct sip *s)

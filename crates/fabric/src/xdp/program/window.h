@@ -9,7 +9,7 @@
 
 static __always_inline struct entry *entry_of(void *caller, __u64 number)
 {
-	__u32 at = 1 + (number & (WINDOW - 1));
+	__u64 at = 1 + (number & (WINDOW - 1));
 	return bpf_map_lookup_elem(caller, &at);
 }
 
