@@ -2,8 +2,9 @@
 //!
 //! All access to a region goes by one provider (F3), so a cluster has one. It follows from where the configuration says that
 //! the members are, which every node reads alike: `shm://NAME` is a node of this machine, `tcp://HOST:PORT` one that is reached by
-//! TCP, `xdp://HOST:PORT` one whose kernel executes one-sided operations. `auto` takes what reaches every member, the best first, and says which and why; a named provider that does not,
-//! or cannot work here, is an error that says what is missing. Nothing falls back silently.
+//! TCP, `xdp://HOST:PORT` one whose kernel executes one-sided operations. `auto` takes what reaches every member, the best first,
+//! and says which and why; a named provider that does not, or cannot work here, is an error that says what is missing. Nothing
+//! falls back silently.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -60,23 +60,22 @@ impl Words {
                 reason: format!("its memory has {have} bytes where {bytes} were announced"),
             });
         }
-        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a fresh mapping at an address that the kernel chooses; the seal checked above keeps all of it backed.
-        let base = unsafe { mmap(std::ptr::null_mut(), length.get(), protection, MapFlags::SHARED, descriptor, 0) }
-            .map_err(|error| Error::system("map a region", error))?;
-        Words::from_mapping(base, length, writable)
+        Words::mapped(descriptor, length, writable)
     }
 
     /// Maps `bytes` of a map of words of the kernel's, which has its size for life: nobody can take the memory away.
     #[cfg(feature = "xdp")]
     pub(crate) fn of_map(map: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
-        let length = whole_pages(bytes)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address that the kernel chooses. It refuses to map more than whole pages of the map, all of which
-        // stay as long as they are mapped.
-        let base = unsafe { mmap(std::ptr::null_mut(), length.get(), protection, MapFlags::SHARED, map, 0) }
+        Words::mapped(map, whole_pages(bytes)?, true)
+    }
+
+    /// Of a descriptor whose first `length` bytes nobody can take away.
+    fn mapped(descriptor: BorrowedFd<'_>, length: NonZeroUsize, writable: bool) -> Result<Self> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a fresh mapping at an address that the kernel chooses; whoever calls has made sure that all of it stays backed.
+        let base = unsafe { mmap(std::ptr::null_mut(), length.get(), protection, MapFlags::SHARED, descriptor, 0) }
             .map_err(|error| Error::system("map a region", error))?;
-        Words::from_mapping(base, length, true)
+        Words::from_mapping(base, length, writable)
     }
 
     fn from_mapping(base: *mut std::ffi::c_void, bytes: NonZeroUsize, writable: bool) -> Result<Self> {

@@ -33,6 +33,13 @@ impl Secret {
         Ok(Secret(bytes))
     }
 
+    /// As two words, the first bytes in the lower ones.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn words(&self) -> [u64; 2] {
+        let whole = u128::from_le_bytes(self.0);
+        [whole as u64, (whole >> 64) as u64]
+    }
+
     /// Compares without telling by the time it takes where they differ.
     pub fn matches(&self, other: &Secret) -> bool {
         self.0.iter().zip(other.0).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0

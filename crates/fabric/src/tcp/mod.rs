@@ -39,6 +39,8 @@ pub use config::{TcpConfig, TlsIdentity};
 pub use counts::Counts;
 pub use provider::TcpFabric;
 #[cfg(feature = "xdp")]
+pub(crate) use provider::try_key;
+#[cfg(feature = "xdp")]
 pub(crate) use stream::mark;
 #[cfg(feature = "xdp")]
 pub(crate) use wire::LARGEST_MESSAGE;

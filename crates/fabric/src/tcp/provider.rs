@@ -246,25 +246,30 @@ impl Peer for TcpPeer {
         self.peer
     }
 
-    /// Reads nothing of the region, so that a key that opens nothing is told now.
     fn open(&self, key: &RegionKey, deadline: Time) -> Result<SharedRemote> {
         if key.owner != self.peer {
             return Err(Error::Revoked { target: key.owner, region: key.region, view: key.view });
         }
         let remote = TcpRemote { key: key.clone(), links: self.links.clone() };
-        loop {
-            let nothing = Operation::Read { at: 0, into: self.pool.take(0)? };
-            match remote.post(Batch::one(nothing), Class::Control, deadline).wait() {
-                Ok(_) => return Ok(Arc::new(remote)),
-                // Lost on a connection that broke under it: a read may be tried again, and the deadline ends it.
-                Err(Error::Unknown { .. }) if BootClock.now() < deadline => {}
-                Err(error) => return Err(error),
-            }
-        }
+        try_key(&remote, &self.pool, deadline)?;
+        Ok(Arc::new(remote))
     }
 
     fn send(&self, class: Class, view: ViewNumber, port: Port, number: u64, body: &[u8]) -> Result<()> {
         self.links[class as usize].send(view, port, number, body)
+    }
+}
+
+/// Reads nothing of a region, so that a key that opens nothing is told when it is opened.
+pub(crate) fn try_key(remote: &dyn Remote, pool: &Pool, deadline: Time) -> Result<()> {
+    loop {
+        let nothing = Operation::Read { at: 0, into: pool.take(0)? };
+        match remote.post(Batch::one(nothing), Class::Control, deadline).wait() {
+            Ok(_) => return Ok(()),
+            // Lost on the way: a read may be tried again, and the deadline ends it.
+            Err(Error::Unknown { .. }) if BootClock.now() < deadline => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

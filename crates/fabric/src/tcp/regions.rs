@@ -267,6 +267,8 @@ impl Drop for TcpRegion {
         let mut inner = self.regions.0.inner.write();
         inner.live.remove(&self.number);
         inner.bytes -= self.bytes;
+        // Taking memory back may wait for a kernel, and the agent is not to wait with it.
+        drop(inner);
         self.regions.0.supply.take_back(self.number);
     }
 }

@@ -38,8 +38,7 @@ impl Interface {
     /// [`Error::Unusable`] where there is none, where the driver cannot do what `mode` wants, and where another's program is, which is
     /// named.
     pub fn open(name: &str, mode: Mode) -> Result<Arc<Self>> {
-        let number =
-            if_nametoindex(name).map_err(|error| unusable(name, error.to_string(), "ip link shows what there is"))?;
+        let number = number_of(name)?;
         let here = (namespace()?, number);
         let mut held = HELD.lock();
         held.retain(|_, interface| interface.strong_count() > 0);
@@ -99,10 +98,13 @@ impl Interface {
 /// Puts a program on an interface that passes everything: for the other end of a virtual link, where answers arrive only if some program
 /// receives. Until what is given back is dropped.
 pub fn pass_all(name: &str) -> Result<OwnedFd> {
-    let number =
-        if_nametoindex(name).map_err(|error| unusable(name, error.to_string(), "ip link shows what there is"))?;
+    let number = number_of(name)?;
     let program = Program::load()?;
     link(program.pass().as_raw_fd(), number, Mode::Native).map_err(|error| refused(name, number, Mode::Native, error))
+}
+
+fn number_of(name: &str) -> Result<u32> {
+    if_nametoindex(name).map_err(|error| unusable(name, error.to_string(), "ip link shows what there is"))
 }
 
 fn attach(program: &Program, name: &str, number: u32, mode: Mode) -> Result<(OwnedFd, Mode)> {

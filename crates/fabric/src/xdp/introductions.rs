@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::message::Port;
 use crate::operation::OperationId;
 use crate::provider::Address;
+use crate::region::Secret;
 
 /// Where introductions are asked for, and answered.
 pub(super) const PORT: Port = Port(u16::MAX);
@@ -100,10 +101,7 @@ impl Callers {
             self.node.dismiss(*known);
             self.by_rank.remove(&caller.rank);
         }
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| Error::system("random bytes", error))?;
-        let (halves, _) = random.as_chunks::<8>();
-        let key = TagKey([u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])]);
+        let key = TagKey(Secret::random()?.words());
         let number = self.node.admit(key, next)?;
         self.by_rank.insert(caller.rank, (caller.start, number));
         Ok(Some(Introduction { caller: number, key }))

@@ -117,7 +117,7 @@ impl Link {
     pub(super) fn introduced(self: &Arc<Self>, number: u64, introduction: Introduction) {
         let mut side = self.side.lock();
         // An earlier request was answered by a window that a later one has replaced.
-        if number == side.asked.0 && !side.ledger.is_introduced() {
+        if number == side.asked.0 {
             side.ledger.introduced(introduction.caller, introduction.key);
         }
         drop(side);
@@ -152,15 +152,10 @@ impl Link {
             side.silent_since = now;
         }
         let look = side.look_for_target(now, &mut endings);
-        let armed = side.ledger.expire(now, &mut endings);
+        side.ledger.expire(now, &mut endings);
         self.send(&mut side, now, &mut endings);
-        let next = if side.ledger.is_idle() {
-            None
-        } else if side.ledger.is_introduced() {
-            Some(armed.min(side.ledger.armed()).min(look))
-        } else {
-            Some(armed.min(side.asked.1).min(look))
-        };
+        let asks = if side.ledger.is_introduced() { Time::FAR } else { side.asked.1 };
+        let next = (!side.ledger.is_idle()).then(|| side.ledger.armed().min(asks).min(look));
         side.is_left = next.is_some();
         drop(side);
         endings.hand_over();

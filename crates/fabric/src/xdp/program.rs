@@ -213,11 +213,9 @@ impl Node {
             let _ = self.program.endpoints.delete(&endpoint(address));
         }
     }
+
     fn put_region(&self, number: u32, life: &Life, map: &MapHandle, words: &Words) -> Result<()> {
-        let [change, read] = [life.change, life.read].map(|secret| {
-            let (halves, _) = secret.0.as_chunks::<8>();
-            [u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1])]
-        });
+        let [change, read] = [life.change, life.read].map(|secret| secret.words());
         let fields = [
             u64::from(number),
             u64::from(life.view.0),
@@ -244,12 +242,8 @@ impl Node {
     pub(crate) fn admit(&self, key: TagKey, next: OperationId) -> Result<u32> {
         let number = take(&mut self.program.taken.lock().callers, "the table of callers of a program")? as u32;
         self.mine.lock().callers.push(number);
-        let options =
-            bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as libbpf_sys::size_t, ..Default::default() };
-        let entries = 1 + WINDOW as u32;
         let refused = |error| Error::system("make a window", error);
-        let map = MapHandle::create(MapType::Array, Some("caller"), 4, ENTRY_BYTES as u32, entries, &options)
-            .map_err(refused)?;
+        let map = array("caller", ENTRY_BYTES, 1 + WINDOW as u32, 0).map_err(refused)?;
         map.update(&0u32.to_ne_bytes(), &entry([key.0[0], key.0[1], u64::from(self.slot)]), MapFlags::ANY)
             .map_err(refused)?;
         // Of identifiers that an earlier window knew, nothing is known.
@@ -334,13 +328,13 @@ impl Drop for Node {
 impl Program {
     fn give_region_back(&self, number: u32) {
         let slot = number % MOST_REGIONS as u32;
-        // As above.
+        // It was put there, and nobody else takes it away.
         let _ = self.regions.delete(&slot.to_ne_bytes());
         self.taken.lock().regions[slot as usize] = false;
     }
 
     fn give_caller_back(&self, number: u32) {
-        // As above.
+        // It was put there, or could not be.
         let _ = self.callers.delete(&number.to_ne_bytes());
         self.taken.lock().callers[number as usize] = false;
     }
@@ -355,15 +349,16 @@ fn take(places: &mut [bool], what: &'static str) -> Result<usize> {
 fn region_map(bytes: u64) -> Result<(MapHandle, Words)> {
     let words = bytes.div_ceil(8) + REGION_HEADER_WORDS as u64;
     let entries = u32::try_from(words).map_err(|_| Error::system("make a region", format!("of {bytes} bytes")))?;
-    let options = bpf_map_create_opts {
-        sz: size_of::<bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP,
-        ..Default::default()
-    };
-    let map = MapHandle::create(MapType::Array, Some("region"), 4, 8, entries, &options)
-        .map_err(|error| Error::system("make a region", error))?;
+    let flags = libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP;
+    let map = array("region", 8, entries, flags).map_err(|error| Error::system("make a region", error))?;
     let words = Words::of_map(map.as_fd(), 8 * words)?;
     Ok((map, words))
+}
+
+fn array(name: &str, value_bytes: usize, entries: u32, flags: u32) -> libbpf_rs::Result<MapHandle> {
+    let sz = size_of::<bpf_map_create_opts>() as libbpf_sys::size_t;
+    let options = bpf_map_create_opts { sz, map_flags: flags, ..Default::default() };
+    MapHandle::create(MapType::Array, Some(name), 4, value_bytes as u32, entries, &options)
 }
 
 fn entry(fields: [u64; 3]) -> [u8; ENTRY_BYTES] {

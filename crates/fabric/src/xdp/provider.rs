@@ -22,11 +22,11 @@ use crate::choose::XdpMode as Mode;
 use crate::completion::Pending;
 use crate::error::{Error, Result};
 use crate::message::{Class, Inbox, Message, Port, Views};
-use crate::operation::{Batch, Completed, Operation, OperationId, Settled};
+use crate::operation::{Batch, Completed, OperationId, Settled};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric, Peer};
 use crate::region::{Region, RegionKey, Remote, SharedRemote};
-use crate::tcp::{LARGEST_MESSAGE, TcpFabric};
+use crate::tcp::{LARGEST_MESSAGE, TcpFabric, try_key};
 
 /// How long the thread that answers requests to be introduced waits for one before it looks whether the fabric is closed.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -34,7 +34,6 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// One incarnation's endpoint on an interface that executes.
 pub struct XdpFabric {
     tcp: Arc<TcpFabric>,
-    capabilities: Capabilities,
     /// Where frames to others are sent from.
     own: SocketAddr,
     node: Arc<Node>,
@@ -71,7 +70,6 @@ impl XdpFabric {
         let tcp = Arc::new(TcpFabric::open_on(identity, config.tcp, node.clone())?);
         let inbox = tcp.listen(introductions::PORT, Views::Any)?;
         let mut fabric = XdpFabric {
-            capabilities: capabilities(),
             own: SocketAddr::new(asked.ip(), tcp.local().port()),
             tcp,
             node,
@@ -123,24 +121,22 @@ impl XdpFabric {
     }
 }
 
-pub(super) fn capabilities() -> Capabilities {
-    Capabilities {
-        provider: "xdp",
-        executor: Executor::Kernel,
-        target_cpu_free: true,
-        atomic_scope: AtomicScope::Processor,
-        atomics: Atomics::Native,
-        largest_read: LARGEST_READ as u32,
-        largest_write: LARGEST_WRITE as u32,
-        largest_message: LARGEST_MESSAGE as u32,
-        batch: BatchTrips::OneAFrame,
-        ordering: Ordering::None,
-        zero_copy: false,
-        classes: Classes::BulkByAgent,
-        synchronous: false,
-        crosses_machines: true,
-    }
-}
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    provider: "xdp",
+    executor: Executor::Kernel,
+    target_cpu_free: true,
+    atomic_scope: AtomicScope::Processor,
+    atomics: Atomics::Native,
+    largest_read: LARGEST_READ as u32,
+    largest_write: LARGEST_WRITE as u32,
+    largest_message: LARGEST_MESSAGE as u32,
+    batch: BatchTrips::OneAFrame,
+    ordering: Ordering::None,
+    zero_copy: false,
+    classes: Classes::BulkByAgent,
+    synchronous: false,
+    crosses_machines: true,
+};
 
 /// Where the channels of a node are, by its address.
 fn channel_of(address: &Address) -> Address {
@@ -149,7 +145,7 @@ fn channel_of(address: &Address) -> Address {
 
 impl Fabric for XdpFabric {
     fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        &CAPABILITIES
     }
 
     fn identity(&self) -> Incarnation {
@@ -277,14 +273,8 @@ impl Peer for XdpPeer {
         let Some(link) = self.link.clone() else { return Ok(agent) };
         link.met(agent.clone());
         let remote = XdpRemote { link, agent };
-        loop {
-            let nothing = Operation::Read { at: 0, into: self.pool.take(0)? };
-            match remote.post(Batch::one(nothing), Class::Control, deadline).wait() {
-                Ok(_) => return Ok(Arc::new(remote)),
-                Err(Error::Unknown { .. }) if BootClock.now() < deadline => {}
-                Err(error) => return Err(error),
-            }
-        }
+        try_key(&remote, &self.pool, deadline)?;
+        Ok(Arc::new(remote))
     }
 
     fn send(&self, class: Class, view: ViewNumber, port: Port, number: u64, body: &[u8]) -> Result<()> {

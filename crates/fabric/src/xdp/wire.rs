@@ -106,8 +106,7 @@ impl FrameWriter {
     fn right(&mut self, of: &RegionId, first: Option<OperationId>) {
         self.words.push(u64::from(of.region) | u64::from(of.view.0) << 32);
         self.words.push(first.map_or(0, |id| id.0));
-        let (secret, _) = of.secret.0.as_chunks::<8>();
-        self.words.extend(secret.iter().map(|half| u64::from_le_bytes(*half)));
+        self.words.extend(of.secret.words());
     }
 
     fn end_item(&mut self, start: usize) {

@@ -17,6 +17,7 @@
 #include "check.h"
 #include "execute.h"
 #include "tag.h"
+
 #define IP_NOT_FIRST_OR_MORE 0x3fff
 #define TTL 64
 
@@ -178,7 +179,8 @@ int one_sided(struct xdp_md *ctx)
 	if (!is_v4) {
 		struct ipv6hdr *ip = (void *)(eth + 1);
 		// RFC 8200 section 8.1: with the pseudo-header.
-		__u64 sum = bpf_csum_diff(NULL, 0, (__be32 *)frame->words, answered & ~7u, 0) + udp->source + udp->dest + udp->len + udp->len + bpf_htons(IPPROTO_UDP);
+		__u64 sum = bpf_csum_diff(NULL, 0, (__be32 *)frame->words, answered & ~7u, 0);
+		sum += udp->source + udp->dest + udp->len + udp->len + bpf_htons(IPPROTO_UDP);
 		for (int i = 0; i < 4; i++)
 			sum += (__u64)ip->saddr.in6_u.u6_addr32[i] + ip->daddr.in6_u.u6_addr32[i];
 		__u16 check = ~fold(sum);
