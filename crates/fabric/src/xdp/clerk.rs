@@ -26,7 +26,7 @@ pub(super) struct Clerk {
     /// Those that it looks after, and those that were left to it since it last looked.
     left: Mutex<Vec<Arc<Link>>>,
     next_number: AtomicU64,
-    /// Until when it sleeps, in nanoseconds; 0 while it is awake.
+    /// Until when it sleeps, in nanoseconds; the end of time while it is awake: it may have looked past what comes now.
     sleeps_until: AtomicU64,
     is_over: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -44,7 +44,7 @@ impl Clerk {
             wake,
             left: Mutex::default(),
             next_number: AtomicU64::new(0),
-            sleeps_until: AtomicU64::new(0),
+            sleeps_until: AtomicU64::new(Time::FAR.nanos()),
             is_over: AtomicBool::new(false),
             thread: Mutex::default(),
         });
@@ -74,7 +74,7 @@ impl Clerk {
 
     /// It is to look at its links again at this time, or earlier.
     pub(super) fn be_back_by(&self, time: Time) {
-        if time.nanos() < self.sleeps_until.load(Ordering::SeqCst) && time != Time::FAR {
+        if time.nanos() < self.sleeps_until.load(Ordering::SeqCst) {
             self.wake();
         }
     }
@@ -115,7 +115,7 @@ impl Clerk {
             events.clear();
             // Interrupted, it looks around and sleeps again.
             let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&sleep));
-            self.sleeps_until.store(0, Ordering::SeqCst);
+            self.sleeps_until.store(Time::FAR.nanos(), Ordering::SeqCst);
             if events.iter().any(|event| event.data.u64() == WAKE) {
                 let _ = rustix::io::read(&self.wake, &mut [0; 8]);
             }

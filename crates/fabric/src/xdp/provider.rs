@@ -174,21 +174,19 @@ impl Fabric for XdpFabric {
             return Err(unreachable("it is not an xdp address".into()));
         }
         let channel = self.tcp.connect(peer, &channel_of(address))?;
-        let mut links = self.links.lock();
-        let link = match links.get(&peer) {
-            Some(link) => Some(link.clone()),
+        let known = self.links.lock().get(&peer).cloned();
+        let link = match known {
+            Some(link) => Some(link),
             None => {
+                // A name may take its time, and nobody else is to wait for it.
                 let mut found = address.rest().to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
                 let to = found.find(|to| to.is_ipv4() == self.own.is_ipv4());
                 let to = to.ok_or_else(|| unreachable(format!("it has no address of the kind of {}", self.own)))?;
                 // What stays on this machine goes by lo, where no other interface sees it.
                 let is_seen = self.interface.name() == "lo" || Interface::name_of(to.ip()).is_err();
-                let made = is_seen.then(|| self.link(peer, to, &channel));
-                let made = made.transpose()?;
-                if let Some(link) = &made {
-                    links.insert(peer, link.clone());
-                }
-                made
+                let made = is_seen.then(|| self.link(peer, to, &channel)).transpose()?;
+                // One for each peer: its identifiers are counted there (F2).
+                made.map(|link| self.links.lock().entry(peer).or_insert(link).clone())
             }
         };
         Ok(Arc::new(XdpPeer { channel, link, pool: self.tcp.pool().clone() }))
