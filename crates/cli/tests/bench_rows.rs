@@ -86,17 +86,21 @@ fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Me
     findings.measurements.iter().filter(labelled).collect()
 }
 
-fn at(findings: &Findings, quantity: &str, labels: &[&str], x: f64) -> f64 {
+/// The one of them at this place.
+fn the_one<'a>(findings: &'a Findings, quantity: &str, labels: &[&str], x: f64) -> &'a Measurement {
     let one: Vec<_> = of(findings, quantity, labels).into_iter().filter(|one| one.x == x).collect();
     assert_eq!(one.len(), 1, "{quantity} of {labels:?} at {x}");
-    one[0].spread.median
+    one[0]
+}
+
+fn at(findings: &Findings, quantity: &str, labels: &[&str], x: f64) -> f64 {
+    the_one(findings, quantity, labels, x).spread.median
 }
 
 /// Of all answers of all rounds, for what is a share of them: in a short round there may be few, where others want the machine too.
 fn of_all(findings: &Findings, quantity: &str, labels: &[&str], x: f64) -> f64 {
-    let one: Vec<_> = of(findings, quantity, labels).into_iter().filter(|one| one.x == x).collect();
-    assert_eq!(one.len(), 1, "{quantity} of {labels:?} at {x}");
-    let (count, sum) = one[0].rounds.iter().fold((0.0, 0.0), |(count, sum), round| {
+    let rounds = &the_one(findings, quantity, labels, x).rounds;
+    let (count, sum) = rounds.iter().fold((0.0, 0.0), |(count, sum), round| {
         let answers = round.count as f64;
         (count + answers, sum + answers * round.median)
     });

@@ -8,6 +8,8 @@
 mod keys;
 #[path = "common/relay.rs"]
 mod relay;
+#[path = "common/relayed.rs"]
+mod relayed;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -19,12 +21,11 @@ use std::time::Duration;
 use keys::Keys;
 use parking_lot::Mutex;
 use relay::{Mode, Relay, Relays};
+use relayed::Relayed;
 use verbena_fabric::conformance::{Able, Fault, Harness, Processes, Target, Unable, run_all, serve_if_asked};
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
-use verbena_fabric::{
-    Address, Capabilities, Error, Fabric, Inbox, Peer, Pool, Port, Region, RegionKey, Result, Rights, Secret, Views,
-};
-use verbena_terms::{Clock, Incarnation, Rank, ViewNumber};
+use verbena_fabric::{Address, Error, Fabric, RegionKey, Rights, Secret};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 #[test]
 fn in_the_clear() {
@@ -106,7 +107,12 @@ impl Tcp {
         let inner = TcpFabric::open(incarnation, config).expect("a fabric on loopback");
         let address = socket(&inner.address());
         self.network.addresses.lock().insert(incarnation, address);
-        Arc::new(Relayed { inner, network: self.network.clone() })
+        let network = self.network.clone();
+        let way = move |to: &Address| {
+            let relay = network.relay(incarnation, socket(to));
+            Address(format!("tcp://{}", relay.address))
+        };
+        Arc::new(Relayed { inner, way })
     }
 
     fn rank(&mut self) -> u32 {
@@ -209,43 +215,6 @@ impl Harness for Tcp {
         let error = at.connect(someone, &address).and_then(|peer| peer.open(&key, deadline)).map(|_| ());
         other.join().expect("the other version was asked");
         Ok(error.expect_err("another version is refused"))
-    }
-}
-
-/// A node whose peers are behind relays.
-struct Relayed {
-    inner: TcpFabric,
-    network: Arc<Network>,
-}
-
-impl Fabric for Relayed {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-    fn identity(&self) -> Incarnation {
-        self.inner.identity()
-    }
-    fn address(&self) -> Address {
-        self.inner.address()
-    }
-    fn clock(&self) -> &dyn Clock {
-        self.inner.clock()
-    }
-    fn pool(&self) -> &Pool {
-        self.inner.pool()
-    }
-    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
-        self.inner.register(bytes, view)
-    }
-    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
-        let relay = self.network.relay(self.identity(), socket(address));
-        self.inner.connect(peer, &Address(format!("tcp://{}", relay.address)))
-    }
-    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
-        self.inner.listen(port, views)
-    }
-    fn set_view(&self, view: ViewNumber) {
-        self.inner.set_view(view);
     }
 }
 

@@ -96,9 +96,10 @@ impl Running {
             let kilobytes = |line: &str| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
             text.lines().find_map(kilobytes)
         };
-        let kilobytes = |(anonymous, shared): (u64, u64)| anonymous + shared;
-        let found = field("Pss_Anon:").zip(field("Pss_Shmem:")).map(kilobytes);
-        found.map(|kilobytes| kilobytes << 10).ok_or_else(|| self.failed("has no memory that the system knows of"))
+        let found = field("Pss_Anon:").zip(field("Pss_Shmem:"));
+        found
+            .map(|(anonymous, shared)| (anonymous + shared) << 10)
+            .ok_or_else(|| self.failed("has no memory that the system knows of"))
     }
 
     /// What to say when it `happened` to this one, with the end of what it printed.

@@ -8,12 +8,25 @@ use std::os::fd::AsFd;
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, gettid, move_into_link_name_space};
+use verbena_fabric::{FabricConfig, Provider, try_out};
 
 /// The one that this thread is in.
 pub struct Own(());
 
 /// One beside it, at the other end of a virtual link.
 pub struct Other(File);
+
+/// Whether this machine lets programs into its kernel. `None` where nobody may: then it is said that the test is skipped.
+pub fn may_load() -> Option<()> {
+    match try_out(Provider::Xdp, &FabricConfig::default()) {
+        Ok(_) => Some(()),
+        Err(error) if error.to_string().contains("Operation not permitted") => {
+            println!("skipped: nobody may load a program into this kernel");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
 
 impl Own {
     /// Moves this thread, and all that it starts from now on, into a namespace of its own, which has these addresses for itself. `None`
