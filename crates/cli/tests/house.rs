@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The floors of docs/ARCHITECTURE.md. A crate imports only from floors below its own.
 const FLOORS: [(i32, &[&str]); 7] = [
     (-1, &["terms"]),
-    (0, &["fabric", "cluster", "ipc", "metrics"]),
+    (0, &["fabric", "cluster", "ipc", "metrics", "namespaces"]),
     (1, &["client"]),
     (2, &[]),
     (3, &["content", "caching"]),

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use common::traffic::{Client, application, enough, proxy, started, traffic};
 use common::verbena;
-use namespaces::Own;
 use rustix::process::{Pid, Signal, kill_process};
+use verbena_namespaces::{End, Namespace};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
@@ -20,20 +20,22 @@ const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
 #[test]
 fn pages_of_a_home_in_another_network_are_never_stale_and_need_not_wait_for_it() {
     let address = IpAddr::V4(Ipv4Addr::new(10, 78, 1, 1));
-    let Some(own) = namespaces::may_load().and_then(|()| Own::new(address)) else { return };
-    let other = own.other(("here", HERE), ("there", THERE));
+    let Some(own) = namespaces::own(address) else { return };
+    let other = Namespace::new().unwrap();
+    own.link(End::new("here", HERE), &other, End::new("there", THERE)).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let members = format!(
         r#"[{{ name = "proxy", address = "xdp://{HERE}:7001", roles = ["reader", "updater"] }},
             {{ name = "home", address = "xdp://{THERE}:7001", roles = ["home"] }}]"#
     );
     let member = |name| ["--cluster-members", members.as_str(), "--fabric-insecure", "true", "--cluster-name", name];
-    let (home, _) = other.enter(|| {
+    let home = other.enter(|| {
         let mut node = verbena(&["node", "--json"]);
         node.args(member("home")).arg("--node-runtime").arg(directory.path().join("there"));
         node.arg("--node-state").arg(directory.path().join("home")).current_dir(directory.path());
         started(&mut node, |line| line.contains(r#""event":"listening""#))
     });
+    let (home, _) = home.unwrap();
     let (_application, origin) = application(directory.path());
     let (_proxy, address) = proxy(directory.path(), "proxy", &origin, &member("proxy"));
 

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datagrams::{Datagrams, Fate};
-use namespaces::Own;
 use parking_lot::Mutex;
 use relay::{Mode, Relay, Relays};
 use relayed::Relayed;
@@ -30,6 +29,7 @@ use verbena_fabric::conformance::{Able, Fault, Harness, Processes, Target, run_a
 use verbena_fabric::tcp::TcpConfig;
 use verbena_fabric::xdp::{XdpConfig, XdpFabric, interface};
 use verbena_fabric::{Address, Fabric, XdpMode};
+use verbena_namespaces::{End, Namespace};
 use verbena_terms::Incarnation;
 
 /// Where the checks' nodes are.
@@ -58,7 +58,7 @@ fn over_a_network_that_loses_and_reorders() {
 }
 
 fn check(target: &'static str, fate: Fate) {
-    let Some(own) = namespaces::may_load().and_then(|()| Own::new(NEAR)) else { return };
+    let Some(own) = namespaces::own(NEAR) else { return };
     let network = Arc::new(Network::new(fate));
     let mut xdp = Xdp { next_rank: 1, target, own, links: Vec::new(), network, processes: Processes::default() };
     let report = run_all(&mut xdp);
@@ -105,7 +105,7 @@ fn config(ip: IpAddr) -> XdpConfig {
 struct Xdp {
     next_rank: u32,
     target: &'static str,
-    own: Own,
+    own: Namespace,
     /// To targets. Each has a program that receives: without one native answers do not come back.
     links: Vec<OwnedFd>,
     network: Arc<Network>,
@@ -221,10 +221,11 @@ impl Harness for Xdp {
         let incarnation = Incarnation::new(self.rank(), 1);
         let nth = self.links.len() as u8 + 1;
         let ([near, far], near_name) = (ends(nth), format!("near{nth}"));
-        let namespace = self.own.other((&near_name, near), (FAR, far));
+        let namespace = Namespace::new().expect("a network for a target");
+        self.own.link(End::new(&near_name, near), &namespace, End::new(FAR, far)).expect("a virtual link");
         self.links.push(interface::pass_all(&near_name).expect("a program on an interface of ours"));
         let (processes, name) = (&mut self.processes, self.target);
-        Ok(namespace.enter(move || processes.start(name, incarnation, bytes)))
+        Ok(namespace.enter(move || processes.start(name, incarnation, bytes)).expect("a network of ours"))
     }
 
     fn pause(&mut self, target: Incarnation) -> Able<()> {
