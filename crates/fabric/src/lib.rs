@@ -34,6 +34,7 @@ mod identifiers;
 mod memory;
 mod message;
 mod operation;
+mod packets;
 mod pool;
 mod provider;
 mod region;

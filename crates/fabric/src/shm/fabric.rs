@@ -12,10 +12,10 @@ use super::place::Place;
 use super::region::ShmRegion;
 use super::remote::LARGEST;
 use super::service::Service;
-use super::socket;
 use crate::capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 use crate::error::{Error, Result};
 use crate::message::{Inbox, Port, Views};
+use crate::packets;
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric, Peer};
 use crate::region::Region;
@@ -43,7 +43,7 @@ impl Shm {
     /// Opens it: takes an abstract name and starts the service thread.
     pub fn open(settings: Settings) -> Result<Arc<Self>> {
         let place = Place::random()?;
-        let listener = socket::listen(&place.socket_name()).map_err(|error| Error::Unusable {
+        let listener = packets::listen(&place.socket_name()).map_err(|error| Error::Unusable {
             provider: PROVIDER,
             reason: format!("no socket can listen: {error}"),
             remedy: "It needs unix sockets of type SEQPACKET with abstract names (Linux)".into(),

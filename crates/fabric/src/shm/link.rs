@@ -17,9 +17,9 @@ use super::hub::{Hub, Part};
 use super::place::Place;
 use super::remote::ShmRemote;
 use super::segment::Mapped;
-use super::socket;
 use crate::error::{Error, Result};
 use crate::message::{Class, Port};
+use crate::packets;
 use crate::provider::Peer;
 use crate::region::{RegionKey, SharedRemote};
 
@@ -119,20 +119,20 @@ impl Link {
 
     /// A connection on which hello was said.
     fn greet(&self, purpose: Purpose) -> Result<OwnedFd> {
-        let socket = socket::connect(&self.place.socket_name()).map_err(|error| match error {
+        let socket = packets::connect(&self.place.socket_name()).map_err(|error| match error {
             Errno::CONNREFUSED => self.unreachable("nobody listens there (any more)"),
             Errno::AGAIN => {
-                Error::Full { what: "the line of those who connect to a node", most: socket::BACKLOG as usize }
+                Error::Full { what: "the line of those who connect to a node", most: packets::BACKLOG as usize }
             }
             error => Error::system("connect to a node on this machine", error),
         })?;
         // Names are free to take: after its owner's end somebody else may listen at this one.
-        let user = socket::user(socket.as_fd()).map_err(|error| Error::system("ask who listens", error))?;
+        let user = packets::user(socket.as_fd()).map_err(|error| Error::system("ask who listens", error))?;
         if !self.hub.admits(user) {
             return Err(self.unreachable(format_args!("user {user} listens there, who is not allowed")));
         }
         let hello = Frame::Hello { from: self.hub.identity, to: self.peer, purpose, secret: self.place.secret };
-        socket::send(socket.as_fd(), &hello.head(), &[], None).map_err(|error| self.unreachable(error))?;
+        packets::send(socket.as_fd(), &hello.head(), &[], &[]).map_err(|error| self.unreachable(error))?;
         Ok(socket)
     }
 
@@ -204,7 +204,7 @@ impl Link {
     fn ask(&self, socket: std::os::fd::BorrowedFd<'_>, number: u64, key: &RegionKey, deadline: Time) -> Result<Mapped> {
         let open = Frame::Open { number, key: key.clone() }.head();
         loop {
-            match socket::send(socket, &open, &[], None) {
+            match packets::send(socket, &open, &[], &[]) {
                 Ok(()) => break,
                 Err(Errno::AGAIN) => self.wait_for(socket, PollFlags::OUT, deadline)?,
                 Err(error) => return Err(self.lost(error)),
@@ -235,8 +235,8 @@ impl Link {
         deadline: Time,
     ) -> Result<Option<OwnedFd>> {
         loop {
-            match socket::receive(socket, packet) {
-                Ok(received) if received.length == packet.len() => return Ok(received.attached),
+            match packets::receive(socket, packet) {
+                Ok(received) if received.length == packet.len() => return Ok(received.attached.into_iter().next()),
                 Ok(received) if received.length == 0 => return Err(self.lost(Errno::CONNRESET)),
                 Ok(received) => Frame::parse(&packet[..received.length], &self.peer).map(|_| ())?,
                 Err(Errno::AGAIN) => self.wait_for(socket, PollFlags::IN, deadline)?,
@@ -246,7 +246,7 @@ impl Link {
     }
 
     fn wait_for(&self, socket: std::os::fd::BorrowedFd<'_>, what: PollFlags, deadline: Time) -> Result<()> {
-        match socket::wait_for(socket, what, &BootClock, deadline) {
+        match packets::wait_for(socket, what, &BootClock, deadline) {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.unreachable("it did not answer by the deadline")),
             Err(error) => Err(Error::system("wait for a node's answer", error)),
@@ -302,7 +302,7 @@ impl Link {
 impl Channel {
     fn send(&self, head: &[u8], body: &[u8]) -> rustix::io::Result<()> {
         match &self.connection {
-            Some(connection) => socket::send(connection.socket.as_fd(), head, body, None),
+            Some(connection) => packets::send(connection.socket.as_fd(), head, body, &[]),
             None => Err(Errno::NOTCONN),
         }
     }
@@ -343,7 +343,7 @@ impl Channel {
     fn read_refusal(&self, link: &Link) {
         let Some(connection) = &self.connection else { return };
         let mut packet = [0; HEAD_BYTES];
-        let Ok(received) = socket::receive(connection.socket.as_fd(), &mut packet) else { return };
+        let Ok(received) = packets::receive(connection.socket.as_fd(), &mut packet) else { return };
         if received.length == 0 {
             return;
         }

@@ -50,7 +50,6 @@ mod region;
 mod remote;
 mod segment;
 mod service;
-mod socket;
 
 pub use fabric::{Settings, Shm};
 

@@ -13,9 +13,9 @@ use verbena_terms::Incarnation;
 
 use super::frame::{Frame, HEAD_BYTES, LARGEST_BODY, NotOpened, Purpose, Refusal};
 use super::hub::{Hub, LISTENER, WAKE};
-use super::socket;
 use crate::error::{Error, Result};
 use crate::message::{Class, Message};
+use crate::packets;
 use crate::region::{RegionKey, Rights};
 
 /// Connections that peers can have here: three for each peer, so this many are a thousand peers. Later ones are closed at once.
@@ -123,7 +123,7 @@ impl Service {
 
     fn let_in(&mut self) {
         for _ in 0..TURN {
-            match socket::accept(self.listener.as_fd()) {
+            match packets::accept(self.listener.as_fd()) {
                 Ok(socket) => self.welcome(socket),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::CONNABORTED) => {}
@@ -138,7 +138,7 @@ impl Service {
     }
 
     fn welcome(&mut self, socket: OwnedFd) {
-        let user = socket::user(socket.as_fd());
+        let user = packets::user(socket.as_fd());
         if !user.is_ok_and(|user| self.hub.admits(user)) {
             return tracing::warn!("a connection of user {user:?}, who is not allowed, was closed");
         }
@@ -156,7 +156,7 @@ impl Service {
     /// Takes one packet of a guest.
     fn next_packet(&mut self, token: u64) -> Next {
         let Some(guest) = self.guests.get_mut(&token) else { return Next::End };
-        let length = match socket::receive(guest.socket.as_fd(), &mut self.packet) {
+        let length = match packets::receive(guest.socket.as_fd(), &mut self.packet) {
             Ok(packet) => packet.length,
             Err(Errno::AGAIN) => return Next::Nothing,
             Err(error) => {
@@ -257,7 +257,7 @@ impl Guest {
 
     /// Answers at once: a peer that does not read its answers is let go rather than waited for.
     fn answer(&self, frame: &Frame<'_>, attached: Option<BorrowedFd<'_>>) -> Result<()> {
-        socket::send(self.socket.as_fd(), &frame.head(), &[], attached)
+        packets::send(self.socket.as_fd(), &frame.head(), &[], attached.as_slice())
             .map_err(|error| Error::system("answer a peer", error))
     }
 }

@@ -1,4 +1,4 @@
-//! The system calls on unix sockets: abstract names, packets, and descriptors that travel with them.
+//! The system calls on unix sockets of one machine: abstract names, packets, and descriptors that travel with them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,41 +14,50 @@ use rustix::net::{
 use verbena_terms::{Clock, Time};
 
 /// Connections that may wait to be accepted; the kernel's own limit (net.core.somaxconn) also holds.
-pub(super) const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: i32 = 1024;
 
-/// A socket that listens at an abstract name.
-pub(super) fn listen(name: &[u8]) -> Result<OwnedFd> {
+/// Descriptors that a packet may carry.
+pub(crate) const MOST_ATTACHED: usize = 32;
+const SPACE: usize = rustix::cmsg_space!(ScmRights(MOST_ATTACHED));
+
+/// A socket that has an abstract name, which is nobody else's for as long as it is open. `ADDRINUSE` if somebody has it.
+pub(crate) fn bind(name: &[u8]) -> Result<OwnedFd> {
     let socket = packets()?;
     rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(socket)
+}
+
+/// A socket that listens at an abstract name.
+pub(crate) fn listen(name: &[u8]) -> Result<OwnedFd> {
+    let socket = bind(name)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
 /// A connection to an abstract name. Does not wait: `AGAIN` if too many others wait to be accepted.
-pub(super) fn connect(name: &[u8]) -> Result<OwnedFd> {
+pub(crate) fn connect(name: &[u8]) -> Result<OwnedFd> {
     let socket = packets()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     Ok(socket)
 }
 
 /// The next connection that waits.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     retry_on_intr(|| rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))
 }
 
 /// The user at the other end, as the kernel knows: who connected, or who listened.
-pub(super) fn user(socket: BorrowedFd<'_>) -> Result<u32> {
+pub(crate) fn user(socket: BorrowedFd<'_>) -> Result<u32> {
     socket_peercred(socket).map(|credentials| credentials.uid.as_raw())
 }
 
-/// Sends one packet, whole or not at all. `AGAIN` if there is no room for it now.
-pub(super) fn send(socket: BorrowedFd<'_>, head: &[u8], body: &[u8], attached: Option<BorrowedFd<'_>>) -> Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends one packet, whole or not at all, with at most [`MOST_ATTACHED`] descriptors. `AGAIN` if there is no room for it now.
+pub(crate) fn send(socket: BorrowedFd<'_>, head: &[u8], body: &[u8], attached: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = attached.map(|descriptor| [descriptor]);
-    if let Some(descriptors) = &descriptors {
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        debug_assert!(fits, "the space is for one descriptor");
+    if !attached.is_empty() {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(attached));
+        debug_assert!(fits, "the space is for {MOST_ATTACHED} descriptors");
     }
     let parts = [IoSlice::new(head), IoSlice::new(body)];
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -56,27 +65,25 @@ pub(super) fn send(socket: BorrowedFd<'_>, head: &[u8], body: &[u8], attached: O
 }
 
 /// What came in one packet.
-pub(super) struct Packet {
+pub(crate) struct Packet {
     /// Bytes that it has; 0 at the end of a connection.
-    pub(super) length: usize,
-    /// The descriptor that came with it.
-    pub(super) attached: Option<OwnedFd>,
+    pub(crate) length: usize,
+    /// The descriptors that came with it.
+    pub(crate) attached: Vec<OwnedFd>,
 }
 
 /// Receives one packet. `AGAIN` if there is none, `MSGSIZE` if it is larger than the buffer.
-pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received =
         retry_on_intr(|| rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags))?;
-    let attached = ancillary
-        .drain()
-        .filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-            _ => None,
-        })
-        .next();
+    let rights = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let attached = rights.flatten().collect();
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
@@ -84,7 +91,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packe
 }
 
 /// Waits until a socket can be read from (or written to), at most until `deadline`. Whether it can.
-pub(super) fn wait_for(socket: BorrowedFd<'_>, what: PollFlags, clock: &dyn Clock, deadline: Time) -> Result<bool> {
+pub(crate) fn wait_for(socket: BorrowedFd<'_>, what: PollFlags, clock: &dyn Clock, deadline: Time) -> Result<bool> {
     loop {
         let left = deadline.since(clock.now());
         // A deadline that is further than the kernel can count is as good as a day, after which it is looked at again.
