@@ -71,7 +71,7 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "fabric.listen" => ("127.0.0.1:7001", "127.0.0.1:7001".into()),
         "fabric.keys" => ("/some/where", "/some/where".into()),
         "fabric.insecure" | "proxy.pass_dependencies" => ("true", true.into()),
-        "fabric.xdp_interface" => ("eth1", "eth1".into()),
+        "fabric.xdp_interfaces" => ("eth1,lo", serde_json::json!(["eth1", "lo"])),
         "fabric.xdp_mode" => ("generic", "generic".into()),
         "fabric.pool" => ("2MiB", "2MiB".into()),
         "node.api" => ("127.0.0.1:0", "127.0.0.1:0".into()),

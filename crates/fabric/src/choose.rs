@@ -43,11 +43,12 @@ section! {
         pub keys: Option<PathBuf> as "DIR" = None,
         /// tcp, xdp: speak in the clear beyond loopback too. Whoever reaches the port can then say that it is any node.
         pub insecure: bool as "BOOL" = false,
-        /// xdp: the interface that receives.
+        /// xdp: an interface that receives; several may be named.
         ///
-        /// Not set: the one that has the address that the node listens at.
-        pub xdp_interface: Option<String> as "NAME" = None,
-        /// xdp: where in its receive path: `auto`, `native` (in the driver) or `generic` (behind it, on any interface, slower).
+        /// Not set: the one that has the address that the node listens at. Nodes of one machine reach each other by `lo` alone, and by their agents
+        /// where it is not named. Naming it puts every packet that the machine sends to itself before the program.
+        pub xdp_interfaces: Vec<String> as "NAME" = Vec::new(),
+        /// xdp: where in their receive paths: `auto`, `native` (in the driver) or `generic` (behind it, on any interface, slower).
         ///
         /// `auto` takes native where the driver has it, and says which it is.
         pub xdp_mode: XdpMode as "MODE" = XdpMode::Auto,
@@ -232,10 +233,10 @@ impl Interconnect {
             }
             #[cfg(feature = "xdp")]
             Provider::Xdp => {
-                let (interface, mode) = (self.config.xdp_interface.clone(), self.config.xdp_mode);
-                let fabric = Arc::new(XdpFabric::open(who, XdpConfig { tcp: self.tcp(who.rank)?, interface, mode })?);
-                let (name, mode) = fabric.interface();
-                let why = format!("{why}; {mode} on {name}");
+                let (interfaces, mode) = (self.config.xdp_interfaces.clone(), self.config.xdp_mode);
+                let fabric = Arc::new(XdpFabric::open(who, XdpConfig { tcp: self.tcp(who.rank)?, interfaces, mode })?);
+                let stands: Vec<String> = fabric.interfaces().map(|(name, mode)| format!("{mode} on {name}")).collect();
+                let why = format!("{why}; {}", stands.join(", "));
                 Ok(Opened { fabric: fabric.clone(), why, finder: Finder(Way::AskXdp(fabric)) })
             }
             #[cfg(not(feature = "xdp"))]
@@ -421,7 +422,7 @@ mod tests {
             let tried = try_out(provider, &FabricConfig::default());
             let capabilities = match provider {
                 #[cfg(feature = "xdp")]
-                Provider::Xdp => match xdp::program::if_allowed(tried) {
+                Provider::Xdp => match xdp::if_allowed(tried) {
                     Some(capabilities) => capabilities,
                     None => continue,
                 },

@@ -88,7 +88,7 @@ fn native_target() {
 fn target(incarnation: Incarnation, mode: XdpMode) -> Arc<dyn Fabric> {
     let address = (1..=u8::MAX).map(|nth| ends(nth)[1]).find(|end| interface::Interface::name_of(*end).is_ok());
     let address = address.expect("a target is at the end of a virtual link");
-    let fabric = XdpFabric::open(incarnation, XdpConfig { interface: None, mode, ..config(address) });
+    let fabric = XdpFabric::open(incarnation, XdpConfig { interfaces: Vec::new(), mode, ..config(address) });
     Arc::new(fabric.expect("a fabric on a virtual link"))
 }
 
@@ -99,7 +99,7 @@ fn config(ip: IpAddr) -> XdpConfig {
         handshake: Duration::from_millis(500),
         ..TcpConfig::default()
     };
-    XdpConfig { tcp, interface: Some("lo".into()), mode: XdpMode::Generic }
+    XdpConfig { tcp, interfaces: vec!["lo".into()], mode: XdpMode::Generic }
 }
 
 struct Xdp {

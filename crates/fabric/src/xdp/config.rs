@@ -9,8 +9,8 @@ pub struct XdpConfig {
     /// The channels for messages, for [`Class::Bulk`](crate::Class::Bulk) and for introductions. One-sided operations come to the address that they
     /// listen at, and its port.
     pub tcp: TcpConfig,
-    /// The interface to receive on; not set, the one that has the address.
-    pub interface: Option<String>,
-    /// Where in its receive path.
+    /// The interfaces to receive on; none, the one that has the address.
+    pub interfaces: Vec<String>,
+    /// Where in their receive paths.
     pub mode: Mode,
 }

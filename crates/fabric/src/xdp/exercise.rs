@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use super::ledger::Ledger;
-use super::program::{Node, Program, Verdict};
+use super::node::Node;
+use super::program::{Program, Verdict};
+use super::share::Share;
 use super::trial;
 use super::wire::{Datagram, FrameWriter, TagKey, tag};
 use crate::ending::Endings;
@@ -76,7 +78,7 @@ struct Fed {
 const UNTOUCHED: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 fn fed() -> Result<Fed> {
-    let node = Node::new(Program::load()?)?;
+    let node = Node::new(Share::alone(Program::load()?))?;
     node.answer_at(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1)))?;
     let life = |secret| Life { bytes: 64, view: VIEW, change: secret, read: secret };
     let (_, own) = node.make(&life(SECRET))?;
@@ -110,7 +112,7 @@ mod tests {
     use verbena_terms::testing::corpus;
 
     use super::*;
-    use crate::xdp::program::if_allowed;
+    use crate::xdp::if_allowed;
 
     #[test]
     fn the_corpora_are_replayed() {

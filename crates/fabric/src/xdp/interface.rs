@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -13,51 +13,63 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use parking_lot::Mutex;
 
-use super::program::Program;
+use super::program::{Program, load_pass};
+use super::share::Share;
+use super::sharing::{self, Claim, Found, Link, Newcomer};
 use crate::choose::XdpMode as Mode;
 use crate::error::{Error, Result};
 
-/// An interface that the program receives on, for as long as a node of this process holds it.
+/// An interface that the program receives on, for as long as a node of any process holds it.
 pub struct Interface {
     name: String,
-    mode: Mode,
-    program: Arc<Program>,
-    /// When it is closed, by whatever end of the process, the interface is as it was.
-    _link: OwnedFd,
+    share: Arc<Share>,
+    link: Arc<Link>,
 }
 
-/// By network namespace and number.
-type Held = HashMap<(u64, u32), Weak<Interface>>;
-
-static HELD: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
+/// This process's share in the program of each network namespace that it is in.
+static SHARES: LazyLock<Mutex<HashMap<u64, Weak<Share>>>> = LazyLock::new(Mutex::default);
 
 impl Interface {
-    /// The interface of this name, with the program on it.
+    /// The interface of this name, with the program on it: that of this process or of another one, if there is one in this network.
     ///
     /// # Errors
     /// [`Error::Unusable`] where there is none, where the driver cannot do what `mode` wants, and where another's program is, which is
     /// named.
-    pub fn open(name: &str, mode: Mode) -> Result<Arc<Self>> {
+    pub(super) fn open(name: &str, mode: Mode) -> Result<Self> {
         let number = number_of(name)?;
-        let here = (namespace()?, number);
-        let mut held = HELD.lock();
-        held.retain(|_, interface| interface.strong_count() > 0);
-        if let Some(known) = held.get(&here).and_then(Weak::upgrade) {
-            return match mode {
-                Mode::Auto => Ok(known),
-                wanted if wanted == known.mode => Ok(known),
-                wanted => Err(unusable(
-                    name,
-                    format!("another node of this process uses it in mode {}, not {wanted}", known.mode),
-                    "Give both the same fabric.xdp_mode",
-                )),
-            };
+        let here = namespace()?;
+        let mut shares = SHARES.lock();
+        shares.retain(|_, share| share.strong_count() > 0);
+        let known = shares.get(&here).and_then(Weak::upgrade);
+        let claim = known.as_deref().and_then(Share::claim);
+        if let (Some(share), Some(link)) = (&known, claim.and_then(|claim| claim.link(number))) {
+            return Interface { name: name.to_owned(), share: share.clone(), link }.in_mode(mode);
         }
-        let program = Program::load()?;
-        let (link, mode) = attach(&program, name, number, mode)?;
-        let interface = Arc::new(Interface { name: name.to_owned(), mode, program, _link: link });
-        held.insert(here, Arc::downgrade(&interface));
+        let _turn = Newcomer::enter()?;
+        let Found { program, link, silent } = sharing::look_for(number, claim.map(Claim::number))?;
+        let share = match known {
+            Some(share) => share,
+            None => Share::claimed(program.map_or_else(Program::load, Ok)?, Claim::new()?)?,
+        };
+        let link = match link {
+            Some(link) => link,
+            None => attach(share.program(), name, number, mode, &silent)?,
+        };
+        let interface = Interface { name: name.to_owned(), link: Arc::new(link), share }.in_mode(mode)?;
+        if let Some(claim) = interface.share.claim() {
+            claim.add(&interface.link);
+            claim.serve(interface.share.program())?;
+        }
+        shares.insert(here, Arc::downgrade(&interface.share));
         Ok(interface)
+    }
+
+    fn in_mode(self, wanted: Mode) -> Result<Self> {
+        if wanted == Mode::Auto || wanted == self.mode() {
+            return Ok(self);
+        }
+        let reason = format!("another node uses it in mode {}, not {wanted}", self.mode());
+        Err(unusable(&self.name, reason, "Give all nodes of the machine the same fabric.xdp_mode"))
     }
 
     /// The name of the interface that has this address.
@@ -86,12 +98,12 @@ impl Interface {
 
     /// Where the program stands: never [`Mode::Auto`].
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.link.mode
     }
 
-    /// The program.
-    pub fn program(&self) -> &Arc<Program> {
-        &self.program
+    /// What this process has of the program.
+    pub(super) fn share(&self) -> &Arc<Share> {
+        &self.share
     }
 }
 
@@ -99,31 +111,35 @@ impl Interface {
 /// receives. Until what is given back is dropped.
 pub fn pass_all(name: &str) -> Result<OwnedFd> {
     let number = number_of(name)?;
-    let program = Program::load()?;
-    link(program.pass().as_raw_fd(), number, Mode::Native).map_err(|error| refused(name, number, Mode::Native, error))
+    let pass = load_pass()?;
+    link(pass.as_fd(), number, Mode::Native).map_err(|error| refused(name, number, Mode::Native, error, &[]))
 }
 
 fn number_of(name: &str) -> Result<u32> {
     if_nametoindex(name).map_err(|error| unusable(name, error.to_string(), "ip link shows what there is"))
 }
 
-fn attach(program: &Program, name: &str, number: u32, mode: Mode) -> Result<(OwnedFd, Mode)> {
-    let executor = program.executor().as_raw_fd();
-    let native = match mode {
-        Mode::Generic => None,
-        _ => Some(link(executor, number, Mode::Native)),
+fn attach(program: &Program, name: &str, interface: u32, mode: Mode, silent: &[String]) -> Result<Link> {
+    let modes: &[Mode] = match mode {
+        Mode::Auto => &[Mode::Native, Mode::Generic],
+        Mode::Native => &[Mode::Native],
+        Mode::Generic => &[Mode::Generic],
     };
-    match native {
-        Some(Ok(link)) => Ok((link, Mode::Native)),
-        Some(Err(error)) if mode == Mode::Native || error == Errno::EBUSY => Err(refused(name, number, mode, error)),
-        _ => match link(executor, number, Mode::Generic) {
-            Ok(link) => Ok((link, Mode::Generic)),
-            Err(error) => Err(refused(name, number, Mode::Generic, error)),
-        },
+    let mut refusal = None;
+    for mode in modes.iter().copied() {
+        match link(program.executor(), interface, mode) {
+            Ok(descriptor) => return Ok(Link { interface, mode, descriptor }),
+            Err(error) => refusal = Some((mode, error)),
+        }
+        if refusal == Some((mode, Errno::EBUSY)) {
+            break;
+        }
     }
+    let (mode, error) = refusal.expect("invariant: a mode was tried");
+    Err(refused(name, interface, mode, error, silent))
 }
 
-fn link(program: i32, number: u32, mode: Mode) -> std::result::Result<OwnedFd, Errno> {
+fn link(program: BorrowedFd<'_>, number: u32, mode: Mode) -> std::result::Result<OwnedFd, Errno> {
     let flags = if mode == Mode::Native { libbpf_sys::XDP_FLAGS_DRV_MODE } else { libbpf_sys::XDP_FLAGS_SKB_MODE };
     let options = bpf_link_create_opts {
         sz: size_of::<bpf_link_create_opts>() as libbpf_sys::size_t,
@@ -131,7 +147,8 @@ fn link(program: i32, number: u32, mode: Mode) -> std::result::Result<OwnedFd, E
         ..Default::default()
     };
     // SAFETY: `options` outlives the call, which keeps nothing of it.
-    let link = unsafe { libbpf_sys::bpf_link_create(program, number as i32, libbpf_sys::BPF_XDP, &options) };
+    let link =
+        unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), number as i32, libbpf_sys::BPF_XDP, &options) };
     if link < 0 {
         return Err(Errno::from_raw(-link));
     }
@@ -139,9 +156,13 @@ fn link(program: i32, number: u32, mode: Mode) -> std::result::Result<OwnedFd, E
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-fn refused(name: &str, number: u32, mode: Mode, error: Errno) -> Error {
+fn refused(name: &str, number: u32, mode: Mode, error: Errno, silent: &[String]) -> Error {
     if error == Errno::EBUSY {
         let holder = holder(number).unwrap_or_else(|| "another program".into());
+        if let Some(why) = silent.first() {
+            let remedy = "One version of verbena, of one user, whose processes run, can share an interface";
+            return unusable(name, format!("{holder} receives there, and {why}"), remedy);
+        }
         let remedy = format!("Where it is no longer needed, `ip link set dev {name} xdp off` takes it away");
         return unusable(name, format!("{holder} receives there"), &remedy);
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use verbena_terms::{Format, Incarnation, Rank};
 
-use super::program::Node;
+use super::node::Node;
 use super::wire::TagKey;
 use crate::error::{Error, Result};
 use crate::message::Port;

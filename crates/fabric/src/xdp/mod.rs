@@ -61,7 +61,7 @@
 //!
 //! # A region
 //!
-//! A map of words: [`REGION_HEADER_WORDS`](program::REGION_HEADER_WORDS) of header, and the region's own. Made anew it is another map in its place (F4):
+//! A map of words: `REGION_HEADER_WORDS` of header, and the region's own. Made anew it is another map in its place (F4):
 //! a frame looks its region up once, so what has begun ends in the old memory.
 
 mod clerk;
@@ -72,13 +72,19 @@ pub mod interface;
 mod introductions;
 mod ledger;
 mod link;
-pub mod program;
+mod node;
+mod program;
 mod provider;
+mod share;
+mod sharing;
 mod trial;
 pub(crate) mod wire;
 
 pub use config::XdpConfig;
 pub use ledger::Counts as SentCounts;
+pub use node::Counts;
+#[cfg(test)]
+pub(crate) use program::if_allowed;
 pub use provider::XdpFabric;
 pub(crate) use trial::try_out;
 

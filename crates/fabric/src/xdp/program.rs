@@ -1,57 +1,39 @@
-//! The program in the kernel, and what it works on: which addresses it answers, the regions, the callers and their windows.
+//! The program in the kernel, and the maps that it works on: which addresses it answers, the regions, the callers and their windows.
 
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use libbpf_rs::libbpf_sys::{self, bpf_map_create_opts, bpf_test_run_opts};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
-use parking_lot::Mutex;
+use libbpf_rs::libbpf_sys::{self, bpf_test_run_opts};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
-use super::wire::TagKey;
+use super::share::{CALLERS_EACH, MOST_PROCESSES, NODES_EACH, REGIONS_EACH};
 use crate::error::{Error, Result};
-use crate::memory::Words;
-use crate::operation::OperationId;
-use crate::supply::{Life, Part, Supply};
-use crate::window::WINDOW;
 
 /// Words before those of a region itself: a page, so that the region begins at one.
-pub const REGION_HEADER_WORDS: usize = 512;
-const REGION_HEADER_BYTES: u64 = 8 * REGION_HEADER_WORDS as u64;
-/// Regions that there may be at once, of all nodes of a program.
-pub const MOST_REGIONS: usize = 1024;
-/// Callers that may be known at once, of all nodes of a program.
-pub const MOST_CALLERS: usize = 4096;
-/// Nodes of a program.
-pub const MOST_NODES: usize = 64;
+pub(super) const REGION_HEADER_WORDS: usize = 512;
+/// What it counts of the frames for a node.
+pub(super) const COUNTERS: usize = 6;
 
-const NAMES: [&str; 4] = ["endpoints", "regions", "callers", "counters"];
-const ENTRY_BYTES: usize = 24;
-/// Below an identifier in its entry. All zero: nothing is known of it.
-const CLAIM_BITS: u32 = 3;
+const EXECUTOR: &str = "one_sided";
+const PASS: &str = "pass";
+const MAPS: [&str; 5] = ["endpoints", "regions", "callers", "counters", "shares"];
+/// Of the program itself and of its maps: whoever has them all can do with it what we can.
+pub(super) const DESCRIPTORS: usize = 1 + MAPS.len();
 
-/// The program, loaded into the kernel. It and its maps are gone when the last handle and the last link are.
-pub struct Program {
+/// The program, loaded into the kernel. It and its maps are gone when the last descriptor of any process, and the last link, are.
+pub(super) struct Program {
     executor: OwnedFd,
-    pass: OwnedFd,
-    endpoints: MapHandle,
-    regions: MapHandle,
-    callers: MapHandle,
+    pub(super) endpoints: MapHandle,
+    pub(super) regions: MapHandle,
+    pub(super) callers: MapHandle,
     counters: MapHandle,
-    taken: Mutex<Taken>,
-}
-
-/// Which places in the maps are taken.
-struct Taken {
-    nodes: Vec<bool>,
-    callers: Vec<bool>,
-    regions: Vec<bool>,
-    next_region: u32,
+    /// Which shares may have something in them.
+    shares: MapHandle,
 }
 
 /// What the program did with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It is none of ours: its way goes on.
     Passed,
     /// It was for one of ours, and nothing will be answered.
@@ -60,57 +42,59 @@ pub enum Verdict {
     Answered,
 }
 
-/// How often which end was taken, of the frames for one node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Answered.
-    pub answered: u64,
-    /// Not a frame.
-    pub malformed: u64,
-    /// With another tag than its caller's.
-    pub forged: u64,
-    /// With a serial that was used, or is too old.
-    pub replayed: u64,
-    /// Of a caller who was not introduced. Told so.
-    pub unknown_callers: u64,
-    /// While a copy was worked on by another processor.
-    pub overtaken: u64,
-}
-
 impl Program {
     /// Loads it.
     ///
     /// # Errors
     /// [`Error::Unusable`] where the kernel refuses: it takes CAP_BPF and CAP_NET_ADMIN, and Linux 6.1 or later.
-    pub fn load() -> Result<Arc<Self>> {
-        let mut object = open(object_file()?)?;
-        let program = |object: &mut Object, name: &str| {
-            let mut all = object.progs_mut();
-            let found = all.find(|program| program.name() == name);
-            let found = found.ok_or_else(|| Error::system("find a program", name))?;
-            found.as_fd().try_clone_to_owned().map_err(|error| Error::system("keep a program", error))
-        };
-        let (executor, pass) = (program(&mut object, "one_sided")?, program(&mut object, "pass")?);
+    pub(super) fn load() -> Result<Arc<Self>> {
+        let object = load(only(EXECUTOR)?)?;
+        Program::of(descriptor_of(&object, EXECUTOR)?, &object)
+    }
+
+    /// The one that somebody else of this machine has loaded, by its [descriptors](Program::descriptors).
+    ///
+    /// # Errors
+    /// [`Error::Unusable`] if these are not those of such a program.
+    pub(super) fn of_descriptors(descriptors: [OwnedFd; DESCRIPTORS]) -> Result<Arc<Self>> {
+        let [executor, maps @ ..] = descriptors;
+        let mut object = only("")?;
+        for mut map in object.maps_mut() {
+            let Some(at) = MAPS.iter().position(|name| map.name() == *name) else {
+                // The program's own, of which nobody outside of it needs a handle.
+                map.set_autocreate(false).map_err(refused)?;
+                continue;
+            };
+            let expected = [map.key_size(), map.value_size(), map.max_entries()];
+            map.reuse_fd(maps[at].as_fd()).map_err(refused)?;
+            if [map.key_size(), map.value_size(), map.max_entries()] != expected {
+                return Err(Error::Unusable {
+                    provider: "xdp",
+                    reason: format!("the map {} of a program that is there already is of another size", MAPS[at]),
+                    remedy: "Run one version of verbena in a network namespace".into(),
+                });
+            }
+        }
+        Program::of(executor, &load(object)?)
+    }
+
+    fn of(executor: OwnedFd, object: &Object) -> Result<Arc<Self>> {
         let map = |name: &str| {
             let found = object.maps().find(|map| map.name() == name);
             let found = found.ok_or_else(|| Error::system("find a map", name))?;
             MapHandle::try_from(&found).map_err(|error| Error::system("keep a map", error))
         };
-        let [endpoints, regions, callers, counters] = NAMES.map(map);
-        Ok(Arc::new(Program {
-            executor,
-            pass,
-            endpoints: endpoints?,
-            regions: regions?,
-            callers: callers?,
-            counters: counters?,
-            taken: Mutex::new(Taken {
-                nodes: vec![false; MOST_NODES],
-                callers: vec![false; MOST_CALLERS],
-                regions: vec![false; MOST_REGIONS],
-                next_region: 1,
-            }),
-        }))
+        let [endpoints, regions, callers, counters, shares] = MAPS.map(map);
+        let (endpoints, regions, callers) = (endpoints?, regions?, callers?);
+        Ok(Arc::new(Program { executor, endpoints, regions, callers, counters: counters?, shares: shares? }))
+    }
+
+    /// What [`Program::of_descriptors`] takes, in another process too.
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; DESCRIPTORS] {
+        let Program { executor, endpoints, regions, callers, counters, shares } = self;
+        let [endpoints, regions, callers, counters, shares] =
+            [endpoints, regions, callers, counters, shares].map(AsFd::as_fd);
+        [executor.as_fd(), endpoints, regions, callers, counters, shares]
     }
 
     /// What answers.
@@ -118,13 +102,8 @@ impl Program {
         self.executor.as_fd()
     }
 
-    /// What passes everything.
-    pub(super) fn pass(&self) -> BorrowedFd<'_> {
-        self.pass.as_fd()
-    }
-
     /// Has the program look at a frame, from its Ethernet header on, as if an interface had received it. Answered in place.
-    pub fn run(&self, frame: &mut [u8]) -> Result<Verdict> {
+    pub(super) fn run(&self, frame: &mut [u8]) -> Result<Verdict> {
         let length = frame.len() as u32;
         let mut back = frame.to_vec();
         let mut options = bpf_test_run_opts {
@@ -149,6 +128,60 @@ impl Program {
             other => Err(Error::system("run the program", format!("it gave {other}"))),
         }
     }
+
+    /// What was counted of the frames for a node, by all processors.
+    pub(super) fn counted(&self, node: u32) -> [u64; COUNTERS] {
+        let per_processor = self.counters.lookup_percpu(&node.to_ne_bytes(), MapFlags::ANY);
+        let mut sums = [0; COUNTERS];
+        for counted in per_processor.ok().flatten().unwrap_or_default() {
+            let (words, _) = counted.as_chunks::<8>();
+            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum += u64::from_ne_bytes(*word));
+        }
+        sums
+    }
+
+    /// Whether there may be something in a share.
+    pub(super) fn is_marked(&self, share: u32) -> bool {
+        let mark = self.shares.lookup(&share.to_ne_bytes(), MapFlags::ANY);
+        mark.ok().flatten().is_some_and(|mark| mark.iter().any(|byte| *byte != 0))
+    }
+
+    /// Says whether there may be something in a share.
+    pub(super) fn mark(&self, share: u32, used: bool) -> Result<()> {
+        let marked = self.shares.update(&share.to_ne_bytes(), &u64::from(used).to_ne_bytes(), MapFlags::ANY);
+        marked.map_err(|error| Error::system("mark a share of a program", error))
+    }
+
+    /// Takes away what is in a share: first the addresses, so that nothing of it is answered any more. For whoever has claimed it.
+    pub(super) fn wipe(&self, share: u32) -> Result<()> {
+        let failed = |error| Error::system("take away what an ended process left", error);
+        if !self.is_marked(share) {
+            return Ok(());
+        }
+        let nodes = share * NODES_EACH..(share + 1) * NODES_EACH;
+        // A walk over keys that are taken away meanwhile may begin again.
+        for address in self.endpoints.keys().collect::<Vec<_>>() {
+            let node = self.endpoints.lookup(&address, MapFlags::ANY).map_err(failed)?;
+            let node = node.and_then(|node| node.try_into().ok()).map(u32::from_ne_bytes);
+            if node.is_some_and(|node| nodes.contains(&node)) {
+                self.endpoints.delete(&address).map_err(failed)?;
+            }
+        }
+        for (map, each) in [(&self.callers, CALLERS_EACH), (&self.regions, REGIONS_EACH)] {
+            for place in share * each..(share + 1) * each {
+                // One at a time the kernel waits until no processor uses what is taken away: not for what is not there.
+                if map.lookup(&place.to_ne_bytes(), MapFlags::ANY).map_err(failed)?.is_some() {
+                    map.delete(&place.to_ne_bytes()).map_err(failed)?;
+                }
+            }
+        }
+        self.mark(share, false)
+    }
+}
+
+/// What passes everything, loaded.
+pub(super) fn load_pass() -> Result<OwnedFd> {
+    descriptor_of(&load(only(PASS)?)?, PASS)
 }
 
 #[cfg(test)]
@@ -178,218 +211,34 @@ fn object_file() -> Result<&'static [u8]> {
     });
 }
 
-fn open(file: &[u8]) -> Result<Object> {
-    let refused = |error: libbpf_rs::Error| Error::Unusable {
+/// What is in the file, of whose programs this one will be loaded.
+fn only(program: &str) -> Result<OpenObject> {
+    // What the library would print is in its errors.
+    libbpf_rs::set_print(None);
+    let mut object = ObjectBuilder::default().open_memory(object_file()?).map_err(refused)?;
+    for mut each in object.progs_mut() {
+        let is_wanted = each.name() == program;
+        each.set_autoload(is_wanted);
+    }
+    Ok(object)
+}
+
+fn load(object: OpenObject) -> Result<Object> {
+    object.load().map_err(refused)
+}
+
+fn descriptor_of(object: &Object, program: &str) -> Result<OwnedFd> {
+    let found = object.progs().find(|each| each.name() == program);
+    let found = found.ok_or_else(|| Error::system("find a program", program))?;
+    found.as_fd().try_clone_to_owned().map_err(|error| Error::system("keep a program", error))
+}
+
+fn refused(error: libbpf_rs::Error) -> Error {
+    Error::Unusable {
         provider: "xdp",
         reason: format!("the kernel does not take its program: {error}"),
         remedy: "It takes CAP_BPF and CAP_NET_ADMIN, and Linux 6.1 or later".into(),
-    };
-    // What the library would print is in its errors.
-    libbpf_rs::set_print(None);
-    ObjectBuilder::default().open_memory(file).and_then(libbpf_rs::OpenObject::load).map_err(refused)
-}
-
-/// A node's place in a program. Dropping it takes from the program all that is the node's.
-pub struct Node {
-    program: Arc<Program>,
-    slot: u32,
-    endpoints: Mutex<Vec<SocketAddr>>,
-    mine: Mutex<Mine>,
-}
-
-#[derive(Default)]
-struct Mine {
-    regions: Vec<u32>,
-    callers: Vec<u32>,
-}
-
-impl Node {
-    /// A place for a node.
-    pub fn new(program: Arc<Program>) -> Result<Self> {
-        let slot = take(&mut program.taken.lock().nodes, "the table of nodes of a program")? as u32;
-        Ok(Node { program, slot, endpoints: Mutex::default(), mine: Mutex::default() })
-    }
-
-    /// Answers at this address from now on.
-    pub fn answer_at(&self, address: SocketAddr) -> Result<()> {
-        let refused = |error| Error::system("answer at an address", format!("{address}: {error}"));
-        let endpoints = &self.program.endpoints;
-        endpoints.update(&endpoint(address), &self.slot.to_ne_bytes(), MapFlags::NO_EXIST).map_err(refused)?;
-        self.endpoints.lock().push(address);
-        Ok(())
-    }
-
-    /// Answers no more.
-    pub(crate) fn close(&self) {
-        for address in self.endpoints.lock().drain(..) {
-            // It was put there, and nobody else takes it away.
-            let _ = self.program.endpoints.delete(&endpoint(address));
-        }
-    }
-
-    fn put_region(&self, number: u32, life: &Life, map: &MapHandle, words: &Words) -> Result<()> {
-        let [change, read] = [life.change, life.read].map(|secret| secret.words());
-        let fields = [
-            u64::from(number),
-            u64::from(life.view.0),
-            change[0],
-            change[1],
-            read[0],
-            read[1],
-            life.bytes,
-            u64::from(self.slot),
-        ];
-        for (at, field) in fields.into_iter().enumerate() {
-            words.store(8 * at as u64, field);
-        }
-        let slot = (number % MOST_REGIONS as u32).to_ne_bytes();
-        let descriptor = map.as_fd().as_raw_fd().to_ne_bytes();
-        // Waits until no processor runs the program on what was there before.
-        self.program
-            .regions
-            .update(&slot, &descriptor, MapFlags::ANY)
-            .map_err(|error| Error::system("put a region in its place", error))
-    }
-
-    /// Lets a caller in, whose next identifier is `next`; gives it its number.
-    pub(crate) fn admit(&self, key: TagKey, next: OperationId) -> Result<u32> {
-        let number = take(&mut self.program.taken.lock().callers, "the table of callers of a program")? as u32;
-        self.mine.lock().callers.push(number);
-        let refused = |error| Error::system("make a window", error);
-        let map = array("caller", ENTRY_BYTES, 1 + WINDOW as u32, 0).map_err(refused)?;
-        map.update(&0u32.to_ne_bytes(), &entry([key.0[0], key.0[1], u64::from(self.slot)]), MapFlags::ANY)
-            .map_err(refused)?;
-        // Of identifiers that an earlier window knew, nothing is known.
-        for id in next.0.saturating_sub(WINDOW as u64).max(1)..next.0 {
-            let at = 1 + (id % WINDOW as u64) as u32;
-            map.update(&at.to_ne_bytes(), &entry([id << CLAIM_BITS, 0, 0]), MapFlags::ANY).map_err(refused)?;
-        }
-        let descriptor = map.as_fd().as_raw_fd().to_ne_bytes();
-        self.program.callers.update(&number.to_ne_bytes(), &descriptor, MapFlags::ANY).map_err(refused)?;
-        Ok(number)
-    }
-
-    /// Knows a caller no more.
-    pub(crate) fn dismiss(&self, caller: u32) {
-        let mut mine = self.mine.lock();
-        let Some(at) = mine.callers.iter().position(|one| *one == caller) else { return };
-        mine.callers.swap_remove(at);
-        self.program.give_caller_back(caller);
-    }
-
-    /// As [`Program::run`].
-    pub fn run(&self, frame: &mut [u8]) -> Result<Verdict> {
-        self.program.run(frame)
-    }
-
-    /// What came of the frames for this node.
-    pub fn counts(&self) -> Counts {
-        let per_processor = self.program.counters.lookup_percpu(&self.slot.to_ne_bytes(), MapFlags::ANY);
-        let mut sums = [0u64; 6];
-        for counted in per_processor.ok().flatten().unwrap_or_default() {
-            let (words, _) = counted.as_chunks::<8>();
-            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum += u64::from_ne_bytes(*word));
-        }
-        let [answered, malformed, forged, replayed, unknown_callers, overtaken] = sums;
-        Counts { answered, malformed, forged, replayed, unknown_callers, overtaken }
     }
 }
 
-/// The memory of its regions are maps that the program reaches.
-impl Supply for Node {
-    fn make(&self, life: &Life) -> Result<(u32, Part)> {
-        let (map, words) = region_map(life.bytes)?;
-        let number = {
-            let mut taken = self.program.taken.lock();
-            let free = |number: &u32| !taken.regions[*number as usize % MOST_REGIONS];
-            let number = (taken.next_region..=u32::MAX).take(MOST_REGIONS).find(free);
-            let number = number.ok_or(Error::Full { what: "the table of regions of a program", most: MOST_REGIONS })?;
-            taken.regions[number as usize % MOST_REGIONS] = true;
-            taken.next_region = number.saturating_add(1);
-            number
-        };
-        self.mine.lock().regions.push(number);
-        self.put_region(number, life, &map, &words)?;
-        Ok((number, Part::of(words, REGION_HEADER_BYTES)))
-    }
-
-    fn make_anew(&self, number: u32, life: &Life) -> Result<Part> {
-        let (map, words) = region_map(life.bytes)?;
-        self.put_region(number, life, &map, &words)?;
-        Ok(Part::of(words, REGION_HEADER_BYTES))
-    }
-
-    fn take_back(&self, number: u32) {
-        let mut mine = self.mine.lock();
-        if let Some(at) = mine.regions.iter().position(|one| *one == number) {
-            mine.regions.swap_remove(at);
-            self.program.give_region_back(number);
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.close();
-        let Mine { regions, callers } = std::mem::take(self.mine.get_mut());
-        regions.into_iter().for_each(|number| self.program.give_region_back(number));
-        callers.into_iter().for_each(|number| self.program.give_caller_back(number));
-        self.program.taken.lock().nodes[self.slot as usize] = false;
-    }
-}
-
-impl Program {
-    fn give_region_back(&self, number: u32) {
-        let slot = number % MOST_REGIONS as u32;
-        // It was put there, and nobody else takes it away.
-        let _ = self.regions.delete(&slot.to_ne_bytes());
-        self.taken.lock().regions[slot as usize] = false;
-    }
-
-    fn give_caller_back(&self, number: u32) {
-        // It was put there, or could not be.
-        let _ = self.callers.delete(&number.to_ne_bytes());
-        self.taken.lock().callers[number as usize] = false;
-    }
-}
-
-fn take(places: &mut [bool], what: &'static str) -> Result<usize> {
-    let free = places.iter().position(|taken| !taken).ok_or(Error::Full { what, most: places.len() })?;
-    places[free] = true;
-    Ok(free)
-}
-
-fn region_map(bytes: u64) -> Result<(MapHandle, Words)> {
-    let words = bytes.div_ceil(8) + REGION_HEADER_WORDS as u64;
-    let entries = u32::try_from(words).map_err(|_| Error::system("make a region", format!("of {bytes} bytes")))?;
-    let flags = libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP;
-    let map = array("region", 8, entries, flags).map_err(|error| Error::system("make a region", error))?;
-    let words = Words::of_map(map.as_fd(), 8 * words)?;
-    Ok((map, words))
-}
-
-fn array(name: &str, value_bytes: usize, entries: u32, flags: u32) -> libbpf_rs::Result<MapHandle> {
-    let sz = size_of::<bpf_map_create_opts>() as libbpf_sys::size_t;
-    let options = bpf_map_create_opts { sz, map_flags: flags, ..Default::default() };
-    MapHandle::create(MapType::Array, Some(name), 4, value_bytes as u32, entries, &options)
-}
-
-fn entry(fields: [u64; 3]) -> [u8; ENTRY_BYTES] {
-    let mut bytes = [0; ENTRY_BYTES];
-    for (at, field) in fields.into_iter().enumerate() {
-        bytes[8 * at..8 * at + 8].copy_from_slice(&field.to_ne_bytes());
-    }
-    bytes
-}
-
-/// As the program looks it up: the address, an IPv4 one mapped into IPv6, and the port, as they are in packets.
-fn endpoint(address: SocketAddr) -> [u8; 20] {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let mut bytes = [0; 20];
-    bytes[..16].copy_from_slice(&ip.octets());
-    bytes[16..18].copy_from_slice(&address.port().to_be_bytes());
-    bytes
-}
+const _: () = assert!((MOST_PROCESSES * REGIONS_EACH).is_power_of_two());

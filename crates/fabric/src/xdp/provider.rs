@@ -16,7 +16,7 @@ use super::interface::Interface;
 use super::introductions::{self, Callers, Said};
 use super::ledger::{Counts as Sent, LARGEST_READ, LARGEST_WRITE};
 use super::link::{Link, Ways};
-use super::program::{Counts, Node};
+use super::node::{Counts, Node};
 use crate::capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 use crate::choose::XdpMode as Mode;
 use crate::completion::Pending;
@@ -37,7 +37,7 @@ pub struct XdpFabric {
     /// Where frames to others are sent from.
     own: SocketAddr,
     node: Arc<Node>,
-    interface: Arc<Interface>,
+    interfaces: Vec<Interface>,
     clerk: Arc<Clerk>,
     links: Arc<Links>,
     is_closed: Arc<AtomicBool>,
@@ -47,7 +47,7 @@ pub struct XdpFabric {
 type Links = Mutex<HashMap<Incarnation, Arc<Link>>>;
 
 impl XdpFabric {
-    /// Puts the program on the interface, if no other node of this process has, and answers at the address from then on.
+    /// Puts the program on the interfaces, where no other node of this network has, and answers at the address from then on.
     ///
     /// # Errors
     /// [`Error::Unusable`], with what is missing: rights, a driver that can do it, an interface that nobody else has a program on; and as
@@ -61,19 +61,20 @@ impl XdpFabric {
                 remedy: "Set fabric.listen to an address of the interface".into(),
             });
         }
-        let name = match &config.interface {
-            Some(name) => name.clone(),
-            None => Interface::name_of(asked.ip())?,
+        let names = match config.interfaces {
+            named if named.is_empty() => vec![Interface::name_of(asked.ip())?],
+            named => named,
         };
-        let interface = Interface::open(&name, config.mode)?;
-        let node = Arc::new(Node::new(interface.program().clone())?);
+        let open = |name: &String| Interface::open(name, config.mode);
+        let interfaces: Vec<Interface> = names.iter().map(open).collect::<Result<_>>()?;
+        let node = Arc::new(Node::new(interfaces[0].share().clone())?);
         let tcp = Arc::new(TcpFabric::open_on(identity, config.tcp, node.clone())?);
         let inbox = tcp.listen(introductions::PORT, Views::Any)?;
         let mut fabric = XdpFabric {
             own: SocketAddr::new(asked.ip(), tcp.local().port()),
             tcp,
             node,
-            interface,
+            interfaces,
             clerk: Clerk::start()?,
             links: Arc::default(),
             is_closed: Arc::default(),
@@ -99,9 +100,9 @@ impl XdpFabric {
         self.tcp.who_lives_at(rank, &channel_of(address), deadline)
     }
 
-    /// Which interface, and where in its receive path.
-    pub fn interface(&self) -> (&str, Mode) {
-        (self.interface.name(), self.interface.mode())
+    /// The interfaces, each with where in its receive path the program stands.
+    pub fn interfaces(&self) -> impl Iterator<Item = (&str, Mode)> {
+        self.interfaces.iter().map(|interface| (interface.name(), interface.mode()))
     }
 
     fn link(&self, peer: Incarnation, to: SocketAddr, channel: &Arc<dyn Peer>) -> Result<Arc<Link>> {
@@ -183,7 +184,8 @@ impl Fabric for XdpFabric {
                 let to = found.find(|to| to.is_ipv4() == self.own.is_ipv4());
                 let to = to.ok_or_else(|| unreachable(format!("it has no address of the kind of {}", self.own)))?;
                 // What stays on this machine goes by lo, where no other interface sees it.
-                let is_seen = self.interface.name() == "lo" || Interface::name_of(to.ip()).is_err();
+                let sees_own = self.interfaces().any(|(name, _)| name == "lo");
+                let is_seen = sees_own || Interface::name_of(to.ip()).is_err();
                 let made = is_seen.then(|| self.link(peer, to, &channel)).transpose()?;
                 // One for each peer: its identifiers are counted there (F2).
                 made.map(|link| self.links.lock().entry(peer).or_insert(link).clone())

@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use verbena_terms::ViewNumber;
 
-use super::program::{Node, Program, Verdict};
+use super::node::Node;
+use super::program::{Program, Verdict};
 use super::provider::CAPABILITIES;
+use super::share::Share;
 use super::wire::{Answer, Datagram, FrameWriter, TagKey};
 use crate::capability::Capabilities;
 use crate::ending::{Outcome, RegionId};
@@ -22,7 +24,7 @@ const PORT: u16 = 1;
 /// # Errors
 /// What is missing, and how to get it.
 pub(crate) fn try_out() -> Result<Capabilities> {
-    let node = Node::new(Program::load()?)?;
+    let node = Node::new(Share::alone(Program::load()?))?;
     node.answer_at(SocketAddr::from((NOWHERE, PORT)))?;
     let life = Life::new(64, ViewNumber(1))?;
     let (region, words) = node.make(&life)?;

@@ -15,9 +15,11 @@
 #define ITEM_WORDS 5
 #define ELEMENT_WORDS 2
 
-#define MOST_NODES 64
-#define MOST_REGIONS 1024
-#define MOST_CALLERS 4096
+// Of all processes: ../share.rs cuts them into shares.
+#define MOST_PROCESSES 16
+#define MOST_NODES (16 * MOST_PROCESSES)
+#define MOST_REGIONS (1024 * MOST_PROCESSES)
+#define MOST_CALLERS (4096 * MOST_PROCESSES)
 #define WINDOW 1024
 #define REGION_HEADER_WORDS 512
 
@@ -127,6 +129,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct counted);
 } counters SEC(".maps");
+
+// By share, whether there may be something in it. For the processes: the program does not look.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_PROCESSES);
+	__type(key, __u32);
+	__type(value, __u64);
+} shares SEC(".maps");
 
 // The frame that is worked on. A processor's own: nothing else of this program runs on it before the frame is done.
 struct {

@@ -1,15 +1,19 @@
 //! The program, run on frames as an interface would hand them to it.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbena_terms::ViewNumber;
 
 use super::*;
 use crate::ending::{Outcome, RegionId};
-use crate::operation::{Operation, Settled};
+use crate::operation::{Operation, OperationId, Settled};
 use crate::pool::Pool;
 use crate::region::{RegionKey, Secret};
+use crate::supply::{Life, Part, Supply};
+use crate::window::WINDOW;
+use crate::xdp::node::{Counts, Node};
+use crate::xdp::share::{REGION_PLACES, Share};
 use crate::xdp::wire::{Answer, Datagram, FrameWriter, TagKey};
 
 mod packets;
@@ -23,6 +27,7 @@ const FIRST: OperationId = OperationId(1);
 
 /// A node with a region, and a caller that it knows.
 struct Scene {
+    share: Arc<Share>,
     node: Node,
     number: u32,
     region: Part,
@@ -34,12 +39,13 @@ struct Scene {
 
 impl Scene {
     fn new(bytes: u64) -> Option<Self> {
-        let node = Node::new(if_allowed(Program::load())?).unwrap();
+        let share = Share::alone(if_allowed(Program::load())?);
+        let node = Node::new(share.clone()).unwrap();
         node.answer_at(HERE).unwrap();
         let header = Life { bytes, view: VIEW, change: Secret([1; 16]), read: Secret([2; 16]) };
         let (number, region) = node.make(&header).unwrap();
         let caller = node.admit(KEY, FIRST).unwrap();
-        Some(Scene { node, number, region, header, caller, serial: AtomicU64::new(1), pool: Pool::new(1 << 20) })
+        Some(Scene { share, node, number, region, header, caller, serial: AtomicU64::new(1), pool: Pool::new(1 << 20) })
     }
 
     fn id(&self) -> RegionId {
@@ -66,7 +72,7 @@ impl Scene {
 
     fn run(&self, payload: &[u8]) -> (Verdict, Packet) {
         let mut packet = Packet::new(HERE, payload);
-        let verdict = self.node.program.run(&mut packet.0).unwrap();
+        let verdict = self.share.program().run(&mut packet.0).unwrap();
         (verdict, packet)
     }
 
@@ -196,14 +202,14 @@ fn keys_give_what_they_say_and_no_more() {
     let forged = [
         RegionId { secret: halfway, ..scene.id() },
         RegionId { view: ViewNumber(4), ..scene.id() },
-        RegionId { region: scene.number + MOST_REGIONS as u32, ..scene.id() },
+        RegionId { region: scene.number + REGION_PLACES, ..scene.id() },
         RegionId { region: scene.number + 1, ..scene.id() },
     ];
     for id in forged {
         assert_eq!(scene.batch_on(id, Some(OperationId(2)), &add(1)).0, Outcome::Revoked, "{id:?}");
     }
     // Another node's region is not reached through this one, though its key is right.
-    let other = Node::new(scene.node.program.clone()).unwrap();
+    let other = Node::new(scene.share.clone()).unwrap();
     let (number, _theirs) = other.make(&scene.header).unwrap();
     let id = RegionId { region: number, ..scene.id() };
     assert_eq!(scene.batch_on(id, Some(OperationId(2)), &add(1)).0, Outcome::Revoked);
@@ -326,7 +332,7 @@ fn what_nobody_introduced_sent_is_dropped_and_counted() {
     }
     assert_eq!((scene.node.counts().replayed, scene.word(8)), (3, 1));
     // Who is known to another node of the program is not known to this one.
-    let other = Node::new(scene.node.program.clone()).unwrap();
+    let other = Node::new(scene.share.clone()).unwrap();
     let theirs = other.admit(KEY, FIRST).unwrap();
     let mut frame = FrameWriter::default();
     frame.settle(FIRST);
@@ -365,12 +371,12 @@ fn what_is_not_ours_passes_untouched() {
     ];
     for (at, packet) in others.into_iter().enumerate() {
         let mut seen = packet.0.clone();
-        assert_eq!(scene.node.program.run(&mut seen).unwrap(), Verdict::Passed, "{at}");
+        assert_eq!(scene.share.program().run(&mut seen).unwrap(), Verdict::Passed, "{at}");
         assert!(seen == packet.0, "{at}: changed");
     }
     assert_eq!(scene.node.counts(), Counts::default());
     // Its node gone, the address is no longer ours.
-    let program = scene.node.program.clone();
+    let program = scene.share.program().clone();
     drop(scene);
     assert_eq!(program.run(&mut ours().0).unwrap(), Verdict::Passed);
 }
@@ -386,7 +392,7 @@ fn answers_go_back_with_right_sums() {
         let (_, payload) = scene.frame(|frame| frame.batch(&scene.id(), Some(OperationId(nth + 1)), &write));
         let asked = Packet::new(here, &payload);
         let mut answered = Packet(asked.0.clone());
-        assert_eq!(scene.node.program.run(&mut answered.0).unwrap(), Verdict::Answered);
+        assert_eq!(scene.share.program().run(&mut answered.0).unwrap(), Verdict::Answered);
         assert_eq!(
             answered.ends(),
             {

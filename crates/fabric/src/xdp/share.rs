@@ -1,0 +1,235 @@
+//! A process's share in the program of a network: which places in its maps are this process's to give.
+//!
+//! All processes that use interfaces of one network namespace put the same program there. Its maps are cut into [`MOST_PROCESSES`]
+//! shares; each process takes one, and nobody else puts anything into it. How a share is taken, and what becomes of it when its process
+//! ends without a word, is in [`sharing`](super::sharing).
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use parking_lot::Mutex;
+
+use super::program::Program;
+use super::sharing::Claim;
+use crate::error::{Error, Result};
+
+/// Processes that may have nodes in one network namespace.
+pub(super) const MOST_PROCESSES: u32 = 16;
+/// Nodes that a process may have there.
+pub(super) const NODES_EACH: u32 = 16;
+/// Regions that there may be at once, of all nodes of a process.
+pub(super) const REGIONS_EACH: u32 = 1024;
+/// Callers that may be known at once, by all nodes of a process.
+pub(super) const CALLERS_EACH: u32 = 4096;
+
+/// Of a region's number, what is below this is its place.
+pub(super) const REGION_PLACES: u32 = MOST_PROCESSES * REGIONS_EACH;
+
+/// What a process has of a program.
+pub(super) struct Share {
+    program: Arc<Program>,
+    nodes: Mutex<Places>,
+    callers: Mutex<Places>,
+    regions: Mutex<Regions>,
+    /// `None` where the program is nobody else's.
+    claim: Option<Claim>,
+}
+
+struct Regions {
+    places: Places,
+    /// How many regions were given their numbers so far, so that a number comes back late.
+    given: u32,
+}
+
+/// Places of one kind.
+struct Places {
+    first: u32,
+    taken: Vec<bool>,
+    what: &'static str,
+}
+
+impl Places {
+    fn of(share: u32, each: u32, what: &'static str) -> Mutex<Self> {
+        Mutex::new(Places { first: share * each, taken: vec![false; each as usize], what })
+    }
+
+    fn take(&mut self) -> Result<u32> {
+        let free = self.taken.iter().position(|taken| !taken);
+        let free = free.ok_or(Error::Full { what: self.what, most: self.taken.len() })?;
+        self.taken[free] = true;
+        Ok(self.first + free as u32)
+    }
+
+    fn give_back(&mut self, place: u32) {
+        self.taken[(place - self.first) as usize] = false;
+    }
+}
+
+impl Share {
+    /// Of a program that is on no interface.
+    pub(super) fn alone(program: Arc<Program>) -> Arc<Self> {
+        Arc::new(Share::of(program, 0, None))
+    }
+
+    /// The one that this process has claimed. What was left in it is taken away.
+    pub(super) fn claimed(program: Arc<Program>, claim: Claim) -> Result<Arc<Self>> {
+        let number = claim.number();
+        program.wipe(number)?;
+        program.mark(number, true)?;
+        Ok(Arc::new(Share::of(program, number, Some(claim))))
+    }
+
+    fn of(program: Arc<Program>, number: u32, claim: Option<Claim>) -> Self {
+        let regions = Places::of(number, REGIONS_EACH, "the regions of a process on xdp").into_inner();
+        Share {
+            program,
+            nodes: Places::of(number, NODES_EACH, "the nodes of a process on xdp"),
+            callers: Places::of(number, CALLERS_EACH, "the callers of a process on xdp"),
+            regions: Mutex::new(Regions { places: regions, given: 0 }),
+            claim,
+        }
+    }
+
+    /// Of which it is a share.
+    pub(super) fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// How it was come by.
+    pub(super) fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
+    }
+
+    pub(super) fn take_node(&self) -> Result<u32> {
+        self.nodes.lock().take()
+    }
+
+    pub(super) fn give_node_back(&self, node: u32) {
+        self.nodes.lock().give_back(node);
+    }
+
+    pub(super) fn take_caller(&self) -> Result<u32> {
+        self.callers.lock().take()
+    }
+
+    /// And what the program knows of it.
+    pub(super) fn give_caller_back(&self, caller: u32) {
+        // It was put there, or could not be.
+        let _ = self.program.callers.delete(&caller.to_ne_bytes());
+        self.callers.lock().give_back(caller);
+    }
+
+    /// A number for a region, never 0.
+    pub(super) fn take_region(&self) -> Result<u32> {
+        let mut regions = self.regions.lock();
+        let place = regions.places.take()?;
+        regions.given = regions.given % (u32::MAX / REGION_PLACES - 1) + 1;
+        Ok(regions.given * REGION_PLACES + place)
+    }
+
+    /// Puts a region's memory where its number says, in the place of what was there: no processor runs the program on that any more.
+    pub(super) fn put_region(&self, number: u32, memory: &MapHandle) -> libbpf_rs::Result<()> {
+        let descriptor = memory.as_fd().as_raw_fd().to_ne_bytes();
+        self.program.regions.update(&place_of(number).to_ne_bytes(), &descriptor, MapFlags::ANY)
+    }
+
+    /// And what the program has of it.
+    pub(super) fn give_region_back(&self, number: u32) {
+        let place = place_of(number);
+        // It was put there, or could not be.
+        let _ = self.program.regions.delete(&place.to_ne_bytes());
+        self.regions.lock().places.give_back(place);
+    }
+}
+
+fn place_of(region: u32) -> u32 {
+    region % REGION_PLACES
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(claim) = &self.claim {
+            claim.end();
+            // Its nodes hold it, so none is left. If it cannot be said, others look for what is not there.
+            let _ = self.program.mark(claim.number(), false);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use verbena_terms::ViewNumber;
+
+    use super::*;
+    use crate::operation::OperationId;
+    use crate::supply::{Life, Supply};
+    use crate::xdp::if_allowed;
+    use crate::xdp::node::Node;
+    use crate::xdp::wire::TagKey;
+
+    /// How many addresses, callers and regions a program has.
+    fn has(program: &Program) -> [usize; 3] {
+        let full = |map: &MapHandle| {
+            let is_there = |place: &u32| map.lookup(&place.to_ne_bytes(), MapFlags::ANY).unwrap().is_some();
+            (0..map.max_entries()).filter(is_there).count()
+        };
+        [program.endpoints.keys().count(), full(&program.callers), full(&program.regions)]
+    }
+
+    /// With two addresses, two callers and two regions.
+    fn node(share: Arc<Share>, port: u16) -> Node {
+        let node = Node::new(share).unwrap();
+        for nth in 0..2 {
+            node.answer_at(SocketAddr::from((Ipv4Addr::LOCALHOST, port + nth))).unwrap();
+            node.admit(TagKey([1, 2]), OperationId(1)).unwrap();
+            node.make(&Life::new(64, ViewNumber(1)).unwrap()).unwrap();
+        }
+        node
+    }
+
+    #[test]
+    fn what_an_ended_process_left_is_taken_away_and_nothing_else() {
+        let Some(program) = if_allowed(Program::load()) else { return };
+        let claims = [Claim::new().unwrap(), Claim::new().unwrap()];
+        let [left, kept] = claims.map(|claim| Share::claimed(program.clone(), claim).unwrap());
+        let number = left.claim().unwrap().number();
+        let (ended, _living) = (node(left.clone(), 100), node(kept, 200));
+        assert_eq!((has(&program), program.is_marked(number)), ([4, 4, 4], true));
+        // As if its process were no more: nothing of it runs.
+        std::mem::forget(ended);
+        program.wipe(number).unwrap();
+        assert_eq!((has(&program), program.is_marked(number)), ([2, 2, 2], false));
+    }
+
+    #[test]
+    fn whoever_claims_a_share_begins_with_nothing() {
+        let Some(program) = if_allowed(Program::load()) else { return };
+        let claim = Claim::new().unwrap();
+        program.mark(claim.number(), true).unwrap();
+        program.endpoints.update(&[7; 20], &(claim.number() * NODES_EACH).to_ne_bytes(), MapFlags::ANY).unwrap();
+        let share = Share::claimed(program.clone(), claim).unwrap();
+        assert_eq!(has(&program), [0, 0, 0]);
+        drop(node(share, 100));
+        assert_eq!(has(&program), [0, 0, 0]);
+    }
+
+    #[test]
+    fn places_are_a_share_s_own_and_numbers_come_back_late() {
+        let Some(program) = if_allowed(Program::load()) else { return };
+        let share = Share::of(program, 3, None);
+        let first = share.take_region().unwrap();
+        share.give_region_back(first);
+        let second = share.take_region().unwrap();
+        assert_eq!((place_of(first), place_of(second)), (3 * REGIONS_EACH, 3 * REGIONS_EACH));
+        assert!(first != second && first >= REGION_PLACES, "{first} {second}");
+        for _ in 1..REGIONS_EACH {
+            share.take_region().unwrap();
+        }
+        assert!(matches!(share.take_region(), Err(Error::Full { most: 1024, .. })));
+        assert_eq!((share.take_node().unwrap(), share.take_caller().unwrap()), (3 * NODES_EACH, 3 * CALLERS_EACH));
+    }
+}

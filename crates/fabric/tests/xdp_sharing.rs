@@ -1,0 +1,143 @@
+//! Processes that share the program on an interface: it is there as long as one of them is, and what one leaves is taken away.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "common/namespaces.rs"]
+mod namespaces;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use verbena_fabric::conformance::{Processes, Target, serve_if_asked};
+use verbena_fabric::tcp::TcpConfig;
+use verbena_fabric::xdp::{XdpConfig, XdpFabric};
+use verbena_fabric::{Batch, Class, Fabric, Operation, Result, SharedRemote, XdpMode};
+use verbena_terms::{BootClock, Clock, Incarnation};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 80, 0, 1));
+const BYTES: u64 = 4096;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_program_survives_whoever_loaded_it_and_goes_with_the_last() {
+    let Some(_own) = namespaces::own(HERE) else { return };
+    let mut processes = Processes::default();
+    let (first, second) = (
+        processes.start("at_7001", Incarnation::new(1, 1), BYTES),
+        processes.start("at_7002", Incarnation::new(2, 1), BYTES),
+    );
+    let fabric = open(Incarnation::new(3, 1), 7003).unwrap();
+    let [to_first, to_second] = [&first, &second].map(|target| remote(&fabric, target));
+    for times in 1..100 {
+        assert_eq!([add(&to_first).unwrap(), add(&to_second).unwrap()], [times, times]);
+    }
+
+    // It had the program first.
+    processes.kill(first.incarnation);
+    // The kernel answers for the second one, and for nobody where the first one was.
+    processes.pause(second.incarnation);
+    for times in 100..200 {
+        assert_eq!(add(&to_second).unwrap(), times);
+    }
+    processes.resume(second.incarnation);
+    let ended = until(|| add(&to_first).is_err());
+    assert!(ended, "an ended process is answered for");
+
+    // A second life at the same address, of another process.
+    let again = processes.start("at_7001", Incarnation::new(1, 2), BYTES);
+    let to_again = remote(&fabric, &again);
+    assert_eq!([add(&to_again).unwrap(), add(&to_second).unwrap()], [1, 200]);
+    // What has the program now came by it from others.
+    processes.kill(second.incarnation);
+    assert_eq!(add(&to_again).unwrap(), 2);
+    drop(to_again);
+    drop(fabric);
+    assert!(has_program(), "one is still there");
+    processes.kill(again.incarnation);
+    assert!(until(|| !has_program()), "a program without a process");
+}
+
+#[test]
+fn a_stopped_process_that_alone_has_the_program_is_named() {
+    let Some(_own) = namespaces::own(HERE) else { return };
+    let mut processes = Processes::default();
+    let target = processes.start("at_7001", Incarnation::new(1, 1), BYTES);
+    processes.pause(target.incarnation);
+    let Err(error) = open(Incarnation::new(3, 1), 7003) else { panic!("got it from a stopped process") };
+    let said = error.to_string();
+    assert!(said.contains("one_sided") && said.contains("is it stopped?"), "{said}");
+    processes.resume(target.incarnation);
+    let fabric = open(Incarnation::new(3, 1), 7003).unwrap();
+    assert_eq!(add(&remote(&fabric, &target)).unwrap(), 1);
+}
+
+#[test]
+fn sixteen_processes_share_an_interface_and_one_more_is_refused() {
+    let Some(_own) = namespaces::own(HERE) else { return };
+    let mut processes = Processes::default();
+    let targets: Vec<Target> =
+        (1..=15).map(|rank| processes.start("anywhere", Incarnation::new(rank, 1), BYTES)).collect();
+    let fabric = open(Incarnation::new(16, 1), 7003).unwrap();
+    for target in &targets {
+        assert_eq!(add(&remote(&fabric, target)).unwrap(), 1);
+    }
+    drop(fabric);
+    processes.start("anywhere", Incarnation::new(16, 1), BYTES);
+    let Err(error) = open(Incarnation::new(17, 1), 7003) else { panic!("a seventeenth was let in") };
+    assert!(error.to_string().contains("16"), "{error}");
+    // As soon as one is gone there is room.
+    processes.kill(targets[7].incarnation);
+    open(Incarnation::new(17, 1), 7003).unwrap();
+}
+
+#[test]
+fn at_7001() {
+    serve_if_asked(|incarnation| open(incarnation, 7001).unwrap());
+}
+
+#[test]
+fn at_7002() {
+    serve_if_asked(|incarnation| open(incarnation, 7002).unwrap());
+}
+
+#[test]
+fn anywhere() {
+    serve_if_asked(|incarnation| open(incarnation, 0).unwrap());
+}
+
+fn open(incarnation: Incarnation, port: u16) -> Result<Arc<dyn Fabric>> {
+    let tcp = TcpConfig { listen: SocketAddr::new(HERE, port), insecure: true, ..TcpConfig::default() };
+    let config = XdpConfig { tcp, interfaces: vec!["lo".into()], mode: XdpMode::Generic };
+    Ok(Arc::new(XdpFabric::open(incarnation, config)?))
+}
+
+fn remote(fabric: &Arc<dyn Fabric>, target: &Target) -> SharedRemote {
+    fabric.set_view(target.key.view);
+    let peer = fabric.connect(target.incarnation, &target.address).unwrap();
+    peer.open(&target.key, fabric.clock().now() + PATIENCE).unwrap()
+}
+
+/// Adds one to the first word; how often that was done now.
+fn add(remote: &SharedRemote) -> Result<u64> {
+    let deadline = BootClock.now() + PATIENCE;
+    let batch = Batch::one(Operation::FetchAdd { at: 0, addend: 1 });
+    let done = remote.post(batch, Class::Control, deadline).wait()?;
+    Ok(1 + done[0].word().unwrap())
+}
+
+fn until(holds: impl Fn() -> bool) -> bool {
+    let since = Instant::now();
+    while since.elapsed() < PATIENCE {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+fn has_program() -> bool {
+    let output = Command::new("ip").args(["link", "show", "dev", "lo"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().contains("prog/xdp")
+}
