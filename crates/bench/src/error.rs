@@ -91,6 +91,12 @@ pub enum BenchError {
         #[from]
         error: TraceError,
     },
+    /// Caller and target are to be in networks of their own, and those cannot be made.
+    #[error(
+        "it needs two networks with a link between them, which takes root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and the command ip \
+         (Debian: iproute2): {0}"
+    )]
+    Network(#[from] verbena_namespaces::Error),
     /// The process that plays the other node failed.
     #[error("the target process {doing} failed: {reason}")]
     Target {

@@ -2,11 +2,12 @@
 //!
 //! After Table 4.1 and Figures 5.5, 6.4 and 8.11 of the dissertation: send/receive, compare-and-swap, fetch-and-add, read
 //! and write, by message size, completed by polling and by notification, on every fabric of this machine. The target is a process of
-//! its own, so its processor time is its own too. A message is timed there and back and counts half, as in the papers;
+//! its own, so its processor time is its own too. Where a fabric needs a network between the two, each is in one of its own. A message is timed there and back and counts half, as in the papers;
 //! a one-sided operation is there and back by its nature and counts whole.
 
 mod caller;
 mod fabrics;
+mod network;
 mod target;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use verbena_fabric::{Capabilities, Class, Executor, Provider};
 
 use caller::{Caller, Stretch};
+use fabrics::Place;
 
 use crate::child::{Answer, ON_CORE, hear, say};
 use crate::error::BenchError;
@@ -30,22 +32,29 @@ pub(crate) const READS: &str = "reads";
 
 const NAME: &str = "fabric.primitives";
 
+/// What is on vertical axes.
+const LATENCY: &str = "latency (microseconds)";
+const CPU: &str = "CPU seconds per million operations";
+
 /// Sizes in bytes, as far as a fabric takes them.
 const SIZES: [usize; 7] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20];
 
 /// Larger operations travel with the bulk, as they would in any service.
 const LARGEST_CONTROL: usize = 4 << 10;
 
-/// Plays the target on the fabric of `provider`.
-pub(crate) fn serve(provider: &str) -> Result<(), String> {
-    target::serve(provider)
+/// Why no process of the row can be what it was started as.
+const NO_SUCH_PLACE: &str = "no fabric of this name is in this build";
+
+/// Plays the target at the place of this name.
+pub(crate) fn serve(place: &str) -> Result<(), String> {
+    target::serve(place)
 }
 
 /// Times reads of a word on the fabric of `provider`, of a target on core `core`. Orders are lengths; answers are microseconds.
 pub(crate) fn read(provider: &str, core: &str) -> Result<(), String> {
-    let provider = fabrics::named(provider).ok_or("no fabric of this name is in this build")?;
+    let place = Place::named(provider).ok_or(NO_SUCH_PLACE)?;
     let text = |error: BenchError| error.to_string();
-    let mut caller = Caller::start(provider, &[ON_CORE, core]).map_err(text)?;
+    let mut caller = Caller::start(place, &[ON_CORE, core]).map_err(text)?;
     let completion = if caller.capabilities().synchronous { Completion::Immediate } else { Completion::Notification };
     let word = Variant { fabric: 0, kind: Kind::Read, completion, bytes: 8 };
     while let Some(length) = hear::<Duration>()? {
@@ -59,16 +68,16 @@ pub(crate) fn read(provider: &str, core: &str) -> Result<(), String> {
 
 /// What the fabric of `provider` can do on this machine; why not, if it does not work here.
 pub(crate) fn capabilities(provider: Provider) -> Result<Capabilities, String> {
-    let fabric = fabrics::open(provider, target::CALLER).map_err(|error| error.to_string())?;
-    Ok(fabric.capabilities().clone())
+    let caller = Caller::start(Place::of(provider), &[]).map_err(|error| error.to_string())?;
+    Ok(caller.capabilities().clone())
 }
 
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut findings = Findings::default();
     let mut callers = Vec::new();
-    for provider in Provider::ALL {
-        let (caller, found) = open(provider);
+    for place in Place::ALL {
+        let (caller, found) = open(place);
         findings.fabrics.push(found);
         callers.extend(caller);
     }
@@ -81,7 +90,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 
     let stretches = (plan.rounds + 1) * variants.len() as u32;
     let mut budget = Budget::new(plan.measuring, stretches);
-    let names: Vec<&'static str> = callers.iter().map(|caller| caller.capabilities().provider).collect();
+    let names: Vec<&'static str> = callers.iter().map(Caller::name).collect();
     let measured = interleave(
         plan.rounds,
         &mut variants,
@@ -97,7 +106,9 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         findings.ratios.extend(ratios(names[fabric], caller.capabilities().executor, &here));
         findings.panels.extend(panels(names[fabric], &here));
     }
-    findings.measurements = results.into_iter().flat_map(|outcome| [outcome.latency, outcome.peer_cpu]).collect();
+    findings.panels.extend(beside_each_other(&names, &results));
+    findings.measurements =
+        results.into_iter().flat_map(|outcome| [outcome.latency, outcome.peer_cpu, outcome.own_cpu]).collect();
     findings.notes = notes(plan.measuring / stretches);
     Ok(findings)
 }
@@ -174,6 +185,7 @@ struct Outcome {
     variant: Variant,
     latency: Measurement,
     peer_cpu: Measurement,
+    own_cpu: Measurement,
 }
 
 impl Outcome {
@@ -183,25 +195,29 @@ impl Outcome {
             ("operation", variant.kind.name()),
             ("completion", variant.completion.name()),
         ];
-        let cpu = rounds.iter().map(|round| {
-            let seconds = round.peer_cpu_s;
-            RoundSummary::one(seconds, 1)
-        });
         let of = |quantity: &str, unit: &str, rounds: Vec<RoundSummary>| {
             Measurement::new(&labels, variant.bytes as f64, quantity, unit, rounds)
                 .expect("invariant: there are at least FEWEST_ROUNDS rounds")
         };
-        let peer_cpu = of("processor time of the target", "s for a million operations", cpu.collect());
+        let cpu = |quantity: &str, seconds: fn(&Stretch) -> f64| {
+            let rounds = rounds.iter().map(|round| RoundSummary::one(seconds(round), 1));
+            of(quantity, "s for a million operations", rounds.collect())
+        };
+        let peer_cpu = cpu("processor time of the target", |round| round.peer_cpu_s);
+        let own_cpu = cpu("processor time of the caller", |round| round.own_cpu_s);
         let latency = of("latency", "us", rounds.iter().map(|round| round.latency_us).collect());
-        Outcome { variant, latency, peer_cpu }
+        Outcome { variant, latency, peer_cpu, own_cpu }
     }
 }
 
-fn open(provider: Provider) -> (Option<Caller>, FabricFound) {
-    match Caller::start(provider, &[]) {
-        Err(error) => (None, FabricFound::missing(provider, error.to_string())),
+fn open(place: Place) -> (Option<Caller>, FabricFound) {
+    let name = place.name().to_owned();
+    match Caller::start(place, &[]) {
+        Err(error) => (None, FabricFound { name, ..FabricFound::missing(place.provider, error.to_string()) }),
         Ok(caller) => {
-            let found = FabricFound::measured(caller.capabilities(), "it works on this machine".to_owned());
+            let between = if place.is_linked { ", between two networks with a virtual link" } else { "" };
+            let works = format!("it works on this machine{between}");
+            let found = FabricFound { name, ..FabricFound::measured(caller.capabilities(), works) };
             (Some(caller), found)
         }
     }
@@ -293,7 +309,6 @@ fn executor_name(executor: Executor) -> &'static str {
 
 /// Three panels for each fabric: latency polled, latency notified, and the target's processor time.
 fn panels(fabric: &str, here: &[&Outcome]) -> Vec<Panel> {
-    let size = || Axis { label: "message size (bytes)".to_owned(), logarithmic: true, bytes: true };
     let lines = |completion: Completion, of: fn(&Outcome) -> &Measurement| -> Vec<Line> {
         let line = |(style, kind): (usize, Kind)| {
             let points = here.iter().filter(|outcome| {
@@ -309,7 +324,7 @@ fn panels(fabric: &str, here: &[&Outcome]) -> Vec<Panel> {
     let latency = |title: &str, completion| Panel {
         title: format!("{fabric}: latency, {title}"),
         x: size(),
-        y: Axis { label: "latency (microseconds)".to_owned(), logarithmic: true, bytes: false },
+        y: Axis { label: LATENCY.to_owned(), logarithmic: true, bytes: false },
         series: lines(completion, |outcome| &outcome.latency),
     };
     vec![
@@ -318,10 +333,42 @@ fn panels(fabric: &str, here: &[&Outcome]) -> Vec<Panel> {
         Panel {
             title: format!("{fabric}: processor time of the target, notification"),
             x: size(),
-            y: Axis { label: "CPU seconds per million operations".to_owned(), logarithmic: false, bytes: false },
+            y: Axis { label: CPU.to_owned(), logarithmic: false, bytes: false },
             series: lines(Completion::Notification, |outcome| &outcome.peer_cpu),
         },
     ]
+}
+
+/// Three panels in which fabrics stand beside each other, for a read that is notified.
+fn beside_each_other(names: &[&str], results: &[Outcome]) -> Vec<Panel> {
+    let panel = |title: &str, label: &str, of: fn(&Outcome) -> &Measurement| {
+        let line = |(fabric, name): (usize, &&str)| {
+            let points = results.iter().filter(|outcome| {
+                let Variant { fabric: its, kind, completion, .. } = outcome.variant;
+                its == fabric && kind == Kind::Read && completion != Completion::Polling
+            });
+            Line {
+                name: (*name).to_owned(),
+                style: fabric,
+                points: points.map(|outcome| of(outcome).point()).collect(),
+            }
+        };
+        Panel {
+            title: format!("read, notification: {title}"),
+            x: size(),
+            y: Axis { label: label.to_owned(), logarithmic: true, bytes: false },
+            series: names.iter().enumerate().map(line).collect(),
+        }
+    };
+    vec![
+        panel("latency", LATENCY, |outcome| &outcome.latency),
+        panel("processor time of the target", CPU, |outcome| &outcome.peer_cpu),
+        panel("processor time of the caller", CPU, |outcome| &outcome.own_cpu),
+    ]
+}
+
+fn size() -> Axis {
+    Axis { label: "message size (bytes)".to_owned(), logarithmic: true, bytes: true }
 }
 
 fn notes(each: Duration) -> Vec<String> {
@@ -337,8 +384,12 @@ fn notes(each: Duration) -> Vec<String> {
         "A fabric whose operations are complete when the call returns has nothing to poll or to be notified of: its \
          one-sided operations stand the same in both panels."
             .to_owned(),
-        "The target's processor time is that of its whole process, by its processor clock. With polling a receiver takes \
-         a whole core, whatever arrives."
+        "Processor time is that of a whole process, by its processor clock. With polling a receiver takes a whole core, whatever \
+         arrives."
+            .to_owned(),
+        "A virtual link has the receiver's kernel work on the sender's core, in the sender's time, where nothing else is asked \
+         for: a read over xdp is paid for by the caller. Over other cards the target's core pays for it in its interrupts, which no process \
+         is charged for."
             .to_owned(),
     ]
 }

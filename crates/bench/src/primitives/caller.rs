@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbena_fabric::{
-    Batch, Buffer, Capabilities, Class, Done, Error, Fabric, Inbox, Operation, Peer, Pending, Provider, SharedRemote,
-    Views,
+    Batch, Buffer, Capabilities, Class, Done, Error, Fabric, Inbox, Operation, Peer, Pending, SharedRemote, Views,
 };
 use verbena_terms::Time;
 
+use super::fabrics::{self, Place};
+use super::network::Network;
 use super::target::{ADDED_AT, CALLER, CpuNs, Order, PORT, READ_AT, Ready, SWAPPED_AT, TARGET, VIEW, Waiting, pattern};
-use super::{Completion, Kind, ROLE, Variant, fabrics};
+use super::{Completion, Kind, ROLE, Variant};
 use crate::child::Target;
 use crate::error::BenchError;
 use crate::stats::RoundSummary;
@@ -26,6 +27,7 @@ const FEWEST_SAMPLES: usize = 3;
 
 /// A fabric with a target process on it.
 pub(super) struct Caller {
+    place: Place,
     fabric: Arc<dyn Fabric>,
     inbox: Inbox,
     peer: Arc<dyn Peer>,
@@ -33,6 +35,8 @@ pub(super) struct Caller {
     target: Target,
     largest: usize,
     number: u64,
+    /// Where both are, if not where this process is.
+    _network: Option<Network>,
 }
 
 /// What one stretch of one variant gave.
@@ -41,27 +45,45 @@ pub(super) struct Stretch {
     pub(super) latency_us: RoundSummary,
     /// Processor seconds of the target for a million operations.
     pub(super) peer_cpu_s: f64,
+    /// The same of the caller.
+    pub(super) own_cpu_s: f64,
 }
 
 impl Caller {
-    /// Opens the fabric here, and in a process of its own, with `place` before its arguments.
-    pub(super) fn start(provider: Provider, place: &[&str]) -> Result<Self, BenchError> {
+    /// Opens the fabric here and in a process of its own, which has `before` before its arguments; where the two are to be in networks of
+    /// their own, there.
+    pub(super) fn start(place: Place, before: &[&str]) -> Result<Self, BenchError> {
+        if !place.is_linked {
+            return Caller::meet(place, || Target::start(&[before, &[ROLE, place.name()]].concat()));
+        }
+        let network = Network::new()?;
+        let target = || network.target.enter(|| Target::start(&[before, &[ROLE, place.name()]].concat()))?;
+        let caller = network.caller.enter(|| Caller::meet(place, target))??;
+        Ok(Caller { _network: Some(network), ..caller })
+    }
+
+    fn meet(place: Place, target: impl FnOnce() -> Result<Target, BenchError>) -> Result<Self, BenchError> {
         let failed = |doing: &str, error: Error| BenchError::Fabric {
-            fabric: provider.name().to_owned(),
+            fabric: place.name().to_owned(),
             doing: doing.to_owned(),
             error,
         };
-        let fabric = fabrics::open(provider, CALLER).map_err(|error| failed("opening", error))?;
+        let fabric = fabrics::open(place, CALLER).map_err(|error| failed("opening", error))?;
         fabric.set_view(VIEW);
         let inbox = fabric.listen(PORT, Views::Any).map_err(|error| failed("listening", error))?;
-        let mut target = Target::start(&[place, &[ROLE, provider.name()]].concat())?;
+        let mut target = target()?;
         let Ready { address, key } = target.answer("begin")?;
         let _: CpuNs = target.ask(&Order::Meet { caller: fabric.address() }, "meet its caller")?;
         let peer = fabric.connect(TARGET, &address).map_err(|error| failed("connecting", error))?;
         let deadline = fabric.clock().now() + PATIENCE;
         let remote = peer.open(&key, deadline).map_err(|error| failed("opening a region", error))?;
         let largest = fabric.pool().largest();
-        Ok(Caller { fabric, inbox, peer, remote, target, largest, number: 0 })
+        Ok(Caller { place, fabric, inbox, peer, remote, target, largest, number: 0, _network: None })
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &'static str {
+        self.place.name()
     }
 
     pub(super) fn capabilities(&self) -> &Capabilities {
@@ -80,7 +102,7 @@ impl Caller {
         (most as usize).min(self.largest)
     }
 
-    /// Does `variant` for about `length` and says how long each took and what it cost the target.
+    /// Does `variant` for about `length` and says how long each took and what it cost both.
     pub(super) fn stretch(&mut self, variant: &Variant, length: Duration) -> Result<Stretch, BenchError> {
         let answer = match (variant.kind, variant.completion) {
             (Kind::SendReceive, Completion::Polling) => Some(Waiting::Polling),
@@ -90,7 +112,9 @@ impl Caller {
         let mut work = Work::new(self, variant).map_err(|error| self.failed(variant, error))?;
 
         let CpuNs(before) = self.target.ask(&Order::Begin { answer }, "begin a stretch")?;
+        let CpuNs(own_before) = CpuNs::now();
         let measured = self.measure(&mut work, variant, length);
+        let CpuNs(own_after) = CpuNs::now();
         let CpuNs(after) = self.target.ask(&Order::End, "end a stretch")?;
         let (mut samples_us, operations) = measured?;
 
@@ -99,7 +123,9 @@ impl Caller {
         let ways = if variant.kind == Kind::SendReceive { 2.0 } else { 1.0 };
         samples_us.iter_mut().for_each(|sample| *sample /= ways);
         let latency_us = RoundSummary::of(&mut samples_us).expect("invariant: a stretch has samples");
-        Ok(Stretch { latency_us, peer_cpu_s: after.saturating_sub(before) as f64 / 1e9 / operations as f64 * 1e6 })
+        let each = |taken_ns: u64| taken_ns as f64 / 1e9 / operations as f64 * 1e6;
+        let (peer_cpu_s, own_cpu_s) = (each(after.saturating_sub(before)), each(own_after.saturating_sub(own_before)));
+        Ok(Stretch { latency_us, peer_cpu_s, own_cpu_s })
     }
 
     /// Samples in microseconds an operation, and how many operations there were in all.
@@ -235,15 +261,11 @@ impl Caller {
     }
 
     fn failed(&self, variant: &Variant, error: Error) -> BenchError {
-        BenchError::Fabric { fabric: self.capabilities().provider.to_owned(), doing: variant.describe(), error }
+        BenchError::Fabric { fabric: self.name().to_owned(), doing: variant.describe(), error }
     }
 
     fn wrong(&self, variant: &Variant, what: &str) -> BenchError {
-        BenchError::Wrong {
-            fabric: self.capabilities().provider.to_owned(),
-            doing: variant.describe(),
-            what: what.to_owned(),
-        }
+        BenchError::Wrong { fabric: self.name().to_owned(), doing: variant.describe(), what: what.to_owned() }
     }
 }
 

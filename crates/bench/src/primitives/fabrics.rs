@@ -3,29 +3,72 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use verbena_fabric::{Address, Choice, Error, Fabric, FabricConfig, Interconnect, Meeting, Provider, Result};
+use verbena_fabric::{Address, Choice, Fabric, FabricConfig, Interconnect, Meeting, Provider, Result, XdpMode};
 use verbena_terms::Incarnation;
 
-/// The provider called `name`, as the target process is told of it.
-pub(super) fn named(name: &str) -> Option<Provider> {
-    Provider::ALL.into_iter().find(|provider| provider.name() == name)
+use super::network;
+use super::target::{CALLER, TARGET};
+
+/// Where a node listens in a network that has no other.
+const PORT: u16 = 7400;
+
+/// A provider, and what is between the two processes of the row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) provider: Provider,
+    /// Whether each is in a network of its own, with a virtual link to the other's. Otherwise they meet as processes of one machine do: on
+    /// loopback, if by a network.
+    pub(super) is_linked: bool,
 }
 
-/// Opens `provider` for one of the two processes of this machine: on loopback, where it has a network.
-pub(super) fn open(provider: Provider, who: Incarnation) -> Result<Arc<dyn Fabric>> {
-    let choice = match provider {
+impl Place {
+    /// All that are measured, of each provider its usual one first.
+    pub(super) const ALL: [Place; 4] = [
+        Place { provider: Provider::Shm, is_linked: false },
+        Place { provider: Provider::Xdp, is_linked: true },
+        Place { provider: Provider::Tcp, is_linked: false },
+        Place { provider: Provider::Tcp, is_linked: true },
+    ];
+
+    /// The usual one of `provider`.
+    pub(super) fn of(provider: Provider) -> Self {
+        let found = Place::ALL.into_iter().find(|place| place.provider == provider);
+        found.expect("invariant: every provider is among them")
+    }
+
+    /// As it is called in figures, and by processes of the row.
+    pub(super) fn name(self) -> &'static str {
+        if self == Place::of(self.provider) { self.provider.name() } else { "tcp over a link" }
+    }
+
+    /// The one of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Place::ALL.into_iter().find(|place| place.name() == name)
+    }
+}
+
+/// Opens the fabric of one of the two processes, by a thread that is where the process is.
+pub(super) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
+    let provider = match place.provider {
         Provider::Shm => Choice::Shm,
-        Provider::Xdp => {
-            return Err(Error::Unusable {
-                provider: provider.name(),
-                reason: "it reaches from one network to another, and the processes of a row are in one".into(),
-                remedy: "Measure shm and tcp".into(),
-            });
-        }
+        Provider::Xdp => Choice::Xdp,
         Provider::Tcp => Choice::Tcp,
     };
-    let config = FabricConfig { provider: choice, ..FabricConfig::default() };
-    // Neither process is to be found by others: each is told the other's address.
-    let meeting = Meeting { directory: PathBuf::new(), own: Address(String::new()), members: Vec::new() };
-    Ok(Interconnect::new(config, meeting)?.open(who)?.fabric)
+    // Nobody else is on a link of ours, and generic would not be what an ordinary card does.
+    let (insecure, xdp_mode) = (place.is_linked, XdpMode::Native);
+    let config = FabricConfig { provider, insecure, xdp_mode, ..FabricConfig::default() };
+    Ok(Interconnect::new(config, meeting(place, who))?.open(who)?.fabric)
+}
+
+fn meeting(place: Place, who: Incarnation) -> Meeting {
+    let directory = PathBuf::new();
+    if !place.is_linked {
+        // Neither process is to be found by others: each is told the other's address.
+        return Meeting { directory, own: Address(String::new()), members: Vec::new() };
+    }
+    let of = |who| {
+        let at = if who == CALLER { network::CALLER_AT } else { network::TARGET_AT };
+        format!("{}://{at}:{PORT}", place.provider.name())
+    };
+    Meeting { directory, own: Address(of(who)), members: vec![of(CALLER), of(TARGET)] }
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use verbena_fabric::{Address, Error, Inbox, Peer, Port, RegionKey, Rights, Views};
 use verbena_terms::{Incarnation, ViewNumber};
 
-use super::fabrics;
+use super::NO_SUCH_PLACE;
+use super::fabrics::{self, Place};
 use crate::child::{Answer, hear, say};
 
 /// The caller of every operation.
@@ -64,18 +65,18 @@ pub(super) struct Ready {
 pub(super) struct CpuNs(pub(super) u64);
 
 impl CpuNs {
-    fn now() -> Self {
+    pub(super) fn now() -> Self {
         let taken = clock_gettime(ClockId::ProcessCPUTime);
         CpuNs(taken.tv_sec as u64 * 1_000_000_000 + taken.tv_nsec as u64)
     }
 }
 
-/// Serves a region on the fabric of `provider`, with room for reads and writes of `largest` bytes each,
+/// Serves a region at the place of this name, with room for reads and writes of `largest` bytes each,
 /// until the starter is done.
-pub(super) fn serve(provider: &str) -> Result<(), String> {
+pub(super) fn serve(name: &str) -> Result<(), String> {
     let text = |error: Error| error.to_string();
-    let provider = fabrics::named(provider).ok_or("no fabric of this name is in this build")?;
-    let fabric = fabrics::open(provider, TARGET).map_err(text)?;
+    let place = Place::named(name).ok_or(NO_SUCH_PLACE)?;
+    let fabric = fabrics::open(place, TARGET).map_err(text)?;
     fabric.set_view(VIEW);
     let largest = fabric.pool().largest();
     let region = fabric.register(READ_AT + 2 * largest as u64, VIEW).map_err(text)?;
