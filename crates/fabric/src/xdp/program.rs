@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys::{self, bpf_test_run_opts};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use super::share::{CALLERS_EACH, MOST_PROCESSES, NODES_EACH, REGIONS_EACH};
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ pub(super) struct Program {
     pub(super) regions: MapHandle,
     pub(super) callers: MapHandle,
     counters: MapHandle,
-    /// Which shares may have something in them.
+    /// What each share may have in them.
     shares: MapHandle,
 }
 
@@ -140,25 +140,30 @@ impl Program {
         sums
     }
 
-    /// Whether there may be something in a share.
-    pub(super) fn is_marked(&self, share: u32) -> bool {
-        let mark = self.shares.lookup(&share.to_ne_bytes(), MapFlags::ANY);
-        mark.ok().flatten().is_some_and(|mark| mark.iter().any(|byte| *byte != 0))
+    /// How many of a share's places may have something in them.
+    pub(super) fn used(&self, share: u32) -> Used {
+        let found = self.shares.lookup(&share.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
+        match found.as_chunks::<4>().0 {
+            [nodes, callers, regions] => {
+                let [nodes, callers, regions] = [nodes, callers, regions].map(|count| u32::from_ne_bytes(*count));
+                Used { nodes, callers, regions }
+            }
+            _ => Used::default(),
+        }
     }
 
-    /// Says whether there may be something in a share.
-    pub(super) fn mark(&self, share: u32, used: bool) -> Result<()> {
-        let marked = self.shares.update(&share.to_ne_bytes(), &u64::from(used).to_ne_bytes(), MapFlags::ANY);
-        marked.map_err(|error| Error::system("mark a share of a program", error))
+    /// Says it. Before anything is put there.
+    pub(super) fn set_used(&self, share: u32, used: Used) -> Result<()> {
+        let value = [used.nodes, used.callers, used.regions].map(u32::to_ne_bytes).concat();
+        let said = self.shares.update(&share.to_ne_bytes(), &value, MapFlags::ANY);
+        said.map_err(|error| Error::system("say what a share of a program has", error))
     }
 
     /// Takes away what is in a share: first the addresses, so that nothing of it is answered any more. For whoever has claimed it.
     pub(super) fn wipe(&self, share: u32) -> Result<()> {
         let failed = |error| Error::system("take away what an ended process left", error);
-        if !self.is_marked(share) {
-            return Ok(());
-        }
-        let nodes = share * NODES_EACH..(share + 1) * NODES_EACH;
+        let used = self.used(share);
+        let nodes = share * NODES_EACH..share * NODES_EACH + used.nodes;
         // A walk over keys that are taken away meanwhile may begin again.
         for address in self.endpoints.keys().collect::<Vec<_>>() {
             let node = self.endpoints.lookup(&address, MapFlags::ANY).map_err(failed)?;
@@ -167,16 +172,27 @@ impl Program {
                 self.endpoints.delete(&address).map_err(failed)?;
             }
         }
-        for (map, each) in [(&self.callers, CALLERS_EACH), (&self.regions, REGIONS_EACH)] {
-            for place in share * each..(share + 1) * each {
-                // One at a time the kernel waits until no processor uses what is taken away: not for what is not there.
-                if map.lookup(&place.to_ne_bytes(), MapFlags::ANY).map_err(failed)?.is_some() {
-                    map.delete(&place.to_ne_bytes()).map_err(failed)?;
+        let [callers, regions] = [(CALLERS_EACH, used.callers), (REGIONS_EACH, used.regions)]
+            .map(|(each, used)| share * each..share * each + used);
+        for (map, places) in [(&self.callers, callers), (&self.regions, regions)] {
+            for place in places {
+                match map.delete(&place.to_ne_bytes()) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+                    _ => {}
                 }
             }
         }
-        self.mark(share, false)
+        self.set_used(share, Used::default())
     }
+}
+
+/// How many of a share's places may have something in them, from the first one on. The kernel waits at each that is taken away or looked at, for
+/// milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) nodes: u32,
+    pub(super) callers: u32,
+    pub(super) regions: u32,
 }
 
 /// What passes everything, loaded.

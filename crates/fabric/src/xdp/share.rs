@@ -10,7 +10,7 @@ use std::sync::Arc;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use parking_lot::Mutex;
 
-use super::program::Program;
+use super::program::{Program, Used};
 use super::sharing::Claim;
 use crate::error::{Error, Result};
 
@@ -29,17 +29,20 @@ pub(super) const REGION_PLACES: u32 = MOST_PROCESSES * REGIONS_EACH;
 /// What a process has of a program.
 pub(super) struct Share {
     program: Arc<Program>,
-    nodes: Mutex<Places>,
-    callers: Mutex<Places>,
-    regions: Mutex<Regions>,
+    number: u32,
+    taken: Mutex<Taken>,
     /// `None` where the program is nobody else's.
     claim: Option<Claim>,
 }
 
-struct Regions {
-    places: Places,
+struct Taken {
+    nodes: Places,
+    callers: Places,
+    regions: Places,
     /// How many regions were given their numbers so far, so that a number comes back late.
-    given: u32,
+    regions_given: u32,
+    /// As the program's maps say it.
+    used: Used,
 }
 
 /// Places of one kind.
@@ -50,15 +53,16 @@ struct Places {
 }
 
 impl Places {
-    fn of(share: u32, each: u32, what: &'static str) -> Mutex<Self> {
-        Mutex::new(Places { first: share * each, taken: vec![false; each as usize], what })
+    fn of(share: u32, each: u32, what: &'static str) -> Self {
+        Places { first: share * each, taken: vec![false; each as usize], what }
     }
 
-    fn take(&mut self) -> Result<u32> {
+    /// The first that is free; and how many there are up to it.
+    fn take(&mut self) -> Result<(u32, u32)> {
         let free = self.taken.iter().position(|taken| !taken);
         let free = free.ok_or(Error::Full { what: self.what, most: self.taken.len() })?;
         self.taken[free] = true;
-        Ok(self.first + free as u32)
+        Ok((self.first + free as u32, 1 + free as u32))
     }
 
     fn give_back(&mut self, place: u32) {
@@ -76,19 +80,18 @@ impl Share {
     pub(super) fn claimed(program: Arc<Program>, claim: Claim) -> Result<Arc<Self>> {
         let number = claim.number();
         program.wipe(number)?;
-        program.mark(number, true)?;
         Ok(Arc::new(Share::of(program, number, Some(claim))))
     }
 
     fn of(program: Arc<Program>, number: u32, claim: Option<Claim>) -> Self {
-        let regions = Places::of(number, REGIONS_EACH, "the regions of a process on xdp").into_inner();
-        Share {
-            program,
+        let taken = Taken {
             nodes: Places::of(number, NODES_EACH, "the nodes of a process on xdp"),
             callers: Places::of(number, CALLERS_EACH, "the callers of a process on xdp"),
-            regions: Mutex::new(Regions { places: regions, given: 0 }),
-            claim,
-        }
+            regions: Places::of(number, REGIONS_EACH, "the regions of a process on xdp"),
+            regions_given: 0,
+            used: Used::default(),
+        };
+        Share { program, number, taken: Mutex::new(taken), claim }
     }
 
     /// Of which it is a share.
@@ -102,30 +105,49 @@ impl Share {
     }
 
     pub(super) fn take_node(&self) -> Result<u32> {
-        self.nodes.lock().take()
+        let mut taken = self.taken.lock();
+        let (node, upto) = taken.nodes.take()?;
+        self.use_more(&mut taken, |used| &mut used.nodes, upto)?;
+        Ok(node)
     }
 
     pub(super) fn give_node_back(&self, node: u32) {
-        self.nodes.lock().give_back(node);
+        self.taken.lock().nodes.give_back(node);
     }
 
     pub(super) fn take_caller(&self) -> Result<u32> {
-        self.callers.lock().take()
+        let mut taken = self.taken.lock();
+        let (caller, upto) = taken.callers.take()?;
+        self.use_more(&mut taken, |used| &mut used.callers, upto)?;
+        Ok(caller)
     }
 
     /// And what the program knows of it.
     pub(super) fn give_caller_back(&self, caller: u32) {
         // It was put there, or could not be.
         let _ = self.program.callers.delete(&caller.to_ne_bytes());
-        self.callers.lock().give_back(caller);
+        self.taken.lock().callers.give_back(caller);
     }
 
     /// A number for a region, never 0.
     pub(super) fn take_region(&self) -> Result<u32> {
-        let mut regions = self.regions.lock();
-        let place = regions.places.take()?;
-        regions.given = regions.given % (u32::MAX / REGION_PLACES - 1) + 1;
-        Ok(regions.given * REGION_PLACES + place)
+        let mut taken = self.taken.lock();
+        let (place, upto) = taken.regions.take()?;
+        self.use_more(&mut taken, |used| &mut used.regions, upto)?;
+        taken.regions_given = taken.regions_given % (u32::MAX / REGION_PLACES - 1) + 1;
+        Ok(taken.regions_given * REGION_PLACES + place)
+    }
+
+    /// Says it where others see it, if there will be something in more places than ever.
+    fn use_more(&self, taken: &mut Taken, kind: fn(&mut Used) -> &mut u32, upto: u32) -> Result<()> {
+        let mut used = taken.used;
+        let most = kind(&mut used);
+        *most = upto.max(*most);
+        if used != taken.used {
+            self.program.set_used(self.number, used)?;
+            taken.used = used;
+        }
+        Ok(())
     }
 
     /// Puts a region's memory where its number says, in the place of what was there: no processor runs the program on that any more.
@@ -139,7 +161,7 @@ impl Share {
         let place = place_of(number);
         // It was put there, or could not be.
         let _ = self.program.regions.delete(&place.to_ne_bytes());
-        self.regions.lock().places.give_back(place);
+        self.taken.lock().regions.give_back(place);
     }
 }
 
@@ -152,7 +174,7 @@ impl Drop for Share {
         if let Some(claim) = &self.claim {
             claim.end();
             // Its nodes hold it, so none is left. If it cannot be said, others look for what is not there.
-            let _ = self.program.mark(claim.number(), false);
+            let _ = self.program.set_used(self.number, Used::default());
         }
     }
 }
@@ -171,13 +193,13 @@ mod tests {
     use crate::xdp::node::Node;
     use crate::xdp::wire::TagKey;
 
-    /// How many addresses, callers and regions a program has.
-    fn has(program: &Program) -> [usize; 3] {
-        let full = |map: &MapHandle| {
+    /// How many addresses a program has, and how many of the first callers and regions of both shares.
+    fn has(program: &Program, shares: [u32; 2]) -> [usize; 3] {
+        let full = |map: &MapHandle, each: u32| {
             let is_there = |place: &u32| map.lookup(&place.to_ne_bytes(), MapFlags::ANY).unwrap().is_some();
-            (0..map.max_entries()).filter(is_there).count()
+            shares.into_iter().flat_map(|share| share * each..share * each + 4).filter(is_there).count()
         };
-        [program.endpoints.keys().count(), full(&program.callers), full(&program.regions)]
+        [program.endpoints.keys().count(), full(&program.callers, CALLERS_EACH), full(&program.regions, REGIONS_EACH)]
     }
 
     /// With two addresses, two callers and two regions.
@@ -196,25 +218,27 @@ mod tests {
         let Some(program) = if_allowed(Program::load()) else { return };
         let claims = [Claim::new().unwrap(), Claim::new().unwrap()];
         let [left, kept] = claims.map(|claim| Share::claimed(program.clone(), claim).unwrap());
-        let number = left.claim().unwrap().number();
+        let shares = [left.number, kept.number];
         let (ended, _living) = (node(left.clone(), 100), node(kept, 200));
-        assert_eq!((has(&program), program.is_marked(number)), ([4, 4, 4], true));
+        assert_eq!(has(&program, shares), [4, 4, 4]);
+        assert_eq!(program.used(left.number), Used { nodes: 1, callers: 2, regions: 2 });
         // As if its process were no more: nothing of it runs.
         std::mem::forget(ended);
-        program.wipe(number).unwrap();
-        assert_eq!((has(&program), program.is_marked(number)), ([2, 2, 2], false));
+        program.wipe(left.number).unwrap();
+        assert_eq!((has(&program, shares), program.used(left.number)), ([2, 2, 2], Used::default()));
     }
 
     #[test]
     fn whoever_claims_a_share_begins_with_nothing() {
         let Some(program) = if_allowed(Program::load()) else { return };
         let claim = Claim::new().unwrap();
-        program.mark(claim.number(), true).unwrap();
-        program.endpoints.update(&[7; 20], &(claim.number() * NODES_EACH).to_ne_bytes(), MapFlags::ANY).unwrap();
+        let number = claim.number();
+        program.set_used(number, Used { nodes: 1, callers: 0, regions: 0 }).unwrap();
+        program.endpoints.update(&[7; 20], &(number * NODES_EACH).to_ne_bytes(), MapFlags::ANY).unwrap();
         let share = Share::claimed(program.clone(), claim).unwrap();
-        assert_eq!(has(&program), [0, 0, 0]);
+        assert_eq!(has(&program, [number; 2]), [0, 0, 0]);
         drop(node(share, 100));
-        assert_eq!(has(&program), [0, 0, 0]);
+        assert_eq!((has(&program, [number; 2]), program.used(number)), ([0, 0, 0], Used::default()));
     }
 
     #[test]

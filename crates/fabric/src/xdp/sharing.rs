@@ -15,8 +15,8 @@
 //!  +---------+--------+--------+---- - -
 //! ```
 //!
-//! **What somebody left is taken away.** A share that may have something in it is marked so in the maps. Each process looks a few times a
-//! second for a marked share whose name it can bind: its process is gone. Whoever has bound it empties it, and gives the name back. Until
+//! **What somebody left is taken away.** What a share may have in it is said in a map. Each process looks a few times a
+//! second for a share with something in it whose name it can bind: its process is gone. Whoever has bound it empties it, and gives the name back. Until
 //! then the kernel answers for a node that is no more, as it does for one that is stopped; what must not happen then is the business of
 //! leases and views, as on any hardware that answers by itself.
 
@@ -190,7 +190,7 @@ impl Host {
 
 /// Empties the shares of processes that have ended, but `own`.
 fn sweep(program: &Program, own: u32) {
-    for share in (0..MOST_PROCESSES).filter(|share| *share != own && program.is_marked(*share)) {
+    for share in (0..MOST_PROCESSES).filter(|share| *share != own && program.used(*share).nodes > 0) {
         // While we have its name, nobody else puts anything there, or takes it away.
         let Ok(Some(_name)) = bind(&name(share)) else { continue };
         match program.wipe(share) {

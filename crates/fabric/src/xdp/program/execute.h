@@ -242,11 +242,16 @@ static long step(__u32 index __attribute__((unused)), struct run *run)
 // Whether the frame may be answered; false if it is to be forgotten.
 static __always_inline bool execute(struct run *run)
 {
-	struct work *work = &run->frame->work;
+	struct frame *frame = run->frame;
+	struct work *work = &frame->work;
 
 	work->at = FRAME_WORDS;
 	work->left = 0;
 	work->elements = 0;
+	// Linux before 6.7 verifies the first step alone, and takes away what cannot be reached in it: an element could be, had the item
+	// before it been begun elsewhere. So there is a region before any item has named one.
+	__u64 slot = frame->words[FRAME_WORDS + 1] & (MOST_REGIONS - 1);
+	run->region = bpf_map_lookup_elem(&regions, &slot);
 	// Each word of a frame is one step at most.
 	bpf_loop(MOST_WORDS, step, run, 0);
 	return !run->overtaken && work->at == run->words;

@@ -82,6 +82,13 @@ struct frame {
 	struct work work;
 };
 
+// How many of a share's places may have something in them, from the first one on.
+struct used {
+	__u32 nodes;
+	__u32 callers;
+	__u32 regions;
+};
+
 struct region_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
@@ -130,12 +137,12 @@ struct {
 	__type(value, struct counted);
 } counters SEC(".maps");
 
-// By share, whether there may be something in it. For the processes: the program does not look.
+// By share. For the processes: the program does not look.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MOST_PROCESSES);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct used);
 } shares SEC(".maps");
 
 // The frame that is worked on. A processor's own: nothing else of this program runs on it before the frame is done.
