@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building (setup-debian.sh build), testing (test) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
+# Installs what building (setup-debian.sh build), testing (test), testing on Debian's own kernel (vm) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/sbin
 
 what=${1:-test}
 case "$what" in
-build | test | compare) ;;
+build | test | vm | compare) ;;
 *)
-    echo "usage: $0 build|test|compare" >&2
+    echo "usage: $0 build|test|vm|compare" >&2
     exit 2
     ;;
 esac
@@ -19,6 +19,10 @@ commands=(cc:gcc ld:binutils make:make clang:clang)
 if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
+fi
+
+if [ "$what" = vm ]; then
+    commands+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio xz:xz-utils ip:iproute2)
 fi
 
 if [ "$what" = compare ]; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The long runs, in parts: ten thousand seeds of each simulation, the larger model, and real processes that are killed, paused and restarted.
+# The long runs, in parts: ten thousand seeds of each simulation, the larger model, an older kernel, and real processes that are killed, paused
+# and restarted.
 # `test-long.sh PART` runs one of them; each prints how long it took. VERBENA_SEEDS changes how many seeds, VERBENA_SEED the first seed of the
 # faults, VERBENA_PROFILE=debug which binaries are killed.
 set -euo pipefail
@@ -12,6 +13,14 @@ content() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-conten
 model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test every_order -- --nocapture --test-threads=1; }
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
+
+# The provider xdp on the kernel of Debian 12, Linux 6.1, under emulation. Its verifier is another one, and so is what it leaves of the program.
+debian() {
+    scripts/setup-debian.sh vm
+    local runner=CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
+    env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --lib xdp
+    env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --test xdp_sharing --test conformance_xdp -- --test-threads=1
+}
 
 # The rows of `verbena bench` that start nodes and proxies, with the one that keeps a core busy.
 rows() { VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test bench_rows; }
@@ -37,13 +46,13 @@ never-stale() {
 }
 
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model rows never-stale
+    set -- fabric cluster content model rows debian never-stale
 fi
 for part in "$@"; do
     case "$part" in
-    fabric | cluster | content | model | rows | never-stale) ;;
+    fabric | cluster | content | model | rows | debian | never-stale) ;;
     *)
-        echo "usage: $0 [fabric|cluster|content|model|rows|never-stale]..." >&2
+        echo "usage: $0 [fabric|cluster|content|model|rows|debian|never-stale]..." >&2
         exit 2
         ;;
     esac
