@@ -71,6 +71,30 @@ pub trait Fabric: Send + Sync {
 
     /// The view that the node acts in from now on: what its messages say, and which ones it takes (F5).
     fn set_view(&self, view: ViewNumber);
+
+    /// What it has counted since it was opened; nothing where operations do not travel in frames of its own.
+    fn frames(&self) -> Frames {
+        Frames::default()
+    }
+}
+
+/// Frames of one-sided operations, where they travel in such: to this node, and from it to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frames {
+    /// Of others, answered.
+    pub answered: u64,
+    /// Not a frame: dropped.
+    pub malformed: u64,
+    /// With another tag than its caller's: dropped.
+    pub forged: u64,
+    /// That were there before, or are too old: dropped.
+    pub replayed: u64,
+    /// Of callers who were not introduced, or by an earlier life: told so.
+    pub strange: u64,
+    /// To others.
+    pub sent: u64,
+    /// Of those, such as were sent before and not answered.
+    pub resent: u64,
 }
 
 /// Another incarnation, as one node's fabric knows it.

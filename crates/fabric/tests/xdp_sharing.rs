@@ -13,6 +13,7 @@ use verbena_fabric::conformance::{Processes, Target, serve_if_asked};
 use verbena_fabric::tcp::TcpConfig;
 use verbena_fabric::xdp::{XdpConfig, XdpFabric};
 use verbena_fabric::{Batch, Class, Fabric, Operation, Result, SharedRemote, XdpMode};
+use verbena_namespaces::{End, Namespace};
 use verbena_terms::{BootClock, Clock, Incarnation};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 80, 0, 1));
@@ -53,9 +54,9 @@ fn a_program_survives_whoever_loaded_it_and_goes_with_the_last() {
     assert_eq!(add(&to_again).unwrap(), 2);
     drop(to_again);
     drop(fabric);
-    assert!(has_program(), "one is still there");
+    assert!(has_program("lo"), "one is still there");
     processes.kill(again.incarnation);
-    assert!(until(|| !has_program()), "a program without a process");
+    assert!(until(|| !has_program("lo")), "a program without a process");
 }
 
 #[test]
@@ -91,6 +92,37 @@ fn sixteen_processes_share_an_interface_and_one_more_is_refused() {
     open(Incarnation::new(17, 1), 7003).unwrap();
 }
 
+/// A node of this machine is reached by `lo`, one of another network by the link to it.
+#[test]
+fn a_node_answers_on_every_interface_that_it_was_given() {
+    let Some(own) = namespaces::own(HERE) else { return };
+    let other = Namespace::new().unwrap();
+    let (near, far) = (End::new("near", [10, 81, 0, 1]), End::new("far", [10, 81, 0, 2]));
+    own.link(near, &other, far).unwrap();
+    let mut processes = Processes::default();
+    let target = processes.start("on_two_interfaces", Incarnation::new(1, 1), BYTES);
+    let here = open_on(&["lo"], HERE, Incarnation::new(2, 1), 7002).unwrap();
+    let from_here = remote(&here, &target);
+    // Its sockets are made where it connects.
+    let enter = || {
+        let there = open_on(&[], far.address, Incarnation::new(3, 1), 7003).unwrap();
+        (remote(&there, &target), there)
+    };
+    let (from_there, _there) = other.enter(enter).unwrap();
+    // Its agent cannot.
+    processes.pause(target.incarnation);
+    for times in 0..100 {
+        assert_eq!([add(&from_here).unwrap(), add(&from_there).unwrap()], [2 * times + 1, 2 * times + 2]);
+    }
+    processes.resume(target.incarnation);
+    assert!(has_program("lo") && has_program("near"));
+}
+
+#[test]
+fn on_two_interfaces() {
+    serve_if_asked(|incarnation| open_on(&["lo", "near"], IpAddr::from([10, 81, 0, 1]), incarnation, 7001).unwrap());
+}
+
 #[test]
 fn at_7001() {
     serve_if_asked(|incarnation| open(incarnation, 7001).unwrap());
@@ -107,9 +139,13 @@ fn anywhere() {
 }
 
 fn open(incarnation: Incarnation, port: u16) -> Result<Arc<dyn Fabric>> {
-    let tcp = TcpConfig { listen: SocketAddr::new(HERE, port), insecure: true, ..TcpConfig::default() };
-    let config = XdpConfig { tcp, interfaces: vec!["lo".into()], mode: XdpMode::Generic };
-    Ok(Arc::new(XdpFabric::open(incarnation, config)?))
+    open_on(&["lo"], HERE, incarnation, port)
+}
+
+fn open_on(interfaces: &[&str], ip: IpAddr, incarnation: Incarnation, port: u16) -> Result<Arc<dyn Fabric>> {
+    let tcp = TcpConfig { listen: SocketAddr::new(ip, port), insecure: true, ..TcpConfig::default() };
+    let interfaces = interfaces.iter().copied().map(String::from).collect();
+    Ok(Arc::new(XdpFabric::open(incarnation, XdpConfig { tcp, interfaces, mode: XdpMode::Auto })?))
 }
 
 fn remote(fabric: &Arc<dyn Fabric>, target: &Target) -> SharedRemote {
@@ -137,7 +173,7 @@ fn until(holds: impl Fn() -> bool) -> bool {
     false
 }
 
-fn has_program() -> bool {
-    let output = Command::new("ip").args(["link", "show", "dev", "lo"]).output().unwrap();
+fn has_program(interface: &str) -> bool {
+    let output = Command::new("ip").args(["link", "show", "dev", interface]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().contains("prog/xdp")
 }

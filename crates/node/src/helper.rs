@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use verbena_cluster::{LeaseWord, Membership};
 use verbena_content::service::Content;
-use verbena_fabric::{Address, Interconnect, Meeting};
+use verbena_fabric::{Address, Frames, Interconnect, Meeting};
 use verbena_ipc::Waker;
 use verbena_metrics::Registry;
 use verbena_terms::{Incarnation, Rank, ViewNumber};
@@ -180,7 +180,7 @@ impl Helper {
         let (neighbours, watch, lives) = Neighbours::new(status.clone());
         services.push(Box::new(watch));
         let desk = Arc::new(Desk::new(services.len()));
-        register(&metrics, &status)?;
+        register(&metrics, &status, &neighbours)?;
         let interconnect = Interconnect::new(settings.fabric.clone(), meeting(&membership, runtime))?;
         let driver = Driver::start(Parts {
             membership,
@@ -351,8 +351,9 @@ fn meeting(membership: &Membership, directory: PathBuf) -> Meeting {
     Meeting { directory, own, members: addresses.filter(|address| !address.is_empty()).collect() }
 }
 
-fn register(metrics: &Registry, status: &Arc<Status>) -> Result<()> {
+fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbours>) -> Result<()> {
     type Read = fn(&verbena_client::wire::Status) -> f64;
+    type Count = fn(Frames) -> u64;
     let gauges: [(&str, &str, Read); 5] = [
         ("verbena_node_lease_left_seconds", "What is left of the node's lease.", |status| {
             status.lease_left_ms as f64 / 1e3
@@ -367,6 +368,19 @@ fn register(metrics: &Registry, status: &Arc<Status>) -> Result<()> {
     for (name, help, read) in gauges {
         let status = status.clone();
         metrics.gauge_from(name, help, move || read(&status.read(0)))?;
+    }
+    let counters: [(&str, &str, Count); 7] = [
+        ("verbena_fabric_frames_answered_total", "Frames of others that were answered.", |frames| frames.answered),
+        ("verbena_fabric_frames_malformed_total", "What came and is no frame.", |frames| frames.malformed),
+        ("verbena_fabric_frames_forged_total", "Frames with another tag than their caller's.", |frames| frames.forged),
+        ("verbena_fabric_frames_replayed_total", "Frames that were there before.", |frames| frames.replayed),
+        ("verbena_fabric_frames_strange_total", "Frames of callers who are not known.", |frames| frames.strange),
+        ("verbena_fabric_frames_sent_total", "Frames to others.", |frames| frames.sent),
+        ("verbena_fabric_frames_resent_total", "Frames that were sent again.", |frames| frames.resent),
+    ];
+    for (name, help, read) in counters {
+        let neighbours = neighbours.clone();
+        metrics.counter_from(name, help, move || read(neighbours.frames()))?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use verbena_client::api::{Heard, Node, Told};
 use verbena_cluster::{Notice, View};
-use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
+use verbena_fabric::{Address, Class, Fabric, Frames, Inbox, Port, Views};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::life::Life;
@@ -55,6 +55,12 @@ impl Neighbours {
         let neighbours = Arc::new(Neighbours { status, known: Mutex::default(), heard: Notify::new() });
         let (inboxes, lives) = mpsc::unbounded_channel();
         (neighbours.clone(), Watch { neighbours, inboxes }, lives)
+    }
+
+    /// What the fabric of the present life has counted; nothing between two lives.
+    pub(crate) fn frames(&self) -> Frames {
+        let fabric = self.known.lock().fabric.clone();
+        fabric.map(|fabric| fabric.frames()).unwrap_or_default()
     }
 
     /// Takes the messages of one life after the other.

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::message::{Class, Inbox, Message, Port, Views};
 use crate::operation::{Batch, Completed, OperationId, Settled};
 use crate::pool::Pool;
-use crate::provider::{Address, Fabric, Peer};
+use crate::provider::{Address, Fabric, Frames, Peer};
 use crate::region::{Region, RegionKey, Remote, SharedRemote};
 use crate::tcp::{LARGEST_MESSAGE, TcpFabric, try_key};
 
@@ -200,6 +200,19 @@ impl Fabric for XdpFabric {
 
     fn set_view(&self, view: ViewNumber) {
         self.tcp.set_view(view);
+    }
+
+    fn frames(&self) -> Frames {
+        let (came, went) = (self.node.counts(), self.sent());
+        Frames {
+            answered: came.answered,
+            malformed: came.malformed,
+            forged: came.forged,
+            replayed: came.replayed,
+            strange: came.unknown_callers,
+            sent: went.sent,
+            resent: went.resent,
+        }
     }
 }
 
