@@ -10,8 +10,10 @@
 //!
 //! `next` is the first identifier that the caller has not given out: the window that it gets knows nothing of earlier ones. The
 //! answer goes to `address`, where nobody but the caller itself is taken for it. Messages say whom they are from, and an answer has the
-//! number of its request.
+//! number of its request. A request that comes again, with the same number, is answered as before: making a window takes the kernel its time, and
+//! whoever waits asks again.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -79,10 +81,18 @@ pub(super) fn parse(from: Incarnation, body: &[u8]) -> Result<Said> {
     }
 }
 
+/// What was said of a caller last.
+struct Known {
+    start: u32,
+    /// Of the request that it was introduced by.
+    request: u64,
+    introduction: Introduction,
+}
+
 /// The callers that a node knows: one incarnation of each rank.
 pub(super) struct Callers {
     node: Arc<Node>,
-    by_rank: HashMap<Rank, (u32, u32)>,
+    by_rank: HashMap<Rank, Known>,
 }
 
 impl Callers {
@@ -90,27 +100,37 @@ impl Callers {
         Callers { node, by_rank: HashMap::new() }
     }
 
-    /// Introduces a caller whose next identifier is `next`, in the place of what was known of its rank before. `None` for an incarnation
-    /// that a later one has superseded (C1).
-    pub(super) fn introduce(&mut self, caller: Incarnation, next: OperationId) -> Result<Option<Introduction>> {
-        if let Some((start, known)) = self.by_rank.get(&caller.rank) {
-            if *start > caller.start {
-                return Ok(None);
+    /// Introduces a caller whose next identifier is `next`, in the place of what was known of its rank before, or says again how it was by this
+    /// `request`. `None` for a request that a later one has superseded, of this incarnation or of a later one (C1).
+    pub(super) fn introduce(
+        &mut self,
+        caller: Incarnation,
+        request: u64,
+        next: OperationId,
+    ) -> Result<Option<Introduction>> {
+        if let Some(known) = self.by_rank.get(&caller.rank) {
+            match (known.start, known.request).cmp(&(caller.start, request)) {
+                Ordering::Greater => return Ok(None),
+                Ordering::Equal => return Ok(Some(known.introduction)),
+                Ordering::Less => {}
             }
             // Before the next window is there: what is still on its way for this one is executed in neither.
-            self.node.dismiss(*known);
+            self.node.dismiss(known.introduction.caller);
             self.by_rank.remove(&caller.rank);
         }
         let key = TagKey(Secret::random()?.words());
-        let number = self.node.admit(key, next)?;
-        self.by_rank.insert(caller.rank, (caller.start, number));
-        Ok(Some(Introduction { caller: number, key }))
+        let introduction = Introduction { caller: self.node.admit(key, next)?, key };
+        self.by_rank.insert(caller.rank, Known { start: caller.start, request, introduction });
+        Ok(Some(introduction))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xdp::if_allowed;
+    use crate::xdp::program::Program;
+    use crate::xdp::share::Share;
 
     fn somebody() -> Incarnation {
         Incarnation::new(3, 1)
@@ -126,6 +146,24 @@ mod tests {
         assert_eq!((next, address), (OperationId(9), here));
         let Ok(Said::Answer(found)) = parse(somebody(), &answer(&introduction)) else { panic!("no answer") };
         assert!(found == introduction);
+    }
+
+    #[test]
+    fn a_request_that_comes_again_is_answered_as_before_and_a_later_one_anew() {
+        let Some(program) = if_allowed(Program::load()) else { return };
+        let mut callers = Callers::new(Arc::new(Node::new(Share::alone(program)).unwrap()));
+        let mut ask = |start, request| {
+            let found = callers.introduce(Incarnation::new(3, start), request, OperationId(9)).unwrap();
+            found.map(|introduction| (introduction.caller, introduction.key.0))
+        };
+        let first = ask(1, 1);
+        assert!(first.is_some() && ask(1, 1) == first);
+        let second = ask(1, 2);
+        assert!(second.is_some() && second != first && ask(1, 2) == second);
+        assert_eq!(ask(1, 1), None, "an earlier request");
+        let later = ask(2, 1);
+        assert!(later.is_some() && later != second);
+        assert_eq!(ask(1, 3), None, "an earlier incarnation");
     }
 
     #[test]

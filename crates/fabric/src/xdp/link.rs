@@ -61,7 +61,7 @@ struct Side {
     bytes: Vec<u8>,
     /// One byte longer than what an answer may be, so that what is longer is seen to be.
     arrived: [u8; 8 * MOST_WORDS + 1],
-    /// Number of the newest request to be introduced, and when the next one is sent.
+    /// Number of the newest request to be introduced, and when it is sent again.
     asked: (u64, Time),
     /// Whether the clerk looks after it.
     is_left: bool,
@@ -90,7 +90,7 @@ impl Link {
             frame: FrameWriter::default(),
             bytes: Vec::new(),
             arrived: [0; _],
-            asked: (0, Time::ZERO),
+            asked: (1, Time::ZERO),
             is_left: false,
             silent_since: Time::ZERO,
             agent: None,
@@ -208,7 +208,8 @@ impl Link {
         if side.ledger.is_idle() || now < side.asked.1 {
             return;
         }
-        side.asked = (side.asked.0 + 1, now + ASK_AGAIN);
+        // It keeps its number until it is answered: a target that is slow would otherwise never answer the newest one.
+        side.asked.1 = now + ASK_AGAIN;
         let request = introductions::request(side.ledger.next_id(), &self.ways.answers);
         let sent = self.ways.channel.send(Class::Control, ViewNumber(0), introductions::PORT, side.asked.0, &request);
         if let Err(error) = sent {
@@ -250,7 +251,7 @@ impl Side {
         while let Ok(bytes) = socket.recv(&mut self.arrived) {
             has_come = true;
             if self.ledger.answered(&self.arrived[..bytes], endings) == Arrival::Stranger {
-                self.asked.1 = Time::ZERO;
+                self.asked = (self.asked.0 + 1, Time::ZERO);
             }
         }
         has_come

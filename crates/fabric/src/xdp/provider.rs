@@ -252,7 +252,9 @@ impl Porter {
         match introductions::parse(message.from, &message.body)? {
             Said::Request(next, address) => {
                 let Some(tcp) = self.tcp.upgrade() else { return Ok(()) };
-                let Some(introduction) = self.callers.introduce(message.from, next)? else { return Ok(()) };
+                let Some(introduction) = self.callers.introduce(message.from, message.number, next)? else {
+                    return Ok(());
+                };
                 let body = introductions::answer(&introduction);
                 // Whoever is found there has to prove to be who asked.
                 let caller = tcp.connect(message.from, &address)?;
