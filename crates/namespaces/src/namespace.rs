@@ -95,6 +95,18 @@ impl Namespace {
         })
     }
 
+    /// The same, done by this thread, which goes there and comes back: what it starts stays there, and is its own.
+    ///
+    /// # Errors
+    /// As [`Namespace::join`]; after `act` too, if there is no way back.
+    pub fn visit<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
+        let own = Namespace::here()?;
+        self.join()?;
+        let done = act();
+        own.join()?;
+        Ok(done)
+    }
+
     /// Gives its `lo` one more address.
     ///
     /// # Errors
@@ -184,6 +196,15 @@ mod tests {
         is_reached([10, 79, 0, 1], [10, 79, 0, 2]);
         let of = |last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
         is_reached(of(1), of(2));
+    }
+
+    #[test]
+    fn who_visits_a_network_comes_back() {
+        let Some(other) = network() else { return };
+        let own = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let before = own();
+        assert_ne!(other.visit(own).unwrap(), before);
+        assert_eq!(own(), before);
     }
 
     #[test]

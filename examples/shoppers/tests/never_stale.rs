@@ -2,6 +2,10 @@
 //! `scripts/test-long.sh`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../../../crates/fabric/tests/common/namespaces.rs"]
+mod namespaces;
+
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -37,6 +41,33 @@ fn over_tcp_with_an_unchanged_shop() {
         "--fabric tcp --scheme invalidate-all --seconds 15 --faults 4 --seed 2 --every-ms 40 --longest-transaction-ms 2200
          --min-answers 500 --min-hits-percent 1 --min-soon 20 --min-updates 30",
     );
+}
+
+// Two homes share an interface, and three proxies another, and die on it.
+#[test]
+fn over_xdp_between_two_networks() {
+    let Some(_own) = namespaces::own(IpAddr::V4(Ipv4Addr::new(10, 78, 2, 1))) else { return };
+    passes(
+        "--fabric xdp --scheme dependency-lists --seconds 15 --faults 7 --seed 3
+         --min-answers 1000 --min-hits-percent 5 --min-soon 20 --min-updates 50",
+    );
+}
+
+#[test]
+fn without_the_rights_for_xdp_nothing_is_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = env!("CARGO_BIN_EXE_never-stale");
+    let mut words = vec![own, "--fabric", "xdp", "--scheme", "invalidate-all"];
+    // Whoever is not root has none to lay down.
+    if rustix::process::geteuid().is_root() {
+        words.splice(..0, ["setpriv", "--bounding-set=-all"]);
+    }
+    let mut command = Command::new(words[0]);
+    let output = command.args(&words[1..]).env("TMPDIR", directory.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("xdp cannot be used here: "), "{said}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no files");
 }
 
 #[test]

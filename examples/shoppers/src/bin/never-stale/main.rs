@@ -86,6 +86,13 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     }
+    let there = match (arguments.fabric == Fabric::Xdp).then(town::go_apart).transpose() {
+        Ok(there) => there,
+        Err(reason) => {
+            eprintln!("never-stale: {reason}");
+            return ExitCode::from(2);
+        }
+    };
     let directory = match tempfile::Builder::new().prefix("never-stale.").tempdir() {
         Ok(directory) => directory,
         Err(error) => {
@@ -101,6 +108,7 @@ fn main() -> ExitCode {
         lease: Duration::from_millis(arguments.lease_ms),
         longest_transaction: Duration::from_millis(arguments.longest_transaction_ms),
         programs: told.or(beside).unwrap_or_default(),
+        there,
     };
     let town = match Town::start(&plan, directory.path()) {
         Ok(town) => town,

@@ -6,9 +6,11 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use verbena_namespaces::Namespace;
 
 /// What it is in the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,15 @@ pub enum Part {
     Shop,
     /// A proxy.
     Proxy,
+}
+
+/// Where it lives.
+#[derive(Clone)]
+pub struct Place {
+    /// Where it runs, and where what it says is written.
+    pub directory: PathBuf,
+    /// Not set, that of this program.
+    pub network: Option<Arc<Namespace>>,
 }
 
 /// What it does now.
@@ -44,7 +55,7 @@ pub struct Process {
     pub part: Part,
     program: PathBuf,
     arguments: Vec<OsString>,
-    directory: PathBuf,
+    place: Place,
     /// What it prints when it serves.
     greeting: &'static str,
     child: Child,
@@ -54,21 +65,21 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it. What it says goes to files in `directory`.
+    /// Starts it. What it says goes to files in its place.
     pub fn start(
         (name, part): (&str, Part),
         program: &Path,
         arguments: Vec<OsString>,
-        directory: &Path,
+        place: &Place,
         greeting: &'static str,
     ) -> io::Result<Self> {
-        let child = spawn(name, program, &arguments, directory)?;
+        let child = spawn(name, program, &arguments, place)?;
         Ok(Process {
             name: name.into(),
             part,
             program: program.into(),
             arguments,
-            directory: directory.into(),
+            place: place.clone(),
             greeting,
             child,
             greeted: 0,
@@ -87,7 +98,7 @@ impl Process {
     }
 
     fn greetings(&self) -> usize {
-        let said = std::fs::read_to_string(self.directory.join(format!("{}.out", self.name))).unwrap_or_default();
+        let said = std::fs::read_to_string(self.place.directory.join(format!("{}.out", self.name))).unwrap_or_default();
         said.matches(self.greeting).count()
     }
 
@@ -150,7 +161,7 @@ impl Process {
 
     fn live_again(&mut self) -> Result<(), String> {
         self.greeted = self.greetings();
-        self.child = spawn(&self.name, &self.program, &self.arguments, &self.directory)
+        self.child = spawn(&self.name, &self.program, &self.arguments, &self.place)
             .map_err(|error| format!("{} cannot be started again: {error}", self.name))?;
         self.state = State::Running;
         Ok(())
@@ -170,7 +181,8 @@ impl Drop for Process {
     }
 }
 
-fn spawn(name: &str, program: &Path, arguments: &[OsString], directory: &Path) -> io::Result<Child> {
+fn spawn(name: &str, program: &Path, arguments: &[OsString], place: &Place) -> io::Result<Child> {
+    let Place { directory, network } = place;
     let naming = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let file = |kind: &str| -> io::Result<File> {
         let path = directory.join(format!("{name}.{kind}"));
@@ -185,5 +197,9 @@ fn spawn(name: &str, program: &Path, arguments: &[OsString], directory: &Path) -
     let die_with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
     // SAFETY: between fork and exec the closure makes one system call: it allocates nothing, takes no lock and touches no shared state.
     unsafe { command.pre_exec(die_with_us) };
-    command.spawn().map_err(|error| naming(program, error))
+    let mut spawn = || command.spawn().map_err(|error| naming(program, error));
+    match network {
+        Some(network) => network.visit(spawn).map_err(io::Error::other)?,
+        None => spawn(),
+    }
 }

@@ -3,11 +3,14 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use verbena_fabric::{FabricConfig, Provider, try_out};
+use verbena_namespaces::{End, Namespace};
 
-use crate::process::{PATIENCE, Part, Process};
+use crate::process::{PATIENCE, Part, Place, Process};
 
 /// The interconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,6 +19,8 @@ pub enum Fabric {
     Shm,
     /// Loopback.
     Tcp,
+    /// A virtual link between two network namespaces: homes and shops are in the one, proxies and shoppers in the other. For root.
+    Xdp,
 }
 
 /// How updates are begun.
@@ -36,6 +41,8 @@ pub struct Plan {
     pub longest_transaction: Duration,
     /// Where the programs are.
     pub programs: PathBuf,
+    /// Where homes and shops are, if it is elsewhere than proxies and shoppers: what [`go_apart`] gave.
+    pub there: Option<Arc<Namespace>>,
 }
 
 /// All of it, running.
@@ -54,12 +61,36 @@ const API_PORT: u16 = 9001;
 const PROXY_PORT: u16 = 8081;
 const FABRIC_PORT: u16 = 7001;
 
+/// The two ends of the link, where there is one.
+const HERE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const THERE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+
+/// Moves this program, and what it starts, into a network of its own, and gives another one behind a link: what is sent from one to the other
+/// is seen by the programs of `xdp`. Both are gone when the last process in them is.
+///
+/// # Errors
+/// What is missing for that; nothing is moved then.
+pub fn go_apart() -> Result<Arc<Namespace>, String> {
+    try_out(Provider::Xdp, &FabricConfig::default()).map_err(|error| error.to_string())?;
+    let apart = || {
+        let (here, there) = (Namespace::new()?, Namespace::new()?);
+        here.link(End::new("here", HERE), &there, End::new("there", THERE))?;
+        here.join()?;
+        Ok(Arc::new(there))
+    };
+    let needs = "xdp is tried between two networks, which takes CAP_SYS_ADMIN, CAP_NET_ADMIN and the command ip";
+    apart().map_err(|error: verbena_namespaces::Error| format!("{error}; {needs}"))
+}
+
 impl Town {
     /// Starts everybody, with all files in `directory`, and waits until all serve.
     pub fn start(plan: &Plan, directory: &Path) -> Result<Self, String> {
         let host = own_address();
+        let (_, shops) = sides(plan.fabric);
+        let here = &Place { directory: directory.to_owned(), network: None };
+        let there = &Place { network: plan.there.clone(), ..here.clone() };
         let failed = |error: std::io::Error| error.to_string();
-        std::fs::write(directory.join("verbena.toml"), configuration(plan, host, directory)).map_err(failed)?;
+        std::fs::write(directory.join("verbena.toml"), configuration(plan, directory)).map_err(failed)?;
         let (verbena, shop) = (program(&plan.programs, "verbena")?, program(&plan.programs, "shop")?);
         let mut processes = Vec::new();
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
@@ -69,18 +100,16 @@ impl Town {
                 "node --config verbena.toml --cluster-name {name} --node-state state-{name} --node-api {host}:{port} --json"
             ));
             processes.push(
-                Process::start((name, part), &verbena, arguments, directory, r#""event":"listening""#)
-                    .map_err(failed)?,
+                Process::start((name, part), &verbena, arguments, there, r#""event":"listening""#).map_err(failed)?,
             );
         }
         for (number, name) in (0..).zip(SHOPS) {
-            let mut line = format!("--database shop.db --listen {host}:{}", SHOP_PORT + number);
+            let mut line = format!("--database shop.db --listen {shops}:{}", SHOP_PORT + number);
             if plan.scheme == Scheme::DependencyLists {
                 line.push_str(&format!(" --helper http://{host}:{}", API_PORT + number));
             }
-            processes.push(
-                Process::start((name, Part::Shop), &shop, words(&line), directory, "shop: http").map_err(failed)?,
-            );
+            processes
+                .push(Process::start((name, Part::Shop), &shop, words(&line), there, "shop: http").map_err(failed)?);
         }
         let mut proxies = Vec::new();
         for (port, name) in (PROXY_PORT..).zip(PROXIES) {
@@ -89,7 +118,7 @@ impl Town {
                 "proxy --config verbena.toml --cluster-name {name} --node-state state-{name} --listen {host}:{port} --json"
             ));
             processes.push(
-                Process::start((name, Part::Proxy), &verbena, arguments, directory, r#""event":"serving""#)
+                Process::start((name, Part::Proxy), &verbena, arguments, here, r#""event":"serving""#)
                     .map_err(failed)?,
             );
         }
@@ -141,6 +170,14 @@ fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, 128 + high % 64, middle, low)
 }
 
+/// Where proxies are reached by homes, and where homes and shops are by proxies.
+fn sides(fabric: Fabric) -> (Ipv4Addr, Ipv4Addr) {
+    match fabric {
+        Fabric::Shm | Fabric::Tcp => (own_address(), own_address()),
+        Fabric::Xdp => (HERE, THERE),
+    }
+}
+
 fn program(directory: &Path, name: &str) -> Result<PathBuf, String> {
     // Each process runs in the directory of its files.
     let program =
@@ -149,27 +186,33 @@ fn program(directory: &Path, name: &str) -> Result<PathBuf, String> {
     if program.is_file() { Ok(program) } else { Err(missing()) }
 }
 
-fn configuration(plan: &Plan, host: Ipv4Addr, directory: &Path) -> String {
-    let (provider, writes, home) = match (plan.fabric, plan.scheme) {
-        (Fabric::Shm, Scheme::InvalidateAll) => ("shm", "", r#"["home"]"#),
-        (Fabric::Tcp, Scheme::InvalidateAll) => ("tcp", "", r#"["home"]"#),
-        (Fabric::Shm, Scheme::DependencyLists) => ("shm", ANNOUNCED, r#"["home", "updater"]"#),
-        (Fabric::Tcp, Scheme::DependencyLists) => ("tcp", ANNOUNCED, r#"["home", "updater"]"#),
+fn configuration(plan: &Plan, directory: &Path) -> String {
+    let fabric = match plan.fabric {
+        Fabric::Shm => "provider = \"shm\"",
+        Fabric::Tcp => "provider = \"tcp\"",
+        // Nobody else is at the link.
+        Fabric::Xdp => "provider = \"xdp\"\ninsecure = true",
+    };
+    let (here, there) = sides(plan.fabric);
+    let (writes, home) = match plan.scheme {
+        Scheme::InvalidateAll => ("", r#"["home"]"#),
+        Scheme::DependencyLists => (ANNOUNCED, r#"["home", "updater"]"#),
     };
     let mut members = String::new();
     for (port, name) in (FABRIC_PORT..).zip(HOMES.iter().chain(&PROXIES)) {
-        let roles = if HOMES.contains(name) { home } else { r#"["reader", "updater"]"# };
+        let (host, roles) = if HOMES.contains(name) { (there, home) } else { (here, r#"["reader", "updater"]"#) };
         let address = match plan.fabric {
             Fabric::Shm => format!("shm://{name}"),
             Fabric::Tcp => format!("tcp://{host}:{port}"),
+            Fabric::Xdp => format!("xdp://{host}:{port}"),
         };
         members.push_str(&format!("    {{ name = \"{name}\", address = \"{address}\", roles = {roles} }},\n"));
     }
     let (lease, longest) = (plan.lease.as_millis(), plan.longest_transaction.as_millis());
     let runtime = directory.join("run");
-    let origins = [0, 1].map(|number| format!("\"http://{host}:{}\"", SHOP_PORT + number)).join(", ");
+    let origins = [0, 1].map(|number| format!("\"http://{there}:{}\"", SHOP_PORT + number)).join(", ");
     format!(
-        "[cluster]\nlease = \"{lease}ms\"\nmembers = [\n{members}]\n\n[fabric]\nprovider = \"{provider}\"\n\n[node]\nruntime = {runtime:?}\n\n\
+        "[cluster]\nlease = \"{lease}ms\"\nmembers = [\n{members}]\n\n[fabric]\n{fabric}\n\n[node]\nruntime = {runtime:?}\n\n\
          [pages]\nlongest_transaction = \"{longest}ms\"\n\n[proxy]\norigin = [{origins}]\n{writes}"
     )
 }
