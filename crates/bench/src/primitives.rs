@@ -7,7 +7,7 @@
 
 mod caller;
 mod fabrics;
-mod network;
+pub(crate) mod network;
 mod target;
 
 use std::time::Duration;

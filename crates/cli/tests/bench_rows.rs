@@ -1,14 +1,18 @@
 //! Rows that start nodes and proxies, run for real: each with `verbena` as it was built for these tests.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "../../fabric/tests/common/namespaces.rs"]
+mod namespaces;
+
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use verbena_bench::{
-    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, Findings, KEY_TRACE, Measurement, Options, Report, Verdict, child_main,
-    row, run,
+    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, Findings, KEY_TRACE, Measurement, Options, Ratio, Report, Verdict,
+    child_main, row, run,
 };
 
 fn main() -> ExitCode {
@@ -131,6 +135,13 @@ fn hits_are_measured_under_load() {
         }
         assert!(at(&findings, "read of a word", &["version check", &fabric.name], 0.0) > 0.0);
     }
+    // Whoever may make networks has both of these: a thread of its own finds that out, for it moves into one.
+    let address = IpAddr::V4(Ipv4Addr::new(10, 78, 3, 1));
+    let can_link = std::thread::spawn(move || namespaces::own(address).is_some()).join().unwrap();
+    assert_eq!(fabrics.iter().any(|fabric| fabric.name == "xdp"), can_link, "{:?}", findings.fabrics);
+    let is_over = |ratio: &&Ratio| ratio.what == "throughput, one-sided (xdp) over one-sided (shm)";
+    let claim = findings.ratios.iter().find(is_over).and_then(|ratio| ratio.claim.as_ref());
+    assert_eq!(claim.map(|claim| claim.text.as_str()), can_link.then_some("at least 0.7"));
     // What needs the loaded core is slower there.
     let passed = |x| at(&findings, "throughput", &["single 8 KB", "no cache"], x);
     assert!(passed(200.0) < 0.5 * passed(0.0), "{} and {}", passed(200.0), passed(0.0));

@@ -85,7 +85,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let start = |memory, replacement| {
         let application = Application::Products;
         let room = Room::Replacing { memory, replacement, words };
-        Setup { verbena, cores: &cores, provider, application, database: Some(&database), room }.start()
+        Setup { verbena, cores: &cores, provider, network: None, application, database: Some(&database), room }.start()
     };
 
     let (path, seed) = (plan.trace.display().to_string(), plan.seed.to_string());

@@ -86,7 +86,8 @@ fn fill(
     progress: &mut ProgressSink,
 ) -> Result<(), BenchError> {
     let room = Room::Pages(variant.pages + BEFORE);
-    let setup = Setup { verbena, cores, provider, application: Application::Files, database: None, room };
+    let setup =
+        Setup { verbena, cores, provider, network: None, application: Application::Files, database: None, room };
     let mut stack = setup.start()?;
     stack.ready()?;
     let mut client = Target::start(&[ON_CORE, &cores.servers, web::CLOSED, "--seed", &seed.to_string()])?;

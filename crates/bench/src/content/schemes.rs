@@ -85,6 +85,7 @@ impl<'a> Schemes<'a> {
             verbena: self.verbena,
             cores: &self.cores,
             provider: self.provider,
+            network: None,
             application,
             database: Some(&database),
             room: room.map_or(Room::Usual, Room::Share),

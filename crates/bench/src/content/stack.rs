@@ -12,6 +12,7 @@ use verbena_fabric::Provider;
 
 use super::machines::{Cores, Running};
 use crate::error::BenchError;
+use crate::primitives::network::{CALLER_AT, Network, TARGET_AT};
 use crate::web::{self, LARGEST_PRODUCT, OBJECTS, PAGE_BYTES, database_path};
 
 /// How long everything may take until the first hit.
@@ -64,6 +65,8 @@ pub(super) struct Setup<'a> {
     pub(super) cores: &'a Cores,
     /// Between the proxy and the home.
     pub(super) provider: Provider,
+    /// Where home and application are, if not where proxy and client are.
+    pub(super) network: Option<&'a Network>,
     pub(super) application: Application,
     /// What the application's database is at first.
     pub(super) database: Option<&'a Path>,
@@ -91,7 +94,13 @@ impl Setup<'_> {
             .tempdir()
             .map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
         let place = directory.path();
-        let [origin, address, api, home_api, proxy_node, home_node] = free_addresses()?;
+        let [mut origin, address, api, home_api, mut proxy_node, mut home_node] = free_addresses()?;
+        if self.network.is_some() {
+            // The ports are free there, where nobody else is.
+            origin.set_ip(TARGET_AT.into());
+            home_node.set_ip(TARGET_AT.into());
+            proxy_node.set_ip(CALLER_AT.into());
+        }
         let text = |path: &Path| path.display().to_string();
 
         let config = place.join("verbena.toml");
@@ -120,14 +129,15 @@ impl Setup<'_> {
             let words = [web::PROGRAM, &verbena, command, "--config", &config, "--cluster-name", name];
             words.into_iter().chain(["--node-state", &state, "--node-api", &api]).map(str::to_owned).collect()
         };
-        let start = |what: &str, core: &str, words: &[String]| {
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            Running::start(what, core, &words, place)
+        let (proxy, home) = (node("proxy", "proxy", api), node("node", "home", home_api));
+        let there = |what: &str, words: &[&str]| {
+            let start = || Running::start(what, &self.cores.servers, words, place);
+            self.network.map_or_else(|| Ok(start()), |network| network.target.visit(start))?
         };
         let running = vec![
-            start("proxy", &self.cores.proxies, &node("proxy", "proxy", api))?,
-            start("home", &self.cores.servers, &node("node", "home", home_api))?,
-            Running::start("application", &self.cores.servers, &application, place)?,
+            Running::start("proxy", &self.cores.proxies, &words(&proxy), place)?,
+            there("home", &words(&home))?,
+            there("application", &application)?,
         ];
         let first = match self.application {
             Application::Files => "/8192/0".to_owned(),
@@ -173,11 +183,13 @@ impl Setup<'_> {
                 (format!("{memory}replacement = \"{replacement}\"\n"), format!("[pages]\nwords = {words}\n"))
             }
         };
+        // Nobody else is on a link of ours.
+        let insecure = self.network.is_some();
         format!(
             "[cluster]\nlease = \"10s\"\nmembers = [\n\
              {{ name = \"proxy\", address = \"{}\", roles = [\"reader\", \"updater\"] }},\n\
              {{ name = \"home\", address = \"{}\", roles = [\"home\", \"updater\"] }},\n]\n\
-             [fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{runtime}\"\n\
+             [fabric]\nprovider = \"{}\"\ninsecure = {insecure}\n[node]\nruntime = \"{runtime}\"\n\
              [proxy]\nlisten = \"{address}\"\norigin = [\"http://{origin}\"]\nthreads = 1\nclient_timeout = \"2m\"\n{room}\
              routes = [{{ prefix = \"/\", writes = \"{writes}\" }}]\n{pages}",
             node("proxy", proxy_node),
@@ -257,6 +269,10 @@ pub(super) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], BenchE
         *address = free.ok_or_else(|| BenchError::io(Path::new("127.0.0.1"), ErrorKind::AddrInUse.into()))?;
     }
     Ok(addresses)
+}
+
+fn words(owned: &[String]) -> Vec<&str> {
+    owned.iter().map(String::as_str).collect()
 }
 
 /// As text, whatever it is.
