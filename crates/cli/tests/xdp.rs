@@ -5,7 +5,7 @@ mod common;
 #[path = "../../fabric/tests/common/namespaces.rs"]
 mod namespaces;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -14,19 +14,28 @@ use common::verbena;
 use rustix::process::{Pid, Signal, kill_process};
 use verbena_namespaces::{End, Namespace};
 
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
-const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2));
-
 #[test]
 fn pages_of_a_home_in_another_network_are_never_stale_and_need_not_wait_for_it() {
+    is_never_stale_between(Ipv4Addr::new(10, 78, 0, 1), Ipv4Addr::new(10, 78, 0, 2));
+}
+
+#[test]
+fn addresses_of_ipv6_do_as_well() {
+    let of = |last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
+    is_never_stale_between(of(1), of(2));
+}
+
+fn is_never_stale_between(here: impl Into<IpAddr>, there: impl Into<IpAddr>) {
     let address = IpAddr::V4(Ipv4Addr::new(10, 78, 1, 1));
     let Some(own) = namespaces::own(address) else { return };
     let other = Namespace::new().unwrap();
-    own.link(End::new("here", HERE), &other, End::new("there", THERE)).unwrap();
+    let [here, there] = [here.into(), there.into()];
+    own.link(End::new("here", here), &other, End::new("there", there)).unwrap();
     let directory = tempfile::tempdir().unwrap();
+    let [here, there] = [here, there].map(|address| SocketAddr::new(address, 7001));
     let members = format!(
-        r#"[{{ name = "proxy", address = "xdp://{HERE}:7001", roles = ["reader", "updater"] }},
-            {{ name = "home", address = "xdp://{THERE}:7001", roles = ["home"] }}]"#
+        r#"[{{ name = "proxy", address = "xdp://{here}", roles = ["reader", "updater"] }},
+            {{ name = "home", address = "xdp://{there}", roles = ["home"] }}]"#
     );
     let member = |name| ["--cluster-members", members.as_str(), "--fabric-insecure", "true", "--cluster-name", name];
     let home = other.enter(|| {
