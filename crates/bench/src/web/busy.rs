@@ -1,7 +1,8 @@
 //! `busy`: threads that do nothing but take time of their core, as many as are asked for.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::threads;
@@ -16,36 +17,35 @@ const MOST: usize = 1_024;
 const TURNS: u32 = 500;
 
 /// How long it may take until all threads do what they were told: each has to get its core for that.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 #[derive(clap::Parser)]
 struct Part {}
 
-/// How many threads are to spin, and do. The others are asleep, and cost nothing.
+/// How many threads are to spin, and do. The others are asleep, and cost nothing. They share no lock: whoever waited for one would wait for its
+/// turn among those that spin.
 #[derive(Default)]
 struct Wanted {
     spinning: AtomicUsize,
     obeying: AtomicUsize,
-    changed: Mutex<()>,
-    change: Condvar,
 }
 
 /// Orders are numbers of threads.
 pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
     let Part {} = threads::part(ROLE, arguments)?;
     let wanted = Arc::new(Wanted::default());
-    let mut started = 0;
+    let mut started: Vec<Thread> = Vec::new();
     while let Some(spinning) = hear::<usize>()? {
         if spinning > MOST {
             return Err(format!("{spinning} threads are more than {MOST}"));
         }
-        for number in started..spinning {
+        let before = wanted.spinning.swap(spinning, Ordering::Relaxed);
+        started.iter().take(spinning).skip(before).for_each(Thread::unpark);
+        for number in started.len()..spinning {
             let wanted = Arc::clone(&wanted);
             let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(move || wanted.obey(number));
-            thread.map_err(|error| format!("thread {number}: {error}"))?;
+            started.push(thread.map_err(|error| format!("thread {number}: {error}"))?.thread().clone());
         }
-        started = started.max(spinning);
-        wanted.change_to(spinning);
         let until = Instant::now() + PATIENCE;
         while wanted.obeying.load(Ordering::Relaxed) != spinning {
             if Instant::now() > until {
@@ -59,12 +59,6 @@ pub(super) fn serve(arguments: &[String]) -> Result<(), String> {
 }
 
 impl Wanted {
-    fn change_to(&self, spinning: usize) {
-        let _changed = self.changed.lock();
-        self.spinning.store(spinning, Ordering::Relaxed);
-        self.change.notify_all();
-    }
-
     fn obey(&self, number: usize) {
         loop {
             self.obeying.fetch_add(1, Ordering::Relaxed);
@@ -72,10 +66,8 @@ impl Wanted {
                 (0..TURNS).for_each(|_| std::hint::spin_loop());
             }
             self.obeying.fetch_sub(1, Ordering::Relaxed);
-            let Ok(guard) = self.changed.lock() else { return };
-            let asleep = self.change.wait_while(guard, |()| number >= self.spinning.load(Ordering::Relaxed));
-            if asleep.is_err() {
-                return;
+            while number >= self.spinning.load(Ordering::Relaxed) {
+                std::thread::park();
             }
         }
     }
