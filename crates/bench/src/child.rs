@@ -10,12 +10,12 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::cores::Stay;
 use crate::error::BenchError;
-use crate::{primitives, web};
+use crate::{cpu, primitives, web};
 
 /// The first argument of a program that is to be a target. Not an option for people: it is not in any help text.
 pub const CHILD_ARGUMENT: &str = "__bench-target";
@@ -42,23 +42,15 @@ fn play(arguments: &[String]) -> Result<(), String> {
     match arguments {
         [on_core, core, rest @ ..] if on_core == ON_CORE => {
             let core = core.parse().map_err(|_| format!("{core} is no number of a core"))?;
-            stay_on(core)?;
+            let _stay = Stay::on(core)?;
             play(rest)
         }
         [role, provider] if role == primitives::ROLE => primitives::serve(provider),
         [role, provider, core] if role == primitives::READS => primitives::read(provider, core),
+        [role, way, core] if role == primitives::CALLS => primitives::call(way, core),
+        [role] if role == primitives::RESPONDER => primitives::respond(),
         _ => web::play(arguments).unwrap_or_else(|| Err(format!("no target is called {arguments:?}"))),
     }
-}
-
-/// The calling thread, and all that it starts from now on.
-fn stay_on(core: usize) -> Result<(), String> {
-    let mut set = CpuSet::new();
-    if core >= CpuSet::MAX_CPU {
-        return Err(format!("there is no core {core}"));
-    }
-    set.set(core);
-    sched_setaffinity(None, &set).map_err(|error| format!("core {core}: {error}"))
 }
 
 /// What a target says to an order.
@@ -113,6 +105,14 @@ impl Target {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         Ok(Target { process, orders, answers })
+    }
+
+    /// Processor time that it took so far, user and system, in nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> Result<u64, BenchError> {
+        cpu::taken_ns(self.process.id()).map_err(|error| BenchError::Target {
+            doing: "be asked for its processor time".to_owned(),
+            reason: error.to_string(),
+        })
     }
 
     /// Gives an order and waits for its answer.

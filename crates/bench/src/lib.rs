@@ -14,6 +14,8 @@
 
 mod child;
 mod content;
+mod cores;
+mod cpu;
 mod error;
 mod figure;
 mod html;

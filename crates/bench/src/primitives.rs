@@ -6,16 +6,22 @@
 //! a one-sided operation is there and back by its nature and counts whole.
 
 mod caller;
+mod calls;
 mod fabrics;
+mod load;
 pub(crate) mod network;
+mod responder;
+mod samples;
+mod steering;
 mod target;
 
 use std::time::Duration;
 
 use verbena_fabric::{Capabilities, Class, Executor, Provider};
 
-use caller::{Caller, Stretch};
+use caller::Caller;
 use fabrics::Place;
+use samples::Stretch;
 
 use crate::child::{Answer, ON_CORE, hear, say};
 use crate::error::BenchError;
@@ -23,6 +29,10 @@ use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel
 use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
+
+pub(crate) use calls::{ROLE as CALLS, serve as call};
+pub(crate) use load::measure as load;
+pub(crate) use responder::{ROLE as RESPONDER, serve as respond};
 
 /// What the target of this row is asked for by.
 pub(crate) const ROLE: &str = "primitives";
@@ -38,6 +48,9 @@ const CPU: &str = "CPU seconds per million operations";
 
 /// Sizes in bytes, as far as a fabric takes them.
 const SIZES: [usize; 7] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20];
+
+/// One sample spans at least this: reading the clock must not count.
+const SHORTEST_SAMPLE: Duration = Duration::from_micros(4);
 
 /// Larger operations travel with the bulk, as they would in any service.
 const LARGEST_CONTROL: usize = 4 << 10;
@@ -55,10 +68,9 @@ pub(crate) fn read(provider: &str, core: &str) -> Result<(), String> {
     let place = Place::named(provider).ok_or(NO_SUCH_PLACE)?;
     let text = |error: BenchError| error.to_string();
     let mut caller = Caller::start(place, &[ON_CORE, core]).map_err(text)?;
-    let completion = if caller.capabilities().synchronous { Completion::Immediate } else { Completion::Notification };
-    let word = Variant { fabric: 0, kind: Kind::Read, completion, bytes: 8 };
+    let word = caller.sleeping(Kind::Read, 8);
     while let Some(length) = hear::<Duration>()? {
-        say(&match caller.stretch(&word, length) {
+        say(&match caller.stretch(&word, length, SHORTEST_SAMPLE) {
             Ok(stretch) => Answer::Done(stretch.latency_us),
             Err(error) => Answer::Failed(error.to_string()),
         })?;
@@ -95,7 +107,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         plan.rounds,
         &mut variants,
         |variant| format!("{} over {}", variant.describe(), names[variant.fabric]),
-        |variant| callers[variant.fabric].stretch(variant, budget.next()),
+        |variant| callers[variant.fabric].stretch(variant, budget.next(), SHORTEST_SAMPLE),
         plan.progress,
     )?;
 

@@ -82,7 +82,7 @@ static ROWS: [Row; 31] = [
         paper: "Fig 6.5, 8.8",
         variants: "read latency and bandwidth against 0..200 busy threads on the target's core",
         found: "one-sided flat, two-sided degrades",
-        measure: None,
+        measure: Some(primitives::load),
     },
     Row {
         name: "locks.basic",

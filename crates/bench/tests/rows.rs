@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     let tests: &[(&str, fn())] = &[
         ("primitives_are_measured_on_every_fabric", primitives_are_measured_on_every_fabric),
         ("reads_are_timed_on_every_fabric", reads_are_timed_on_every_fabric),
+        ("reads_are_measured_under_load", reads_are_measured_under_load),
         ("what_cannot_be_run_is_an_error_and_leaves_nothing", what_cannot_be_run_is_an_error_and_leaves_nothing),
         ("a_target_that_is_asked_nonsense_says_so", a_target_that_is_asked_nonsense_says_so),
         ("a_client_keeps_to_its_rate", a_client_keeps_to_its_rate),
@@ -133,6 +134,53 @@ fn reads_are_timed_on_every_fabric() {
         let said: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert!(said["Done"]["count"].as_u64().unwrap() > 20, "{provider}: {said}");
     }
+}
+
+fn reads_are_measured_under_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let findings = run(row("fabric.load").unwrap(), &options(folder.path()), &mut |_| ()).unwrap().findings;
+    let (measured, not): (Vec<_>, Vec<_>) = findings.fabrics.iter().partition(|fabric| fabric.measured);
+    let mut expected = vec!["xdp, caller's core", "xdp, target's core", "shm", "tcp over a link", "UDP responder"];
+    if let Err(why) = have_networks() {
+        println!("skipped: what goes over a link: {why}");
+        expected = vec!["shm"];
+    } else if !std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        println!("skipped: threads of the kernel are not seen here: {not:?}");
+        expected.remove(1);
+    }
+    let names: Vec<&str> = measured.iter().map(|fabric| fabric.name.as_str()).collect();
+    assert_eq!(names, expected, "{:?}", findings.fabrics);
+    assert!(not.iter().all(|fabric| fabric.because.len() > 20), "{not:?}");
+
+    for name in &names {
+        let of = |quantity: &str, bytes: &str, x: f64| {
+            let found = findings.measurements.iter().find(|one| {
+                let has = |value: &str| one.labels.iter().any(|(_, it)| it == value);
+                one.quantity == quantity && one.x == x && has(name) && has(bytes)
+            });
+            found.unwrap_or_else(|| panic!("no {quantity} of {name} with {bytes} bytes at {x}"))
+        };
+        for x in [0.0, 50.0, 100.0, 200.0] {
+            let latency = of("latency", "8", x);
+            assert_eq!(latency.rounds.len(), FEWEST_ROUNDS as usize);
+            assert!(latency.rounds.iter().all(|round| round.count >= 3 && round.min > 0.0), "{latency:?}");
+            assert!(of("processor time of the caller", "8", x).spread.min > 0.0, "{name}");
+            assert_eq!(of("processor time of the target", "8", x).rounds.len(), FEWEST_ROUNDS as usize);
+            if *name != "UDP responder" {
+                assert!(of("bandwidth", "4096", x).spread.min > 0.0);
+            }
+            let busy = of("processor time of the busy threads", "8", x).spread;
+            assert!(if x == 0.0 { busy.median < 0.05 } else { busy.max > 0.1 }, "{name}, {x}: {busy:?}");
+        }
+        let ratios = findings.ratios.iter().filter(|ratio| ratio.under.starts_with(&format!("{name}, 8")));
+        assert_eq!(ratios.filter(|ratio| ratio.claim.is_some()).count(), 6);
+    }
+    // What the target does for others is none of its processes' doing, or its kernel's, or an agent's: somebody's time it is.
+    let targets = findings.panels.iter().find(|panel| panel.title.contains("processor time of the target")).unwrap();
+    for line in targets.series.iter().filter(|line| line.name != "shm" && line.name != "xdp, caller's core") {
+        assert!(line.points.iter().all(|point| point.y.min > 0.0), "{line:?}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
 fn what_cannot_be_run_is_an_error_and_leaves_nothing() {

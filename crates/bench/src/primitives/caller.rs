@@ -10,20 +10,15 @@ use verbena_terms::Time;
 
 use super::fabrics::{self, Place};
 use super::network::Network;
-use super::target::{ADDED_AT, CALLER, CpuNs, Order, PORT, READ_AT, Ready, SWAPPED_AT, TARGET, VIEW, Waiting, pattern};
+use super::samples::{Samples, Stretch};
+use super::steering::Receivers;
+use super::target::{ADDED_AT, CALLER, Order, PORT, READ_AT, Ready, SWAPPED_AT, TARGET, VIEW, Waiting, pattern};
 use super::{Completion, Kind, ROLE, Variant};
 use crate::child::Target;
 use crate::error::BenchError;
-use crate::stats::RoundSummary;
 
 /// No operation may take longer.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// One sample spans at least this: reading the clock must not count.
-const SHORTEST_SAMPLE: Duration = Duration::from_micros(4);
-
-/// Samples that a stretch has at least, however slow they are.
-const FEWEST_SAMPLES: usize = 3;
 
 /// A fabric with a target process on it.
 pub(super) struct Caller {
@@ -36,17 +31,9 @@ pub(super) struct Caller {
     largest: usize,
     number: u64,
     /// Where both are, if not where this process is.
-    _network: Option<Network>,
-}
-
-/// What one stretch of one variant gave.
-pub(super) struct Stretch {
-    /// Microseconds an operation.
-    pub(super) latency_us: RoundSummary,
-    /// Processor seconds of the target for a million operations.
-    pub(super) peer_cpu_s: f64,
-    /// The same of the caller.
-    pub(super) own_cpu_s: f64,
+    network: Option<Network>,
+    /// The kernel's threads for what the target receives, where it has threads for that.
+    receivers: Option<Receivers>,
 }
 
 impl Caller {
@@ -59,7 +46,7 @@ impl Caller {
         let network = Network::new()?;
         let target = || network.target.enter(|| Target::start(&[before, &[ROLE, place.name()]].concat()))?;
         let caller = network.caller.enter(|| Caller::meet(place, target))??;
-        Ok(Caller { _network: Some(network), ..caller })
+        Ok(Caller { network: Some(network), ..caller })
     }
 
     fn meet(place: Place, target: impl FnOnce() -> Result<Target, BenchError>) -> Result<Self, BenchError> {
@@ -73,12 +60,19 @@ impl Caller {
         let inbox = fabric.listen(PORT, Views::Any).map_err(|error| failed("listening", error))?;
         let mut target = target()?;
         let Ready { address, key } = target.answer("begin")?;
-        let _: CpuNs = target.ask(&Order::Meet { caller: fabric.address() }, "meet its caller")?;
+        let () = target.ask(&Order::Meet { caller: fabric.address() }, "meet its caller")?;
         let peer = fabric.connect(TARGET, &address).map_err(|error| failed("connecting", error))?;
         let deadline = fabric.clock().now() + PATIENCE;
         let remote = peer.open(&key, deadline).map_err(|error| failed("opening a region", error))?;
         let largest = fabric.pool().largest();
-        Ok(Caller { place, fabric, inbox, peer, remote, target, largest, number: 0, _network: None })
+        Ok(Caller { place, fabric, inbox, peer, remote, target, largest, number: 0, network: None, receivers: None })
+    }
+
+    /// Has `core` do what the target receives, from now on, by threads of the kernel. Their time is the target's.
+    pub(super) fn receive_on(&mut self, core: usize) -> Result<(), String> {
+        let network = self.network.as_ref().ok_or("caller and target are in one network")?;
+        self.receivers = Some(network.receive_on(core)?);
+        Ok(())
     }
 
     /// What it is called.
@@ -102,52 +96,45 @@ impl Caller {
         (most as usize).min(self.largest)
     }
 
-    /// Does `variant` for about `length` and says how long each took and what it cost both.
-    pub(super) fn stretch(&mut self, variant: &Variant, length: Duration) -> Result<Stretch, BenchError> {
+    /// An operation that is waited for asleep, where there is anything to wait for.
+    pub(super) fn sleeping(&self, kind: Kind, bytes: usize) -> Variant {
+        let is_done = self.capabilities().synchronous;
+        let completion = if is_done { Completion::Immediate } else { Completion::Notification };
+        Variant { fabric: 0, kind, completion, bytes }
+    }
+
+    /// Does `variant` for about `length` and says how long each took and what it cost both. A sample spans at least `shortest`.
+    pub(super) fn stretch(
+        &mut self,
+        variant: &Variant,
+        length: Duration,
+        shortest: Duration,
+    ) -> Result<Stretch, BenchError> {
         let answer = match (variant.kind, variant.completion) {
             (Kind::SendReceive, Completion::Polling) => Some(Waiting::Polling),
             (Kind::SendReceive, _) => Some(Waiting::Asleep),
             _ => None,
         };
         let mut work = Work::new(self, variant).map_err(|error| self.failed(variant, error))?;
-
-        let CpuNs(before) = self.target.ask(&Order::Begin { answer }, "begin a stretch")?;
-        let CpuNs(own_before) = CpuNs::now();
-        let measured = self.measure(&mut work, variant, length);
-        let CpuNs(own_after) = CpuNs::now();
-        let CpuNs(after) = self.target.ask(&Order::End, "end a stretch")?;
-        let (mut samples_us, operations) = measured?;
+        if let Some(answer) = answer {
+            let () = self.target.ask(&Order::Begin { answer }, "begin a stretch")?;
+        }
+        let before = self.peer_cpu_ns()?;
+        let samples = Samples::take(length, shortest, |times| self.repeat(&mut work, variant, times));
+        let peer_cpu_ns = self.peer_cpu_ns()?.saturating_sub(before);
+        if answer.is_some() {
+            let () = self.target.ask(&Order::End, "end a stretch")?;
+        }
+        let samples = samples?;
 
         self.check(work, variant)?;
         // A message counts one way, as in the papers' tables; it was timed there and back.
         let ways = if variant.kind == Kind::SendReceive { 2.0 } else { 1.0 };
-        samples_us.iter_mut().for_each(|sample| *sample /= ways);
-        let latency_us = RoundSummary::of(&mut samples_us).expect("invariant: a stretch has samples");
-        let each = |taken_ns: u64| taken_ns as f64 / 1e9 / operations as f64 * 1e6;
-        let (peer_cpu_s, own_cpu_s) = (each(after.saturating_sub(before)), each(own_after.saturating_sub(own_before)));
-        Ok(Stretch { latency_us, peer_cpu_s, own_cpu_s })
+        Ok(samples.summarise(ways, peer_cpu_ns))
     }
 
-    /// Samples in microseconds an operation, and how many operations there were in all.
-    fn measure(&mut self, work: &mut Work, variant: &Variant, length: Duration) -> Result<(Vec<f64>, u64), BenchError> {
-        const TRIALS: u32 = 2;
-        let started = Instant::now();
-        let mut shortest = Duration::MAX;
-        for _ in 0..TRIALS {
-            let start = Instant::now();
-            self.repeat(work, variant, 1)?;
-            shortest = shortest.min(start.elapsed());
-        }
-        let together = SHORTEST_SAMPLE.as_nanos().div_ceil(shortest.as_nanos().max(1)).clamp(1, 256) as u32;
-
-        let mut samples_us = Vec::new();
-        while samples_us.len() < FEWEST_SAMPLES || started.elapsed() < length {
-            let start = Instant::now();
-            self.repeat(work, variant, together)?;
-            samples_us.push(start.elapsed().as_secs_f64() * 1e6 / f64::from(together));
-        }
-        let operations = u64::from(TRIALS) + samples_us.len() as u64 * u64::from(together);
-        Ok((samples_us, operations))
+    fn peer_cpu_ns(&self) -> Result<u64, BenchError> {
+        Ok(self.target.cpu_ns()? + self.receivers.as_ref().map_or(0, Receivers::cpu_ns))
     }
 
     fn repeat(&mut self, work: &mut Work, variant: &Variant, times: u32) -> Result<(), BenchError> {

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use verbena_fabric::{Address, Error, Inbox, Peer, Port, RegionKey, Rights, Views};
 use verbena_terms::{Incarnation, ViewNumber};
@@ -38,9 +37,9 @@ pub(super) const fn pattern(at: usize) -> u8 {
 pub(super) enum Order {
     /// Get to know the caller.
     Meet { caller: Address },
-    /// Answer messages from now on, or do nothing; say the processor time taken so far.
-    Begin { answer: Option<Waiting> },
-    /// Leave off; say the processor time taken so far.
+    /// Answer messages from now on.
+    Begin { answer: Waiting },
+    /// Leave off.
     End,
 }
 
@@ -58,17 +57,6 @@ pub(super) enum Waiting {
 pub(super) struct Ready {
     pub(super) address: Address,
     pub(super) key: RegionKey,
-}
-
-/// Processor time of the whole process so far, user and system, in nanoseconds.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct CpuNs(pub(super) u64);
-
-impl CpuNs {
-    pub(super) fn now() -> Self {
-        let taken = clock_gettime(ClockId::ProcessCPUTime);
-        CpuNs(taken.tv_sec as u64 * 1_000_000_000 + taken.tv_nsec as u64)
-    }
 }
 
 /// Serves a region at the place of this name, with room for reads and writes of `largest` bytes each,
@@ -89,7 +77,7 @@ pub(super) fn serve(name: &str) -> Result<(), String> {
         return Err("the first order was not to meet the caller".to_owned());
     };
     let peer = fabric.connect(CALLER, &caller).map_err(text)?;
-    say(&Answer::Done(CpuNs::now()))?;
+    say(&Answer::Done(()))?;
     while let Some(order) = hear::<Order>()? {
         match order {
             Order::Begin { answer } => work(&inbox, &*peer, answer)?,
@@ -100,18 +88,15 @@ pub(super) fn serve(name: &str) -> Result<(), String> {
 }
 
 /// One stretch of work, from `Begin` to `End`.
-fn work(inbox: &Inbox, peer: &dyn Peer, answer: Option<Waiting>) -> Result<(), String> {
+fn work(inbox: &Inbox, peer: &dyn Peer, waiting: Waiting) -> Result<(), String> {
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let answering = answer.map(|waiting| scope.spawn(move || answer_messages(inbox, peer, waiting, stop)));
-        let ended = say(&Answer::Done(CpuNs::now())).and_then(|()| hear::<Order>());
-        let cpu = CpuNs::now();
+        let answering = scope.spawn(move || answer_messages(inbox, peer, waiting, stop));
+        let ended = say(&Answer::Done(())).and_then(|()| hear::<Order>());
         stop.store(true, Ordering::Relaxed);
-        if let Some(answering) = answering {
-            answering.join().map_err(|_| "the answering thread panicked".to_owned())??;
-        }
+        answering.join().map_err(|_| "the answering thread panicked".to_owned())??;
         match ended? {
-            Some(Order::End) => say(&Answer::Done(cpu)),
+            Some(Order::End) => say(&Answer::Done(())),
             Some(other) => Err(format!("{other:?} came where an end was expected")),
             None => Ok(()),
         }
