@@ -60,17 +60,26 @@ fn a_program_survives_whoever_loaded_it_and_goes_with_the_last() {
 }
 
 #[test]
-fn a_stopped_process_that_alone_has_the_program_is_named() {
-    let Some(_own) = namespaces::own(HERE) else { return };
+fn while_the_only_process_that_has_the_program_is_stopped_nobody_loads_another() {
+    let Some(own) = namespaces::own(HERE) else { return };
+    let other = Namespace::new().unwrap();
+    let near = End::new("near", [10, 81, 0, 1]);
+    own.link(near, &other, End::new("far", [10, 81, 0, 2])).unwrap();
     let mut processes = Processes::default();
     let target = processes.start("at_7001", Incarnation::new(1, 1), BYTES);
     processes.pause(target.incarnation);
-    let Err(error) = open(Incarnation::new(3, 1), 7003) else { panic!("got it from a stopped process") };
-    let said = error.to_string();
-    assert!(said.contains("one_sided") && said.contains("is it stopped?"), "{said}");
+    // On another interface it could; then two of this network would not reach each other's memory.
+    let on_near = || open_on(&["lo", "near"], near.address, Incarnation::new(2, 1), 7002);
+    for tried in [open(Incarnation::new(3, 1), 7003), open_on(&["near"], near.address, Incarnation::new(2, 1), 7002)] {
+        let Err(error) = tried else { panic!("got it from a stopped process") };
+        assert!(error.to_string().contains("is it stopped?"), "{error}");
+    }
+    assert!(!has_program("near"));
     processes.resume(target.incarnation);
-    let fabric = open(Incarnation::new(3, 1), 7003).unwrap();
-    assert_eq!(add(&remote(&fabric, &target)).unwrap(), 1);
+    let fabrics = [open(Incarnation::new(3, 1), 7003).unwrap(), on_near().unwrap()];
+    for (times, fabric) in (1..).zip(&fabrics) {
+        assert_eq!(add(&remote(fabric, &target)).unwrap(), times);
+    }
 }
 
 #[test]

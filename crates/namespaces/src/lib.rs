@@ -1,4 +1,4 @@
-//! Namespace namespaces of this machine with virtual links between them: where what crosses a network is measured and tested.
+//! Networks of this machine with virtual links between them: where what crosses a network is measured and tested.
 //!
 //! A network is there for as long as somebody holds its [`Namespace`], a thread is in it, or a process was started there. Making one takes
 //! CAP_SYS_ADMIN, and linking two CAP_NET_ADMIN and the command `ip` (Debian: iproute2).

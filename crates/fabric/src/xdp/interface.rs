@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys::{self, bpf_link_create_opts};
 use libbpf_rs::query::ProgInfoIter;
@@ -13,20 +15,24 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use parking_lot::Mutex;
 
-use super::program::{Program, load_pass};
+use super::program::{EXECUTOR, Program, load_pass};
 use super::share::Share;
-use super::sharing::{self, Claim, Found, Link, Newcomer};
+use super::sharing::{self, Found, Link, Newcomer};
 use crate::choose::XdpMode as Mode;
 use crate::error::{Error, Result};
+
+/// How long a process that is ending may take to give back its link.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// An interface that the program receives on, for as long as a node of any process holds it.
 pub struct Interface {
     name: String,
-    share: Arc<Share>,
+    // Before the share: who finds none of us finds no link of ours either.
     link: Arc<Link>,
+    share: Arc<Share>,
 }
 
-/// This process's share in the program of each network namespace that it is in.
+/// This process's share in the program of each network namespace that it is in. Locked while one is come by: others of this process wait.
 static SHARES: LazyLock<Mutex<HashMap<u64, Weak<Share>>>> = LazyLock::new(Mutex::default);
 
 impl Interface {
@@ -46,15 +52,7 @@ impl Interface {
             return Interface { name: name.to_owned(), share: share.clone(), link }.in_mode(mode);
         }
         let _turn = Newcomer::enter()?;
-        let Found { program, link, silent } = sharing::look_for(number, claim.map(Claim::number))?;
-        let share = match known {
-            Some(share) => share,
-            None => Share::claimed(program.map_or_else(Program::load, Ok)?, Claim::new()?)?,
-        };
-        let link = match link {
-            Some(link) => link,
-            None => attach(share.program(), name, number, mode, &silent)?,
-        };
+        let (share, link) = share_and_link(name, number, mode, known)?;
         let interface = Interface { name: name.to_owned(), link: Arc::new(link), share }.in_mode(mode)?;
         if let Some(claim) = interface.share.claim() {
             claim.add(&interface.link);
@@ -112,31 +110,51 @@ impl Interface {
 pub fn pass_all(name: &str) -> Result<OwnedFd> {
     let number = number_of(name)?;
     let pass = load_pass()?;
-    link(pass.as_fd(), number, Mode::Native).map_err(|error| refused(name, number, Mode::Native, error, &[]))
+    link(pass.as_fd(), number, Mode::Native).map_err(|error| refused(name, number, Mode::Native, error))
 }
 
 fn number_of(name: &str) -> Result<u32> {
     if_nametoindex(name).map_err(|error| unusable(name, error.to_string(), "ip link shows what there is"))
 }
 
-fn attach(program: &Program, name: &str, interface: u32, mode: Mode, silent: &[String]) -> Result<Link> {
-    let modes: &[Mode] = match mode {
-        Mode::Auto => &[Mode::Native, Mode::Generic],
-        Mode::Native => &[Mode::Native],
-        Mode::Generic => &[Mode::Generic],
-    };
-    let mut refusal = None;
-    for mode in modes.iter().copied() {
-        match link(program.executor(), interface, mode) {
-            Ok(descriptor) => return Ok(Link { interface, mode, descriptor }),
-            Err(error) => refusal = Some((mode, error)),
+/// A share, `known` if this process has one, and the program on an interface.
+fn share_and_link(name: &str, number: u32, mode: Mode, known: Option<Arc<Share>>) -> Result<(Arc<Share>, Link)> {
+    let until = Instant::now() + LEAVING;
+    loop {
+        let own = known.as_ref().map(|share| share.program());
+        let Found { program, link, silent, has_others } = sharing::look_for(number, own)?;
+        if let (None, Some(why)) = (&program, silent) {
+            let remedy = "The nodes of a network share one program: let that process go on, or end it";
+            return Err(unusable(name, why, remedy));
         }
-        if refusal == Some((mode, Errno::EBUSY)) {
-            break;
-        }
+        let program = program.map_or_else(Program::load, Ok)?;
+        let link = match link.map_or_else(|| attach(&program, number, mode), Ok) {
+            Ok(link) => link,
+            // A process that is ending has given its socket back before its link, or is stopped in between.
+            Err((_, Errno::EBUSY))
+                if !has_others && holder(number).is_none_or(|(_, name)| is_ours(&name)) && Instant::now() < until =>
+            {
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            Err((mode, error)) => return Err(refused(name, number, mode, error)),
+        };
+        return Ok((known.map_or_else(|| Share::claimed(program), Ok)?, link));
     }
-    let (mode, error) = refusal.expect("invariant: a mode was tried");
-    Err(refused(name, interface, mode, error, silent))
+}
+
+fn attach(program: &Program, interface: u32, mode: Mode) -> std::result::Result<Link, (Mode, Errno)> {
+    let attach = |mode| {
+        let link = link(program.executor(), interface, mode);
+        link.map(|descriptor| Link { interface, mode, descriptor }).map_err(|error| (mode, error))
+    };
+    match mode {
+        Mode::Auto => attach(Mode::Native).or_else(|refused| match refused {
+            (_, Errno::EBUSY) => Err(refused),
+            _ => attach(Mode::Generic),
+        }),
+        mode => attach(mode),
+    }
 }
 
 fn link(program: BorrowedFd<'_>, number: u32, mode: Mode) -> std::result::Result<OwnedFd, Errno> {
@@ -156,34 +174,42 @@ fn link(program: BorrowedFd<'_>, number: u32, mode: Mode) -> std::result::Result
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-fn refused(name: &str, number: u32, mode: Mode, error: Errno, silent: &[String]) -> Error {
-    if error == Errno::EBUSY {
-        let holder = holder(number).unwrap_or_else(|| "another program".into());
-        if let Some(why) = silent.first() {
-            let remedy = "One version of verbena, of one user, whose processes run, can share an interface";
-            return unusable(name, format!("{holder} receives there, and {why}"), remedy);
-        }
-        let remedy = format!("Where it is no longer needed, `ip link set dev {name} xdp off` takes it away");
-        return unusable(name, format!("{holder} receives there"), &remedy);
+fn refused(name: &str, number: u32, mode: Mode, error: Errno) -> Error {
+    if error != Errno::EBUSY {
+        let reason = format!("it does not take a program in mode {mode}: {error}");
+        return unusable(name, reason, "fabric.xdp_mode = \"generic\" works on every interface, and is slower");
     }
-    let reason = format!("it does not take a program in mode {mode}: {error}");
-    unusable(name, reason, "fabric.xdp_mode = \"generic\" works on every interface, and is slower")
+    let Some((id, holder)) = holder(number) else {
+        return unusable(name, "another program receives there".into(), "Try again: it may just have gone");
+    };
+    if is_ours(&holder) {
+        let remedy = "It may be verbena's, of another user or version, or of a process that is stopped: `ss -xlp` shows who has a name that \
+                      begins with @verbena.xdp. Processes of one user and version share an interface";
+        return unusable(name, format!("the program {holder:?} (number {id}) receives there"), remedy);
+    }
+    let remedy = format!("Where it is no longer needed, `ip link set dev {name} xdp off` takes it away");
+    unusable(name, format!("the program {holder:?} (number {id}) receives there"), &remedy)
 }
 
-/// Which program an interface has.
-fn holder(number: u32) -> Option<String> {
+/// Whether it may be. Only root learns the names of programs.
+fn is_ours(program: &str) -> bool {
+    program.is_empty() || program == EXECUTOR
+}
+
+/// The program that an interface has: its number and name.
+fn holder(interface: u32) -> Option<(u32, String)> {
     let mut found = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
     // SAFETY: `found` outlives the call, which fills it and keeps nothing.
-    let failed = unsafe { libbpf_sys::bpf_xdp_query(number as i32, 0, &mut found) };
+    let failed = unsafe { libbpf_sys::bpf_xdp_query(interface as i32, 0, &mut found) };
     let id = [found.prog_id, found.drv_prog_id, found.skb_prog_id].into_iter().find(|id| *id != 0)?;
     if failed != 0 {
         return None;
     }
     let name = ProgInfoIter::default().find(|info| info.id == id).map(|info| info.name.to_string_lossy().into_owned());
-    Some(format!("the program {:?} (number {id})", name.unwrap_or_default()))
+    Some((id, name.unwrap_or_default()))
 }
 
 fn unusable(name: &str, reason: String, remedy: &str) -> Error {

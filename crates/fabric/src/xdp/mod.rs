@@ -64,6 +64,7 @@
 //! A map of words: `REGION_HEADER_WORDS` of header, and the region's own. Made anew it is another map in its place (F4):
 //! a frame looks its region up once, so what has begun ends in the old memory.
 
+mod claims;
 mod clerk;
 mod config;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -80,6 +80,13 @@ impl Node {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && Instant::now() < until => {
                     thread::sleep(Duration::from_millis(10));
                 }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    return Err(Error::Unusable {
+                        provider: "xdp",
+                        reason: format!("another node of this network answers at {address}"),
+                        remedy: "Give each node an address, or a port, of its own".into(),
+                    });
+                }
                 Err(error) => return Err(Error::system("answer at an address", format!("{address}: {error}"))),
             }
         }

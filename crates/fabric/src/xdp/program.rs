@@ -1,11 +1,14 @@
 //! The program in the kernel, and the maps that it works on: which addresses it answers, the regions, the callers and their windows.
 
+use std::hash::Hasher;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys::{self, bpf_test_run_opts};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use siphasher::sip::SipHasher13;
 
+use super::claims::Claims;
 use super::share::{CALLERS_EACH, MOST_PROCESSES, NODES_EACH, REGIONS_EACH};
 use crate::error::{Error, Result};
 
@@ -14,15 +17,17 @@ pub(super) const REGION_HEADER_WORDS: usize = 512;
 /// What it counts of the frames for a node.
 pub(super) const COUNTERS: usize = 6;
 
-const EXECUTOR: &str = "one_sided";
+/// Its name, by which others see it on an interface.
+pub(super) const EXECUTOR: &str = "one_sided";
 const PASS: &str = "pass";
 const MAPS: [&str; 5] = ["endpoints", "regions", "callers", "counters", "shares"];
-/// Of the program itself and of its maps: whoever has them all can do with it what we can.
-pub(super) const DESCRIPTORS: usize = 1 + MAPS.len();
+/// Of the program itself, of the claims to its shares and of its maps: whoever has them all can do with it what we can.
+pub(super) const DESCRIPTORS: usize = 2 + MAPS.len();
 
 /// The program, loaded into the kernel. It and its maps are gone when the last descriptor of any process, and the last link, are.
 pub(super) struct Program {
     executor: OwnedFd,
+    claims: Claims,
     pub(super) endpoints: MapHandle,
     pub(super) regions: MapHandle,
     pub(super) callers: MapHandle,
@@ -49,7 +54,14 @@ impl Program {
     /// [`Error::Unusable`] where the kernel refuses: it takes CAP_BPF and CAP_NET_ADMIN, and Linux 6.1 or later.
     pub(super) fn load() -> Result<Arc<Self>> {
         let object = load(only(EXECUTOR)?)?;
-        Program::of(descriptor_of(&object, EXECUTOR)?, &object)
+        Program::of(descriptor_of(&object, EXECUTOR)?, Claims::new()?, &object)
+    }
+
+    /// Tells programs apart: what was compiled from other sources, or by another compiler, has another one.
+    pub(super) fn fingerprint() -> u64 {
+        let mut hasher = SipHasher13::new();
+        hasher.write(object_file().unwrap_or_default());
+        hasher.finish()
     }
 
     /// The one that somebody else of this machine has loaded, by its [descriptors](Program::descriptors).
@@ -57,7 +69,7 @@ impl Program {
     /// # Errors
     /// [`Error::Unusable`] if these are not those of such a program.
     pub(super) fn of_descriptors(descriptors: [OwnedFd; DESCRIPTORS]) -> Result<Arc<Self>> {
-        let [executor, maps @ ..] = descriptors;
+        let [executor, claims, maps @ ..] = descriptors;
         let mut object = only("")?;
         for mut map in object.maps_mut() {
             let Some(at) = MAPS.iter().position(|name| map.name() == *name) else {
@@ -75,10 +87,10 @@ impl Program {
                 });
             }
         }
-        Program::of(executor, &load(object)?)
+        Program::of(executor, Claims::of(claims), &load(object)?)
     }
 
-    fn of(executor: OwnedFd, object: &Object) -> Result<Arc<Self>> {
+    fn of(executor: OwnedFd, claims: Claims, object: &Object) -> Result<Arc<Self>> {
         let map = |name: &str| {
             let found = object.maps().find(|map| map.name() == name);
             let found = found.ok_or_else(|| Error::system("find a map", name))?;
@@ -86,15 +98,20 @@ impl Program {
         };
         let [endpoints, regions, callers, counters, shares] = MAPS.map(map);
         let (endpoints, regions, callers) = (endpoints?, regions?, callers?);
-        Ok(Arc::new(Program { executor, endpoints, regions, callers, counters: counters?, shares: shares? }))
+        Ok(Arc::new(Program { executor, claims, endpoints, regions, callers, counters: counters?, shares: shares? }))
     }
 
     /// What [`Program::of_descriptors`] takes, in another process too.
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; DESCRIPTORS] {
-        let Program { executor, endpoints, regions, callers, counters, shares } = self;
+        let Program { executor, claims, endpoints, regions, callers, counters, shares } = self;
         let [endpoints, regions, callers, counters, shares] =
             [endpoints, regions, callers, counters, shares].map(AsFd::as_fd);
-        [executor.as_fd(), endpoints, regions, callers, counters, shares]
+        [executor.as_fd(), claims.as_fd(), endpoints, regions, callers, counters, shares]
+    }
+
+    /// Who has which share.
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
     }
 
     /// What answers.
@@ -159,31 +176,43 @@ impl Program {
         said.map_err(|error| Error::system("say what a share of a program has", error))
     }
 
-    /// Takes away what is in a share: first the addresses, so that nothing of it is answered any more. For whoever has claimed it.
-    pub(super) fn wipe(&self, share: u32) -> Result<()> {
-        let failed = |error| Error::system("take away what an ended process left", error);
-        let used = self.used(share);
-        let nodes = share * NODES_EACH..share * NODES_EACH + used.nodes;
+    /// Answers for nobody of a share any more. For whoever has claimed it.
+    pub(super) fn forget_addresses(&self, share: u32) -> Result<()> {
+        let nodes = share * NODES_EACH..share * NODES_EACH + self.used(share).nodes;
         // A walk over keys that are taken away meanwhile may begin again.
         for address in self.endpoints.keys().collect::<Vec<_>>() {
-            let node = self.endpoints.lookup(&address, MapFlags::ANY).map_err(failed)?;
+            let node = self.endpoints.lookup(&address, MapFlags::ANY).map_err(left)?;
             let node = node.and_then(|node| node.try_into().ok()).map(u32::from_ne_bytes);
             if node.is_some_and(|node| nodes.contains(&node)) {
-                self.endpoints.delete(&address).map_err(failed)?;
+                self.endpoints.delete(&address).map_err(left)?;
             }
         }
+        Ok(())
+    }
+
+    /// Takes away what is in a share, the addresses first. For whoever has claimed it. Leaves the rest when it should not `go_on`.
+    pub(super) fn wipe(&self, share: u32, go_on: impl Fn() -> bool) -> Result<()> {
+        self.forget_addresses(share)?;
+        let used = self.used(share);
         let [callers, regions] = [(CALLERS_EACH, used.callers), (REGIONS_EACH, used.regions)]
             .map(|(each, used)| share * each..share * each + used);
         for (map, places) in [(&self.callers, callers), (&self.regions, regions)] {
             for place in places {
+                if !go_on() {
+                    return Ok(());
+                }
                 match map.delete(&place.to_ne_bytes()) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(left(error)),
                     _ => {}
                 }
             }
         }
         self.set_used(share, Used::default())
     }
+}
+
+fn left(error: libbpf_rs::Error) -> Error {
+    Error::system("take away what an ended process left", error)
 }
 
 /// How many of a share's places may have something in them, from the first one on. The kernel waits at each that is taken away or looked at, for

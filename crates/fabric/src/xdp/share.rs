@@ -76,10 +76,11 @@ impl Share {
         Arc::new(Share::of(program, 0, None))
     }
 
-    /// The one that this process has claimed. What was left in it is taken away.
-    pub(super) fn claimed(program: Arc<Program>, claim: Claim) -> Result<Arc<Self>> {
+    /// One that nobody has, for this process. What was left in it is taken away.
+    pub(super) fn claimed(program: Arc<Program>) -> Result<Arc<Self>> {
+        let claim = Claim::new(&program)?;
         let number = claim.number();
-        program.wipe(number)?;
+        program.wipe(number, || true)?;
         Ok(Arc::new(Share::of(program, number, Some(claim))))
     }
 
@@ -216,29 +217,31 @@ mod tests {
     #[test]
     fn what_an_ended_process_left_is_taken_away_and_nothing_else() {
         let Some(program) = if_allowed(Program::load()) else { return };
-        let claims = [Claim::new().unwrap(), Claim::new().unwrap()];
-        let [left, kept] = claims.map(|claim| Share::claimed(program.clone(), claim).unwrap());
+        let [left, kept] = [(); 2].map(|()| Share::claimed(program.clone()).unwrap());
         let shares = [left.number, kept.number];
         let (ended, _living) = (node(left.clone(), 100), node(kept, 200));
         assert_eq!(has(&program, shares), [4, 4, 4]);
         assert_eq!(program.used(left.number), Used { nodes: 1, callers: 2, regions: 2 });
         // As if its process were no more: nothing of it runs.
         std::mem::forget(ended);
-        program.wipe(left.number).unwrap();
+        program.wipe(left.number, || true).unwrap();
         assert_eq!((has(&program, shares), program.used(left.number)), ([2, 2, 2], Used::default()));
     }
 
     #[test]
     fn whoever_claims_a_share_begins_with_nothing() {
         let Some(program) = if_allowed(Program::load()) else { return };
-        let claim = Claim::new().unwrap();
-        let number = claim.number();
-        program.set_used(number, Used { nodes: 1, callers: 0, regions: 0 }).unwrap();
-        program.endpoints.update(&[7; 20], &(number * NODES_EACH).to_ne_bytes(), MapFlags::ANY).unwrap();
-        let share = Share::claimed(program.clone(), claim).unwrap();
-        assert_eq!(has(&program, [number; 2]), [0, 0, 0]);
+        // Nobody has one, and something is left in each.
+        for number in 0..MOST_PROCESSES {
+            program.set_used(number, Used { nodes: 1, callers: 0, regions: 0 }).unwrap();
+            let [low, ..] = number.to_ne_bytes();
+            program.endpoints.update(&[low; 20], &(number * NODES_EACH).to_ne_bytes(), MapFlags::ANY).unwrap();
+        }
+        let share = Share::claimed(program.clone()).unwrap();
+        let number = share.number;
+        assert_eq!(has(&program, [number; 2]), [15, 0, 0]);
         drop(node(share, 100));
-        assert_eq!((has(&program, [number; 2]), program.used(number)), ([0, 0, 0], Used::default()));
+        assert_eq!((has(&program, [number; 2]), program.used(number)), ([15, 0, 0], Used::default()));
     }
 
     #[test]

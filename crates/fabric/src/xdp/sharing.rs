@@ -1,24 +1,25 @@
 //! How the processes of a network namespace come to one program, and what becomes of a share whose process ended without a word.
 //!
-//! **A share is a name.** Who has bound the abstract socket of a number (a name that is known in its network namespace alone) has that share,
-//! until the process ends, by whatever end. So nobody has to be asked, and nothing is left.
-//!
-//! **Descriptors are handed on.** A process that has the program listens at its share's name. A newcomer connects to the names
-//! in turn; whoever answers sends, in one packet, descriptors of the program, of its maps and of its links to interfaces. Each holder keeps
-//! the program there for itself, so it survives whoever loaded it. Descriptors go to processes of the same user only, and are taken from
-//! no other. One newcomer at a time, by a name again: of two that find nobody, each would load a program of its own.
+//! **Descriptors are handed on.** A process that has the program listens at an abstract socket, which is known in its network namespace alone; its
+//! name says the user, the program (a hash of its code) and a random number. A newcomer finds such names in /proc/net/unix and
+//! connects; whoever answers sends, in one packet, descriptors of the program, of what it works on and of its links to interfaces. Each
+//! holder keeps the program there for itself, so it survives whoever loaded it.
 //!
 //! ```text
 //!  0         8       12       16
-//!  +---------+--------+--------+---- - -    descriptors: program, maps (in their order), links
+//!  +---------+--------+--------+---- - -    descriptors: those of the program (in their order), links
 //!  | VXSH, 1 | number | mode   | ...        number: of the interface; mode: 1 native, 2 generic
 //!  +---------+--------+--------+---- - -
 //! ```
 //!
-//! **What somebody left is taken away.** What a share may have in it is said in a map. Each process looks a few times a
-//! second for a share with something in it whose name it can bind: its process is gone. Whoever has bound it empties it, and gives the name back. Until
-//! then the kernel answers for a node that is no more, as it does for one that is stopped; what must not happen then is the business of
-//! leases and views, as on any hardware that answers by itself.
+//! **One program of a user.** One newcomer at a time looks or loads, by a name again; and who finds somebody that does not answer loads nothing:
+//! it may have a program. So all processes of one user and one version have the same one, and a link of one goes with the maps of any other.
+//! What other users or versions have is theirs, on other interfaces.
+//!
+//! **What somebody left is taken away.** A share is a lock ([`claims`](super::claims)) that ends with its process. What a share has
+//! in it is said in a map. Each process looks a few times a second for a share with something in it that it can lock: its process is gone.
+//! Whoever has locked it empties it, the addresses first, and lets go. Until then the kernel answers for a node that is no more, as it does for
+//! one that is stopped; what must not happen then is the business of leases and views, as on any hardware that answers by itself.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -30,6 +31,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use verbena_terms::{BootClock, Clock, Format};
 
+use super::claims::Claimed;
 use super::program::{DESCRIPTORS, Program};
 use super::share::MOST_PROCESSES;
 use crate::choose::XdpMode as Mode;
@@ -40,14 +42,19 @@ const OFFER: Format = Format::new(*b"VXSH", 1);
 const LINK_BYTES: usize = 8;
 const MOST_LINKS: usize = MOST_ATTACHED - DESCRIPTORS;
 
+/// What all names begin with.
+const NAMES: &str = "verbena.xdp.";
 /// The name of whoever looks for the program, or loads it.
-const NEWCOMER: &[u8] = b"verbena.xdp.newcomer";
+const NEWCOMER: &str = "verbena.xdp.newcomer";
 /// How long others may take for that; without CAP_PERFMON the kernel takes seconds to check the program.
 const NEWCOMERS: Duration = Duration::from_secs(30);
 /// How long a process that has the program may take to hand it on. One that is stopped never does.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long all shares may seem to be somebody's: whoever empties one has it meanwhile.
+const EMPTYING: Duration = Duration::from_secs(2);
 /// From one look for ended processes to the next, as the kernel counts it.
 const LOOK_AROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The program on an interface. It is there for as long as any process holds it.
 pub(super) struct Link {
@@ -59,39 +66,51 @@ pub(super) struct Link {
 }
 
 /// A process's links.
-pub(super) type Links = Mutex<Vec<Weak<Link>>>;
+type Links = Mutex<Vec<Weak<Link>>>;
 
-/// A share's number, which is nobody else's for as long as this is there.
+/// A share that this process has, with what others get of it.
 pub(super) struct Claim {
-    number: u32,
-    name: OwnedFd,
+    claimed: Claimed,
     links: Arc<Links>,
-    usher: Mutex<Option<Usher>>,
+    host: Mutex<Option<Host>>,
 }
 
-/// The thread that hands the program on, and looks for what ended processes left.
-struct Usher {
-    thread: JoinHandle<()>,
-    stop: OwnedFd,
+/// The threads of whoever has the program: one hands it on, one takes away what ended processes left. The latter waits for the kernel again and
+/// again, and nobody is to wait for it.
+struct Host {
+    threads: [JoinHandle<()>; 2],
+    stop: Arc<OwnedFd>,
 }
 
 impl Claim {
-    /// The first that is free.
+    /// Of one of a program's shares that are nobody's; if possible one that has nothing in it.
     ///
     /// # Errors
-    /// [`Error::Full`].
-    pub(super) fn new() -> Result<Self> {
-        for number in 0..MOST_PROCESSES {
-            if let Some(name) = bind(&name(number))? {
-                return Ok(Claim { number, name, links: Arc::default(), usher: Mutex::default() });
+    /// [`Error::Unusable`] where there is none.
+    pub(super) fn new(program: &Program) -> Result<Self> {
+        let until = Instant::now() + EMPTYING;
+        loop {
+            for empty in [true, false] {
+                for share in (0..MOST_PROCESSES).filter(|share| (program.used(*share).nodes == 0) == empty) {
+                    if let Some(claimed) = program.claims().take(share)? {
+                        return Ok(Claim { claimed, links: Arc::default(), host: Mutex::default() });
+                    }
+                }
             }
+            if Instant::now() > until {
+                return Err(Error::Unusable {
+                    provider: "xdp",
+                    reason: format!("{MOST_PROCESSES} processes of this network use it, which is as many as can"),
+                    remedy: "End one of them: `ss -xlp` shows who has a name that begins with @verbena.xdp".into(),
+                });
+            }
+            thread::sleep(Duration::from_millis(10));
         }
-        Err(Error::Full { what: "the processes of a network that use xdp", most: MOST_PROCESSES as usize })
     }
 
-    /// Which it is.
+    /// Which share it is.
     pub(super) fn number(&self) -> u32 {
-        self.number
+        self.claimed.share()
     }
 
     /// This process's link to an interface, if it has one.
@@ -108,97 +127,111 @@ impl Claim {
 
     /// Hands `program` on to whoever comes, if it does not already.
     pub(super) fn serve(&self, program: &Arc<Program>) -> Result<()> {
-        let mut usher = self.usher.lock();
-        if usher.is_some() {
+        let mut host = self.host.lock();
+        if host.is_some() {
             return Ok(());
         }
         let failed = |error: Errno| Error::system("hand a program on", error);
-        rustix::net::listen(&self.name, packets::BACKLOG).map_err(failed)?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        let host = Host {
-            listener: self.name.try_clone().map_err(|error| Error::system("hand a program on", error))?,
-            stop: stop.try_clone().map_err(|error| Error::system("hand a program on", error))?,
-            program: program.clone(),
-            links: self.links.clone(),
-            share: self.number,
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| Error::system("random bytes", error))?;
+        let name = format!("{}{:016x}", own_names(), u64::from_ne_bytes(random));
+        let listener = packets::listen(name.as_bytes()).map_err(failed)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
+        let usher = {
+            let (program, links, stop) = (program.clone(), self.links.clone(), stop.clone());
+            move || {
+                while next(&listener, &stop) {
+                    hand_on(&listener, &program, &links)
+                }
+            }
         };
-        let started = thread::Builder::new().name("xdp-usher".into()).spawn(move || host.work());
-        let thread = started.map_err(|error| Error::system("start a thread", error))?;
-        *usher = Some(Usher { thread, stop });
+        let sweeper = {
+            let (program, own, stop) = (program.clone(), self.number(), stop.clone());
+            move || {
+                while !is_over(&stop, &LOOK_AROUND) {
+                    sweep(&program, own, &stop)
+                }
+            }
+        };
+        let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let started = thread::Builder::new().name(name.into()).spawn(work);
+            started.map_err(|error| Error::system("start a thread", error))
+        };
+        let usher = start("xdp-usher", Box::new(usher))?;
+        *host = Some(Host { threads: [usher, start("xdp-sweeper", Box::new(sweeper))?], stop });
         Ok(())
     }
 
-    /// Hands nothing on any more. The name is kept until this is dropped.
+    /// Hands nothing on any more. The share is kept until this is dropped.
     pub(super) fn end(&self) {
-        if let Some(Usher { thread, stop }) = self.usher.lock().take() {
+        if let Some(Host { threads, stop }) = self.host.lock().take() {
             // It fails only when it was told before.
-            let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
-            let _ = thread.join();
+            let _ = rustix::io::write(&*stop, &1u64.to_ne_bytes());
+            threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
 }
 
-struct Host {
-    listener: OwnedFd,
-    stop: OwnedFd,
-    program: Arc<Program>,
-    links: Arc<Links>,
-    share: u32,
-}
-
-impl Host {
-    fn work(self) {
-        loop {
-            let mut ready = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
-            let woken = poll(&mut ready, Some(&LOOK_AROUND));
-            let [comes, is_over] = ready.map(|ready| !ready.revents().is_empty());
-            match woken {
-                Ok(_) if is_over => return,
-                Ok(_) if comes => self.hand_on(),
-                Ok(_) => sweep(&self.program, self.share),
-                // Nothing was waited for; the next turn will.
-                Err(_) => thread::sleep(PATIENCE),
-            }
+/// Waits for somebody who wants the program; false when it is over.
+fn next(listener: &OwnedFd, stop: &OwnedFd) -> bool {
+    loop {
+        let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let woken = poll(&mut ready, None);
+        let [comes, is_over] = ready.map(|ready| !ready.revents().is_empty());
+        match woken {
+            Ok(_) if is_over => return false,
+            Ok(_) if comes => return true,
+            // A signal; anything else is out of memory for a moment.
+            Ok(_) | Err(_) => {}
         }
     }
+}
 
-    fn hand_on(&self) {
-        let guest = match packets::accept(self.listener.as_fd()) {
-            Ok(guest) => guest,
-            Err(Errno::AGAIN | Errno::CONNABORTED) => return,
-            Err(error) => {
-                tracing::warn!("nobody is given the program of xdp for a moment: {error}");
-                return thread::sleep(PATIENCE);
-            }
-        };
-        if !is_of_this_user(guest.as_fd()) {
-            return tracing::warn!("a process of another user asked for the program of xdp, and was given nothing");
+/// Waits so long, and whether it is over.
+fn is_over(stop: &OwnedFd, wait: &Timespec) -> bool {
+    let mut ready = [PollFd::new(stop, PollFlags::IN)];
+    poll(&mut ready, Some(wait)).is_ok_and(|woken| woken > 0)
+}
+
+fn hand_on(listener: &OwnedFd, program: &Program, links: &Links) {
+    let guest = match packets::accept(listener.as_fd()) {
+        Ok(guest) => guest,
+        Err(Errno::AGAIN | Errno::CONNABORTED) => return,
+        Err(error) => {
+            // Most likely no descriptor is left.
+            tracing::warn!("nobody is given the program of xdp for a moment: {error}");
+            return thread::sleep(Duration::from_millis(100));
         }
-        let links = living(&self.links);
-        let links = &links[..links.len().min(MOST_LINKS)];
-        let descriptors: Vec<BorrowedFd<'_>> =
-            self.program.descriptors().into_iter().chain(links.iter().map(|link| link.descriptor.as_fd())).collect();
-        // Whoever went away meanwhile does not need it.
-        let _ = packets::send(
-            guest.as_fd(),
-            &offer(links.iter().map(|link| (link.interface, link.mode))),
-            &[],
-            &descriptors,
-        );
+    };
+    if !is_of_this_user(guest.as_fd()) {
+        return tracing::debug!("a process of another user asked for the program of xdp, and was given nothing");
+    }
+    let links = living(links);
+    let links = &links[..links.len().min(MOST_LINKS)];
+    let descriptors: Vec<BorrowedFd<'_>> =
+        program.descriptors().into_iter().chain(links.iter().map(|link| link.descriptor.as_fd())).collect();
+    let packet = offer(links.iter().map(|link| (link.interface, link.mode)));
+    if let Err(error) = packets::send(guest.as_fd(), &packet, &[], &descriptors) {
+        tracing::debug!("somebody who asked for the program of xdp did not get it: {error}");
     }
 }
 
 /// Empties the shares of processes that have ended, but `own`.
-fn sweep(program: &Program, own: u32) {
-    for share in (0..MOST_PROCESSES).filter(|share| *share != own && program.used(*share).nodes > 0) {
-        // While we have its name, nobody else puts anything there, or takes it away.
-        let Ok(Some(_name)) = bind(&name(share)) else { continue };
-        match program.wipe(share) {
-            Ok(()) => tracing::info!(share, "took away what an ended process left in the program of xdp"),
-            Err(error) => {
-                tracing::warn!(share, %error, "what an ended process left in the program of xdp is still there")
-            }
-        }
+fn sweep(program: &Program, own: u32, stop: &OwnedFd) {
+    let used = (0..MOST_PROCESSES).filter(|share| *share != own && program.used(*share).nodes > 0);
+    // While we have it, nobody else puts anything there, or takes it away.
+    let dead: Vec<Claimed> = used.filter_map(|share| program.claims().take(share).ok().flatten()).collect();
+    let done = dead.iter().try_for_each(|dead| program.forget_addresses(dead.share()));
+    let done = done.and_then(|()| {
+        dead.iter().try_for_each(|dead| {
+            let share = dead.share();
+            program.wipe(share, || !is_over(stop, &AT_ONCE))?;
+            tracing::info!(share, "took away what an ended process left in the program of xdp");
+            Ok(())
+        })
+    });
+    if let Err(error) = done {
+        tracing::warn!(%error, "what an ended process left in the program of xdp is still there");
     }
 }
 
@@ -213,19 +246,18 @@ impl Newcomer {
     pub(super) fn enter() -> Result<Self> {
         let until = Instant::now() + NEWCOMERS;
         loop {
-            if let Some(name) = bind(NEWCOMER)? {
-                return Ok(Newcomer(name));
+            match packets::bind(NEWCOMER.as_bytes()) {
+                Ok(name) => return Ok(Newcomer(name)),
+                Err(Errno::ADDRINUSE) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
+                Err(Errno::ADDRINUSE) => {
+                    return Err(Error::Unusable {
+                        provider: "xdp",
+                        reason: format!("another process has been loading its program for {NEWCOMERS:?}"),
+                        remedy: format!("`ss -xap` shows which has @{NEWCOMER}: it may be stopped"),
+                    });
+                }
+                Err(error) => return Err(Error::system("take a name", error)),
             }
-            if Instant::now() > until {
-                return Err(Error::Unusable {
-                    provider: "xdp",
-                    reason: format!(
-                        "another process has been looking for its program, or loading it, for {NEWCOMERS:?}"
-                    ),
-                    remedy: "`ss -xap` shows which has @verbena.xdp.newcomer: it may be stopped".into(),
-                });
-            }
-            thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -236,50 +268,58 @@ pub(super) struct Found {
     pub(super) program: Option<Arc<Program>>,
     /// To the interface that was asked for.
     pub(super) link: Option<Link>,
-    /// Why somebody gave nothing.
-    pub(super) silent: Vec<String>,
+    /// Why somebody of this user and version gave nothing.
+    pub(super) silent: Option<String>,
+    /// Whether verbena is there of another user or version.
+    pub(super) has_others: bool,
 }
 
-/// Asks them, until one has the program on `interface`.
-pub(super) fn look_for(interface: u32, own: Option<u32>) -> Result<Found> {
-    let mut found = Found::default();
-    for share in (0..MOST_PROCESSES).filter(|share| Some(*share) != own) {
-        let socket = match packets::connect(&name(share)) {
-            Ok(socket) => socket,
-            // Nobody is there, or somebody who has nothing yet.
-            Err(Errno::CONNREFUSED) => continue,
-            Err(error) => {
-                found.silent.push(format!("a process that is there could not be asked: {error}"));
-                continue;
+/// Asks them, until one has the program on `interface`. `own` is the program that this process has.
+pub(super) fn look_for(interface: u32, own: Option<&Arc<Program>>) -> Result<Found> {
+    let mut found = Found { program: own.cloned(), ..Found::default() };
+    let all = std::fs::read_to_string("/proc/thread-self/net/unix");
+    let all = all.map_err(|error| Error::system("look for the names of sockets", error))?;
+    let own_names = own_names();
+    for name in all.lines().filter_map(|line| line.split_once(" @")).map(|(_, name)| name) {
+        if !name.starts_with(&own_names) {
+            found.has_others |= name.starts_with(NAMES) && name != NEWCOMER;
+            continue;
+        }
+        let Ok(socket) = packets::connect(name.as_bytes()) else { continue };
+        // Anybody can take a name.
+        if !is_of_this_user(socket.as_fd()) {
+            continue;
+        }
+        let taken = take(socket.as_fd()).and_then(|(descriptors, links)| {
+            if found.program.is_none() {
+                let program = Program::of_descriptors(descriptors).map_err(|error| error.to_string())?;
+                found.program = Some(program);
             }
-        };
-        match take(socket.as_fd()) {
-            Ok((descriptors, links)) => {
-                if found.program.is_none() {
-                    found.program = Some(Program::of_descriptors(descriptors)?);
-                }
-                found.link = links.into_iter().find(|link| link.interface == interface);
-                if found.link.is_some() {
-                    break;
-                }
-            }
-            Err(why) => found.silent.push(why),
+            Ok(links)
+        });
+        match taken {
+            Ok(links) => found.link = links.into_iter().find(|link| link.interface == interface),
+            Err(why) => found.silent = Some(why),
+        }
+        if found.link.is_some() {
+            break;
         }
     }
     Ok(found)
 }
 
 fn take(socket: BorrowedFd<'_>) -> std::result::Result<([OwnedFd; DESCRIPTORS], Vec<Link>), String> {
-    if !is_of_this_user(socket) {
-        return Err("a process of another user is there".into());
-    }
     let deadline = BootClock.now() + PATIENCE;
     let comes = packets::wait_for(socket, PollFlags::IN, &BootClock, deadline).map_err(|error| error.to_string())?;
     if !comes {
-        return Err(format!("a process that is there did not answer within {PATIENCE:?}: is it stopped?"));
+        return Err(format!("a process that has it did not answer within {PATIENCE:?}: is it stopped?"));
     }
     let mut packet = [0; verbena_terms::HEADER_BYTES + MOST_LINKS * LINK_BYTES];
-    let mut received = packets::receive(socket, &mut packet).map_err(|error| error.to_string())?;
+    let ended = || "a process that had it ended while it was asked".to_owned();
+    let mut received = packets::receive(socket, &mut packet).map_err(|_| ended())?;
+    if received.length == 0 {
+        return Err(ended());
+    }
     let named = parse(&packet[..received.length])?;
     if received.attached.len() != DESCRIPTORS + named.len() {
         return Err(format!("{} descriptors came for {} links", received.attached.len(), named.len()));
@@ -318,17 +358,9 @@ fn living(links: &Links) -> Vec<Arc<Link>> {
     links.lock().iter().filter_map(Weak::upgrade).collect()
 }
 
-fn name(share: u32) -> Vec<u8> {
-    format!("verbena.xdp.{share}").into_bytes()
-}
-
-/// `None` if somebody has the name.
-fn bind(name: &[u8]) -> Result<Option<OwnedFd>> {
-    match packets::bind(name) {
-        Ok(socket) => Ok(Some(socket)),
-        Err(Errno::ADDRINUSE) => Ok(None),
-        Err(error) => Err(Error::system("take a name", error)),
-    }
+/// What the names of this user's processes begin with that have this very program.
+fn own_names() -> String {
+    format!("{NAMES}{}.{:016x}.", rustix::process::geteuid().as_raw(), Program::fingerprint())
 }
 
 fn is_of_this_user(socket: BorrowedFd<'_>) -> bool {
