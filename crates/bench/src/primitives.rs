@@ -21,6 +21,7 @@ use verbena_fabric::{Capabilities, Class, Executor, Provider};
 
 use caller::Caller;
 use fabrics::Place;
+use responder::Asker;
 use samples::Stretch;
 
 use crate::child::{Answer, ON_CORE, hear, say};
@@ -93,7 +94,12 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         findings.fabrics.push(found);
         callers.extend(caller);
     }
+    let (mut responder, found) = open_responder();
+    findings.fabrics.push(found);
     let mut variants = variants(&callers);
+    // Behind the fabrics, and with nothing but a word.
+    let (fabric, completion) = (callers.len(), Completion::Notification);
+    variants.extend(responder.iter().map(|_| Variant { fabric, kind: Kind::Read, completion, bytes: 8 }));
     if variants.is_empty() {
         let reasons: Vec<String> =
             findings.fabrics.iter().map(|fabric| format!("{}: {}", fabric.name, fabric.because)).collect();
@@ -102,12 +108,19 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 
     let stretches = (plan.rounds + 1) * variants.len() as u32;
     let mut budget = Budget::new(plan.measuring, stretches);
-    let names: Vec<&'static str> = callers.iter().map(Caller::name).collect();
+    let names: Vec<&'static str> =
+        callers.iter().map(Caller::name).chain(responder.iter().map(|_| responder::NAME)).collect();
     let measured = interleave(
         plan.rounds,
         &mut variants,
         |variant| format!("{} over {}", variant.describe(), names[variant.fabric]),
-        |variant| callers[variant.fabric].stretch(variant, budget.next(), SHORTEST_SAMPLE),
+        |variant| match (callers.get_mut(variant.fabric), &mut responder) {
+            (None, Some(asker)) => asker.stretch(budget.next(), SHORTEST_SAMPLE),
+            (caller, _) => {
+                let caller = caller.expect("invariant: what is behind the fabrics is the responder");
+                caller.stretch(variant, budget.next(), SHORTEST_SAMPLE)
+            }
+        },
         plan.progress,
     )?;
 
@@ -232,6 +245,16 @@ fn open(place: Place) -> (Option<Caller>, FabricFound) {
             let found = FabricFound { name, ..FabricFound::measured(caller.capabilities(), works) };
             (Some(caller), found)
         }
+    }
+}
+
+/// What stands beside the fabrics, to compare them with.
+fn open_responder() -> (Option<Asker>, FabricFound) {
+    let found =
+        |measured, because| FabricFound { name: responder::NAME.to_owned(), measured, because, capabilities: None };
+    match Asker::start(&[]) {
+        Err(error) => (None, found(false, error.to_string())),
+        Ok(asker) => (Some(asker), found(true, responder::IS.to_owned())),
     }
 }
 

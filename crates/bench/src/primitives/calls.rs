@@ -9,7 +9,7 @@ use verbena_fabric::Provider;
 use super::Kind;
 use super::caller::Caller;
 use super::fabrics::Place;
-use super::responder::Asker;
+use super::responder::{self, Asker};
 use super::samples::Stretch;
 use crate::child::{Answer, ON_CORE, hear, say};
 use crate::error::BenchError;
@@ -40,7 +40,7 @@ impl Way {
             Way::XdpSteered => "xdp, target's core",
             Way::Shm => "shm",
             Way::Tcp => "tcp over a link",
-            Way::Responder => "UDP responder",
+            Way::Responder => responder::NAME,
         }
     }
 
@@ -52,7 +52,7 @@ impl Way {
             }
             Way::Shm => "memory that both have mapped",
             Way::Tcp => "an agent thread of the target, over a virtual link",
-            Way::Responder => "a process that answers datagrams of 8 bytes, over a virtual link; not a fabric",
+            Way::Responder => responder::IS,
         }
     }
 

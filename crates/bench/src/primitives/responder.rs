@@ -14,8 +14,11 @@ use crate::error::BenchError;
 /// What such a process is asked for by.
 pub(crate) const ROLE: &str = "responder";
 
-/// What it is called in messages.
-const NAME: &str = "UDP";
+/// What it is called in figures.
+pub(super) const NAME: &str = "UDP responder";
+
+/// What it is.
+pub(super) const IS: &str = "a process that answers datagrams of 8 bytes, over a virtual link; not a fabric";
 
 const WORDS: u64 = 512;
 
