@@ -13,7 +13,44 @@ use crate::error::{Error, Result};
 /// the result already: no allocation, no task switch, no system call.
 #[derive(Debug)]
 #[must_use = "a posted operation that nobody looks at has an outcome that nobody knows"]
-pub struct Pending<T>(State<T>);
+pub struct Pending<T> {
+    state: State<T>,
+    held: Held,
+}
+
+/// Sends what was posted to be gathered.
+pub(crate) trait Gatherer: Send + Sync {
+    /// All of it, now.
+    fn send_gathered(self: Arc<Self>);
+}
+
+/// Whether the operation may still wait for others to be sent with it, and what was seen of whoever waits for it. Dropped, it is sent.
+#[derive(Default)]
+struct Held {
+    gatherer: Option<Arc<dyn Gatherer>>,
+    was_looked_at: bool,
+    was_awaited: bool,
+}
+
+impl Held {
+    fn send(&mut self) {
+        if let Some(gatherer) = self.gatherer.take() {
+            gatherer.send_gathered();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.send();
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held").field("is_sent", &self.gatherer.is_none()).finish_non_exhaustive()
+    }
+}
 
 #[derive(Debug)]
 enum State<T> {
@@ -25,24 +62,49 @@ enum State<T> {
 impl<T> Pending<T> {
     /// Complete already.
     pub const fn ready(result: Result<T>) -> Self {
-        Pending(State::Ready(result))
+        Pending::of(State::Ready(result))
     }
 
     /// A pair: the provider keeps the completer. If it is dropped without completing, the result is `if_dropped`.
     pub fn new(if_dropped: Error) -> (Completer<T>, Self) {
         let slot = Arc::new(Slot { cell: Mutex::new(Cell { result: None, waker: None }), arrived: Condvar::new() });
-        (Completer { slot: slot.clone(), if_dropped: Some(if_dropped) }, Pending(State::Waiting(slot)))
+        (Completer { slot: slot.clone(), if_dropped: Some(if_dropped) }, Pending::of(State::Waiting(slot)))
+    }
+
+    const fn of(state: State<T>) -> Self {
+        Pending { state, held: Held { gatherer: None, was_looked_at: false, was_awaited: false } }
+    }
+
+    /// It may wait for others to be sent with it: until a thread waits for it, or it is awaited or looked at for the second time. So all that
+    /// the tasks of a thread post in one turn go together.
+    pub(crate) fn gathered_by(mut self, gatherer: Arc<dyn Gatherer>) -> Self {
+        if matches!(self.state, State::Waiting(_)) {
+            self.held.gatherer = Some(gatherer);
+        }
+        self
     }
 
     /// The result, once: `None` while it is not there. After it was given, and only then, `None` again for ever.
     pub fn poll_now(&mut self) -> Option<Result<T>> {
-        match std::mem::replace(&mut self.0, State::Taken) {
+        let result = self.take();
+        if result.is_none() && std::mem::replace(&mut self.held.was_looked_at, true) && self.held.gatherer.is_some() {
+            self.held.send();
+            return self.take();
+        }
+        result
+    }
+
+    fn take(&mut self) -> Option<Result<T>> {
+        match std::mem::replace(&mut self.state, State::Taken) {
             State::Ready(result) => Some(result),
             State::Taken => None,
             State::Waiting(slot) => {
                 let result = slot.cell.lock().result.take();
                 if result.is_none() {
-                    self.0 = State::Waiting(slot);
+                    self.state = State::Waiting(slot);
+                } else {
+                    // Sent with others.
+                    self.held.gatherer = None;
                 }
                 result
             }
@@ -51,19 +113,18 @@ impl<T> Pending<T> {
 
     /// Blocks the thread until the result is there. Ends, because every operation has a deadline that its provider keeps.
     /// Not for a simulated fabric, whose time stands still meanwhile.
-    pub fn wait(self) -> Result<T> {
-        match self.0 {
-            State::Ready(result) => result,
-            State::Taken => Err(Error::Closed),
-            State::Waiting(slot) => {
-                let mut cell = slot.cell.lock();
-                loop {
-                    if let Some(result) = cell.result.take() {
-                        return result;
-                    }
-                    slot.arrived.wait(&mut cell);
-                }
+    pub fn wait(mut self) -> Result<T> {
+        if let Some(result) = self.take() {
+            return result;
+        }
+        self.held.send();
+        let State::Waiting(slot) = self.state else { return Err(Error::Closed) };
+        let mut cell = slot.cell.lock();
+        loop {
+            if let Some(result) = cell.result.take() {
+                return result;
             }
+            slot.arrived.wait(&mut cell);
         }
     }
 }
@@ -74,14 +135,25 @@ impl<T> Future for Pending<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        if let State::Waiting(slot) = &self.0 {
+        if let Some(result) = self.take() {
+            return Poll::Ready(result);
+        }
+        if self.held.gatherer.is_some() {
+            if !std::mem::replace(&mut self.held.was_awaited, true) {
+                // Behind the other tasks that are ready, which may have something to post.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.held.send();
+        }
+        if let State::Waiting(slot) = &self.state {
             let mut cell = slot.cell.lock();
             if cell.result.is_none() {
                 cell.waker = Some(context.waker().clone());
                 return Poll::Pending;
             }
         }
-        Poll::Ready(self.poll_now().unwrap_or(Err(Error::Closed)))
+        Poll::Ready(self.take().unwrap_or(Err(Error::Closed)))
     }
 }
 
@@ -165,6 +237,56 @@ mod tests {
         completer.if_dropped(Error::Late);
         drop(completer);
         assert_eq!(pending.wait(), Err(Error::Late));
+    }
+
+    /// Counts how often it was told to send, and completes what it has then.
+    struct Sender(Mutex<(u32, Option<Completer<u8>>)>);
+
+    impl Gatherer for Sender {
+        fn send_gathered(self: Arc<Self>) {
+            let mut sent = self.0.lock();
+            sent.0 += 1;
+            if let Some(completer) = sent.1.take() {
+                completer.complete(Ok(7));
+            }
+        }
+    }
+
+    fn gathered() -> (Arc<Sender>, Pending<u8>) {
+        let (completer, pending) = Pending::new(Error::Closed);
+        let sender = Arc::new(Sender(Mutex::new((0, Some(completer)))));
+        (sender.clone(), pending.gathered_by(sender))
+    }
+
+    #[test]
+    fn what_is_gathered_is_sent_when_it_is_looked_at_again_awaited_again_waited_for_or_dropped() {
+        let sent = |sender: &Sender| sender.0.lock().0;
+        let (sender, mut pending) = gathered();
+        assert!(pending.poll_now().is_none() && sent(&sender) == 0);
+        assert_eq!((pending.poll_now(), sent(&sender)), (Some(Ok(7)), 1));
+
+        let (sender, mut pending) = gathered();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pending.poll_now().is_none());
+        assert!(Pin::new(&mut pending).poll(&mut context).is_pending() && sent(&sender) == 0);
+        assert_eq!(Pin::new(&mut pending).poll(&mut context), Poll::Ready(Ok(7)));
+        assert_eq!(sent(&sender), 1);
+
+        let (sender, pending) = gathered();
+        assert_eq!((pending.wait(), sent(&sender)), (Ok(7), 1));
+
+        let (sender, pending) = gathered();
+        drop(pending);
+        assert_eq!(sent(&sender), 1);
+    }
+
+    #[test]
+    fn what_was_sent_with_others_is_not_sent_again() {
+        let (sender, mut pending) = gathered();
+        sender.clone().send_gathered();
+        assert_eq!(pending.poll_now(), Some(Ok(7)));
+        drop(pending);
+        assert_eq!(sender.0.lock().0, 1);
     }
 
     #[test]

@@ -112,6 +112,12 @@ pub trait Remote: Send + Sync {
     /// blocks; ends at `deadline` at the latest, on the clock of the fabric.
     fn post(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed>;
 
+    /// The same, where others are posted at the same moment: what the tasks of a thread post in one turn may go in one frame. It is sent when the
+    /// result is waited for, awaited or looked at for the second time, or dropped; so that the wait is no longer than a turn.
+    fn post_gathered(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed> {
+        self.post(batch, class, deadline)
+    }
+
     /// Asks the target what became of an operation that ended as unknown, or bars it for ever (F2). May itself end as
     /// unknown, and be asked again. An identifier that this caller has not given out yet is answered with
     /// [`Error::Forgotten`](crate::Error::Forgotten) and never barred: the operation that is to have it must not find it taken.

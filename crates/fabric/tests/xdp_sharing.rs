@@ -4,7 +4,7 @@
 #[path = "common/namespaces.rs"]
 mod namespaces;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,6 +80,18 @@ fn while_the_only_process_that_has_the_program_is_stopped_nobody_loads_another()
     for (times, fabric) in (1..).zip(&fabrics) {
         assert_eq!(add(&remote(fabric, &target)).unwrap(), times);
     }
+}
+
+/// What is sent to its address is taken for frames: nobody else may have that port.
+#[test]
+fn a_node_has_its_datagram_port_for_itself() {
+    let Some(_own) = namespaces::own(HERE) else { return };
+    let taken = UdpSocket::bind((HERE, 7003)).unwrap();
+    let Err(error) = open(Incarnation::new(1, 1), 7003) else { panic!("two have a port") };
+    assert!(error.to_string().contains("10.80.0.1:7003"), "{error}");
+    drop(taken);
+    let _node = open(Incarnation::new(1, 1), 7003).unwrap();
+    assert!(UdpSocket::bind((HERE, 7003)).is_err());
 }
 
 #[test]

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity};
-
 use crate::child::{CHILD_ARGUMENT, ON_CORE};
+use crate::cores;
 use crate::error::BenchError;
 
 /// How much of what a process printed is told when it fails.
@@ -29,15 +28,9 @@ pub(super) struct Cores {
 impl Cores {
     /// The first two that this process may use.
     pub(super) fn choose(name: &'static str) -> Result<Self, BenchError> {
-        let missing = |reason: String| BenchError::NothingToMeasure { name, reason };
-        let set = sched_getaffinity(None).map_err(|error| missing(format!("the cores are not told: {error}")))?;
-        let mut usable = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
-        match (usable.next(), usable.next()) {
-            (Some(servers), Some(proxies)) => Ok(Cores { servers: servers.to_string(), proxies: proxies.to_string() }),
-            _ => {
-                Err(missing("it needs two cores, one for the servers and one for the proxy and its client".to_owned()))
-            }
-        }
+        let two = cores::two(name, "one for the servers and one for the proxy and its client")?;
+        let [servers, proxies] = two.map(|core| core.to_string());
+        Ok(Cores { servers, proxies })
     }
 }
 

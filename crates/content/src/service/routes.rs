@@ -83,7 +83,9 @@ impl Routes {
         let at = [table.layout.page_offset(page), PageTable::everything_offset(), PageTable::clock_offset()];
         let words = match &table.access {
             Access::Own(region) => State::Here(read_here(region.as_ref(), at)),
-            Access::Peer(remote) => State::Posted(remote.post(Batch::read_words(&at), Class::Control, deadline)),
+            Access::Peer(remote) => {
+                State::Posted(remote.post_gathered(Batch::read_words(&at), Class::Control, deadline))
+            }
         };
         Some(Reading { view, home, words })
     }

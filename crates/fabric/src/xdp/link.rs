@@ -16,7 +16,7 @@ use super::clerk::Clerk;
 use super::introductions::{self, Introduction};
 use super::ledger::{Arrival, Counts, Ledger};
 use super::wire::{FrameWriter, MOST_WORDS};
-use crate::completion::Pending;
+use crate::completion::{Gatherer, Pending};
 use crate::ending::Endings;
 use crate::error::{Error, Result};
 use crate::message::Class;
@@ -107,6 +107,16 @@ impl Link {
 
     pub(super) fn post(self: &Arc<Self>, key: &RegionKey, batch: Batch, deadline: Time) -> Pending<Completed> {
         self.with(|ledger, now| ledger.post(now, key, batch, deadline))
+    }
+
+    /// Posts what is sent with others, when whoever waits says so.
+    pub(super) fn post_gathered(self: &Arc<Self>, key: &RegionKey, batch: Batch, deadline: Time) -> Pending<Completed> {
+        let mut side = self.side.lock();
+        let now = BootClock.now();
+        if side.ledger.is_idle() {
+            side.silent_since = now;
+        }
+        side.ledger.post(now, key, batch, deadline).gathered_by(self.clone())
     }
 
     pub(super) fn settle(self: &Arc<Self>, id: OperationId, deadline: Time) -> Pending<Settled> {
@@ -215,6 +225,12 @@ impl Link {
         if let Err(error) = sent {
             tracing::debug!(%error, "a request to be introduced could not be sent");
         }
+    }
+}
+
+impl Gatherer for Link {
+    fn send_gathered(self: Arc<Self>) {
+        self.with(|_, _| ());
     }
 }
 

@@ -1,7 +1,8 @@
 //! The fabric, its peers and their remotes: what the contract sees of this provider.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use std::thread::{self, JoinHandle};
@@ -26,16 +27,21 @@ use crate::operation::{Batch, Completed, OperationId, Settled};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric, Frames, Peer};
 use crate::region::{Region, RegionKey, Remote, SharedRemote};
-use crate::tcp::{LARGEST_MESSAGE, TcpFabric, try_key};
+use crate::tcp::{LARGEST_MESSAGE, TcpConfig, TcpFabric, try_key};
 
 /// How long the thread that answers requests to be introduced waits for one before it looks whether the fabric is closed.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
+/// Ports that the system may give which are not free for datagrams too.
+const MOST_TRIES: u32 = 16;
+
 /// One incarnation's endpoint on an interface that executes.
 pub struct XdpFabric {
     tcp: Arc<TcpFabric>,
-    /// Where frames to others are sent from.
-    own: SocketAddr,
+    /// Where frames are answered, and whence those to others are sent.
+    address: SocketAddr,
+    /// Nobody reads from it: it keeps others of this machine from the port, for what is sent to them there would be taken for frames.
+    _own: UdpSocket,
     node: Arc<Node>,
     interfaces: Vec<Interface>,
     clerk: Arc<Clerk>,
@@ -68,10 +74,11 @@ impl XdpFabric {
         let open = |name: &String| Interface::open(name, config.mode);
         let interfaces: Vec<Interface> = names.iter().map(open).collect::<Result<_>>()?;
         let node = Arc::new(Node::new(interfaces[0].share().clone())?);
-        let tcp = Arc::new(TcpFabric::open_on(identity, config.tcp, node.clone())?);
+        let (tcp, own) = open_channels(identity, &config.tcp, &node)?;
         let inbox = tcp.listen(introductions::PORT, Views::Any)?;
         let mut fabric = XdpFabric {
-            own: SocketAddr::new(asked.ip(), tcp.local().port()),
+            address: own.local_addr().map_err(|error| Error::system("ask a socket for its address", error))?,
+            _own: own,
             tcp,
             node,
             interfaces,
@@ -88,7 +95,7 @@ impl XdpFabric {
         };
         let started = thread::Builder::new().name("xdp-porter".into()).spawn(move || porter.work(&inbox));
         fabric.porter = Some(started.map_err(|error| Error::system("start a thread", error))?);
-        fabric.node.answer_at(fabric.own)?;
+        fabric.node.answer_at(fabric.address)?;
         Ok(fabric)
     }
 
@@ -106,7 +113,7 @@ impl XdpFabric {
     }
 
     fn link(&self, peer: Incarnation, to: SocketAddr, channel: &Arc<dyn Peer>) -> Result<Arc<Link>> {
-        let ways = Ways { from: self.own, to, channel: channel.clone(), answers: self.tcp.address() };
+        let ways = Ways { from: self.address, to, channel: channel.clone(), answers: self.tcp.address() };
         Link::new(peer, ways, self.clerk.clone())
     }
 
@@ -119,6 +126,29 @@ impl XdpFabric {
     pub fn sent(&self) -> Sent {
         let links = self.links.lock();
         links.values().map(|link| link.counts()).fold(Sent::default(), Sent::and)
+    }
+}
+
+/// Opens the channels for messages, with the datagram port of the same number.
+fn open_channels(identity: Incarnation, config: &TcpConfig, node: &Arc<Node>) -> Result<(Arc<TcpFabric>, UdpSocket)> {
+    let mut tries = 0;
+    loop {
+        let tcp = TcpFabric::open_on(identity, config.clone(), node.clone())?;
+        let address = SocketAddr::new(config.listen.ip(), tcp.local().port());
+        match UdpSocket::bind(address) {
+            Ok(own) => return Ok((Arc::new(tcp), own)),
+            // The system gave a port that is free for connections.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && config.listen.port() == 0 && tries < MOST_TRIES => {
+                tries += 1;
+            }
+            Err(error) => {
+                return Err(Error::Unusable {
+                    provider: "xdp",
+                    reason: format!("datagrams to {address}: {error}"),
+                    remedy: "Give the node a port that nothing else has, for connections or datagrams".into(),
+                });
+            }
+        }
     }
 }
 
@@ -181,8 +211,8 @@ impl Fabric for XdpFabric {
             None => {
                 // A name may take its time, and nobody else is to wait for it.
                 let mut found = address.rest().to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
-                let to = found.find(|to| to.is_ipv4() == self.own.is_ipv4());
-                let to = to.ok_or_else(|| unreachable(format!("it has no address of the kind of {}", self.own)))?;
+                let to = found.find(|to| to.is_ipv4() == self.address.is_ipv4());
+                let to = to.ok_or_else(|| unreachable(format!("it has no address of the kind of {}", self.address)))?;
                 // What stays on this machine goes by lo, where no other interface sees it.
                 let sees_own = self.interfaces().any(|(name, _)| name == "lo");
                 let is_seen = sees_own || Interface::name_of(to.ip()).is_err();
@@ -310,6 +340,13 @@ impl Remote for XdpRemote {
     fn post(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed> {
         match class {
             Class::Control => self.link.post(self.key(), batch, deadline),
+            Class::Bulk => self.agent.post(batch, class, deadline),
+        }
+    }
+
+    fn post_gathered(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed> {
+        match class {
+            Class::Control => self.link.post_gathered(self.key(), batch, deadline),
             Class::Bulk => self.agent.post(batch, class, deadline),
         }
     }
