@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use verbena_fabric::conformance::{Processes, Target, serve_if_asked};
 use verbena_fabric::tcp::TcpConfig;
-use verbena_fabric::xdp::{XdpConfig, XdpFabric};
+use verbena_fabric::xdp::{XdpConfig, XdpFabric, interface};
 use verbena_fabric::{Batch, Class, Fabric, Operation, Result, SharedRemote, XdpMode};
 use verbena_namespaces::{End, Namespace};
 use verbena_terms::{BootClock, Clock, Incarnation};
@@ -80,6 +80,21 @@ fn while_the_only_process_that_has_the_program_is_stopped_nobody_loads_another()
     for (times, fabric) in (1..).zip(&fabrics) {
         assert_eq!(add(&remote(fabric, &target)).unwrap(), times);
     }
+}
+
+#[test]
+fn somebody_else_s_program_is_named_and_left_alone() {
+    let Some(own) = namespaces::own(HERE) else { return };
+    let other = Namespace::new().unwrap();
+    let near = End::new("near", [10, 81, 0, 1]);
+    own.link(near, &other, End::new("far", [10, 81, 0, 2])).unwrap();
+    let others = interface::pass_all("near").unwrap();
+    let Err(error) = open_on(&[], near.address, Incarnation::new(1, 1), 7001) else { panic!("two have an interface") };
+    let said = error.to_string();
+    assert!(said.contains("interface near: the program \"pass\" (number "), "{said}");
+    assert!(has_program("near"));
+    drop(others);
+    open_on(&[], near.address, Incarnation::new(1, 1), 7001).unwrap();
 }
 
 /// What is sent to its address is taken for frames: nobody else may have that port.

@@ -65,6 +65,9 @@ pub(super) struct Link {
     pub(super) descriptor: OwnedFd,
 }
 
+/// What one process hands on to another.
+type Taken = ([OwnedFd; DESCRIPTORS], Vec<Link>);
+
 /// A process's links.
 type Links = Mutex<Vec<Weak<Link>>>;
 
@@ -290,7 +293,9 @@ pub(super) fn look_for(interface: u32, own: Option<&Arc<Program>>) -> Result<Fou
         if !is_of_this_user(socket.as_fd()) {
             continue;
         }
-        let taken = take(socket.as_fd()).and_then(|(descriptors, links)| {
+        let taken = take(socket.as_fd()).and_then(|taken| {
+            // It ended while it was asked.
+            let Some((descriptors, links)) = taken else { return Ok(Vec::new()) };
             if found.program.is_none() {
                 let program = Program::of_descriptors(descriptors).map_err(|error| error.to_string())?;
                 found.program = Some(program);
@@ -308,18 +313,16 @@ pub(super) fn look_for(interface: u32, own: Option<&Arc<Program>>) -> Result<Fou
     Ok(found)
 }
 
-fn take(socket: BorrowedFd<'_>) -> std::result::Result<([OwnedFd; DESCRIPTORS], Vec<Link>), String> {
+/// What somebody hands on; nothing if it has ended.
+fn take(socket: BorrowedFd<'_>) -> std::result::Result<Option<Taken>, String> {
     let deadline = BootClock.now() + PATIENCE;
     let comes = packets::wait_for(socket, PollFlags::IN, &BootClock, deadline).map_err(|error| error.to_string())?;
     if !comes {
         return Err(format!("a process that has it did not answer within {PATIENCE:?}: is it stopped?"));
     }
     let mut packet = [0; verbena_terms::HEADER_BYTES + MOST_LINKS * LINK_BYTES];
-    let ended = || "a process that had it ended while it was asked".to_owned();
-    let mut received = packets::receive(socket, &mut packet).map_err(|_| ended())?;
-    if received.length == 0 {
-        return Err(ended());
-    }
+    let received = packets::receive(socket, &mut packet).ok().filter(|received| received.length > 0);
+    let Some(mut received) = received else { return Ok(None) };
     let named = parse(&packet[..received.length])?;
     if received.attached.len() != DESCRIPTORS + named.len() {
         return Err(format!("{} descriptors came for {} links", received.attached.len(), named.len()));
@@ -328,7 +331,7 @@ fn take(socket: BorrowedFd<'_>) -> std::result::Result<([OwnedFd; DESCRIPTORS], 
     let links = named.into_iter().zip(links);
     let links = links.map(|((interface, mode), descriptor)| Link { interface, mode, descriptor }).collect();
     let descriptors = received.attached.try_into().expect("invariant: so many were left");
-    Ok((descriptors, links))
+    Ok(Some((descriptors, links)))
 }
 
 fn offer(links: impl Iterator<Item = (u32, Mode)>) -> Vec<u8> {
