@@ -25,7 +25,6 @@ pub(crate) trait Gatherer: Send + Sync {
 }
 
 /// Whether the operation may still wait for others to be sent with it, and what was seen of whoever waits for it. Dropped, it is sent.
-#[derive(Default)]
 struct Held {
     gatherer: Option<Arc<dyn Gatherer>>,
     was_looked_at: bool,
