@@ -2,7 +2,8 @@
 //!
 //! After Table 4.1 and Figures 5.5, 6.4 and 8.11 of the dissertation: send/receive, compare-and-swap, fetch-and-add, read
 //! and write, by message size, completed by polling and by notification, on every fabric of this machine. The target is a process of
-//! its own, so its processor time is its own too. Where a fabric needs a network between the two, each is in one of its own. A message is timed there and back and counts half, as in the papers;
+//! its own, so its processor time is its own too. Where a fabric needs a network between the two, each is in one of its own. A
+//! message is timed there and back and counts half, as in the papers;
 //! a one-sided operation is there and back by its nature and counts whole.
 
 mod caller;

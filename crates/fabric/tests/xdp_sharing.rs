@@ -17,6 +17,9 @@ use verbena_namespaces::{End, Namespace};
 use verbena_terms::{BootClock, Clock, Incarnation};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 80, 0, 1));
+/// The ends of a link to another network.
+const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 81, 0, 1));
+const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 81, 0, 2));
 const BYTES: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -61,16 +64,13 @@ fn a_program_survives_whoever_loaded_it_and_goes_with_the_last() {
 
 #[test]
 fn while_the_only_process_that_has_the_program_is_stopped_nobody_loads_another() {
-    let Some(own) = namespaces::own(HERE) else { return };
-    let other = Namespace::new().unwrap();
-    let near = End::new("near", [10, 81, 0, 1]);
-    own.link(near, &other, End::new("far", [10, 81, 0, 2])).unwrap();
+    let Some(_networks) = linked() else { return };
     let mut processes = Processes::default();
     let target = processes.start("at_7001", Incarnation::new(1, 1), BYTES);
     processes.pause(target.incarnation);
     // On another interface it could; then two of this network would not reach each other's memory.
-    let on_near = || open_on(&["lo", "near"], near.address, Incarnation::new(2, 1), 7002);
-    for tried in [open(Incarnation::new(3, 1), 7003), open_on(&["near"], near.address, Incarnation::new(2, 1), 7002)] {
+    let on_near = || open_on(&["lo", "near"], NEAR, Incarnation::new(2, 1), 7002);
+    for tried in [open(Incarnation::new(3, 1), 7003), open_on(&["near"], NEAR, Incarnation::new(2, 1), 7002)] {
         let Err(error) = tried else { panic!("got it from a stopped process") };
         assert!(error.to_string().contains("is it stopped?"), "{error}");
     }
@@ -84,17 +84,14 @@ fn while_the_only_process_that_has_the_program_is_stopped_nobody_loads_another()
 
 #[test]
 fn somebody_else_s_program_is_named_and_left_alone() {
-    let Some(own) = namespaces::own(HERE) else { return };
-    let other = Namespace::new().unwrap();
-    let near = End::new("near", [10, 81, 0, 1]);
-    own.link(near, &other, End::new("far", [10, 81, 0, 2])).unwrap();
+    let Some(_networks) = linked() else { return };
     let others = interface::pass_all("near").unwrap();
-    let Err(error) = open_on(&[], near.address, Incarnation::new(1, 1), 7001) else { panic!("two have an interface") };
+    let Err(error) = open_on(&[], NEAR, Incarnation::new(1, 1), 7001) else { panic!("two have an interface") };
     let said = error.to_string();
     assert!(said.contains("interface near: the program \"pass\" (number "), "{said}");
     assert!(has_program("near"));
     drop(others);
-    open_on(&[], near.address, Incarnation::new(1, 1), 7001).unwrap();
+    open_on(&[], NEAR, Incarnation::new(1, 1), 7001).unwrap();
 }
 
 /// What is sent to its address is taken for frames: nobody else may have that port.
@@ -131,17 +128,14 @@ fn sixteen_processes_share_an_interface_and_one_more_is_refused() {
 /// A node of this machine is reached by `lo`, one of another network by the link to it.
 #[test]
 fn a_node_answers_on_every_interface_that_it_was_given() {
-    let Some(own) = namespaces::own(HERE) else { return };
-    let other = Namespace::new().unwrap();
-    let (near, far) = (End::new("near", [10, 81, 0, 1]), End::new("far", [10, 81, 0, 2]));
-    own.link(near, &other, far).unwrap();
+    let Some([_own, other]) = linked() else { return };
     let mut processes = Processes::default();
     let target = processes.start("on_two_interfaces", Incarnation::new(1, 1), BYTES);
     let here = open_on(&["lo"], HERE, Incarnation::new(2, 1), 7002).unwrap();
     let from_here = remote(&here, &target);
     // Its sockets are made where it connects.
     let enter = || {
-        let there = open_on(&[], far.address, Incarnation::new(3, 1), 7003).unwrap();
+        let there = open_on(&[], FAR, Incarnation::new(3, 1), 7003).unwrap();
         (remote(&there, &target), there)
     };
     let (from_there, _there) = other.enter(enter).unwrap();
@@ -156,7 +150,7 @@ fn a_node_answers_on_every_interface_that_it_was_given() {
 
 #[test]
 fn on_two_interfaces() {
-    serve_if_asked(|incarnation| open_on(&["lo", "near"], IpAddr::from([10, 81, 0, 1]), incarnation, 7001).unwrap());
+    serve_if_asked(|incarnation| open_on(&["lo", "near"], NEAR, incarnation, 7001).unwrap());
 }
 
 #[test]
@@ -172,6 +166,14 @@ fn at_7002() {
 #[test]
 fn anywhere() {
     serve_if_asked(|incarnation| open(incarnation, 0).unwrap());
+}
+
+/// The test's own network, and another one behind the link from `near` to `far`.
+fn linked() -> Option<[Namespace; 2]> {
+    let own = namespaces::own(HERE)?;
+    let other = Namespace::new().unwrap();
+    own.link(End::new("near", NEAR), &other, End::new("far", FAR)).unwrap();
+    Some([own, other])
 }
 
 fn open(incarnation: Incarnation, port: u16) -> Result<Arc<dyn Fabric>> {

@@ -106,10 +106,7 @@ impl Share {
     }
 
     pub(super) fn take_node(&self) -> Result<u32> {
-        let mut taken = self.taken.lock();
-        let (node, upto) = taken.nodes.take()?;
-        self.use_more(&mut taken, |used| &mut used.nodes, upto)?;
-        Ok(node)
+        self.take(|taken| &mut taken.nodes, |used| &mut used.nodes)
     }
 
     pub(super) fn give_node_back(&self, node: u32) {
@@ -117,10 +114,7 @@ impl Share {
     }
 
     pub(super) fn take_caller(&self) -> Result<u32> {
-        let mut taken = self.taken.lock();
-        let (caller, upto) = taken.callers.take()?;
-        self.use_more(&mut taken, |used| &mut used.callers, upto)?;
-        Ok(caller)
+        self.take(|taken| &mut taken.callers, |used| &mut used.callers)
     }
 
     /// And what the program knows of it.
@@ -132,23 +126,24 @@ impl Share {
 
     /// A number for a region, never 0.
     pub(super) fn take_region(&self) -> Result<u32> {
+        let place = self.take(|taken| &mut taken.regions, |used| &mut used.regions)?;
         let mut taken = self.taken.lock();
-        let (place, upto) = taken.regions.take()?;
-        self.use_more(&mut taken, |used| &mut used.regions, upto)?;
         taken.regions_given = taken.regions_given % (u32::MAX / REGION_PLACES - 1) + 1;
         Ok(taken.regions_given * REGION_PLACES + place)
     }
 
-    /// Says it where others see it, if there will be something in more places than ever.
-    fn use_more(&self, taken: &mut Taken, kind: fn(&mut Used) -> &mut u32, upto: u32) -> Result<()> {
+    /// Takes a place of one kind. If there will be something in more places than ever, that is said where others see it.
+    fn take(&self, kind: fn(&mut Taken) -> &mut Places, used_of: fn(&mut Used) -> &mut u32) -> Result<u32> {
+        let mut taken = self.taken.lock();
+        let (place, upto) = kind(&mut taken).take()?;
         let mut used = taken.used;
-        let most = kind(&mut used);
+        let most = used_of(&mut used);
         *most = upto.max(*most);
         if used != taken.used {
             self.program.set_used(self.number, used)?;
             taken.used = used;
         }
-        Ok(())
+        Ok(place)
     }
 
     /// Puts a region's memory where its number says, in the place of what was there: no processor runs the program on that any more.
