@@ -20,6 +20,7 @@ mod lease;
 mod notice;
 mod participant;
 mod record;
+mod register;
 mod rendezvous;
 mod roles;
 mod rules;
@@ -39,6 +40,7 @@ pub use lease::{Lease, LeaseTerms, LeaseWord};
 pub use notice::{Notice, ParticipantAction, ParticipantEvent};
 pub use participant::Participant;
 pub use record::{KEEPER_FORMAT, KeeperRecord, START_FORMAT, StartRecord};
+pub use register::{Answer, BEAT_FORMAT, Beat, HOLDER_FORMAT, Holder, Question, RANKS_KEPT, Revision, Sight};
 pub use rendezvous::home_of;
 pub use roles::{Role, Roles};
 #[doc(hidden)]

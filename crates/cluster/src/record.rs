@@ -86,7 +86,7 @@ impl StartRecord {
     }
 }
 
-fn encode<T: Serialize>(format: Format, record: &T) -> Vec<u8> {
+pub(crate) fn encode<T: Serialize>(format: Format, record: &T) -> Vec<u8> {
     let body =
         postcard::to_stdvec(record).expect("invariant: every field has a form in postcard, and a Vec does not end");
     with_checksum(format, &body)
@@ -96,7 +96,7 @@ pub(crate) fn with_checksum(format: Format, body: &[u8]) -> Vec<u8> {
     [format.header().as_slice(), &checksum(body).to_le_bytes(), body].concat()
 }
 
-fn decode<T: DeserializeOwned>(format: Format, what: &'static str, bytes: &[u8]) -> Result<T, ClusterError> {
+pub(crate) fn decode<T: DeserializeOwned>(format: Format, what: &'static str, bytes: &[u8]) -> Result<T, ClusterError> {
     let malformed = |problem: String| ClusterError::Malformed { what, problem };
     let rest = format.check(bytes).map_err(|source| ClusterError::Format { what, source })?;
     let (expected, body) = rest
