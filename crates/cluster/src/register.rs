@@ -91,17 +91,20 @@ pub enum Question {
         /// Its first beat.
         says: Beat,
     },
-    /// A beat, if the term stands. [`Answer::Done`] or [`Answer::Overtaken`].
+    /// A beat, if the term stands. [`Answer::Beaten`] or [`Answer::Overtaken`].
     Beat {
         /// The holder's.
         term: Revision,
         /// What it says.
         says: Beat,
     },
-    /// The record, and its view among the views, if the term stands. [`Answer::Done`] or [`Answer::Overtaken`].
+    /// The record, and its view among the views, if the term stands and the record was last changed as said: or one that comes late would bring an
+    /// older record back. [`Answer::Stored`], also if this very record is there already, or [`Answer::Overtaken`].
     Store {
         /// The holder's.
         term: Revision,
+        /// When `record` was last changed, as the holder knows.
+        after: Revision,
         /// What to store.
         record: Box<KeeperRecord>,
     },
@@ -120,9 +123,13 @@ pub enum Answer {
         term: Revision,
         /// What earlier holders left.
         record: Option<Box<KeeperRecord>>,
+        /// When that was last changed.
+        changed: Revision,
     },
-    /// It was done.
-    Done,
+    /// The beat was taken.
+    Beaten,
+    /// The record is there, changed last at this revision.
+    Stored(Revision),
     /// Nothing was done: somebody else was first.
     Overtaken,
 }
