@@ -6,21 +6,37 @@ use verbena_terms::{Contradiction, Lapse, Rank, Section, section};
 use crate::{ClusterError, LeaseTerms, MAX_MEMBERS, MAX_TEXT_BYTES, Role, Roles};
 
 section! {
-    /// Who is in the cluster and how long its leases are. The same at every node, but for `name`.
+    /// Who is in the cluster and how long its leases are. The same at every node, but for `name`, `address` and `roles`.
     pub struct ClusterConfig as "cluster", checked by ClusterConfig::check {
+        /// Who says who is in: `static` (the lines of `members`) or `etcd` (whoever joins, by the section `[etcd]`).
+        pub provider: Provider as "PROVIDER" = Provider::Static,
         /// How long a lease is: how long a node that died or was cut off holds the others up.
         pub lease: Lapse as "TIME" = Lapse(LeaseTerms::DEFAULT.lease()),
         /// How far two clocks may run apart in one lease: taken off at the member, put on at the keeper.
         pub drift: Lapse as "TIME" = Lapse(LeaseTerms::DEFAULT.drift()),
-        /// Which of the members this node is. Where there are none: what the nodes of this machine are called, `local` if it is not
-        /// set, then `local-2` and so on.
+        /// Which of the members this node is; with `etcd`, what it is called. Where there is neither: what the nodes of this machine are
+        /// called, `local` if it is not set, then `local-2` and so on.
         pub name: Option<String> as "NAME" = None,
+        /// With `etcd`: where the others reach this node's fabric.
+        pub address: Option<String> as "ADDRESS" = None,
+        /// With `etcd`: what this node is there for.
+        pub roles: Roles as "ROLES" = Roles::ALL,
         /// The nodes of the cluster. None: the nodes of this machine that are started in this way are the cluster, up to 16.
         ///
         /// The first line is rank 1, and the keeper. A line's place is its rank: add lines at the end and leave the
         /// line of a node that is gone for good where it is.
         pub members: Vec<Configured> as "MEMBERS" = Vec::new(),
     }
+}
+
+/// Who says who is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// The configuration file, with one keeper (rule C4).
+    Static,
+    /// Whoever joins; one of the members keeps, as etcd records.
+    Etcd,
 }
 
 /// One line of `cluster.members`.
@@ -40,9 +56,16 @@ pub struct Configured {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     terms: LeaseTerms,
+    own: Configured,
+    listed: Option<Listed>,
+    gathers: bool,
+}
+
+/// Nodes that are known before they join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Listed {
     members: Vec<Configured>,
     own: Rank,
-    gathers: bool,
 }
 
 /// What a node is called where nothing is configured.
@@ -58,14 +81,24 @@ impl Membership {
             return Err(ClusterError::Setting { key, problem });
         }
         let terms = config.terms().map_err(|(key, problem)| ClusterError::Setting { key: key.into(), problem })?;
+        if config.provider == Provider::Etcd {
+            let name = config.name.clone().expect("invariant: check() wants a name with etcd");
+            let own = Configured { name, address: config.address.clone().unwrap_or_default(), roles: config.roles };
+            return Ok(Membership { terms, own, listed: None, gathers: true });
+        }
         if config.members.is_empty() {
             let name = config.seat_name(Rank(1));
             let members = vec![Configured { name, address: String::new(), roles: Roles::ALL }];
-            return Ok(Membership { terms, members, own: Rank(1), gathers: true });
+            return Ok(Membership::listed(terms, members, Rank(1), true));
         }
         let own = config.members.iter().position(|member| Some(&member.name) == config.name.as_ref());
         let own = own.expect("invariant: check() found the name among the members");
-        Ok(Membership { terms, members: config.members.clone(), own: Rank(own as u32 + 1), gathers: true })
+        Ok(Membership::listed(terms, config.members.clone(), Rank(own as u32 + 1), true))
+    }
+
+    fn listed(terms: LeaseTerms, members: Vec<Configured>, own: Rank, gathers: bool) -> Self {
+        let line = members[own.0 as usize - 1].clone();
+        Membership { terms, own: line, listed: Some(Listed { members, own }), gathers }
     }
 
     /// The node in seat `own` of [`SEATS`] on one machine, whose nodes meet by shared memory without being configured. It is there for
@@ -74,14 +107,15 @@ impl Membership {
     /// # Errors
     /// As [`new`](Self::new); and where the name is so long that the last seat's would be too long.
     pub fn seats(config: &ClusterConfig, own: Rank, roles: Roles) -> Result<Self, ClusterError> {
-        let alone = Membership::new(&ClusterConfig { members: vec![], ..config.clone() })?;
+        let terms = Membership::new(&ClusterConfig { members: vec![], ..config.clone() })?.terms;
         let seat = |rank| {
             let name = config.seat_name(rank);
             Configured { address: format!("shm://{name}"), name, roles: if rank == own { roles } else { Roles::ALL } }
         };
         let members: Vec<Configured> = (1..=SEATS).map(Rank).map(seat).collect();
-        let checked = ClusterConfig { members, name: Some(config.seat_name(own)), ..config.clone() };
-        Ok(Membership { members: Membership::new(&checked)?.members, own, gathers: false, ..alone })
+        let checked = ClusterConfig { members: members.clone(), name: Some(config.seat_name(own)), ..config.clone() };
+        Membership::new(&checked)?;
+        Ok(Membership::listed(terms, members, own, false))
     }
 
     /// How long leases are.
@@ -94,24 +128,39 @@ impl Membership {
         self.gathers
     }
 
-    /// This node.
-    pub fn own(&self) -> Rank {
-        self.own
+    /// This node's own line.
+    pub fn own(&self) -> &Configured {
+        &self.own
     }
 
-    /// The one that grants leases and numbers views: the lowest rank (rule C4).
-    pub fn keeper(&self) -> Rank {
-        Rank(1)
+    /// This node's rank, where ranks are known before a life has begun.
+    pub fn rank(&self) -> Option<Rank> {
+        self.listed.as_ref().map(|listed| listed.own)
     }
 
-    /// How many nodes there are in the file.
-    pub fn size(&self) -> usize {
-        self.members.len()
+    /// The one that grants leases and numbers views, where it is always the same: the lowest rank (rule C4).
+    pub fn keeper(&self) -> Option<Rank> {
+        self.listed.as_ref().map(|_| Rank(1))
+    }
+
+    /// How many nodes there are in the file; nothing where anybody may join.
+    pub fn size(&self) -> Option<usize> {
+        self.listed.as_ref().map(|listed| listed.members.len())
+    }
+
+    /// Every line of the file, in the order of ranks.
+    pub fn lines(&self) -> &[Configured] {
+        self.listed.as_ref().map_or(&[], |listed| &listed.members)
     }
 
     /// The line of `rank`.
     pub fn configured(&self, rank: Rank) -> Option<&Configured> {
-        self.members.get((rank.0 as usize).checked_sub(1)?)
+        self.lines().get((rank.0 as usize).checked_sub(1)?)
+    }
+
+    /// Whether a member can have this rank.
+    pub fn knows(&self, rank: Rank) -> bool {
+        self.configured(rank).is_some() || self.listed.is_none() && rank != Rank::NOBODY
     }
 }
 
@@ -161,7 +210,31 @@ impl ClusterConfig {
         if !self.members.is_empty() && !homes {
             wrong("members".into(), "no line has the role home: nothing could be cached".into());
         }
+        let etcd = self.provider == Provider::Etcd;
+        if etcd && !self.members.is_empty() {
+            wrong("members".into(), "with the provider etcd whoever joins is a member: leave the list out".into());
+        }
+        match &self.address {
+            Some(_) if !etcd => {
+                wrong("address".into(), "goes with the provider etcd; here the list of members says it".into())
+            }
+            Some(text) if text.is_empty() || text.len() > MAX_TEXT_BYTES => {
+                wrong("address".into(), format!("{} bytes; 1 to {MAX_TEXT_BYTES}", text.len()));
+            }
+            None if etcd => wrong(
+                "address".into(),
+                "needed with the provider etcd: where the others reach this node, tcp://HOST:PORT".into(),
+            ),
+            _ => {}
+        }
+        if self.roles.is_empty() {
+            wrong("roles".into(), "no role: a member is at least one of home, reader, updater".into());
+        }
+        if !etcd && self.roles != Roles::ALL {
+            wrong("roles".into(), "goes with the provider etcd; here the list of members says it".into());
+        }
         match &self.name {
+            None if etcd => wrong("name".into(), "needed with the provider etcd: what this node is called".into()),
             None if !self.members.is_empty() => {
                 wrong("name".into(), "needed to say which of cluster.members this node is".into())
             }
@@ -202,7 +275,8 @@ mod tests {
     #[test]
     fn a_file_gives_ranks_in_its_order() {
         let membership = Membership::new(&toml::from_str(THREE).unwrap()).unwrap();
-        assert_eq!((membership.own(), membership.keeper(), membership.size()), (Rank(2), Rank(1), 2));
+        assert_eq!((membership.rank(), membership.keeper()), (Some(Rank(2)), Some(Rank(1))));
+        assert_eq!((membership.size(), membership.own().name.as_str()), (Some(2), "b"));
         assert_eq!(membership.terms(), LeaseTerms::new(500, 5).unwrap());
         let second = membership.configured(Rank(2)).unwrap();
         assert_eq!(second.roles, Roles::of(Role::Reader).and(Role::Updater));
@@ -212,7 +286,7 @@ mod tests {
     #[test]
     fn nothing_said_is_a_node_alone() {
         let membership = Membership::new(&ClusterConfig::default()).unwrap();
-        assert_eq!((membership.own(), membership.size()), (Rank(1), 1));
+        assert_eq!((membership.rank(), membership.size()), (Some(Rank(1)), Some(1)));
         assert_eq!(membership.terms(), LeaseTerms::DEFAULT);
         assert_eq!(membership.configured(Rank(1)).unwrap().roles, Roles::ALL);
     }
@@ -221,7 +295,7 @@ mod tests {
     fn seats_are_named_alike_at_every_node() {
         let config = ClusterConfig::default();
         let third = Membership::seats(&config, Rank(3), Roles::of(Role::Updater)).unwrap();
-        assert_eq!((third.own(), third.keeper(), third.size()), (Rank(3), Rank(1), SEATS as usize));
+        assert_eq!((third.rank(), third.keeper(), third.size()), (Some(Rank(3)), Some(Rank(1)), Some(SEATS as usize)));
         let line = |rank| third.configured(rank).unwrap();
         assert_eq!((line(Rank(1)).name.as_str(), line(Rank(3)).name.as_str()), ("local", "local-3"));
         assert_eq!((line(Rank(3)).address.as_str(), line(Rank(2)).roles), ("shm://local-3", Roles::ALL));
@@ -229,6 +303,25 @@ mod tests {
         let long = ClusterConfig { name: Some("x".repeat(MAX_TEXT_BYTES - 6)), ..config };
         let refused = Membership::seats(&long, Rank(1), Roles::ALL).unwrap_err().to_string();
         assert!(refused.starts_with("cluster.members.") && refused.contains("1 to 255"), "{refused}");
+    }
+
+    #[test]
+    fn with_etcd_nobody_is_listed() {
+        const ETCD: &str = "provider = \"etcd\"\nname = \"a\"\naddress = \"tcp://10.0.0.1:7001\"\nroles = [\"home\"]";
+        let membership = Membership::new(&toml::from_str(ETCD).unwrap()).unwrap();
+        assert_eq!((membership.rank(), membership.keeper(), membership.size()), (None, None, None));
+        assert_eq!((membership.own().name.as_str(), membership.own().roles), ("a", Roles::of(Role::Home)));
+        assert_eq!((membership.knows(Rank(0)), membership.knows(Rank(77))), (false, true));
+        assert!(problem(&ETCD.replace("name = \"a\"", "")).starts_with("cluster.name: needed with the provider etcd"));
+        assert!(problem(&ETCD.replace("address", "#")).starts_with("cluster.address: needed with the provider etcd"));
+        assert!(
+            problem(&format!("{ETCD}\nmembers = [{{ name = \"a\", address = \"b\" }}]"))
+                .starts_with("cluster.members: with")
+        );
+        assert!(problem("address = \"tcp://a:1\"").starts_with("cluster.address: goes with the provider etcd"));
+        assert!(problem("roles = [\"home\"]").starts_with("cluster.roles: goes with the provider etcd"));
+        let unknown = toml::from_str::<ClusterConfig>("provider = \"consul\"").unwrap_err().to_string();
+        assert!(unknown.contains("unknown variant `consul`, expected `static` or `etcd`"), "{unknown}");
     }
 
     #[test]

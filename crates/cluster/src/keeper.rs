@@ -17,18 +17,25 @@
 //! lapsed before they were dropped, or are leavers, who are waited for too (`leavers`). A keeper that restarts takes
 //! everyone whom its record names for a holder of a lease granted a moment ago. An incarnation that was said to be out, to
 //! anybody, is out in the durable record first, so no later life of the keeper renews it.
+//!
+//! Where the office of the keeper goes from member to member ([`Office`](crate::Office)), a keeper acts while it has *authority* and is silent
+//! without. The record is stored by who holds the office and by nobody else; whoever follows starts from it as a keeper that restarts does. A
+//! keeper that hears less than half of the members gives the office up, once, before it takes anybody for gone: it may be the one that is cut off.
 
 #[cfg(test)]
 mod tests;
 mod views;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::seat::Seat;
-use crate::{Body, KeeperRecord, LeaseTerms, MAX_DEPARTED, Member, Membership, Message, Refusal, Renewal, Rules, View};
+use crate::{
+    Body, KeeperRecord, LeaseTerms, MAX_DEPARTED, MAX_MEMBERS, Member, Membership, Message, RANKS_KEPT, Refusal,
+    Renewal, Rules, View,
+};
 
 /// What happens to a keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +44,8 @@ pub enum KeeperEvent {
     Message(Message),
     /// The record of the last [`KeeperAction::Persist`] would survive a loss of power.
     Persisted,
+    /// It may act until then, and not after. Nothing is said of it where the keeper is always the same: then it may always act.
+    Authority(Time),
     /// Time has passed.
     Tick,
 }
@@ -49,6 +58,8 @@ pub enum KeeperAction {
     /// Replace the durable record by this one, then say [`KeeperEvent::Persisted`]. One at a time. If it cannot be done the
     /// keeper goes on renewing leases in the view that it has and makes no other.
     Persist(KeeperRecord),
+    /// Give the office up: this keeper has heard too few, and does nothing any more.
+    Resign,
 }
 
 /// What the driver knows about earlier lives of the keeper's own node.
@@ -61,8 +72,17 @@ pub enum EarlierLife {
     Ended,
 }
 
-/// The keeper of a cluster with `static` membership. One life of it at a time: the driver holds an exclusive lock on the
-/// directory of the durable record for as long as the process lives.
+/// What makes a keeper that holds an office for a time another than one that is always the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// When its authority ends, unless [`KeeperEvent::Authority`] says later.
+    pub until: Time,
+    /// The one before gave the office up because it heard too few: then so few are all there are.
+    pub after_unheard: bool,
+}
+
+/// The keeper of a cluster. One at a time: under `static` membership the driver holds an exclusive lock on the directory of the durable
+/// record for as long as the process lives; otherwise it is appointed by the [`Office`](crate::Office).
 #[derive(Debug)]
 pub struct Keeper {
     membership: Membership,
@@ -73,7 +93,7 @@ pub struct Keeper {
     /// What is being made durable.
     making: Option<KeeperRecord>,
     phase: Phase,
-    /// Members of the newest view and candidates: at most two for each rank of the configuration and the record.
+    /// Members of the newest view and candidates: at most two for each of [`MAX_MEMBERS`] nodes.
     seats: BTreeMap<Incarnation, Seat>,
     /// Those whom the newest view dropped and who may hold a lease until then.
     leavers: BTreeMap<Incarnation, Time>,
@@ -81,6 +101,11 @@ pub struct Keeper {
     earlier_over: Time,
     /// When enough was gathered for a next view.
     gather_until: Option<Time>,
+    /// It may act before then.
+    authority: Time,
+    /// It gives the office up rather than take most of the members for gone.
+    resigns: bool,
+    has_resigned: bool,
     last: Time,
 }
 
@@ -142,20 +167,46 @@ impl Keeper {
             leavers,
             earlier_over,
             gather_until: None,
+            authority: Time::FAR,
+            resigns: false,
+            has_resigned: false,
             last: now,
+        }
+    }
+
+    /// The same, of one that was appointed for a term: from what earlier holders of the office left. Nobody else makes views or grants leases
+    /// meanwhile, so nobody is known to have ended.
+    pub fn appointed(
+        membership: Membership,
+        identity: Incarnation,
+        record: Option<KeeperRecord>,
+        term: Term,
+        now: Time,
+        rules: Rules,
+    ) -> Self {
+        let Term { until, after_unheard } = term;
+        Keeper {
+            authority: until,
+            resigns: !after_unheard,
+            ..Keeper::with_rules(membership, identity, record, EarlierLife::MayRun, now, rules)
         }
     }
 
     /// Takes an event at `now`.
     pub fn handle(&mut self, now: Time, event: KeeperEvent) -> Vec<KeeperAction> {
         let mut out = Vec::new();
+        if self.has_resigned {
+            return out;
+        }
         let now = self.arrive_at(now);
         match event {
-            KeeperEvent::Message(message) => self.message(now, message, &mut out),
+            KeeperEvent::Authority(until) => self.may_act_until(now, until),
+            // It is durable, whoever keeps.
             KeeperEvent::Persisted => self.persisted(now, &mut out),
-            KeeperEvent::Tick => {}
+            KeeperEvent::Message(message) if self.has_authority(now) => self.message(now, message, &mut out),
+            KeeperEvent::Message(_) | KeeperEvent::Tick => {}
         }
-        while self.making.is_none() && self.step(now, &mut out) {}
+        while self.making.is_none() && self.has_authority(now) && !self.has_resigned && self.step(now, &mut out) {}
         out
     }
 
@@ -163,7 +214,7 @@ impl Keeper {
     pub fn wake_at(&self) -> Time {
         let lapses = self.seats.values().map(|seat| seat.lease_over).chain(self.leavers.values().copied());
         let soonest = lapses.chain(self.gather_until).filter(|at| *at > self.last).min().unwrap_or(Time::FAR);
-        soonest.min(self.last + self.longest_nap() / 2)
+        if self.has_resigned { Time::FAR } else { soonest.min(self.last + self.longest_nap() / 2) }
     }
 
     /// The newest view, if there ever was one.
@@ -181,14 +232,36 @@ impl Keeper {
     fn arrive_at(&mut self, now: Time) -> Time {
         let now = now.max(self.last);
         if now.since(self.last) > self.longest_nap() {
-            let terms = self.terms();
-            self.seats.values_mut().for_each(|seat| seat.excuse(now, terms));
-            if let Phase::Proposed { since } = &mut self.phase {
-                *since = now;
-            }
+            self.excuse_all(now);
         }
         self.last = now;
         now
+    }
+
+    fn excuse_all(&mut self, now: Time) {
+        let terms = self.terms();
+        self.seats.values_mut().for_each(|seat| seat.excuse(now, terms));
+        if let Phase::Proposed { since } = &mut self.phase {
+            *since = now;
+        }
+    }
+
+    /// Whether what it says counts at `now`: it has authority, and has not resigned.
+    #[doc(hidden)]
+    pub fn may_act_at(&self, now: Time) -> bool {
+        now < self.authority && !self.has_resigned
+    }
+
+    fn has_authority(&self, now: Time) -> bool {
+        now < self.authority || !self.rules.silent_without_authority
+    }
+
+    /// Who was silent while this keeper could not answer is not to blame.
+    fn may_act_until(&mut self, now: Time, until: Time) {
+        if now >= self.authority {
+            self.excuse_all(now);
+        }
+        self.authority = self.authority.max(until);
     }
 
     fn longest_nap(&self) -> Duration {
@@ -210,7 +283,7 @@ impl Keeper {
         if to.rank != self.identity.rank {
             return;
         }
-        let answer = if self.membership.configured(from.rank).is_none() {
+        let answer = if !self.membership.knows(from.rank) {
             Err(Refusal::UnknownRank(from.rank))
         } else if view > self.number() && self.rules.durable_view {
             Err(Refusal::KeeperBehind(self.number()))
@@ -246,12 +319,18 @@ impl Keeper {
         if renewal.terms != self.terms() {
             return Err(Refusal::Terms(self.terms()));
         }
-        let expected = &self.membership.configured(who.rank).expect("invariant: message() looked it up").name;
-        if *expected != member.name {
-            return Err(Refusal::Name { rank: who.rank, expected: expected.clone(), found: member.name });
+        if let Some(line) = self.membership.configured(who.rank).filter(|line| line.name != member.name) {
+            return Err(Refusal::Name { rank: who.rank, expected: line.name.clone(), found: member.name });
         }
-        if who.start <= self.highest_start(who.rank) {
+        if self.is_used(who) {
             return Err(self.start_used(who.rank));
+        }
+        if let Some(by) = self.later_life(who, &member.name) {
+            return Err(Refusal::Superseded(by));
+        }
+        let names: BTreeSet<&str> = self.seats.values().map(|seat| seat.member.name.as_str()).collect();
+        if names.len() >= MAX_MEMBERS && !names.contains(member.name.as_str()) {
+            return Err(Refusal::Crowded);
         }
         if self.view().is_some_and(|view| view.departed().len() >= MAX_DEPARTED) {
             return Err(Refusal::Full);
@@ -259,17 +338,17 @@ impl Keeper {
         if self.number().next().is_none() {
             return Err(Refusal::ViewsUsedUp);
         }
-        self.supersede(now, who.rank);
+        self.supersede(now, &member.name);
         self.seats.insert(who, Seat::new(member, self.over_at(now), now));
         Ok(true)
     }
 
-    /// A later life of `rank` joins: an earlier candidate is forgotten, and a member gets no lease any more. What it has
+    /// A later life of the node `name` joins: an earlier candidate is forgotten, and a member gets no lease any more. What it has
     /// still runs out in full (rule C2): the keeper granted it and knows when, so it need not count from this moment.
-    fn supersede(&mut self, now: Time, rank: Rank) {
+    fn supersede(&mut self, now: Time, name: &str) {
         let named: Vec<Incarnation> = self.seats.keys().copied().filter(|who| self.named(*who)).collect();
-        self.seats.retain(|who, _| who.rank != rank || named.contains(who));
-        for (_, seat) in self.seats.iter_mut().filter(|(who, _)| who.rank == rank) {
+        self.seats.retain(|who, seat| seat.member.name != name || named.contains(who));
+        for seat in self.seats.values_mut().filter(|seat| seat.member.name == name) {
             seat.ended = true;
             if !self.rules.wait_a_full_lease {
                 seat.lease_over = now;
@@ -286,6 +365,9 @@ impl Keeper {
         let highest = self.highest_start(from.rank);
         if highest > from.start {
             return Err(Refusal::Superseded(Incarnation { rank: from.rank, start: highest }));
+        }
+        if let Some(by) = self.seats.get(&from).and_then(|seat| self.later_life(from, &seat.member.name)) {
+            return Err(Refusal::Superseded(by));
         }
         // Whoever a view that is being made leaves out must not be told otherwise in the meantime.
         let dropped = self.making.as_ref().is_some_and(|next| {
@@ -346,6 +428,23 @@ impl Keeper {
     fn named(&self, who: Incarnation) -> bool {
         let views = [Some(&self.record), self.making.as_ref()].into_iter().flatten().flat_map(|record| &record.view);
         views.into_iter().any(|view| view.member(who).is_some())
+    }
+
+    /// A life of the node `name` that began after `who`, if one is seated. Under `static` membership a node's lives have one rank; elsewhere
+    /// each has its own, larger than those before.
+    fn later_life(&self, who: Incarnation, name: &str) -> Option<Incarnation> {
+        self.seats.range(who..).map(|(later, seat)| (*later, seat)).find_map(|(later, seat)| {
+            let is_later = later != who && seat.member.name == name;
+            is_later.then_some(later)
+        })
+    }
+
+    /// Whether this life, or a later one of its rank, was let in before: who is out never comes back (rule C1). Of ranks that are given once
+    /// only the last are remembered, and an older one counts as used.
+    fn is_used(&self, who: Incarnation) -> bool {
+        let last = || self.record.starts.keys().next_back().map_or(0, |rank| rank.0);
+        let is_forgotten = || self.membership.size().is_none() && who.rank.0.saturating_add(RANKS_KEPT) <= last();
+        who.start <= self.highest_start(who.rank) || is_forgotten()
     }
 
     fn start_used(&self, rank: Rank) -> Refusal {

@@ -18,6 +18,7 @@ mod fuzzing;
 mod keeper;
 mod lease;
 mod notice;
+mod office;
 mod participant;
 mod record;
 mod register;
@@ -30,14 +31,15 @@ mod testing;
 mod view;
 mod wire;
 
-pub use config::{ClusterConfig, Configured, Membership, SEATS};
+pub use config::{ClusterConfig, Configured, Membership, Provider, SEATS};
 pub use error::ClusterError;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::cluster_message;
-pub use keeper::{EarlierLife, Keeper, KeeperAction, KeeperEvent};
+pub use keeper::{EarlierLife, Keeper, KeeperAction, KeeperEvent, Term};
 pub use lease::{Lease, LeaseTerms, LeaseWord};
 pub use notice::{Notice, ParticipantAction, ParticipantEvent};
+pub use office::{Office, OfficeAction, OfficeEvent};
 pub use participant::Participant;
 pub use record::{KEEPER_FORMAT, KeeperRecord, START_FORMAT, StartRecord};
 pub use register::{Answer, BEAT_FORMAT, Beat, HOLDER_FORMAT, Holder, Question, RANKS_KEPT, Revision, Sight};

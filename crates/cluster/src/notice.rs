@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::{ClusterError, Lease, Message, Refusal, StartRecord, View};
 
@@ -17,6 +17,10 @@ pub enum ParticipantEvent {
     Prepared(ViewNumber),
     /// The services of this home have settled a departed incarnation (rule P6).
     Settled(Incarnation),
+    /// The rank of the life that [`ParticipantAction::Enrol`] asked for.
+    Enrolled(Rank),
+    /// This life keeps the cluster from now on. Said where it is not always a node of the same rank.
+    Keeper(Incarnation),
     /// The node is to leave in good order. Said once.
     Leave {
         /// Nothing of it is open at any home, and it begins nothing more, in whichever incarnation (rule P6). Not so, it is
@@ -32,6 +36,9 @@ pub enum ParticipantEvent {
 pub enum ParticipantAction {
     /// Replace the durable start record by this one, then say [`ParticipantEvent::Persisted`].
     Persist(StartRecord),
+    /// Find a rank that no life has had, for another life, then say [`ParticipantEvent::Enrolled`] and, when this life can begin,
+    /// [`ParticipantEvent::Persisted`].
+    Enrol,
     /// Store it in the [`LeaseWord`](crate::LeaseWord) before anything that follows is done.
     Publish(Lease),
     /// Send it to the keeper.
@@ -68,8 +75,8 @@ pub enum Notice {
     LeaseExtended(Time),
     /// The lease is over. It may be extended again unless [`Notice::Expelled`] follows.
     LeaseLost,
-    /// This incarnation is over; everything that it owned is the others'. It joins again as this one.
-    Expelled(Incarnation),
+    /// This incarnation is over; everything that it owned is the others'. It joins again as this one, or as one that is not known yet.
+    Expelled(Option<Incarnation>),
     /// This incarnation is over for good: a later life of the same node has joined.
     Superseded(Incarnation),
     /// The keeper refuses; said once for each reason. The request is repeated all the same.

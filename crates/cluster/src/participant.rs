@@ -8,7 +8,8 @@
 //!      +------------------+----------------------+----> ended: superseded by a later life of the node
 //! ```
 //!
-//! Each way back to *starting* is another incarnation with a higher start number (rule C1). A lease that runs out does not by
+//! Each way back to *starting* is another incarnation (rule C1): with a higher start number, which is stored by the node itself, or with a
+//! new rank where a register gives them. A lease that runs out does not by
 //! itself end the incarnation: if the keeper renews it in time, for example because only the keeper was stopped, the
 //! node goes on where it was, for nobody has been told that it was out.
 
@@ -32,7 +33,10 @@ const REMEMBERED: usize = 32;
 #[derive(Debug)]
 pub struct Participant {
     terms: LeaseTerms,
+    /// Nobody, where it is not known yet.
     keeper: Rank,
+    /// Each life has a rank of its own.
+    enrols: bool,
     rules: Rules,
     /// As it joins; its incarnation is the present one.
     member: Member,
@@ -78,7 +82,8 @@ enum Fact {
 type Actions = Vec<ParticipantAction>;
 
 impl Participant {
-    /// The node's own line of `membership`, reached at `address`, in a new life after those of `record`.
+    /// The node's own line of `membership`, reached at `address`, in a new life after those of `record`; or, where ranks are enrolled, in one
+    /// that has none yet.
     pub fn start(
         membership: &Membership,
         address: String,
@@ -96,19 +101,29 @@ impl Participant {
         now: Time,
         rules: Rules,
     ) -> Result<(Self, Vec<ParticipantAction>), ClusterError> {
-        let rank = membership.own();
-        if let Some(found) = record.map(|record| record.rank).filter(|found| *found != rank) {
-            return Err(ClusterError::OthersState { expected: rank, found });
-        }
-        let start = record.map_or(0, |record| record.start);
-        let start = start.checked_add(1).ok_or(ClusterError::StartsUsedUp { rank })?;
-        let own = membership.configured(rank).expect("invariant: a membership has a line for its own rank");
-        let incarnation = Incarnation { rank, start };
+        let first = match membership.rank() {
+            None => None,
+            Some(rank) => {
+                if let Some(found) = record.map(|record| record.rank).filter(|found| *found != rank) {
+                    return Err(ClusterError::OthersState { expected: rank, found });
+                }
+                let start = record.map_or(0, |record| record.start);
+                let start = start.checked_add(1).ok_or(ClusterError::StartsUsedUp { rank })?;
+                Some(Incarnation { rank, start })
+            }
+        };
+        let own = membership.own();
         let mut participant = Participant {
             terms: membership.terms(),
-            keeper: membership.keeper(),
+            keeper: membership.keeper().unwrap_or(Rank::NOBODY),
+            enrols: membership.rank().is_none(),
             rules,
-            member: Member { incarnation, name: own.name.clone(), address, roles: own.roles },
+            member: Member {
+                incarnation: first.unwrap_or_default(),
+                name: own.name.clone(),
+                address,
+                roles: own.roles,
+            },
             state: State::Starting,
             leaving: None,
             view: None,
@@ -126,7 +141,7 @@ impl Participant {
             now,
         };
         let mut out = Vec::new();
-        participant.begin(incarnation, &mut out);
+        participant.begin(first, &mut out);
         Ok((participant, out))
     }
 
@@ -150,6 +165,8 @@ impl Participant {
         }
         match event {
             ParticipantEvent::Persisted => self.persisted(),
+            ParticipantEvent::Enrolled(rank) => self.enrolled(rank),
+            ParticipantEvent::Keeper(who) => self.follow(who),
             ParticipantEvent::Message(message) => self.message(message, &mut out),
             ParticipantEvent::Prepared(view) => self.prepared(view, &mut out),
             ParticipantEvent::Settled(who) => self.settle(who),
@@ -195,9 +212,9 @@ impl Participant {
 
     // A life, from its start to its end.
 
-    /// Begins the life `incarnation`: durable first (rule C1).
-    fn begin(&mut self, incarnation: Incarnation, out: &mut Actions) {
-        self.member.incarnation = incarnation;
+    /// Begins the life `incarnation`: durable first (rule C1). Nothing: one of the rank that will be enrolled, which is larger.
+    fn begin(&mut self, incarnation: Option<Incarnation>, out: &mut Actions) {
+        self.member.incarnation = incarnation.unwrap_or(self.incarnation());
         self.state = if self.rules.durable_start { State::Starting } else { State::Joining };
         self.view = None;
         self.sent.clear();
@@ -207,12 +224,29 @@ impl Participant {
         self.told.clear();
         self.refused = None;
         self.settled.clear();
-        out.push(ParticipantAction::Persist(StartRecord { rank: incarnation.rank, start: incarnation.start }));
+        out.push(match incarnation {
+            None => ParticipantAction::Enrol,
+            Some(Incarnation { rank, start }) => ParticipantAction::Persist(StartRecord { rank, start }),
+        });
+    }
+
+    fn enrolled(&mut self, rank: Rank) {
+        if self.state == State::Starting && self.enrols && rank > self.incarnation().rank {
+            self.member.incarnation = Incarnation { rank, start: 1 };
+        }
     }
 
     fn persisted(&mut self) {
-        if self.state == State::Starting {
+        if self.state == State::Starting && self.incarnation().rank != Rank::NOBODY {
             self.state = State::Joining;
+            self.next_send = self.now;
+        }
+    }
+
+    /// Another keeper: what is to be said is said to it, at once.
+    fn follow(&mut self, keeper: Incarnation) {
+        if self.keeper != keeper.rank {
+            self.keeper = keeper.rank;
             self.next_send = self.now;
         }
     }
@@ -222,14 +256,17 @@ impl Participant {
         let was_in = self.state == State::In;
         self.withdraw(out);
         let Incarnation { rank, start } = self.incarnation();
-        let Some(start) = start.max(known).checked_add(1) else {
-            self.state = State::Ended;
-            return out.push(ParticipantAction::Tell(Notice::Failed(ClusterError::StartsUsedUp { rank })));
+        let next = match start.max(known).checked_add(1) {
+            _ if self.enrols => None,
+            Some(start) => Some(Incarnation { rank, start }),
+            None => {
+                self.state = State::Ended;
+                return out.push(ParticipantAction::Tell(Notice::Failed(ClusterError::StartsUsedUp { rank })));
+            }
         };
         if self.leaving.is_some() {
             return self.end(Notice::Left, out);
         }
-        let next = Incarnation { rank, start };
         if was_in {
             out.push(ParticipantAction::Tell(Notice::Expelled(next)));
         }
@@ -309,6 +346,9 @@ impl Participant {
     }
 
     fn send(&mut self, body: Body, out: &mut Actions) {
+        if self.keeper == Rank::NOBODY {
+            return;
+        }
         let request = self.next_request;
         self.next_request += 1;
         if self.sent.len() == REMEMBERED {

@@ -2,24 +2,27 @@
 //! 1998). When a member comes or goes only the keys that it wins or won move.
 
 use siphasher::sip::SipHasher13;
-use verbena_terms::{Incarnation, Rank};
+use verbena_terms::Incarnation;
 
 use crate::View;
 
 /// The home of the key whose hash is `key_hash`; `None` if the view has no home.
 ///
-/// Lots are drawn by rank, not by incarnation, so a node that restarts is home of the same keys again (as a new
-/// incarnation, which owns nothing of what the earlier one did). Every node computes the same, in every build: SipHash-1-3
-/// with the key 0, 0 over `[key_hash : 8 | rank : 4]`, little endian; a tie goes to the higher rank.
+/// Lots are drawn by name, not by incarnation, so a node that restarts is home of the same keys again (as a new
+/// incarnation, which owns nothing of what the earlier one did), also where it has another rank. Every node computes the same, in every
+/// build: SipHash-1-3 of the eight bytes of `key_hash`, little endian, under the key of the name, which is [`name_key`] and 0; a tie goes to
+/// the higher rank.
 pub fn home_of(key_hash: u64, view: &View) -> Option<Incarnation> {
-    view.homes().map(|home| home.incarnation).max_by_key(|home| (lot(key_hash, home.rank), home.rank))
+    view.lots().iter().max_by_key(|(name, home)| (lot(key_hash, *name), home.rank)).map(|(_, home)| *home)
 }
 
-fn lot(key_hash: u64, rank: Rank) -> u64 {
-    let mut block = [0; 12];
-    block[..8].copy_from_slice(&key_hash.to_le_bytes());
-    block[8..].copy_from_slice(&rank.0.to_le_bytes());
-    SipHasher13::new_with_keys(0, 0).hash(&block)
+/// SipHash-1-3 with the key 0, 0 of a name.
+pub(crate) fn name_key(name: &str) -> u64 {
+    SipHasher13::new_with_keys(0, 0).hash(name.as_bytes())
+}
+
+fn lot(key_hash: u64, name_key: u64) -> u64 {
+    SipHasher13::new_with_keys(name_key, 0).hash(&key_hash.to_le_bytes())
 }
 
 #[cfg(test)]
@@ -27,7 +30,7 @@ mod tests {
     use super::*;
     use crate::testing::{member, view};
     use crate::{Member, Role, Roles};
-    use verbena_terms::ViewNumber;
+    use verbena_terms::{Rank, ViewNumber};
 
     const KEYS: u64 = 60_000;
 
@@ -57,8 +60,14 @@ mod tests {
     fn a_restarted_node_is_home_of_the_same_keys() {
         let before = view(1, &[(1, 1), (2, 1), (3, 1)]);
         let after = view(2, &[(1, 1), (2, 2), (3, 1)]);
+        // Where each life has a rank of its own it is known by its name.
+        let again = Member { incarnation: Incarnation::new(9, 1), ..member(2, 1) };
+        let ranked = View::new(ViewNumber(2), vec![member(1, 1), member(3, 1), again], vec![]).unwrap();
         for key in 0..1000 {
-            assert_eq!(home_of(key, &before).unwrap().rank, home_of(key, &after).unwrap().rank);
+            let home = home_of(key, &before).unwrap().rank;
+            assert_eq!(home, home_of(key, &after).unwrap().rank);
+            let there = home_of(key, &ranked).unwrap().rank;
+            assert_eq!(there, if home == Rank(2) { Rank(9) } else { home });
         }
     }
 
@@ -73,9 +82,9 @@ mod tests {
 
     #[test]
     fn every_build_draws_the_same_lots() {
-        assert_eq!([lot(0, Rank(1)), lot(1, Rank(1)), lot(0, Rank(2))], LOTS);
+        assert_eq!([("app1", 0), ("app1", 1), ("app2", 0)].map(|(name, key)| lot(key, name_key(name))), LOTS);
     }
 
     /// Computed apart, from the definition of SipHash.
-    const LOTS: [u64; 3] = [2_080_147_055_954_262_057, 11_116_729_209_042_922_736, 15_131_467_959_069_592_321];
+    const LOTS: [u64; 3] = [9_693_562_431_907_126_674, 6_127_353_165_892_278_969, 8_418_950_258_033_102_676];
 }

@@ -26,6 +26,10 @@ pub struct Rules {
     pub rest_on_record: bool,
     /// C2, C4: a restarted keeper waits for the leases of its earlier life.
     pub wait_after_restart: bool,
+    /// C2, C4: a keeper without authority says nothing.
+    pub silent_without_authority: bool,
+    /// C2, C4: the office is taken only when the holder's authority is over by the taker's own clock.
+    pub wait_for_authority: bool,
 }
 
 impl Rules {
@@ -42,5 +46,7 @@ impl Rules {
         stop_before_acknowledging: true,
         rest_on_record: true,
         wait_after_restart: true,
+        silent_without_authority: true,
+        wait_for_authority: true,
     };
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use verbena_terms::{Incarnation, Rank, ViewNumber};
 
+use crate::rendezvous::name_key;
 use crate::{Role, Roles};
 
 /// Members that a view may have; a longer configuration is refused.
@@ -20,6 +21,9 @@ pub struct View {
     number: ViewNumber,
     members: Vec<Member>,
     departed: Vec<Departed>,
+    /// Of the homes: what their lots are drawn with.
+    #[serde(skip)]
+    lots: Vec<(u64, Incarnation)>,
 }
 
 /// One incarnation that is in (rule C1).
@@ -74,7 +78,9 @@ impl View {
         if !departed.is_sorted_by(|a, b| a.incarnation < b.incarnation) {
             return Err("departed that are not in order, each once".into());
         }
-        let view = View { number, members, departed };
+        let homes = members.iter().filter(|member| member.roles.has(Role::Home));
+        let lots = homes.map(|home| (name_key(&home.name), home.incarnation)).collect();
+        let view = View { number, members, departed, lots };
         for gone in &view.departed {
             let who = gone.incarnation;
             check_incarnation(who)?;
@@ -119,6 +125,10 @@ impl View {
     /// Whether this view lists the incarnation as departed.
     pub fn has_departed(&self, who: Incarnation) -> bool {
         self.departed.binary_search_by_key(&who, |gone| gone.incarnation).is_ok()
+    }
+
+    pub(crate) fn lots(&self) -> &[(u64, Incarnation)] {
+        &self.lots
     }
 
     /// The members that own words.

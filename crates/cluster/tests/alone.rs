@@ -36,7 +36,7 @@ fn start(disk: &mut Disk, earlier: EarlierLife, now: Time) -> (Option<ViewNumber
             ParticipantAction::Tell(Notice::ViewLearnt(view)) => {
                 todo.extend(node.handle(now, ParticipantEvent::Prepared(view.number())));
             }
-            ParticipantAction::Tell(_) => {}
+            ParticipantAction::Tell(_) | ParticipantAction::Enrol => {}
             ParticipantAction::Send(message) => {
                 let mut of_keeper: VecDeque<_> = keeper.handle(now, KeeperEvent::Message(message)).into();
                 while let Some(action) = of_keeper.pop_front() {
@@ -48,6 +48,7 @@ fn start(disk: &mut Disk, earlier: EarlierLife, now: Time) -> (Option<ViewNumber
                             disk.keeper = Some(record);
                             of_keeper.extend(keeper.handle(now, KeeperEvent::Persisted));
                         }
+                        KeeperAction::Resign => panic!("there is no other keeper"),
                     }
                 }
             }

@@ -66,8 +66,8 @@ pub enum Event {
     LeaseLost,
     /// The life is over; the node joins again.
     Expelled {
-        /// As this one.
-        next: Incarnation,
+        /// As this one, if that is known.
+        next: Option<Incarnation>,
     },
     /// The keeper refuses.
     Refused {
@@ -144,7 +144,7 @@ impl Helper {
         // A runtime directory that somebody named says with whom this node is.
         let mark = settings.node.runtime.is_none().then(|| Mark::leave(&seats)).transpose()?;
         let place = seats.lowest()?;
-        let is_first = place.membership.own() == Rank(1);
+        let is_first = place.membership.rank() == Some(Rank(1));
         let shared: SharedObserver = Arc::new(Mutex::new(observer));
         let tell = shared.clone();
         let observer: Observer = Box::new(move |event: &Event| (tell.lock())(event));
@@ -344,9 +344,8 @@ fn run(driver: Driver) -> Option<Error> {
 }
 
 fn meeting(membership: &Membership, directory: PathBuf) -> Meeting {
-    let line = |rank| membership.configured(rank).expect("invariant: ranks are 1 to the size");
-    let addresses = (1..=membership.size() as u32).map(|rank| line(Rank(rank)).address.clone());
-    let own = Address(line(membership.own()).address.clone());
+    let addresses = membership.lines().iter().map(|line| line.address.clone());
+    let own = Address(membership.own().address.clone());
     // A node that is alone has no address.
     Meeting { directory, own, members: addresses.filter(|address| !address.is_empty()).collect() }
 }

@@ -93,7 +93,7 @@ impl Driver {
         let keeper_record = parts.records.keeper()?;
         let (participant, actions) = Participant::start(&parts.membership, String::new(), record, now)?;
         let incarnation = participant.incarnation();
-        let keeper = (parts.membership.own() == parts.membership.keeper()).then(|| {
+        let keeper = (parts.membership.rank() == parts.membership.keeper()).then(|| {
             // Whoever ran as this node before held the lock of the state directory, which this process holds now.
             Keeper::start(parts.membership.clone(), incarnation, keeper_record, EarlierLife::Ended, now)
         });
@@ -334,7 +334,7 @@ impl Driver {
         drop(post);
         self.opened = None;
         if !self.waiting.life_is_over {
-            self.tell(Notice::Expelled(next));
+            self.tell(Notice::Expelled(Some(next)));
         }
         self.parts.desk.clear_services();
     }
@@ -354,6 +354,7 @@ impl Driver {
             match action {
                 KeeperAction::Persist(record) => self.parts.records.store_keeper(record, &self.parts.desk),
                 KeeperAction::Send(message) => self.send(message),
+                KeeperAction::Resign => {}
             }
         }
         self.deliver_local();
@@ -365,6 +366,7 @@ impl Driver {
                 self.close_life(Incarnation { rank: record.rank, start: record.start });
                 self.parts.records.store_start(record, &self.parts.desk);
             }
+            ParticipantAction::Enrol => {}
             ParticipantAction::Publish(lease) => {
                 self.parts.lease.store(lease);
                 self.post.iter().for_each(|post| post.fabric.set_view(lease.acknowledged));
@@ -375,7 +377,7 @@ impl Driver {
     }
 
     fn send(&mut self, message: Message) {
-        if message.to.rank == self.parts.membership.own() {
+        if message.to.rank == self.participant.incarnation().rank {
             // Bounded by what two machines say to each other about one event.
             self.local.push(message);
         } else if let Some(post) = &mut self.post {
@@ -430,7 +432,7 @@ impl Driver {
         if self.keeper.is_some() || self.waiting.searching || !silent || BootClock.now() < self.waiting.search_after {
             return;
         }
-        let (Some(opened), rank) = (&self.opened, self.parts.membership.keeper()) else { return };
+        let (Some(opened), Some(rank)) = (&self.opened, self.parts.membership.keeper()) else { return };
         let line = self.parts.membership.configured(rank).expect("invariant: the keeper is a configured node");
         let (finder, desk) = (opened.finder.clone(), self.parts.desk.clone());
         let address = Address(line.address.clone());

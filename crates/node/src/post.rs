@@ -1,9 +1,9 @@
 //! Membership's messages: on port 1 of the fabric, in any view (rule F5), to whoever is meant.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use verbena_cluster::{Membership, Message, View};
+use verbena_cluster::{MAX_MEMBERS, Membership, Message, View};
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
 use verbena_terms::{Incarnation, Rank, ViewNumber};
 
@@ -12,13 +12,16 @@ use crate::error::Result;
 /// Membership's port.
 pub(crate) const PORT: Port = Port(1);
 
+/// Twice the members of a view: who is dropped from one asks to come back, and has to be told that it is another life.
+const MOST_KNOWN: usize = 2 * MAX_MEMBERS;
+
 /// One life's way to send and receive.
 pub(crate) struct Post {
     pub(crate) fabric: Arc<dyn Fabric>,
     pub(crate) inbox: Inbox,
     membership: Membership,
-    /// Where each node's newest life said that it is reached: at most one entry for each configured node.
-    book: HashMap<Rank, (Incarnation, Address)>,
+    /// Where each node's newest life said that it is reached: at most [`MOST_KNOWN`].
+    book: BTreeMap<Rank, (Incarnation, Address)>,
     /// The newest view whose members are in the book.
     known_view: ViewNumber,
 }
@@ -26,7 +29,7 @@ pub(crate) struct Post {
 impl Post {
     pub(crate) fn open(fabric: Arc<dyn Fabric>, membership: Membership) -> Result<Self> {
         let inbox = fabric.listen(PORT, Views::Any)?;
-        Ok(Post { fabric, inbox, membership, book: HashMap::new(), known_view: ViewNumber(0) })
+        Ok(Post { fabric, inbox, membership, book: BTreeMap::new(), known_view: ViewNumber(0) })
     }
 
     /// What a message says, if it is from whom it says it is and for this node.
@@ -39,7 +42,7 @@ impl Post {
             }
         };
         // A keeper answers as the life that it was started in; a member speaks as its present one.
-        if read.from.rank != message.from.rank || read.to.rank != self.membership.own() {
+        if read.from.rank != message.from.rank || read.to.rank != self.fabric.identity().rank {
             tracing::warn!(from = %message.from, says = %read.from, to = %read.to, "a membership message was dropped");
             return None;
         }
@@ -52,8 +55,12 @@ impl Post {
     /// Takes note of where a life is reached, unless a later one of that node is known.
     pub(crate) fn note(&mut self, who: Incarnation, address: Address) {
         let known = self.book.get(&who.rank).is_some_and(|(known, _)| known.start > who.start);
-        if self.membership.configured(who.rank).is_some() && !known {
+        if self.membership.knows(who.rank) && !known {
             self.book.insert(who.rank, (who, address));
+        }
+        // Where each life has a rank of its own, older ones go.
+        while self.book.len() > MOST_KNOWN {
+            self.book.pop_first();
         }
     }
 

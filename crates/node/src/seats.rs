@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn rank(place: &Place) -> u32 {
-        place.membership.own().0
+        place.membership.rank().expect("a seat is a rank").0
     }
 
     #[test]

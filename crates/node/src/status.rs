@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use verbena_client::wire;
 use verbena_cluster::{LeaseWord, Membership, Notice, View};
 use verbena_fabric::Address;
-use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
 
 /// The shared state.
 pub(crate) struct Status {
@@ -50,7 +50,10 @@ impl Facts {
                 self.out.insert(*incarnation);
             }
             Notice::Refused(refusal) => self.refused = Some(refusal.to_string()),
-            Notice::Expelled(next) => *self = Facts { incarnation: *next, keeper: self.keeper, ..Facts::default() },
+            Notice::Expelled(next) => {
+                let incarnation = next.unwrap_or(self.incarnation);
+                *self = Facts { incarnation, keeper: self.keeper, ..Facts::default() };
+            }
             _ => {}
         }
     }
@@ -99,7 +102,7 @@ impl Status {
                 Some(_) => wire::State::Member,
             },
             fabric: wire::Interconnect { provider: facts.provider, why: facts.why, address: facts.address },
-            keeper: self.membership.keeper().0,
+            keeper: self.membership.keeper().or(facts.keeper.map(|who| who.rank)).unwrap_or(Rank::NOBODY).0,
             keeper_incarnation: facts.keeper,
             lease_ms: millis(self.membership.terms().lease()),
             lease_left_ms: millis(left),

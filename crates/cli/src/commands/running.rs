@@ -165,7 +165,8 @@ pub(super) fn in_words(event: &Event) -> String {
         }
         Event::ViewInEffect { view } => format!("view {view} is in effect"),
         Event::LeaseLost => "the lease ran out: nothing is served until it is renewed".into(),
-        Event::Expelled { next } => format!("this life is over: joining again as {next}"),
+        Event::Expelled { next: Some(next) } => format!("this life is over: joining again as {next}"),
+        Event::Expelled { next: None } => "this life is over: joining again as another".into(),
         Event::Refused { reason } => format!("the keeper refuses: {reason}"),
         Event::Trouble { what, reason } => format!("{what}: {reason}"),
         Event::Succeeded { incarnation } => {

@@ -38,6 +38,7 @@ fn short(action: &KeeperAction) -> String {
             let out = if record.out.is_empty() { String::new() } else { format!(" out {}", list(&record.out)) };
             format!("persist {view}{out}")
         }
+        KeeperAction::Resign => "resign".into(),
         KeeperAction::Send(Message { to, body, .. }) => match body {
             Body::Grant(_) => format!("{to} grant"),
             Body::Propose(view) => format!("{to} {}", names(view)),

@@ -1,12 +1,12 @@
 //! From view to view: what the keeper makes, waits for and declares (rule C3).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_terms::{Incarnation, Rank, Time};
 
 use super::{Keeper, KeeperAction, Phase};
 use crate::seat::Seat;
-use crate::{Body, Departed, KeeperRecord, MAX_DEPARTED, Member, Standing, View};
+use crate::{Body, Departed, KeeperRecord, MAX_DEPARTED, Member, RANKS_KEPT, Standing, View};
 
 impl Keeper {
     /// One move on the way from view to view; `false` when there is nothing to do but wait.
@@ -22,6 +22,9 @@ impl Keeper {
                 marks
                     .extend(self.members().filter(|who| self.seats[who].lapsed(now) && !self.record.out.contains(who)));
                 if marks.len() > self.record.out.len() {
+                    if self.resigns_rather(now, out) {
+                        return false;
+                    }
                     let next = KeeperRecord { out: marks, ..self.record.clone() };
                     self.make(now, next, out);
                     return true;
@@ -29,6 +32,7 @@ impl Keeper {
                 let agreed = self.agreed(now);
                 if agreed {
                     self.phase = Phase::InEffect;
+                    self.resigns |= self.authority < Time::FAR && !self.hears_too_few(now);
                     self.tell_standing(out);
                     self.leavers.clear();
                 }
@@ -42,18 +46,51 @@ impl Keeper {
                     self.gather_until = None;
                     return false;
                 };
-                let all_in = next.members().len() == self.membership.size();
+                let all_in = Some(next.members().len()) == self.membership.size();
                 let until = *self.gather_until.get_or_insert(now + self.terms().gather());
                 if !all_in && self.membership.gathers() && now < until {
                     return false;
                 }
                 self.gather_until = None;
-                let mut starts = self.record.starts.clone();
-                starts.extend(next.members().iter().map(|member| (member.incarnation.rank, member.incarnation.start)));
+                let drops = |who: Incarnation| next.member(who).is_none() && self.seats[&who].lapsed(now);
+                if self.members().any(drops) && self.resigns_rather(now, out) {
+                    return false;
+                }
+                let starts = self.starts_with(&next);
                 self.make(now, KeeperRecord { view: Some(next), out: vec![], starts, ..self.record.clone() }, out);
                 true
             }
         }
+    }
+
+    /// The starts that are used once `next` is made.
+    fn starts_with(&self, next: &View) -> BTreeMap<Rank, u32> {
+        let mut starts = self.record.starts.clone();
+        starts.extend(next.members().iter().map(|member| (member.incarnation.rank, member.incarnation.start)));
+        if self.membership.size().is_none() {
+            let last = starts.keys().next_back().map_or(0, |rank| rank.0);
+            starts.retain(|rank, _| rank.0.saturating_add(RANKS_KEPT) > last);
+        }
+        starts
+    }
+
+    /// Gives the office up if most of the members have been silent, rather than take somebody for gone.
+    fn resigns_rather(&mut self, now: Time, out: &mut Vec<KeeperAction>) -> bool {
+        self.has_resigned = self.resigns && self.hears_too_few(now);
+        if self.has_resigned {
+            out.push(KeeperAction::Resign);
+        }
+        self.has_resigned
+    }
+
+    /// Whether less than half of the members renewed within half a lease: two renewals of each were lost. Who goes, or has gone, does not count.
+    fn hears_too_few(&self, now: Time) -> bool {
+        let terms = self.terms();
+        let silent_since = now + terms.lease() / 2 + terms.drift();
+        let seats = self.members().filter_map(|who| self.seats.get(&who)).filter(|seat| !seat.ended && !seat.leaving);
+        let (all, heard) =
+            seats.fold((0, 0), |(all, heard), seat| (all + 1, heard + usize::from(seat.lease_over >= silent_since)));
+        2 * heard < all
     }
 
     /// Everyone who could act in an older view has acknowledged this one or is out of lease (rule C3).
@@ -91,10 +128,10 @@ impl Keeper {
         departed.sort_by_key(|gone| gone.incarnation);
         let before = members.len();
         if departed.len() < MAX_DEPARTED {
-            let taken: BTreeSet<Rank> = members.iter().map(|member| member.incarnation.rank).collect();
+            let taken: BTreeSet<String> = members.iter().map(|member| member.name.clone()).collect();
             let known = |who: &Incarnation| self.view().is_some_and(|view| view.member(*who).is_some());
-            let candidates = self.seats.iter().filter(|(who, _)| !known(who) && !taken.contains(&who.rank));
-            members.extend(candidates.map(|(_, seat)| seat.member.clone()));
+            let seats = self.seats.iter().filter(|(who, _)| !known(who)).map(|(_, seat)| &seat.member);
+            members.extend(seats.filter(|member| !taken.contains(&member.name)).cloned());
             members.sort_by_key(|member| member.incarnation.rank);
         }
         if gone.is_empty() && members.len() == before {
@@ -102,7 +139,7 @@ impl Keeper {
         }
         Some(
             View::new(number, members, departed)
-                .expect("invariant: one seat a rank beside the members; limits kept above"),
+                .expect("invariant: one seat a node beside the members; limits kept above"),
         )
     }
 

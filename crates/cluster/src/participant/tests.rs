@@ -21,6 +21,7 @@ fn short(action: &ParticipantAction) -> String {
     let ms = |at: Time| at.nanos() / MS;
     match action {
         ParticipantAction::Persist(record) => format!("persist {}.{}", record.rank, record.start),
+        ParticipantAction::Enrol => "enrol".into(),
         ParticipantAction::Publish(lease) => {
             format!("publish {} {}/{}", ms(lease.until), lease.acknowledged, lease.in_effect)
         }
@@ -35,7 +36,10 @@ fn short(action: &ParticipantAction) -> String {
         ParticipantAction::Tell(Notice::ViewInEffect(view)) => format!("in effect {view}"),
         ParticipantAction::Tell(Notice::LeaseExtended(until)) => format!("lease until {}", ms(*until)),
         ParticipantAction::Tell(Notice::LeaseLost) => "lease lost".into(),
-        ParticipantAction::Tell(Notice::Expelled(next)) => format!("expelled, next {next}"),
+        ParticipantAction::Tell(Notice::Expelled(next)) => match next {
+            Some(next) => format!("expelled, next {next}"),
+            None => "expelled".into(),
+        },
         ParticipantAction::Tell(notice) => format!("{notice:?}"),
     }
 }

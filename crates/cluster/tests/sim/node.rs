@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use verbena_cluster::{
-    EarlierLife, Keeper, KeeperEvent, KeeperRecord, Lease, Membership, Participant, ParticipantAction,
-    ParticipantEvent, Rules, StartRecord,
+    EarlierLife, Keeper, KeeperEvent, KeeperRecord, Lease, Membership, Office, OfficeEvent, Participant,
+    ParticipantAction, ParticipantEvent, Rules, StartRecord,
 };
 use verbena_terms::{Rank, Time};
 
@@ -33,9 +33,12 @@ pub struct Node {
 }
 
 pub struct Process {
-    pub rank: Rank,
+    /// Which node, whatever the rank of its life is.
+    pub node: Rank,
     pub participant: Participant,
     pub keeper: Option<Keeper>,
+    /// Where the keeper is not always the same.
+    pub office: Option<Office>,
     /// When its timer fires, in true time; `u64::MAX` if it is not set.
     pub wakes_at: u64,
     /// What the hot paths of this process read.
@@ -53,7 +56,8 @@ pub struct Process {
 pub enum Input {
     Participant(ParticipantEvent),
     Keeper(KeeperEvent),
-    /// Both machines look at the clock.
+    Office(OfficeEvent),
+    /// All machines look at the clock.
     Wake,
 }
 
@@ -79,25 +83,27 @@ impl Skew {
 impl Process {
     /// A process from what is on the disc, and what it wants done first.
     pub fn start(
+        node: Rank,
         membership: Membership,
         disc: &Disc,
         earlier: EarlierLife,
         now: Time,
         rules: Rules,
     ) -> (Self, Vec<ParticipantAction>) {
-        let rank = membership.own();
         let record = disc.start.as_ref().map(|bytes| StartRecord::decode(bytes).expect("the disc is sound"));
         let (participant, actions) =
-            Participant::with_rules(&membership, format!("sim:{rank}"), record, now, rules).expect("starts are left");
-        let keeper = (rank == membership.keeper()).then(|| {
+            Participant::with_rules(&membership, format!("sim:{node}"), record, now, rules).expect("starts are left");
+        let office = membership.rank().is_none().then(|| Office::with_rules(&membership, now, rules));
+        let keeper = (Some(node) == membership.keeper()).then(|| {
             let record = disc.keeper.as_ref().map(|bytes| KeeperRecord::decode(bytes).expect("the disc is sound"));
             let life = participant.incarnation();
             Keeper::with_rules(membership, life, record, earlier, now, rules)
         });
         let process = Process {
-            rank,
+            node,
             participant,
             keeper,
+            office,
             wakes_at: u64::MAX,
             word: Lease::NONE,
             inbox: None,
@@ -110,6 +116,7 @@ impl Process {
 
     pub fn wake_at(&self) -> Time {
         let keeper = self.keeper.as_ref().map_or(Time::FAR, Keeper::wake_at);
-        keeper.min(self.participant.wake_at())
+        let office = self.office.as_ref().map_or(Time::FAR, Office::wake_at);
+        keeper.min(office).min(self.participant.wake_at())
     }
 }

@@ -2,12 +2,12 @@
 
 mod trouble;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use siphasher::sip::SipHasher13;
 use verbena_cluster::{
-    ClusterConfig, Configured, EarlierLife, KeeperAction, KeeperEvent, Membership, Message, Notice, ParticipantAction,
-    ParticipantEvent, Role, Roles, Rules,
+    Answer, ClusterConfig, Configured, EarlierLife, Keeper, KeeperAction, KeeperEvent, Membership, Message, Notice,
+    OfficeAction, OfficeEvent, ParticipantAction, ParticipantEvent, Provider, Question, Role, Roles, Rules,
 };
 use verbena_terms::{Rank, Time, ViewNumber};
 
@@ -15,12 +15,17 @@ use crate::check::Checkers;
 use crate::dice::Dice;
 use crate::faults::{Knobs, MS};
 use crate::node::{Disc, Input, Node, Process, Skew};
+use crate::store::Store;
 
 const LEASE: u64 = 2000 * MS;
 /// Faults happen until then; afterwards everything works.
 const FAULTS_END: u64 = 30_000 * MS;
 /// Three leases after the faults ended everybody is in.
 const END: u64 = FAULTS_END + 3 * LEASE;
+/// In `cut`: the register.
+pub const STORE: Rank = Rank(1000);
+/// Within which a question is answered, or given up.
+const GIVEN_UP: u64 = LEASE / 4;
 const MOST_STEPS: u64 = 200_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +45,11 @@ pub struct Counts {
     pub lost: u64,
     pub doubled: u64,
     pub late: u64,
+    pub terms: u64,
+    pub resigned: u64,
+    pub overtaken: u64,
+    /// Questions of which nothing was known.
+    pub unanswered: u64,
 }
 
 pub struct Outcome {
@@ -55,6 +65,9 @@ enum Happening {
     StartDurable(u64),
     KeeperDurable(u64),
     Wake(u64),
+    /// A question arrives at the register, from this process.
+    Asked(u64, u64, Question),
+    Answered(u64, u64, Option<Answer>),
     Resume(u64),
     Crash(u64),
     Start(Rank),
@@ -72,6 +85,9 @@ pub struct World {
     queue: BTreeMap<(u64, u64), Happening>,
     sequence: u64,
     nodes: BTreeMap<Rank, Node>,
+    store: Store,
+    /// Questions that are neither answered nor given up.
+    asked: BTreeSet<(u64, u64)>,
     processes: BTreeMap<u64, Process>,
     next_process: u64,
     /// Ways that are cut, one direction each.
@@ -84,7 +100,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, rules: Rules, trace: bool) -> Self {
+    pub fn new(seed: u64, provider: Provider, rules: Rules, trace: bool) -> Self {
         let mut dice = Dice::new(seed);
         let knobs = Knobs::draw(&mut dice);
         let size = dice.between(2, 5) as u32;
@@ -93,7 +109,10 @@ impl World {
             address: format!("sim:{rank}"),
             roles: if rank == 2 { Roles::of(Role::Reader) } else { Roles::ALL },
         });
-        let config = ClusterConfig { members: members.collect(), ..ClusterConfig::default() };
+        let config = match provider {
+            Provider::Static => ClusterConfig { members: members.collect(), ..ClusterConfig::default() },
+            Provider::Etcd => ClusterConfig { provider, ..ClusterConfig::default() },
+        };
         let node = |clock| Node { disc: Disc::default(), clock, process: None };
         let nodes = (1..=size).map(|rank| (Rank(rank), node(Skew::draw(&mut dice, &knobs)))).collect();
         let mut world = World {
@@ -105,6 +124,8 @@ impl World {
             queue: BTreeMap::new(),
             sequence: 0,
             nodes,
+            store: Store::default(),
+            asked: BTreeSet::new(),
             processes: BTreeMap::new(),
             next_process: 1,
             cut: vec![],
@@ -141,18 +162,21 @@ impl World {
         if let Some(violation) = &violation {
             self.say(format!("VIOLATION {violation}"));
         }
+        let store = self.store.counts;
+        (self.counts.terms, self.counts.resigned, self.counts.overtaken) =
+            (store.taken, store.resigned, store.overtaken);
         Outcome { violation, counts: self.counts, fingerprint: self.fingerprint }
     }
 
     /// After every step.
     fn look(&mut self) -> Result<(), String> {
         for process in self.processes.values() {
-            let local = self.nodes[&process.rank].clock.local(self.now);
+            let local = self.nodes[&process.node].clock.local(self.now);
             self.checkers.acting(self.now, local, process)?;
         }
-        let keeper =
-            self.nodes[&Rank(1)].process.map(|id| &self.processes[&id]).filter(|process| process.inbox.is_none());
-        if let Some(keeper) = keeper.and_then(|process| process.keeper.as_ref()) {
+        for process in self.processes.values().filter(|process| process.inbox.is_none()) {
+            let local = self.nodes[&process.node].clock.local(self.now);
+            let Some(keeper) = process.keeper.as_ref().filter(|keeper| keeper.may_act_at(local)) else { continue };
             self.checkers.declared(self.now, keeper.view(), keeper.in_effect().is_some())?;
             self.counts.views = self.checkers.in_effect.0 as u64;
             self.counts.at_rest = self.checkers.at_rest.len() as u64;
@@ -183,6 +207,11 @@ impl World {
             Happening::StartDurable(id) => self.start_durable(id),
             Happening::KeeperDurable(id) => self.keeper_durable(id),
             Happening::Wake(id) => self.wake(id),
+            Happening::Asked(id, number, question) => {
+                self.asked_at_store(id, number, &question);
+                Ok(())
+            }
+            Happening::Answered(id, number, answer) => self.answered(id, number, answer),
             Happening::Resume(id) => self.resume(id),
             Happening::Crash(id) => self.crash(id, 0),
             Happening::Start(rank) => self.start(rank),
@@ -200,7 +229,9 @@ impl World {
     fn send(&mut self, id: u64, message: Message) -> Result<(), String> {
         self.checkers.sent(id, &message)?;
         self.say(format!("{} -> {} {:?}", message.from, message.to, message.body));
-        let (from, to) = (message.from.rank, message.to.rank);
+        let (Some(from), Some(to)) = (self.node_of(message.from.rank), self.node_of(message.to.rank)) else {
+            return Ok(());
+        };
         let well = self.now >= FAULTS_END;
         if !well && (self.cut.contains(&(from, to)) || self.dice.chance(self.knobs.loss)) {
             self.counts.lost += 1;
@@ -219,15 +250,140 @@ impl World {
     }
 
     fn arrive(&mut self, message: Message) -> Result<(), String> {
-        let node = &self.nodes[&message.to.rank];
-        if message.to.start == 0 {
-            let Some(id) = node.process else { return Ok(()) };
-            return self.input(id, Input::Keeper(KeeperEvent::Message(message)));
-        }
         // Of two that believe to be it, one was replaced: the other.
-        let is_it = |process: &Process| process.participant.incarnation() == message.to;
-        let Some((id, _)) = self.processes.iter().rfind(|(_, process)| is_it(process)) else { return Ok(()) };
-        self.input(*id, Input::Participant(ParticipantEvent::Message(message)))
+        let is_it = |id: u64, process: &Process| match message.to.start {
+            0 if self.config.provider == Provider::Static => self.nodes[&message.to.rank].process == Some(id),
+            0 => process.participant.incarnation().rank == message.to.rank,
+            _ => process.participant.incarnation() == message.to,
+        };
+        let found = self.processes.iter().rfind(|(id, process)| is_it(**id, process));
+        let Some(id) = found.map(|(id, _)| *id) else { return Ok(()) };
+        let input = match message.to.start {
+            0 => Input::Keeper(KeeperEvent::Message(message)),
+            _ => Input::Participant(ParticipantEvent::Message(message)),
+        };
+        self.input(id, input)
+    }
+
+    /// The node that a life of this rank is on.
+    fn node_of(&self, rank: Rank) -> Option<Rank> {
+        if self.config.provider == Provider::Static {
+            return Some(rank);
+        }
+        self.store.names.get(rank.0 as usize - 1).and_then(|name| name[1..].parse().ok()).map(Rank)
+    }
+
+    // The register.
+
+    fn ask(&mut self, id: u64, number: u64, question: Question) {
+        let node = self.processes[&id].node;
+        self.say(format!("{node} asks {question:?}"));
+        self.asked.insert((id, number));
+        self.at(self.now + GIVEN_UP, Happening::Answered(id, number, None));
+        let well = self.now >= FAULTS_END;
+        if !well && (self.cut.contains(&(node, STORE)) || self.dice.chance(self.knobs.loss / 2)) {
+            return;
+        }
+        // What waits in a member of the store that is stuck may be executed when everybody has forgotten it.
+        let late = !well && self.dice.chance(self.knobs.late);
+        let most = if late { 5 * LEASE / 2 } else { self.knobs.persist };
+        let after = self.dice.between(1000, most);
+        self.at(self.now + after, Happening::Asked(id, number, question));
+    }
+
+    fn asked_at_store(&mut self, id: u64, number: u64, question: &Question) {
+        let answer = self.store.execute(question);
+        self.say(format!("the register: {question:?}: {answer:?}"));
+        let well = self.now >= FAULTS_END;
+        let node = self.processes.get(&id).map(|process| process.node);
+        let cut = node.is_some_and(|node| self.cut.contains(&(STORE, node)));
+        if well || !cut && !self.dice.chance(self.knobs.loss / 2) {
+            let after = self.dice.between(1000, self.knobs.delay);
+            self.at(self.now + after, Happening::Answered(id, number, Some(answer)));
+        }
+    }
+
+    fn answered(&mut self, id: u64, number: u64, answer: Option<Answer>) -> Result<(), String> {
+        if !self.asked.remove(&(id, number)) {
+            return Ok(());
+        }
+        self.counts.unanswered += u64::from(answer.is_none());
+        self.input(id, Input::Office(OfficeEvent::Answered(number, answer)))
+    }
+
+    fn office_event(&mut self, id: u64, local: Time, event: OfficeEvent) -> Result<(), String> {
+        let Some(office) = self.processes.get_mut(&id).and_then(|process| process.office.as_mut()) else {
+            return Ok(());
+        };
+        for action in office.handle(local, event) {
+            let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
+            let who = process.participant.incarnation();
+            match action {
+                OfficeAction::Ask(number, question) => self.ask(id, number, question),
+                OfficeAction::Enrolled(rank) => {
+                    let mut actions = process.participant.handle(local, ParticipantEvent::Enrolled(rank));
+                    let who = process.participant.incarnation();
+                    actions.extend(process.participant.handle(local, ParticipantEvent::Persisted));
+                    let address = format!("sim:{}", process.node);
+                    self.office_event(id, local, OfficeEvent::Begun(who, address))?;
+                    self.participant_actions(id, actions)?;
+                }
+                OfficeAction::Appoint(record, term) => {
+                    let node = process.node;
+                    let membership = self.membership(node);
+                    let record = record.map(|record| *record);
+                    let keeper = Keeper::appointed(membership, who, record, term, local, self.rules);
+                    self.say(format!("{who} keeps until {}", term.until.since(local).as_millis()));
+                    self.processes.get_mut(&id).expect("it just acted").keeper = Some(keeper);
+                    self.checkers.keeper_disturbed(self.now);
+                }
+                OfficeAction::Authority(until) => {
+                    let gap = process.keeper.as_ref().is_some_and(|keeper| !keeper.may_act_at(local));
+                    if gap {
+                        self.checkers.keeper_disturbed(self.now);
+                    }
+                    self.keeper_event(id, local, KeeperEvent::Authority(until))?;
+                }
+                OfficeAction::Stored => self.keeper_event(id, local, KeeperEvent::Persisted)?,
+                OfficeAction::Dismiss => {
+                    process.keeper = None;
+                    self.say(format!("{who} keeps no longer"));
+                    self.checkers.keeper_disturbed(self.now);
+                }
+                OfficeAction::Follow(holder) => {
+                    let actions = process.participant.handle(local, ParticipantEvent::Keeper(holder.who));
+                    self.participant_actions(id, actions)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The node whose process keeps, with authority.
+    pub fn keeper_node(&self) -> Option<Rank> {
+        if self.config.provider == Provider::Static {
+            return Some(Rank(1));
+        }
+        let keeps = |process: &&Process| {
+            let local = self.nodes[&process.node].clock.local(self.now);
+            process.keeper.as_ref().is_some_and(|keeper| keeper.may_act_at(local))
+        };
+        self.processes.values().find(keeps).map(|process| process.node)
+    }
+
+    /// Another process of the same node runs, or has been stopped.
+    fn is_twin(&self, id: u64) -> bool {
+        let node = self.processes[&id].node;
+        self.processes.iter().any(|(other, process)| *other != id && process.node == node)
+    }
+
+    fn membership(&self, node: Rank) -> Membership {
+        let name = Some(format!("n{node}"));
+        let is_etcd = self.config.provider == Provider::Etcd;
+        let address = is_etcd.then(|| format!("sim:{node}"));
+        let roles = if is_etcd && node == Rank(2) { Roles::of(Role::Reader) } else { Roles::ALL };
+        let config = ClusterConfig { name, address, roles, ..self.config.clone() };
+        Membership::new(&config).expect("the configuration fits together")
     }
 
     // The processes.
@@ -236,19 +392,17 @@ impl World {
         if self.nodes[&rank].process.is_some() {
             return Ok(());
         }
-        let name = Some(format!("n{rank}"));
-        let config = ClusterConfig { name, ..self.config.clone() };
-        let membership = Membership::new(&config).expect("the configuration fits together");
+        let membership = self.membership(rank);
         let node = &self.nodes[&rank];
         let local = node.clock.local(self.now);
         let earlier = if self.dice.chance(500) { EarlierLife::Ended } else { EarlierLife::MayRun };
-        let (process, actions) = Process::start(membership, &node.disc, earlier, local, self.rules);
+        let (process, actions) = Process::start(rank, membership, &node.disc, earlier, local, self.rules);
         let id = self.next_process;
         self.next_process += 1;
         self.say(format!("process {id} starts as {}", process.participant.incarnation()));
         self.processes.insert(id, process);
         self.nodes.get_mut(&rank).expect("the node exists").process = Some(id);
-        if rank == Rank(1) {
+        if self.keeper_node() == Some(rank) {
             self.checkers.keeper_disturbed(self.now);
         }
         self.participant_actions(id, actions)?;
@@ -267,17 +421,27 @@ impl World {
             inbox.push(input);
             return Ok(());
         }
-        let local = self.nodes[&process.rank].clock.local(self.now);
+        let local = self.nodes[&process.node].clock.local(self.now);
         match input {
             Input::Participant(event) => {
+                let from = match &event {
+                    ParticipantEvent::Message(message) => Some(message.from),
+                    _ => None,
+                };
                 let actions = process.participant.handle(local, event);
+                let is_member = process.participant.view().is_some();
+                if let Some(from) = from {
+                    self.office_event(id, local, OfficeEvent::Heard { from, is_member })?;
+                }
                 self.participant_actions(id, actions)?;
             }
             Input::Keeper(event) => self.keeper_event(id, local, event)?,
+            Input::Office(event) => self.office_event(id, local, event)?,
             Input::Wake => {
                 let actions = process.participant.handle(local, ParticipantEvent::Tick);
                 self.participant_actions(id, actions)?;
                 self.keeper_event(id, local, KeeperEvent::Tick)?;
+                self.office_event(id, local, OfficeEvent::Tick)?;
             }
         }
         self.wake_later(id);
@@ -291,6 +455,10 @@ impl World {
         for action in keeper.handle(local, event) {
             match action {
                 KeeperAction::Send(message) => self.send(id, message)?,
+                KeeperAction::Resign => self.office_event(id, local, OfficeEvent::Unheard)?,
+                KeeperAction::Persist(record) if self.config.provider == Provider::Etcd => {
+                    self.office_event(id, local, OfficeEvent::Store(Box::new(record)))?;
+                }
                 KeeperAction::Persist(record) => {
                     let process = self.processes.get_mut(&id).expect("it just acted");
                     assert!(process.keeper_on_its_way.is_none() || !self.rules.durable_view, "one record at a time");
@@ -312,6 +480,11 @@ impl World {
                     let after = self.dice.between(1000, self.knobs.persist);
                     self.at(self.now + after, Happening::StartDurable(id));
                 }
+                ParticipantAction::Enrol => {
+                    let local = self.nodes[&process.node].clock.local(self.now);
+                    self.office_event(id, local, OfficeEvent::Over)?;
+                    self.office_event(id, local, OfficeEvent::Enrol)?;
+                }
                 ParticipantAction::Publish(lease) => process.word = lease,
                 ParticipantAction::Send(message) => self.send(id, message)?,
                 ParticipantAction::Tell(notice) => self.tell(id, notice)?,
@@ -323,8 +496,13 @@ impl World {
     /// What services do: prepare after a while, settle after a longer while.
     fn tell(&mut self, id: u64, notice: Notice) -> Result<(), String> {
         let process = &self.processes[&id];
-        let (rank, who, replaced) = (process.rank, process.participant.incarnation(), process.replaced);
+        let (rank, who, replaced) = (process.node, process.participant.incarnation(), process.replaced);
         self.say(format!("{who} tells {notice:?}"));
+        if matches!(notice, Notice::Left | Notice::Superseded(_)) {
+            // Whoever ends gives the office up.
+            let local = self.nodes[&rank].clock.local(self.now);
+            self.office_event(id, local, OfficeEvent::Left)?;
+        }
         match notice {
             Notice::ViewLearnt(view) => {
                 let stuck = self.now < FAULTS_END && self.dice.chance(self.knobs.stuck);
@@ -349,6 +527,16 @@ impl World {
                 self.at(self.now + down, Happening::Start(rank));
             }
             Notice::Superseded(_) if replaced => self.kill(id, false),
+            // Of two processes of one name, that do not know of each other, the one that enrols last stays.
+            Notice::Superseded(_) if self.is_twin(id) => {
+                self.kill(id, false);
+                let twin = self.processes.iter_mut().rfind(|(_, process)| process.node == rank);
+                let twin = twin.map(|(&twin, process)| {
+                    process.replaced = false;
+                    twin
+                });
+                self.nodes.get_mut(&rank).expect("the node exists").process = twin;
+            }
             Notice::Superseded(by) => return Err(format!("superseded: {who} by {by}, and there is no other process")),
             Notice::Failed(error) => return Err(format!("failed: {error}")),
             Notice::Refused(_)
@@ -363,7 +551,7 @@ impl World {
     fn start_durable(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = self.processes.get_mut(&id).filter(|process| !process.replaced) else { return Ok(()) };
         let Some(record) = process.start_on_its_way.take() else { return Ok(()) };
-        let disc = &mut self.nodes.get_mut(&process.rank).expect("the node exists").disc;
+        let disc = &mut self.nodes.get_mut(&process.node).expect("the node exists").disc;
         disc.start = Some(record.encode());
         self.input(id, Input::Participant(ParticipantEvent::Persisted))
     }
@@ -371,16 +559,15 @@ impl World {
     fn keeper_durable(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
         let Some(record) = process.keeper_on_its_way.take() else { return Ok(()) };
-        self.nodes.get_mut(&process.rank).expect("the node exists").disc.keeper = Some(record.encode());
+        self.nodes.get_mut(&process.node).expect("the node exists").disc.keeper = Some(record.encode());
         self.input(id, Input::Keeper(KeeperEvent::Persisted))
     }
 
     fn resume(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
         let Some(inbox) = process.inbox.take() else { return Ok(()) };
-        let rank = process.rank;
         self.say(format!("process {id} goes on"));
-        if rank == Rank(1) {
+        if self.processes[&id].keeper.is_some() {
             self.checkers.keeper_disturbed(self.now);
         }
         // Its timers fire before it reads what arrived, or after.
@@ -403,7 +590,7 @@ impl World {
 
     fn wake_later(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        let wake = self.nodes[&process.rank].clock.truth(process.wake_at());
+        let wake = self.nodes[&process.node].clock.truth(process.wake_at());
         if wake < process.wakes_at {
             process.wakes_at = wake;
             self.at(wake, Happening::Wake(id));
@@ -446,6 +633,10 @@ impl Counts {
             lost,
             doubled,
             late,
+            terms,
+            resigned,
+            overtaken,
+            unanswered,
         } = other;
         self.steps += steps;
         self.views += views;
@@ -461,5 +652,9 @@ impl Counts {
         self.lost += lost;
         self.doubled += doubled;
         self.late += late;
+        self.terms += terms;
+        self.resigned += resigned;
+        self.overtaken += overtaken;
+        self.unanswered += unanswered;
     }
 }
