@@ -114,7 +114,7 @@ fn a_start_number_that_was_used_is_another_life_before_any_view() {
     let lives = [1, 2].map(|start| Incarnation::new(2, start));
     let begins = |life| move |event: &Event| matches!(event, Event::Life { incarnation, .. } if *incarnation == life);
     second.wait_for(begins(lives[0]));
-    second.wait_for(|event| *event == Event::Expelled { next: lives[1] });
+    second.wait_for(|event| *event == Event::Expelled { next: Some(lives[1]) });
     second.wait_for(begins(lives[1]));
     second.wait_until_in(&[(1, 1), (2, 2)]);
     assert!(second.helper.lease().in_effect_at(BootClock.now()).is_some());
