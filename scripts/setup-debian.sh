@@ -14,11 +14,12 @@ build | test | vm | compare) ;;
 esac
 
 # Command that must be there, and the package that brings it.
-# clang compiles for the kernel what the provider xdp has there.
-commands=(cc:gcc ld:binutils make:make clang:clang)
+# clang compiles for the kernel what the provider xdp has there; protoc the messages of etcd.
+commands=(cc:gcc ld:binutils make:make clang:clang protoc:protobuf-compiler)
 if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
+    commands+=(etcd:etcd-server etcdctl:etcd-client setpriv:util-linux)
 fi
 
 if [ "$what" = vm ]; then

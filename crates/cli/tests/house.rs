@@ -11,7 +11,7 @@ use serde_json::Value;
 const FLOORS: [(i32, &[&str]); 7] = [
     (-1, &["terms"]),
     (0, &["fabric", "cluster", "ipc", "metrics", "namespaces"]),
-    (1, &["client"]),
+    (1, &["client", "etcd"]),
     (2, &[]),
     (3, &["content", "caching"]),
     (4, &["node", "proxy", "bench"]),

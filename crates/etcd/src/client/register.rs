@@ -1,0 +1,233 @@
+//! What is asked, as transactions.
+//!
+//! | question | read before | compares | changes |
+//! |---|---|---|---|
+//! | Look | | | |
+//! | Enrol | `rank` | `rank` is as read | `rank`, `ranks/RANK`; drops old `ranks/` |
+//! | Take | `record` | `office` and `beat` as seen, `record` as read | `office`, `beat` |
+//! | Beat | | `office` is of the term | `beat` |
+//! | Store | | `office` is of the term, `record` as said | `record`, `views/NUMBER`; drops old `views/` |
+//!
+//! The record is read before the office is taken because one that cannot be read must not become that of a holder who cannot read it (F6).
+
+use etcd_client::{
+    Compare, CompareOp, DeleteOptions, GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp,
+};
+use etcd_client::{TxnOpResponse, TxnResponse};
+use tokio::time::Instant;
+use verbena_cluster::{Answer, Beat, ClusterError, Holder, KeeperRecord, Question, RANKS_KEPT, Revision, Sight};
+use verbena_terms::{Rank, ViewNumber};
+
+use super::endpoints::{Endpoints, Twice};
+use super::keys::Keys;
+use crate::error::{Error, Result};
+
+/// Views that are kept.
+const VIEWS_KEPT: u32 = 1000;
+
+/// Views that are read at once: a view is some 150 KiB at most, and an answer of etcd's 4 MiB.
+const VIEWS_READ: usize = 16;
+
+/// The register as one question meets it.
+pub(super) struct Register<'a> {
+    endpoints: &'a Endpoints,
+    keys: &'a Keys,
+    until: Instant,
+}
+
+impl<'a> Register<'a> {
+    pub(super) fn new(endpoints: &'a Endpoints, keys: &'a Keys, until: Instant) -> Self {
+        Register { endpoints, keys, until }
+    }
+
+    pub(super) async fn answer(&self, question: &Question) -> Result<Answer> {
+        match question {
+            Question::Enrol { name } => self.enrol(name).await,
+            Question::Look => self.look().await,
+            Question::Take { term, beat, holder, says } => self.take(*term, *beat, holder, *says).await,
+            Question::Beat { term, says } => self.beat(*term, *says).await,
+            Question::Store { term, after, record } => self.store(*term, *after, record).await,
+        }
+    }
+
+    pub(super) async fn name(&self, rank: Rank) -> Result<Option<String>> {
+        let key = self.keys.rank(rank);
+        let found = self.read([get(&key)]).await?;
+        found.first().and_then(single).map(|pair| text(&key, pair)).transpose()
+    }
+
+    pub(super) async fn views(&self, from: ViewNumber, limit: usize) -> Result<Vec<KeeperRecord>> {
+        let mut views: Vec<KeeperRecord> = Vec::new();
+        let mut from = self.keys.view(from);
+        while views.len() < limit {
+            let most = VIEWS_READ.min(limit - views.len());
+            let options = GetOptions::new()
+                .with_range(self.keys.views_end())
+                .with_limit(most as i64)
+                .with_sort(SortTarget::Key, SortOrder::Ascend);
+            let found = self.read([TxnOp::get(from, Some(options))]).await?;
+            let pairs = found.first().map_or(&[][..], GetResponse::kvs);
+            let Some(last) = pairs.last() else { break };
+            // The key after that one, in etcd's order.
+            from = format!("{}\0", key_of(last));
+            for pair in pairs {
+                views.push(decoded(&key_of(pair), pair, KeeperRecord::decode)?);
+            }
+            if pairs.len() < most {
+                break;
+            }
+        }
+        Ok(views)
+    }
+
+    async fn enrol(&self, name: &str) -> Result<Answer> {
+        let key = self.keys.last_rank();
+        loop {
+            let found = self.read([get(&key)]).await?;
+            let pair = found.first().and_then(single);
+            let last = match pair.map(|pair| text(&key, pair)).transpose()? {
+                None => 0,
+                Some(text) => text.parse().map_err(|_| unreadable(&key, format!("{text:?} is not a rank")))?,
+            };
+            let rank =
+                Rank(u32::checked_add(last, 1).ok_or_else(|| unreadable(&key, "the last rank was given".into()))?);
+            let mut changes =
+                vec![TxnOp::put(key.as_str(), rank.0.to_string(), None), TxnOp::put(self.keys.rank(rank), name, None)];
+            if let Some(oldest) = rank.0.checked_sub(RANKS_KEPT) {
+                let old = DeleteOptions::new().with_range(self.keys.rank(Rank(oldest + 1)));
+                changes.push(TxnOp::delete(self.keys.rank(Rank(0)), Some(old)));
+            }
+            let txn = Txn::new().when([stands(&key, revision(pair))]).and_then(changes);
+            if self.change(txn, Twice::Never).await?.succeeded() {
+                return Ok(Answer::Enrolled(rank));
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Answer> {
+        let (office, beat) = (self.keys.office(), self.keys.beat());
+        let found = self.read([get(&office), get(&beat)]).await?;
+        let [held, beaten] = [0, 1].map(|nth| found.get(nth).and_then(single));
+        let Some(held) = held else { return Ok(Answer::Seen(None)) };
+        let beaten = beaten.ok_or_else(|| unreadable(&beat, "nothing, although the office is held".into()))?;
+        Ok(Answer::Seen(Some(Sight {
+            term: revision(Some(held)),
+            holder: decoded(&office, held, Holder::decode)?,
+            beat: revision(Some(beaten)),
+            said: decoded(&beat, beaten, Beat::decode)?,
+        })))
+    }
+
+    async fn take(&self, term: Revision, beat: Revision, holder: &Holder, says: Beat) -> Result<Answer> {
+        let [office_key, beat_key, record_key] = [self.keys.office(), self.keys.beat(), self.keys.record()];
+        loop {
+            let found = self.read([get(&record_key)]).await?;
+            let pair = found.first().and_then(single);
+            let record = pair.map(|pair| decoded(&record_key, pair, KeeperRecord::decode)).transpose()?;
+            let changed = revision(pair);
+            let txn = Txn::new()
+                .when([stands(&office_key, term), stands(&beat_key, beat), stands(&record_key, changed)])
+                .and_then([
+                    TxnOp::put(office_key.as_str(), holder.encode(), None),
+                    TxnOp::put(beat_key.as_str(), says.encode(), None),
+                ])
+                .or_else([get(&office_key), get(&beat_key)]);
+            let response = self.change(txn, Twice::Never).await?;
+            if response.succeeded() {
+                let term = response.header().map_or(0, |header| header.revision());
+                return Ok(Answer::Taken { term: counted(term), record: record.map(Box::new), changed });
+            }
+            let found = reads(&response);
+            let seen = [0, 1].map(|nth| revision(found.get(nth).and_then(single)));
+            // Otherwise the record alone has changed since it was read.
+            if seen != [term, beat] {
+                return Ok(Answer::Overtaken);
+            }
+        }
+    }
+
+    async fn beat(&self, term: Revision, says: Beat) -> Result<Answer> {
+        let beat = TxnOp::put(self.keys.beat(), says.encode(), None);
+        let txn = Txn::new().when([stands(&self.keys.office(), term)]).and_then([beat]);
+        // Its asker counts from the moment when it asked, so a second one makes it believe nothing that is not so.
+        let response = self.change(txn, Twice::Harmless).await?;
+        Ok(if response.succeeded() { Answer::Beaten } else { Answer::Overtaken })
+    }
+
+    async fn store(&self, term: Revision, after: Revision, record: &KeeperRecord) -> Result<Answer> {
+        let [office_key, record_key] = [self.keys.office(), self.keys.record()];
+        let bytes = record.encode();
+        let mut changes = vec![TxnOp::put(record_key.as_str(), bytes.as_slice(), None)];
+        if let Some(view) = &record.view {
+            changes.push(TxnOp::put(self.keys.view(view.number()), bytes.as_slice(), None));
+            if let Some(oldest) = view.number().0.checked_sub(VIEWS_KEPT) {
+                let old = DeleteOptions::new().with_range(self.keys.view(ViewNumber(oldest + 1)));
+                changes.push(TxnOp::delete(self.keys.view(ViewNumber(0)), Some(old)));
+            }
+        }
+        let txn = Txn::new()
+            .when([stands(&office_key, term), stands(&record_key, after)])
+            .and_then(changes)
+            .or_else([get(&office_key), get(&record_key)]);
+        let response = self.change(txn, Twice::Harmless).await?;
+        if response.succeeded() {
+            return Ok(Answer::Stored(counted(response.header().map_or(0, |header| header.revision()))));
+        }
+        let found = reads(&response);
+        let [office, stored] = [0, 1].map(|nth| found.get(nth).and_then(single));
+        // An attempt of which no answer came did it.
+        let done = revision(office) == term && stored.is_some_and(|pair| pair.value() == bytes);
+        Ok(if done { Answer::Stored(revision(stored)) } else { Answer::Overtaken })
+    }
+
+    async fn read<const N: usize>(&self, what: [TxnOp; N]) -> Result<Vec<GetResponse>> {
+        Ok(reads(&self.change(Txn::new().and_then(what), Twice::Harmless).await?))
+    }
+
+    async fn change(&self, txn: Txn, twice: Twice) -> Result<TxnResponse> {
+        self.endpoints.execute(txn, twice, &self.keys.office(), self.until).await
+    }
+}
+
+fn get(key: &str) -> TxnOp {
+    TxnOp::get(key, None)
+}
+
+/// That a key was changed last at this revision, or never.
+fn stands(key: &str, at: Revision) -> Compare {
+    // No store counts as far as where it does not fit.
+    Compare::mod_revision(key, CompareOp::Equal, i64::try_from(at.0).unwrap_or(i64::MAX))
+}
+
+fn reads(response: &TxnResponse) -> Vec<GetResponse> {
+    let found = response.op_responses().into_iter();
+    found.filter_map(|found| if let TxnOpResponse::Get(found) = found { Some(found) } else { None }).collect()
+}
+
+fn single(found: &GetResponse) -> Option<&KeyValue> {
+    found.kvs().first()
+}
+
+fn revision(pair: Option<&KeyValue>) -> Revision {
+    counted(pair.map_or(0, KeyValue::mod_revision))
+}
+
+fn counted(revision: i64) -> Revision {
+    Revision(u64::try_from(revision).unwrap_or(0))
+}
+
+fn key_of(pair: &KeyValue) -> String {
+    String::from_utf8_lossy(pair.key()).into_owned()
+}
+
+fn text(key: &str, pair: &KeyValue) -> Result<String> {
+    String::from_utf8(pair.value().to_vec()).map_err(|error| unreadable(key, error.to_string()))
+}
+
+fn decoded<T>(key: &str, pair: &KeyValue, decode: fn(&[u8]) -> std::result::Result<T, ClusterError>) -> Result<T> {
+    decode(pair.value()).map_err(|error| unreadable(key, error.to_string()))
+}
+
+fn unreadable(key: &str, problem: String) -> Error {
+    Error::Unreadable { key: key.to_owned(), problem }
+}
