@@ -214,7 +214,12 @@ impl Home {
         self.views.retain(|kept| kept.number() == acknowledged);
         self.views.push(Arc::clone(view));
         if self.awaiting.is_none() && is_home(view, self.me) {
-            self.awaiting = Some(updaters_until(view));
+            let updaters = updaters_until(view);
+            // Of nobody there is nothing to hear, and so nothing would release it later.
+            if updaters.is_empty() && self.rules.new_homes_busy {
+                self.board.release_everything(true, out);
+            }
+            self.awaiting = Some(updaters);
         }
         self.notice_departures(view, now);
         self.tick(now, out);

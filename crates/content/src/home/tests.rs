@@ -288,6 +288,18 @@ fn a_new_home_is_busy_until_everybody_has_spoken() {
 }
 
 #[test]
+fn a_home_that_begins_with_nobody_who_updates_is_ready_at_once() {
+    let mut home = Home::new(ME, NAMES, limits());
+    let home_alone = Member { roles: Roles::of(Role::Home), ..view(1, &[ME], &[]).members()[0].clone() };
+    let mut out = Vec::new();
+    home.view(&Arc::new(View::new(ViewNumber(1), vec![home_alone], vec![]).unwrap()), at(0), &mut out);
+    home.lease(lease(1));
+    assert!(!home.board.everything().is_busy(), "nobody is there who could say the last word");
+    home.view(&view(2, &[ME, UPDATER], &[]), at(1), &mut out);
+    assert!(!home.board.everything().is_busy(), "an updater that joins later begins at this home too");
+}
+
+#[test]
 fn the_dead_are_settled_in_time_and_not_before() {
     let mut home = home();
     let mut out = Vec::new();
