@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The long runs, in parts: ten thousand seeds of each simulation, the larger model, an older kernel, and real processes that are killed, paused
-# and restarted.
+# The long runs, in parts: ten thousand seeds of each simulation, the larger model, an older kernel, and real processes that are killed, paused,
+# restarted and cut off from each other.
 # `test-long.sh PART` runs one of them; each prints how long it took. VERBENA_SEEDS changes how many seeds, VERBENA_SEED the first seed of the
 # faults, VERBENA_PROFILE=debug which binaries are killed.
 set -euo pipefail
@@ -50,14 +50,37 @@ never-stale() {
     return "$failed"
 }
 
+# A network that fails: at least 300 faults, a million answers and 10,000 of them within 50 ms after an update; everything happens to
+# every process and member, rolling restarts among it, and service is back within three leases after each.
+cluster-faults() {
+    local profile=${VERBENA_PROFILE:-release} first=${VERBENA_SEED:-1} number=0 scheme every hits failed=0 flag=()
+    if [ "$(id -u)" != 0 ]; then
+        echo "skipped: only root can make network namespaces"
+        return
+    fi
+    [ "$profile" = debug ] || flag=(--release)
+    cargo build "${flag[@]}" --locked --bin verbena --bin shop --bin never-stale
+    for scheme in dependency-lists invalidate-all; do
+        case "$scheme" in
+        dependency-lists) every=10 hits=10 ;;
+        invalidate-all) every=40 hits=1 ;;
+        esac
+        "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric tcp --network --scheme "$scheme" --every-ms "$every" --seconds 900 \
+            --seed $((first + number)) --min-faults 150 --max-back-leases 3 --min-answers 500000 --min-soon 5000 --min-hits-percent "$hits" \
+            --min-updates 5000 || failed=1
+        number=$((number + 1))
+    done
+    return "$failed"
+}
+
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model rows debian never-stale
+    set -- fabric cluster content model rows debian never-stale cluster-faults
 fi
 for part in "$@"; do
     case "$part" in
-    fabric | cluster | content | model | rows | debian | never-stale) ;;
+    fabric | cluster | content | model | rows | debian | never-stale | cluster-faults) ;;
     *)
-        echo "usage: $0 [fabric|cluster|content|model|rows|debian|never-stale]..." >&2
+        echo "usage: $0 [fabric|cluster|content|model|rows|debian|never-stale|cluster-faults]..." >&2
         exit 2
         ;;
     esac

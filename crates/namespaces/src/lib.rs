@@ -1,4 +1,5 @@
-//! Networks of this machine with virtual links between them: where what crosses a network is measured and tested.
+//! Networks of this machine with virtual links between them: where what crosses a network is measured and tested. Two are linked with each
+//! other, or many by a [`Crossing`], where any way from one to another can be closed.
 //!
 //! A network is there for as long as somebody holds its [`Namespace`], a thread is in it, or a process was started there. Making one takes
 //! CAP_SYS_ADMIN, and linking two CAP_NET_ADMIN and the command `ip` (Debian: iproute2).
@@ -15,6 +16,8 @@
 //! # }
 //! ```
 
+mod crossing;
 mod namespace;
 
+pub use crossing::{Block, Crossing};
 pub use namespace::{End, Error, Namespace, Result};

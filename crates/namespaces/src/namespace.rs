@@ -18,6 +18,9 @@ pub enum Error {
     /// A thread could not be moved into one, or its own could not be looked at.
     #[error("a network namespace cannot be entered: {0}")]
     Enter(#[source] io::Error),
+    /// A network was not made to forward.
+    #[error("a network cannot be made to forward: {0}")]
+    Forward(#[source] io::Error),
     /// The command that links networks did not.
     #[error("ip {words}: {reason}")]
     Ip {
@@ -120,17 +123,20 @@ impl Namespace {
     /// # Errors
     /// What `ip` said.
     pub fn link(&self, own: End<'_>, other: &Namespace, others: End<'_>) -> Result<()> {
-        self.enter(|| {
-            // A thread's number stands for its network.
-            let this = gettid().as_raw_nonzero().to_string();
-            other.enter(|| {
-                ip(&["link", "add", others.name, "type", "veth", "peer", "name", own.name, "netns", &this])
-            })??;
-            own.up()
-        })??;
+        self.link_bare(own.name, other, others.name)?;
+        self.enter(|| own.up())??;
         other.enter(|| {
             others.up()?;
             ip(&["route", "add", "default", "via", &own.address.to_string()])
+        })?
+    }
+
+    /// The same without addresses, and down.
+    pub(crate) fn link_bare(&self, own: &str, other: &Namespace, others: &str) -> Result<()> {
+        self.enter(|| {
+            // A thread's number stands for its network.
+            let this = gettid().as_raw_nonzero().to_string();
+            other.enter(|| ip(&["link", "add", others, "type", "veth", "peer", "name", own, "netns", &this]))?
         })?
     }
 }
@@ -148,7 +154,7 @@ impl End<'_> {
     }
 }
 
-fn ip(words: &[&str]) -> Result<()> {
+pub(crate) fn ip(words: &[&str]) -> Result<()> {
     let failed = |reason: String| Error::Ip { words: words.join(" "), reason };
     let output = Command::new("ip").args(words).output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {

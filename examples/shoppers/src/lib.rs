@@ -19,10 +19,12 @@ mod connection;
 mod crowd;
 mod errand;
 mod page;
+mod probe;
 mod span;
 mod street;
 mod tally;
 
 pub use checker::{Checked, Checker, Moment, PageId, Violation};
 pub use crowd::{Options, Trouble, run};
+pub use probe::{Probe, Round, Seen};
 pub use tally::{Errors, Line, Totals, Updates};

@@ -53,6 +53,30 @@ fn over_xdp_between_two_networks() {
     );
 }
 
+// How long it takes until service is back is measured by the long runs; here it must only come back.
+#[test]
+fn in_networks_of_their_own_that_are_cut() {
+    if let Err(error @ verbena_namespaces::Error::Make(_)) = verbena_namespaces::Namespace::new() {
+        println!("skipped: only root can make network namespaces");
+        return eprintln!("{error}");
+    }
+    passes(
+        "--fabric tcp --network --scheme dependency-lists --seconds 14 --longest-transaction-ms 2200 --seed 1
+         --min-faults 3 --max-back-leases 20 --min-answers 500 --min-hits-percent 1 --min-soon 20 --min-updates 50",
+    );
+}
+
+#[test]
+fn only_tcp_goes_through_networks_of_their_own() {
+    let own = env!("CARGO_BIN_EXE_never-stale");
+    let mut command = Command::new(own);
+    command.args(["--fabric", "shm", "--scheme", "invalidate-all", "--network"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--network goes with --fabric tcp"), "{said}");
+}
+
 #[test]
 fn without_the_rights_for_xdp_nothing_is_started() {
     let directory = tempfile::tempdir().unwrap();

@@ -18,9 +18,21 @@ pub enum Kind {
     Restart,
 }
 
-const KINDS: [Kind; 3] = [Kind::Kill, Kind::Pause, Kind::Restart];
+/// All of them.
+pub const KINDS: [Kind; 3] = [Kind::Kill, Kind::Pause, Kind::Restart];
 
-/// One of them.
+impl Kind {
+    /// What it is called where it is counted.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Kill => "kill",
+            Kind::Pause => "pause",
+            Kind::Restart => "restart",
+        }
+    }
+}
+
+/// One of them, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// After the start.
@@ -71,12 +83,14 @@ pub fn plan(seed: u64, targets: usize, count: usize, over: Range<Duration>, leng
     plan
 }
 
-fn between(random: &mut Pcg64, range: &Range<Duration>) -> Duration {
+/// A time in a range.
+pub fn between(random: &mut Pcg64, range: &Range<Duration>) -> Duration {
     let width = range.end.saturating_sub(range.start).as_micros() as u64;
     range.start + Duration::from_micros(below(random, width.max(1)))
 }
 
-fn below(random: &mut Pcg64, bound: u64) -> u64 {
+/// A number below a bound.
+pub fn below(random: &mut Pcg64, bound: u64) -> u64 {
     random.next_u64() % bound
 }
 

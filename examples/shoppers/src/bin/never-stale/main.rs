@@ -1,11 +1,22 @@
 //! `never-stale`: the shop behind its proxies, as processes that are killed, paused and restarted, while shoppers check every answer.
 //!
-//! Two shops on one database, a home beside each (the first is the keeper), and three proxies. Faults are drawn from a seed; shoppers read
+//! Two shops on one database, a home for each (the first is the keeper), and three proxies. Faults are drawn from a seed; shoppers read
 //! through all proxies and write meanwhile. It fails when an answer was wrong, when too little happened, and when a process ended by
 //! itself, badly or not at all. Then its files stay, and it says where.
+//!
+//! With `--network` each of them is in a network of its own, members are cut off from each other too, and one fault waits until service
+//! is back after the one before: how long that takes is measured, and must not be too long.
 
+mod ask;
+mod back;
+mod campaign;
+mod deeds;
+mod etcd;
 mod faults;
+mod judge;
+mod network;
 mod process;
+mod told;
 mod town;
 
 use std::cell::Cell;
@@ -15,15 +26,19 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use clap::builder::PossibleValue;
-use clap::{Parser, ValueEnum};
-use tokio::signal::unix::{SignalKind, signal};
+use clap::Parser;
 use tokio::sync::Notify;
 use verbena_shoppers::{Options, Totals, run};
 
+use crate::back::Reading;
+use crate::campaign::Times;
+use crate::deeds::{All, Order};
 use crate::faults::{Fault, Kind, Lengths};
+use crate::judge::{Happened, judge};
+use crate::network::Network;
 use crate::process::{PATIENCE, Part};
-use crate::town::{Fabric, Plan, Scheme, Town};
+use crate::told::Told;
+use crate::town::{Cluster, Fabric, Ground, Plan, Scheme, Town};
 
 /// Kill, pause and restart the parts of a running system, and check that no answer is stale.
 ///
@@ -37,12 +52,25 @@ struct Arguments {
     /// How updates are begun.
     #[arg(long, value_enum)]
     scheme: Scheme,
+    /// Give each process a network of its own, and cut members off from each other. For root, and tcp.
+    #[arg(long)]
+    network: bool,
+    /// Who numbers the views. etcd is found by its name, and its members are killed, paused and cut off too, with --network.
+    #[arg(long, value_enum, default_value = "static")]
+    cluster: Cluster,
     /// How long shoppers shop.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Kills, pauses and restarts in that time.
-    #[arg(long, default_value_t = 5)]
+    /// Kills, pauses and restarts in that time. With --network there are as many faults as come to an end in it.
+    #[arg(long, default_value_t = 5, conflicts_with = "network")]
     faults: usize,
+    /// With --network: fewer faults are a failure.
+    #[arg(long, default_value_t = 1, requires = "network")]
+    min_faults: usize,
+    /// With --network: service that is back later than so many leases after a fault is a failure. Where a home holds what a dead updater left
+    /// open (rule P6), hits may be later by a lease and twice the longest transaction, and updates may not.
+    #[arg(long, default_value_t = 3.0, requires = "network")]
+    max_back_leases: f64,
     /// What random choices begin with.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -78,6 +106,46 @@ struct Arguments {
     min_updates: u64,
 }
 
+impl Arguments {
+    fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms)
+    }
+
+    fn longest_transaction(&self) -> Duration {
+        Duration::from_millis(self.longest_transaction_ms)
+    }
+
+    fn least_faults(&self) -> usize {
+        if self.network { self.min_faults } else { self.faults }
+    }
+
+    fn max_back(&self) -> Duration {
+        self.lease().mul_f64(self.max_back_leases)
+    }
+
+    /// Who ends a bracket may end with its updater's machine: it is given up after the longest transaction, and is open as long again.
+    fn max_back_held(&self) -> Duration {
+        self.max_back() + self.lease() + self.longest_transaction() * 2
+    }
+
+    fn is_too_late(&self, reading: &Reading) -> bool {
+        let max = if reading.held { self.max_back_held() } else { self.max_back() };
+        reading.back > max || reading.accepted > self.max_back()
+    }
+
+    /// The networks that the system is in.
+    fn ground(&self) -> Result<Ground, String> {
+        let needs = "networks of their own take CAP_SYS_ADMIN, CAP_NET_ADMIN and the command ip";
+        match (self.network, self.fabric, self.cluster) {
+            (true, Fabric::Tcp, _) => Network::new().map(Ground::Many).map_err(|error| format!("{error}; {needs}")),
+            (true, ..) => Err("--network goes with --fabric tcp".into()),
+            (false, _, Cluster::Etcd) => Err("--cluster etcd goes with --network".into()),
+            (false, Fabric::Xdp, _) => town::go_apart().map(Ground::Two),
+            (false, Fabric::Shm | Fabric::Tcp, _) => Ok(Ground::One),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.longest_transaction_ms <= arguments.lease_ms * 2 {
@@ -86,8 +154,8 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    let there = match (arguments.fabric == Fabric::Xdp).then(town::go_apart).transpose() {
-        Ok(there) => there,
+    let ground = match arguments.ground() {
+        Ok(ground) => ground,
         Err(reason) => {
             eprintln!("never-stale: {reason}");
             return ExitCode::from(2);
@@ -105,12 +173,12 @@ fn main() -> ExitCode {
     let plan = Plan {
         fabric: arguments.fabric,
         scheme: arguments.scheme,
-        lease: Duration::from_millis(arguments.lease_ms),
-        longest_transaction: Duration::from_millis(arguments.longest_transaction_ms),
+        cluster: arguments.cluster,
+        lease: arguments.lease(),
+        longest_transaction: arguments.longest_transaction(),
         programs: told.or(beside).unwrap_or_default(),
-        there,
     };
-    let town = match Town::start(&plan, directory.path()) {
+    let town = match Town::start(&plan, ground, directory.path()) {
         Ok(town) => town,
         Err(reason) => {
             eprintln!("never-stale: {reason}; its files: {}", directory.keep().display());
@@ -122,9 +190,8 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(shop(&arguments, &plan, town)));
-    let wrong = shopped.and_then(|seen| judge(&arguments, &seen));
-    match wrong {
+        .and_then(|runtime| runtime.block_on(shop(&arguments, town)));
+    match shopped {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             let (seed, files) = (arguments.seed, directory.keep());
@@ -134,19 +201,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// What happened.
-struct Seen {
-    totals: Totals,
-    happened: Vec<(Kind, Part)>,
-}
-
-async fn shop(arguments: &Arguments, plan: &Plan, mut town: Town) -> Result<Seen, String> {
-    let shopping = Duration::from_secs(arguments.seconds);
-    let lengths =
-        Lengths { pause: plan.lease * 11 / 10..plan.lease * 16 / 10, down: Duration::ZERO..plan.lease * 3 / 2 };
-    // At the end there is time to come back.
-    let over = Duration::from_secs(1).min(shopping / 8)..shopping.saturating_sub(plan.lease * 2).max(shopping / 4);
-    let faults = faults::plan(arguments.seed, town.processes.len(), arguments.faults, over, &lengths);
+/// Shops, lets happen what is to happen, and judges.
+async fn shop(arguments: &Arguments, mut town: Town) -> Result<(), String> {
     let options = Options {
         read: town.proxies.clone(),
         write: town.proxies.clone(),
@@ -164,16 +220,60 @@ async fn shop(arguments: &Arguments, plan: &Plan, mut town: Town) -> Result<Seen
         eprintln!("never-stale: {:.3} s: {violation}", began.elapsed().as_secs_f64());
         crying.set(true);
     };
+    let mut happened = Happened::default();
     let happening = async {
-        let happened = happen(&mut town, faults, shopping, &violated).await;
+        let came_back = if arguments.network {
+            one_by_one(arguments, &mut town, &violated, &mut happened).await
+        } else {
+            as_planned(arguments, &mut town, &violated, &mut happened).await
+        };
         enough.notify_one();
-        happened
+        came_back
     };
-    let (totals, happened) = tokio::join!(run(options, enough.notified(), tell, cry), happening);
-    let happened = happened?;
-    let totals = totals.map_err(|trouble| trouble.to_string())?;
-    town.end()?;
-    Ok(Seen { totals, happened })
+    let (totals, came_back) = tokio::join!(run(options, enough.notified(), tell, cry), happening);
+    let totals: Totals = totals.map_err(|trouble| trouble.to_string())?;
+    let judged = judge(arguments, &totals, &happened);
+    came_back.and(judged)?;
+    town.end()
+}
+
+/// One fault after the other, each measured.
+async fn one_by_one(
+    arguments: &Arguments,
+    town: &mut Town,
+    violated: &Cell<bool>,
+    happened: &mut Happened,
+) -> Result<(), String> {
+    let (nodes, etcd) = (town.nodes(), town.all_of(Part::Etcd));
+    // Who cannot reach the only keeper is cut off, which is another fault.
+    let first = if arguments.cluster == Cluster::Static { 1 } else { 0 };
+    let numbers: Vec<u8> = nodes.iter().skip(first).map(|(_, number)| *number).collect();
+    let later = |one: u8| numbers.iter().filter(move |&&other| other > one).map(move |&other| (one, other));
+    let pairs = numbers.iter().flat_map(|&one| later(one)).collect();
+    let processes = (0..town.processes.len()).filter(|at| !etcd.contains(at)).collect();
+    let all = All { processes, nodes, pairs, etcd };
+    let order = Order::new(arguments.seed, all, arguments.lease());
+    let times = Times {
+        lease: arguments.lease(),
+        shopping: Duration::from_secs(arguments.seconds),
+        at_most: arguments.max_back_held() * 2,
+    };
+    campaign::run(town, order, &times, violated, happened).await
+}
+
+/// Faults as they were planned, and what had to come back.
+async fn as_planned(
+    arguments: &Arguments,
+    town: &mut Town,
+    violated: &Cell<bool>,
+    happened: &mut Happened,
+) -> Result<(), String> {
+    let (shopping, lease) = (Duration::from_secs(arguments.seconds), arguments.lease());
+    let lengths = Lengths { pause: lease * 11 / 10..lease * 16 / 10, down: Duration::ZERO..lease * 3 / 2 };
+    // At the end there is time to come back.
+    let over = Duration::from_secs(1).min(shopping / 8)..shopping.saturating_sub(lease * 2).max(shopping / 4);
+    let faults = faults::plan(arguments.seed, town.processes.len(), arguments.faults, over, &lengths);
+    happen(town, faults, shopping, violated, happened).await
 }
 
 /// Lets faults happen as they are due, until the time is over or something is wrong.
@@ -182,11 +282,9 @@ async fn happen(
     mut faults: VecDeque<Fault>,
     shopping: Duration,
     violated: &Cell<bool>,
-) -> Result<Vec<(Kind, Part)>, String> {
-    let failed = |error: std::io::Error| error.to_string();
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut happened = Vec::new();
+    happened: &mut Happened,
+) -> Result<(), String> {
+    let mut told = Told::new()?;
     let began = Instant::now();
     // After a wrong answer the files are of more use than a longer run.
     while began.elapsed() < shopping && !violated.get() {
@@ -215,13 +313,9 @@ async fn happen(
                 Kind::Restart => process.restart(),
             };
             done.map_err(|error| format!("{}: {error}", process.name))?;
-            happened.push((fault.kind, process.part));
+            happened.done.push((fault.kind.name(), process.part));
         }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(5)) => {}
-            _ = interrupted.recv() => return Err("interrupted".into()),
-            _ = terminated.recv() => return Err("terminated".into()),
-        }
+        told.nothing_for(Duration::from_millis(5)).await?;
     }
     let until = Instant::now() + PATIENCE;
     while !town.all_serve() {
@@ -230,60 +324,6 @@ async fn happen(
             return Err("not everybody came back".into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(happened)
-}
-
-/// Says what was counted, and whether it was enough and right.
-fn judge(arguments: &Arguments, seen: &Seen) -> Result<(), String> {
-    let Seen { totals, happened } = seen;
-    let percent = if totals.answers == 0 { 0.0 } else { totals.hits as f64 * 100.0 / totals.answers as f64 };
-    let of = |kind: Kind| happened.iter().filter(|(other, _)| *other == kind).count();
-    let at = |part: Part| happened.iter().filter(|(_, other)| *other == part).count();
-    let name = |value: Option<PossibleValue>| value.map_or_else(String::new, |value| value.get_name().to_owned());
-    println!(
-        "counted: fabric={} scheme={} seed={} seconds={:.0} answers={} hits={} hits%={percent:.1} soon={} soon_hits={} updates={} \
-         kills={} pauses={} restarts={} at_proxies={} at_shops={} at_homes={} at_keeper={} errors={} \
-         stale={} backwards={} mixed={} malformed={}",
-        name(arguments.fabric.to_possible_value()),
-        name(arguments.scheme.to_possible_value()),
-        arguments.seed,
-        totals.seconds,
-        totals.answers,
-        totals.hits,
-        totals.soon_after_update,
-        totals.hits_soon_after_update,
-        totals.updates.acknowledged,
-        of(Kind::Kill),
-        of(Kind::Pause),
-        of(Kind::Restart),
-        at(Part::Proxy),
-        at(Part::Shop),
-        at(Part::Home),
-        at(Part::Keeper),
-        totals.errors.sum(),
-        totals.stale,
-        totals.backwards,
-        totals.mixed,
-        totals.malformed,
-    );
-    if totals.violations() > 0 {
-        return Err(format!("{} answers were wrong", totals.violations()));
-    }
-    let enough = [
-        ("answers", totals.answers, arguments.min_answers),
-        ("answers within 50 ms after an update", totals.soon_after_update, arguments.min_soon),
-        ("updates", totals.updates.acknowledged, arguments.min_updates),
-        ("kills, pauses and restarts", happened.len() as u64, arguments.faults as u64),
-    ];
-    for (what, counted, least) in enough {
-        if counted < least {
-            return Err(format!("too little happened: {counted} {what}, and {least} were wanted"));
-        }
-    }
-    if percent < arguments.min_hits_percent {
-        let least = arguments.min_hits_percent;
-        return Err(format!("too little happened: {percent:.1} % hits, and {least} % were wanted"));
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! A process that is started, stopped, killed, and started again.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::process::CommandExt;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub enum Part {
     Shop,
     /// A proxy.
     Proxy,
+    /// A member of etcd.
+    Etcd,
 }
 
 /// Where it lives.
@@ -59,6 +62,8 @@ pub struct Process {
     /// What it prints when it serves.
     greeting: &'static str,
     child: Child,
+    /// How much of what it printed was read, and greetings in it.
+    heard: Cell<(u64, usize)>,
     /// Greetings of earlier lives. Not every life comes to greet.
     greeted: usize,
     state: State,
@@ -82,6 +87,7 @@ impl Process {
             place: place.clone(),
             greeting,
             child,
+            heard: Cell::new((0, 0)),
             greeted: 0,
             state: State::Running,
         })
@@ -98,8 +104,18 @@ impl Process {
     }
 
     fn greetings(&self) -> usize {
-        let said = std::fs::read_to_string(self.place.directory.join(format!("{}.out", self.name))).unwrap_or_default();
-        said.matches(self.greeting).count()
+        let (from, known) = self.heard.get();
+        let mut said = String::new();
+        let read = |mut file: File| {
+            file.seek(SeekFrom::Start(from))?;
+            file.read_to_string(&mut said)
+        };
+        // What cannot be read, or ends within a letter, is read the next time.
+        let _ = File::open(self.place.directory.join(format!("{}.out", self.name))).and_then(read);
+        let lines = said.rfind('\n').map_or("", |end| &said[..=end]);
+        let all = known + lines.matches(self.greeting).count();
+        self.heard.set((from + lines.len() as u64, all));
+        all
     }
 
     /// Kills it with -9; its next life begins after a while.
@@ -137,11 +153,10 @@ impl Process {
                 self.state = State::Running;
                 self.signal(Signal::CONT).map_err(|error| format!("{} cannot go on: {error}", self.name))
             }
-            State::Ending(by) => match self.ended()? {
-                Some(status) if status.success() => self.live_again(),
-                Some(status) => Err(format!("{} was asked to end, and ended badly ({status})", self.name)),
-                None if now >= by => Err(format!("{} was asked to end, and did not", self.name)),
-                None => Ok(()),
+            State::Ending(by) => match self.ended_well()? {
+                true => self.live_again(),
+                false if now >= by => Err(format!("{} was asked to end, and did not", self.name)),
+                false => Ok(()),
             },
             State::Down(_) | State::Paused(_) => Ok(()),
         }
@@ -154,8 +169,19 @@ impl Process {
         let _ = self.signal(Signal::CONT);
     }
 
-    /// How it ended, if it has.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>, String> {
+    /// Whether it ended, as it was asked to.
+    pub fn ended_well(&mut self) -> Result<bool, String> {
+        // When etcd is done, it ends itself by the signal that it was asked with.
+        let by_signal = self.part == Part::Etcd;
+        match self.ended()? {
+            Some(status) if status.success() => Ok(true),
+            Some(status) if by_signal && status.signal() == Some(Signal::TERM.as_raw()) => Ok(true),
+            Some(status) => Err(format!("{} was asked to end, and ended badly ({status})", self.name)),
+            None => Ok(false),
+        }
+    }
+
+    fn ended(&mut self) -> Result<Option<ExitStatus>, String> {
         self.child.try_wait().map_err(|error| format!("{} cannot be waited for: {error}", self.name))
     }
 

@@ -1,4 +1,4 @@
-//! Two shops on one database, a home beside each, and three proxies.
+//! Two shops on one database, a home for each, and three proxies; and three members of etcd, where it numbers the views.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,6 +10,8 @@ use clap::ValueEnum;
 use verbena_fabric::{FabricConfig, Provider, try_out};
 use verbena_namespaces::{End, Namespace};
 
+use crate::etcd;
+use crate::network::{Network, inside, outside};
 use crate::process::{PATIENCE, Part, Place, Process};
 
 /// The interconnect.
@@ -23,12 +25,21 @@ pub enum Fabric {
     Xdp,
 }
 
+/// Who numbers the views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cluster {
+    /// The first home.
+    Static,
+    /// Whichever node holds the office, in an etcd of three members.
+    Etcd,
+}
+
 /// How updates are begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scheme {
     /// The shop is unchanged: a proxy brackets every unsafe request with an update of everything.
     InvalidateAll,
-    /// The shop says what pages are made of, and announces what it is about to touch at the helper beside it.
+    /// The shop says what pages are made of, and announces what it is about to touch at its helper.
     DependencyLists,
 }
 
@@ -36,28 +47,42 @@ pub enum Scheme {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub fabric: Fabric,
+    pub cluster: Cluster,
     pub scheme: Scheme,
     pub lease: Duration,
     pub longest_transaction: Duration,
     /// Where the programs are.
     pub programs: PathBuf,
-    /// Where homes and shops are, if it is elsewhere than proxies and shoppers: what [`go_apart`] gave.
-    pub there: Option<Arc<Namespace>>,
+}
+
+/// In which networks all are.
+pub enum Ground {
+    /// All in that of this program.
+    One,
+    /// Homes and shops in this one, proxies and shoppers in that of this program.
+    Two(Arc<Namespace>),
+    /// Each in its own.
+    Many(Network),
 }
 
 /// All of it, running.
 pub struct Town {
     pub processes: Vec<Process>,
     pub proxies: Vec<SocketAddr>,
+    /// Where each home's HTTP is.
+    pub homes: Vec<PathBuf>,
+    pub ground: Ground,
 }
 
 const HOMES: [&str; 2] = ["app-1", "app-2"];
 const SHOPS: [&str; 2] = ["shop-1", "shop-2"];
 const PROXIES: [&str; 3] = ["proxy-1", "proxy-2", "proxy-3"];
+/// Numbers: nodes from 1, homes first, members of etcd from `etcd::FIRST`.
+const FIRST_PROXY: u8 = 3;
+const FIRST_SHOP: u8 = 21;
 
 /// Below the ports that the system gives to clients, so that a process that comes back finds its own free.
 const SHOP_PORT: u16 = 8001;
-const API_PORT: u16 = 9001;
 const PROXY_PORT: u16 = 8081;
 const FABRIC_PORT: u16 = 7001;
 
@@ -82,60 +107,120 @@ pub fn go_apart() -> Result<Arc<Namespace>, String> {
     apart().map_err(|error: verbena_namespaces::Error| format!("{error}; {needs}"))
 }
 
+impl Ground {
+    /// Where somebody is reached from outside, by its number.
+    fn outside(&self, number: u8) -> Ipv4Addr {
+        match self {
+            Ground::Many(_) => outside(number),
+            Ground::One | Ground::Two(_) => self.inside(number),
+        }
+    }
+
+    /// Where a member is known to the others.
+    fn inside(&self, number: u8) -> Ipv4Addr {
+        match self {
+            Ground::One => own_address(),
+            Ground::Two(_) if is_proxy(number) => HERE,
+            Ground::Two(_) => THERE,
+            Ground::Many(_) => inside(number),
+        }
+    }
+
+    /// The network that somebody lives in: a new one, where each has its own.
+    fn network(&self, number: u8) -> Result<Option<Arc<Namespace>>, String> {
+        match self {
+            Ground::One => Ok(None),
+            Ground::Two(there) => Ok((!is_proxy(number)).then(|| there.clone())),
+            Ground::Many(network) if number < FIRST_SHOP => network.member(number).map(Some),
+            Ground::Many(network) => network.other(number).map(Some),
+        }
+        .map_err(|error| error.to_string())
+    }
+}
+
 impl Town {
     /// Starts everybody, with all files in `directory`, and waits until all serve.
-    pub fn start(plan: &Plan, directory: &Path) -> Result<Self, String> {
-        let host = own_address();
-        let (_, shops) = sides(plan.fabric);
-        let here = &Place { directory: directory.to_owned(), network: None };
-        let there = &Place { network: plan.there.clone(), ..here.clone() };
-        let failed = |error: std::io::Error| error.to_string();
-        std::fs::write(directory.join("verbena.toml"), configuration(plan, directory)).map_err(failed)?;
+    pub fn start(plan: &Plan, ground: Ground, directory: &Path) -> Result<Self, String> {
         let (verbena, shop) = (program(&plan.programs, "verbena")?, program(&plan.programs, "shop")?);
-        let mut processes = Vec::new();
-        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        for (port, name) in (API_PORT..).zip(HOMES) {
-            let part = if processes.is_empty() { Part::Keeper } else { Part::Home };
-            let arguments = words(&format!(
-                "node --config verbena.toml --cluster-name {name} --node-state state-{name} --node-api {host}:{port} --json"
-            ));
-            processes.push(
-                Process::start((name, part), &verbena, arguments, there, r#""event":"listening""#).map_err(failed)?,
-            );
+        let sockets: Vec<_> =
+            HOMES.iter().map(|name| directory.join("run").join(format!("{name}.http.sock"))).collect();
+        let proxies = (PROXY_PORT..).zip(FIRST_PROXY..).zip(PROXIES);
+        let proxies = proxies.map(|((port, number), _)| SocketAddr::from((ground.outside(number), port))).collect();
+        let mut town = Town { processes: Vec::new(), proxies, homes: sockets, ground };
+        let start = |town: &mut Town, name: &str, part, number, program: &Path, arguments: &str, greeting| {
+            let place = Place { directory: directory.to_owned(), network: town.ground.network(number)? };
+            let arguments = arguments.split(' ').map(OsString::from).collect();
+            let process = Process::start((name, part), program, arguments, &place, greeting);
+            town.processes.push(process.map_err(|error| error.to_string())?);
+            Ok::<(), String>(())
+        };
+        if plan.cluster == Cluster::Etcd {
+            let place = |number| Ok(Place { directory: directory.to_owned(), network: town.ground.network(number)? });
+            town.processes = etcd::start(place)?;
+            // Who has no etcd asks again, and so would be a while later.
+            town.wait_for_all()?;
         }
-        for (number, name) in (0..).zip(SHOPS) {
-            let mut line = format!("--database shop.db --listen {shops}:{}", SHOP_PORT + number);
+        for (number, name) in nodes() {
+            let file = format!("{name}.toml");
+            let text = configuration(plan, &town.ground, directory, number, name);
+            std::fs::write(directory.join(&file), text).map_err(|error| format!("{file}: {error}"))?;
+        }
+        for (number, name) in nodes().take(HOMES.len()) {
+            let keeps = number == 1 && plan.cluster == Cluster::Static;
+            let part = if keeps { Part::Keeper } else { Part::Home };
+            let arguments = format!("node --config {name}.toml --json");
+            start(&mut town, name, part, number, &verbena, &arguments, r#""event":"listening""#)?;
+        }
+        for ((number, port), (name, socket)) in
+            (FIRST_SHOP..).zip(SHOP_PORT..).zip(SHOPS.iter().zip(town.homes.clone()))
+        {
+            let mut arguments = format!("--database shop.db --listen {}:{port}", town.ground.outside(number));
             if plan.scheme == Scheme::DependencyLists {
-                line.push_str(&format!(" --helper http://{host}:{}", API_PORT + number));
+                arguments.push_str(&format!(" --helper {}", socket.display()));
             }
-            processes
-                .push(Process::start((name, Part::Shop), &shop, words(&line), there, "shop: http").map_err(failed)?);
+            start(&mut town, name, Part::Shop, number, &shop, &arguments, "shop: http")?;
         }
-        let mut proxies = Vec::new();
-        for (port, name) in (PROXY_PORT..).zip(PROXIES) {
-            proxies.push(SocketAddr::from((host, port)));
-            let arguments = words(&format!(
-                "proxy --config verbena.toml --cluster-name {name} --node-state state-{name} --listen {host}:{port} --json"
-            ));
-            processes.push(
-                Process::start((name, Part::Proxy), &verbena, arguments, here, r#""event":"serving""#)
-                    .map_err(failed)?,
-            );
+        for ((number, name), address) in nodes().skip(HOMES.len()).zip(town.proxies.clone()) {
+            let arguments = format!("proxy --config {name}.toml --listen {address} --json");
+            start(&mut town, name, Part::Proxy, number, &verbena, &arguments, r#""event":"serving""#)?;
         }
-        let mut town = Town { processes, proxies };
+        town.wait_for_all()?;
+        Ok(town)
+    }
+
+    fn wait_for_all(&mut self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
-        while !town.all_serve() {
-            town.tend()?;
+        while !self.all_serve() {
+            self.tend()?;
             if Instant::now() > until {
                 return Err("not everybody serves in time".into());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(town)
+        Ok(())
+    }
+
+    /// The processes of one part, by their numbers here.
+    pub fn all_of(&self, part: Part) -> Vec<usize> {
+        (0..self.processes.len()).filter(|&at| self.processes[at].part == part).collect()
+    }
+
+    /// Every node, by its number here and as a member.
+    pub fn nodes(&self) -> Vec<(usize, u8)> {
+        let at = |name| self.processes.iter().position(|process| process.name == name);
+        nodes().filter_map(|(number, name)| Some((at(name)?, number))).collect()
+    }
+
+    /// The proxies, in the order of their addresses.
+    pub fn proxies_as_nodes(&self) -> Vec<(usize, u8)> {
+        self.nodes().split_off(HOMES.len())
     }
 
     /// Does what is due.
     pub fn tend(&mut self) -> Result<(), String> {
+        if let Ground::Many(network) = &mut self.ground {
+            network.tend().map_err(|error| error.to_string())?;
+        }
         self.processes.iter_mut().try_for_each(Process::tend)
     }
 
@@ -144,38 +229,48 @@ impl Town {
         self.processes.iter().all(Process::serves)
     }
 
-    /// Asks everybody to end, those first who ask others, and waits until they have.
-    pub fn end(mut self) -> Result<(), String> {
-        for process in self.processes.iter_mut().rev() {
-            process.ask_to_end();
-        }
-        let until = Instant::now() + PATIENCE;
-        for process in &mut self.processes {
-            loop {
-                match process.ended()? {
-                    Some(status) if status.success() => break,
-                    Some(status) => return Err(format!("{} ended badly ({status})", process.name)),
-                    None if Instant::now() > until => return Err(format!("{} does not end", process.name)),
-                    None => std::thread::sleep(Duration::from_millis(20)),
-                }
-            }
-        }
-        Ok(())
+    /// Whether, beyond that, no way is closed.
+    pub fn is_whole(&self) -> bool {
+        self.all_serve() && !matches!(&self.ground, Ground::Many(network) if !network.is_whole())
     }
+
+    /// Asks everybody to end, those first who ask others, and waits until they have; etcd when nobody is left who asks it.
+    pub fn end(mut self) -> Result<(), String> {
+        let (etcd, mut others): (Vec<_>, Vec<_>) =
+            self.processes.drain(..).partition(|process| process.part == Part::Etcd);
+        others.reverse();
+        end_all(others)?;
+        end_all(etcd)
+    }
+}
+
+fn end_all(mut processes: Vec<Process>) -> Result<(), String> {
+    processes.iter_mut().for_each(Process::ask_to_end);
+    let until = Instant::now() + PATIENCE;
+    for process in &mut processes {
+        while !process.ended_well()? {
+            if Instant::now() > until {
+                return Err(format!("{} does not end", process.name));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Ok(())
+}
+
+/// Every node: its number and its name, homes first.
+fn nodes() -> impl Iterator<Item = (u8, &'static str)> {
+    (1..).zip(HOMES.into_iter().chain(PROXIES))
+}
+
+fn is_proxy(number: u8) -> bool {
+    (FIRST_PROXY..etcd::FIRST).contains(&number)
 }
 
 /// A loopback address of this process alone, so that runs at the same time do not meet.
 fn own_address() -> Ipv4Addr {
     let [low, middle, high, _] = std::process::id().to_le_bytes();
     Ipv4Addr::new(127, 128 + high % 64, middle, low)
-}
-
-/// Where proxies are reached by homes, and where homes and shops are by proxies.
-fn sides(fabric: Fabric) -> (Ipv4Addr, Ipv4Addr) {
-    match fabric {
-        Fabric::Shm | Fabric::Tcp => (own_address(), own_address()),
-        Fabric::Xdp => (HERE, THERE),
-    }
 }
 
 fn program(directory: &Path, name: &str) -> Result<PathBuf, String> {
@@ -186,34 +281,47 @@ fn program(directory: &Path, name: &str) -> Result<PathBuf, String> {
     if program.is_file() { Ok(program) } else { Err(missing()) }
 }
 
-fn configuration(plan: &Plan, directory: &Path) -> String {
-    let fabric = match plan.fabric {
-        Fabric::Shm => "provider = \"shm\"",
-        Fabric::Tcp => "provider = \"tcp\"",
-        // Nobody else is at the link.
-        Fabric::Xdp => "provider = \"xdp\"\ninsecure = true",
+fn configuration(plan: &Plan, ground: &Ground, directory: &Path, own: u8, name: &str) -> String {
+    let provider = match plan.fabric {
+        Fabric::Shm => "shm",
+        Fabric::Tcp => "tcp",
+        Fabric::Xdp => "xdp",
     };
-    let (here, there) = sides(plan.fabric);
+    // Nobody else is at the links.
+    let insecure = !matches!(ground, Ground::One);
     let (writes, home) = match plan.scheme {
         Scheme::InvalidateAll => ("", r#"["home"]"#),
         Scheme::DependencyLists => (ANNOUNCED, r#"["home", "updater"]"#),
     };
-    let mut members = String::new();
-    for (port, name) in (FABRIC_PORT..).zip(HOMES.iter().chain(&PROXIES)) {
-        let (host, roles) = if HOMES.contains(name) { (there, home) } else { (here, r#"["reader", "updater"]"#) };
+    let line = |number: u8, name: &str| {
+        let roles = if is_proxy(number) { r#"["reader", "updater"]"# } else { home };
         let address = match plan.fabric {
             Fabric::Shm => format!("shm://{name}"),
-            Fabric::Tcp => format!("tcp://{host}:{port}"),
-            Fabric::Xdp => format!("xdp://{host}:{port}"),
+            _ => format!("{provider}://{}:{}", ground.inside(number), FABRIC_PORT + u16::from(number)),
         };
-        members.push_str(&format!("    {{ name = \"{name}\", address = \"{address}\", roles = {roles} }},\n"));
-    }
+        (address, roles)
+    };
+    let members = match plan.cluster {
+        Cluster::Static => {
+            let member = |(number, name)| {
+                let (address, roles) = line(number, name);
+                format!("    {{ name = \"{name}\", address = \"{address}\", roles = {roles} }},\n")
+            };
+            format!("members = [\n{}]\n", nodes().map(member).collect::<String>())
+        }
+        Cluster::Etcd => {
+            let (address, roles) = line(own, name);
+            format!("provider = \"etcd\"\naddress = \"{address}\"\nroles = {roles}\n\n{}", etcd::configuration())
+        }
+    };
     let (lease, longest) = (plan.lease.as_millis(), plan.longest_transaction.as_millis());
-    let runtime = directory.join("run");
-    let origins = [0, 1].map(|number| format!("\"http://{there}:{}\"", SHOP_PORT + number)).join(", ");
+    let (runtime, state) = (directory.join("run"), directory.join(format!("state-{name}")));
+    let origin = |(number, port)| format!("\"http://{}:{port}\"", ground.outside(number));
+    let origins = (FIRST_SHOP..).zip(SHOP_PORT..).take(SHOPS.len()).map(origin).collect::<Vec<_>>().join(", ");
     format!(
-        "[cluster]\nlease = \"{lease}ms\"\nmembers = [\n{members}]\n\n[fabric]\n{fabric}\n\n[node]\nruntime = {runtime:?}\n\n\
-         [pages]\nlongest_transaction = \"{longest}ms\"\n\n[proxy]\norigin = [{origins}]\n{writes}"
+        "[cluster]\nname = \"{name}\"\nlease = \"{lease}ms\"\n{members}\n[fabric]\nprovider = \"{provider}\"\n\
+         insecure = {insecure}\n\n[node]\nruntime = {runtime:?}\nstate = {state:?}\n\n[pages]\n\
+         longest_transaction = \"{longest}ms\"\n\n[proxy]\norigin = [{origins}]\n{writes}"
     )
 }
 
