@@ -50,7 +50,11 @@ impl Endpoints {
     /// Has a transaction executed, by a member that answers in time, before `until`. `probe` is a key that may be read.
     pub(super) async fn execute(&self, txn: Txn, twice: Twice, probe: &str, until: Instant) -> Result<TxnResponse> {
         let count = self.clients.len();
-        let (mut failed, mut lasting) = (0, 0);
+        let mut failed = 0;
+        // Which endpoints will not answer before somebody changes something.
+        let mut lasting = vec![false; count];
+        // Silence says less than a reason, and a reason that passes less than one that lasts.
+        let mut told = (0, String::new());
         loop {
             let nth = self.current.get();
             let sent = Cell::new(false);
@@ -62,18 +66,27 @@ impl Endpoints {
                     }
                     return Ok(response);
                 }
-                Ok(Err(trouble)) => trouble,
-                Err(_) => Trouble::late(),
+                Ok(Err(trouble)) => Some(trouble),
+                Err(_) => None,
             };
-            self.leave(nth, &trouble);
+            let (weight, why) = match &trouble {
+                None => (1, "no answer in time"),
+                Some(trouble) => (if trouble.lasts { 3 } else { 2 }, trouble.why.as_str()),
+            };
+            let why = format!("{}: {why}", self.config.endpoints[nth]);
+            self.leave(nth, &why);
             failed += 1;
-            lasting = if trouble.lasts { lasting + 1 } else { 0 };
-            let again = twice == Twice::Harmless || !sent.get();
-            if !again || lasting == count || Instant::now() >= until {
-                return Err(Error::Unanswered { why: format!("{}: {}", self.config.endpoints[nth], trouble.why) });
+            lasting[nth] |= trouble.is_some_and(|trouble| trouble.lasts);
+            if weight >= told.0 {
+                told = (weight, why);
             }
-            if failed % count == 0 {
+            let hopeless = lasting.iter().all(|lasts| *lasts);
+            if failed % count == 0 && !hopeless {
                 sleep_until(until.min(Instant::now() + self.attempt / 4)).await;
+            }
+            let again = twice == Twice::Harmless || !sent.get();
+            if !again || hopeless || Instant::now() >= until {
+                return Err(Error::Unanswered { why: told.1 });
             }
         }
     }
@@ -105,17 +118,16 @@ impl Endpoints {
         Ok(client)
     }
 
-    fn leave(&self, nth: usize, trouble: &Trouble) {
+    fn leave(&self, nth: usize, why: &str) {
         *self.clients[nth].borrow_mut() = None;
         // Somebody else may have left it already.
         if self.current.get() == nth {
             self.current.set((nth + 1) % self.clients.len());
         }
-        let (endpoint, why) = (&self.config.endpoints[nth], &trouble.why);
         if self.failing.replace(true) {
-            tracing::debug!(endpoint, why, "etcd does not answer");
+            tracing::debug!(why, "etcd does not answer");
         } else {
-            tracing::warn!(endpoint, why, "etcd does not answer: trying the next endpoint");
+            tracing::warn!(why, "etcd does not answer: trying the next endpoint");
         }
     }
 }

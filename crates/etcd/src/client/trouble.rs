@@ -21,10 +21,6 @@ const REFUSALS: [(&str, &str); 5] = [
 ];
 
 impl Trouble {
-    pub(super) fn late() -> Self {
-        Trouble { why: "no answer in time".into(), lasts: false }
-    }
-
     pub(super) fn lasting(why: String) -> Self {
         Trouble { why, lasts: true }
     }
@@ -59,27 +55,22 @@ fn causes(error: &etcd_client::Error) -> (String, Option<&'static str>) {
         let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let tls = cause.downcast_ref().or_else(|| wrapped?.downcast_ref::<rustls::Error>());
         look = look.or_else(|| tls.and_then(key_of));
+        // It is told after the handshake, through HTTP/2, of which only the text comes out.
+        if last.contains("received fatal alert") {
+            look = Some("etcd.certificate and etcd.key");
+        }
         next = cause.source();
     }
     (last, look)
 }
 
 fn key_of(error: &rustls::Error) -> Option<&'static str> {
-    use rustls::{AlertDescription as Alert, CertificateError, Error};
+    use rustls::{CertificateError, Error};
     match error {
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => Some("etcd.endpoints: the member's certificate is for another name"),
         Error::InvalidCertificate(_) => Some("etcd.authority"),
-        Error::AlertReceived(
-            Alert::CertificateRequired
-            | Alert::BadCertificate
-            | Alert::UnsupportedCertificate
-            | Alert::CertificateExpired
-            | Alert::CertificateUnknown
-            | Alert::UnknownCA
-            | Alert::HandshakeFailure,
-        ) => Some("etcd.certificate and etcd.key"),
         Error::InvalidMessage(_) => Some("etcd.endpoints: is it http, and not https?"),
         _ => None,
     }
