@@ -2,12 +2,13 @@
 //!
 //! A probe at each proxy does rounds: a read is answered, an update is accepted, and each of its pages is a hit. A round that takes more
 //! than half a lease is time without service; shorter ones follow each other while there is service. So service is back when the last long
-//! round ends that has to do with the fault, and without one when the first round ends that began after it.
+//! round ends before there is service for more than a lease, and without one when the first round ends that began after the fault. What is
+//! long after that is a reading of its own, *later*: the length of that time.
 //!
 //! A page that an open update touches is not served from the cache, and nothing is of a home that does not know yet what earlier incarnations
 //! have open (rules P3, P5, P6): for a lease and the longest transaction after an updater died. So each home is asked, many times a second,
-//! whether it holds such a thing. A reading whose round waited for hits alone, while a home did so but for less than half a lease, is *held*:
-//! counted apart.
+//! whether it holds such a thing. A reading is *held*, and counted apart, when its last round waited for hits and a home held something for
+//! half a lease of that time or more; what is left without that time must be as short as any other.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ pub enum Since {
 /// One measurement at one proxy.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// The name of the fault.
+    /// The name of the fault; `later` for another time without service before the next fault.
     pub after: &'static str,
     pub since: Since,
     /// The number of the proxy as a member.
@@ -37,10 +38,8 @@ pub struct Reading {
     pub back: Duration,
     /// Why an update was not accepted sooner, if one was tried.
     pub refused: Option<String>,
-    /// While its last round waited for hits, a home held something, but for less than half a lease.
-    pub held: bool,
-    /// For how long one did.
-    pub held_for: Duration,
+    /// While its last round waited for hits, for so long a home held something.
+    pub held: Duration,
 }
 
 impl fmt::Display for Since {
@@ -54,39 +53,81 @@ impl fmt::Display for Since {
 
 impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reading { after, since, proxy, accepted, back, held, held_for, refused } = self;
-        let held = if *held { format!(", held for {} ms", held_for.as_millis()) } else { String::new() };
-        let (accepted, back) = (accepted.as_millis(), back.as_millis());
-        write!(f, "  member {proxy} back {back} ms after the {since} of {after}, updates after {accepted} ms{held}")?;
+        let Reading { after, since, proxy, accepted, back, held, refused } = self;
+        let (accepted, back, held) = (accepted.as_millis(), back.as_millis(), held.as_millis());
+        write!(
+            f,
+            "  member {proxy} back {back} ms after the {since} of {after}, updates after {accepted} ms, held for {held} ms"
+        )?;
         refused.as_ref().map_or(Ok(()), |why| write!(f, " (before: {why})"))
     }
 }
 
-/// The round that ended what a fault did since `from`, of those that began before `until`.
-pub fn ending(rounds: &[Round], from: Instant, until: Option<Instant>, slow: Duration) -> Option<&Round> {
+/// A time without service.
+#[derive(Debug)]
+pub struct Outage<'a> {
+    /// The fault's; of a later one its own first round's.
+    pub began: Instant,
+    /// The round that ended it.
+    pub last: &'a Round,
+    /// There had been service for a while since the fault.
+    pub is_later: bool,
+}
+
+/// Times without service since `from`, by the rounds that began before `until`. The first one is the fault's, however short. Long rounds
+/// with less than `steady` between them are one.
+pub fn outages<'a>(
+    rounds: &'a [Round],
+    (from, until): (Instant, Option<Instant>),
+    slow: Duration,
+    steady: Duration,
+) -> Vec<Outage<'a>> {
     let concerned = |round: &&Round| round.done > from && until.is_none_or(|until| round.began < until);
-    let long = rounds.iter().rev().filter(concerned).find(|round| round.done.duration_since(round.began) > slow);
-    long.or_else(|| rounds.iter().filter(concerned).find(|round| round.began >= from))
+    let Some(first) = rounds.iter().filter(concerned).find(|round| round.began >= from || is_long(round, slow)) else {
+        return Vec::new();
+    };
+    let mut found = vec![Outage { began: from, last: first, is_later: false }];
+    for round in rounds.iter().filter(concerned).filter(|round| is_long(round, slow)) {
+        let last = found.last_mut().expect("invariant: there is the first");
+        let before = if is_long(last.last, slow) { last.last.done } else { last.began };
+        if round.began.saturating_duration_since(before) < steady {
+            last.last = round;
+        } else {
+            found.push(Outage { began: round.began, last: round, is_later: true });
+        }
+    }
+    found
+}
+
+fn is_long(round: &Round, slow: Duration) -> bool {
+    round.done.duration_since(round.began) > slow
 }
 
 /// What a home said at these moments, in order: whether it held something.
 pub type Said = Vec<(Instant, bool)>;
 
-/// For how long any of the homes held something between two moments. What one said twice it did meanwhile.
-pub fn held<'a>(homes: impl IntoIterator<Item = &'a Said>, from: Instant, until: Instant) -> Duration {
+/// For how long any of the homes held something between two moments, in stretches of this length at least: shorter ones are what updates
+/// take. What one said twice it did meanwhile.
+pub fn held<'a>(
+    homes: impl IntoIterator<Item = &'a Said>,
+    from: Instant,
+    until: Instant,
+    at_least: Duration,
+) -> Duration {
     let mut spans: Vec<(Instant, Instant)> = Vec::new();
     for said in homes {
         let both = said.windows(2).filter(|both| both.iter().all(|(at, held)| *held && (from..=until).contains(at)));
         spans.extend(both.map(|both| (both[0].0, both[1].0)));
     }
     spans.sort_unstable();
-    let mut counted = from;
-    let mut sum = Duration::ZERO;
+    let mut stretches: Vec<(Instant, Instant)> = Vec::new();
     for (begin, end) in spans {
-        sum += end.saturating_duration_since(begin.max(counted));
-        counted = counted.max(end);
+        match stretches.last_mut() {
+            Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+            _ => stretches.push((begin, end)),
+        }
     }
-    sum
+    stretches.into_iter().map(|(begin, end)| end - begin).filter(|long| *long >= at_least).sum()
 }
 
 /// A distribution of readings of one kind, in leases.
@@ -104,6 +145,7 @@ impl Distribution {
         let mut all: Vec<Distribution> = Vec::new();
         for reading in readings {
             let &Reading { after, since, held, .. } = reading;
+            let held = !held.is_zero();
             let found = all.iter().position(|other| (other.after, other.since, other.held) == (after, since, held));
             let at = found.unwrap_or_else(|| {
                 all.push(Distribution { after, since, held, backs: Vec::new() });
@@ -149,13 +191,23 @@ mod tests {
         let at = |tenths: u32| start + Duration::from_millis(100) * tenths;
         let round = |began, done| Round { began: at(began), accepted: at(began), done: at(done), refused: None };
         let rounds = [round(0, 1), round(3, 4), round(6, 18), round(20, 21), round(22, 31), round(33, 34)];
-        let slow = Duration::from_millis(500);
-        let done = |from, until| ending(&rounds, at(from), until, slow).map(|round| round.done);
-        assert_eq!(done(5, None), Some(at(31)));
-        assert_eq!(done(5, Some(at(20))), Some(at(18)), "what the mending does is not the fault's");
-        assert_eq!(done(32, None), Some(at(34)), "no long one: the first after it");
-        assert_eq!(done(1, Some(at(5))), Some(at(4)));
-        assert_eq!(done(34, None), None);
+        let (slow, steady) = (Duration::from_millis(500), Duration::from_millis(800));
+        let found = |from, until: Option<u32>| -> Vec<(u32, u32, bool)> {
+            let found = outages(&rounds, (at(from), until.map(at)), slow, steady);
+            let tenths = |at: Instant| ((at - start).as_millis() / 100) as u32;
+            found.iter().map(|outage| (tenths(outage.began), tenths(outage.last.done), outage.is_later)).collect()
+        };
+        assert_eq!(found(5, None), [(5, 31, false)], "there was no service for long between the two");
+        assert_eq!(found(5, Some(20)), [(5, 18, false)], "what the mending does is not the fault's");
+        assert_eq!(found(10, None), [(10, 31, false)], "the one under way counts");
+        assert_eq!(found(32, None), [(32, 34, false)], "no long one: the first after it");
+        assert_eq!(found(1, Some(5)), [(1, 4, false)]);
+        assert_eq!(found(34, None), []);
+        let later = [round(1, 2), round(6, 7), round(20, 30), round(31, 32)];
+        let found = outages(&later, (at(0), None), slow, steady);
+        assert!(
+            matches!(&found[..], [first, later] if first.last.done == at(2) && later.is_later && later.began == at(20))
+        );
     }
 
     #[test]
@@ -164,29 +216,21 @@ mod tests {
         let at = |tenths: u32| start + Duration::from_millis(100) * tenths;
         let one: Said = (0..20).map(|tenths| (at(tenths), (5..12).contains(&tenths) || tenths == 14)).collect();
         let other: Said = (0..20).map(|tenths| (at(tenths), (9..14).contains(&tenths))).collect();
-        assert_eq!(held([&one], at(0), at(19)), Duration::from_millis(600));
-        assert_eq!(held([&one], at(7), at(10)), Duration::from_millis(300));
-        assert_eq!(held([&one[..6].to_vec()], at(0), at(19)), Duration::ZERO);
-        assert_eq!(held([&one, &other], at(0), at(19)), Duration::from_millis(800), "nothing counts twice");
+        let held = |homes: &[&Said], from, until| held(homes.iter().copied(), at(from), at(until), at(2) - start);
+        assert_eq!(held(&[&one], 0, 19), Duration::from_millis(600));
+        assert_eq!(held(&[&one], 7, 10), Duration::from_millis(300));
+        assert_eq!(held(&[&one], 7, 8), Duration::ZERO, "an update takes as long");
+        assert_eq!(held(&[&one[..6].to_vec()], 0, 19), Duration::ZERO);
+        assert_eq!(held(&[&one, &other], 0, 19), Duration::from_millis(800), "nothing counts twice");
     }
 
     #[test]
     fn distributions_are_told_in_leases() {
         let reading = |back, held| {
-            let back = Duration::from_millis(back);
-            Reading {
-                after: "cut",
-                since: Since::End,
-                proxy: 3,
-                accepted: back,
-                back,
-                refused: None,
-                held,
-                held_for: Duration::ZERO,
-            }
+            let (back, held) = (Duration::from_millis(back), Duration::from_millis(held));
+            Reading { after: "cut", since: Since::End, proxy: 3, accepted: back, back, refused: None, held }
         };
-        let readings: Vec<_> =
-            (1..=10).map(|tenths| reading(tenths * 100, false)).chain([reading(9000, true)]).collect();
+        let readings: Vec<_> = (1..=10).map(|tenths| reading(tenths * 100, 0)).chain([reading(9000, 8000)]).collect();
         let all: Vec<String> =
             Distribution::all(&readings, Duration::from_millis(500)).iter().map(ToString::to_string).collect();
         assert_eq!(

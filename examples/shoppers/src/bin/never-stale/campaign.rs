@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use tokio::task::LocalSet;
 use verbena_shoppers::{Probe, Seen};
 
-use crate::back::{Reading, Said, Since, ending, held};
+use crate::back::{Reading, Said, Since, held, outages};
 use crate::deeds::{Deed, Ill, Order};
 use crate::faults::Kind;
 use crate::judge::Happened;
@@ -231,7 +231,8 @@ impl Watch {
             let now = Instant::now();
             self.probes.iter().all(|seen| {
                 let seen = seen.borrow();
-                let back = ending(&seen.rounds, since, None, times.slow()).map(|round| round.done);
+                let found = outages(&seen.rounds, (since, None), times.slow(), times.steady());
+                let back = found.last().map(|outage| outage.last.done);
                 let is_slow = seen.under_way.is_some_and(|began| now - began > times.slow());
                 !is_slow && now - since >= times.steady() && back.is_some_and(|back| now - back >= times.steady())
             })
@@ -253,14 +254,16 @@ impl Watch {
         for (seen, node) in self.probes.iter().zip(town.proxies_as_nodes()) {
             let seen = seen.borrow();
             let mut read = |since, from: Instant, until| {
-                let Some(round) = ending(&seen.rounds, from, until, times.slow()) else { return };
-                let waited = round.done - round.accepted;
-                let homes: Vec<_> = self.homes.iter().map(|said| said.borrow()).collect();
-                let held_for = held(homes.iter().map(|said| &**said), round.accepted, round.done);
-                let held = waited > times.slow() && held_for + times.slow() >= waited;
-                let (accepted, back) = (round.accepted.saturating_duration_since(from), round.done - from);
-                let refused = round.refused.clone();
-                readings.push(Reading { after, since, proxy: node.1, accepted, back, refused, held, held_for });
+                for outage in outages(&seen.rounds, (from, until), times.slow(), times.steady()) {
+                    let (round, after) = (outage.last, if outage.is_later { "later" } else { after });
+                    let homes: Vec<_> = self.homes.iter().map(|said| said.borrow()).collect();
+                    let waiting = round.accepted.max(outage.began);
+                    let held = held(homes.iter().map(|said| &**said), waiting, round.done, times.slow());
+                    let (accepted, back) =
+                        (round.accepted.saturating_duration_since(outage.began), round.done - outage.began);
+                    let refused = round.refused.clone();
+                    readings.push(Reading { after, since, proxy: node.1, accepted, back, refused, held });
+                }
             };
             if !together && !touches(town, deeds[0].0, node) {
                 read(Since::Beginning, from, Some(ended));

@@ -129,8 +129,8 @@ impl Arguments {
     }
 
     fn is_too_late(&self, reading: &Reading) -> bool {
-        let max = if reading.held { self.max_back_held() } else { self.max_back() };
-        reading.back > max || reading.accepted > self.max_back()
+        let max = self.max_back();
+        reading.back - reading.held > max || reading.back > self.max_back_held() || reading.accepted > max
     }
 
     /// The networks that the system is in.
