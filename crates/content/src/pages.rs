@@ -35,9 +35,9 @@ impl Pages {
         self.dependencies
     }
 
-    /// Whether this set stands for the page.
-    pub(crate) fn stands(&self, page: PageId, scope: &Scope) -> bool {
-        self.sets.get(&page).is_some_and(|entry| *entry.set == *scope.dependencies())
+    /// Whether a set stands for the page that is not this one.
+    pub(crate) fn another_stands(&self, page: PageId, scope: &Scope) -> bool {
+        self.sets.get(&page).is_some_and(|entry| *entry.set != *scope.dependencies())
     }
 
     /// Lets the set stand for the page, as the youngest.
@@ -101,7 +101,8 @@ mod tests {
         assert_eq!(found(11), [PageId(2)]);
         assert_eq!(found(12), [PageId(1)]);
         assert_eq!(found(2), [PageId(2)]);
-        assert!(pages.stands(PageId(1), &on(&[12])) && !pages.stands(PageId(1), &on(&[10, 11])));
+        assert!(pages.another_stands(PageId(1), &on(&[10, 11])) && !pages.another_stands(PageId(1), &on(&[12])));
+        assert!(!pages.another_stands(PageId(3), &on(&[10])), "where none stands there is no other");
         assert_eq!((pages.len(), pages.dependencies()), (2, 2));
     }
 

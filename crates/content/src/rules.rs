@@ -6,8 +6,8 @@
 pub struct Rules {
     /// P2: a registration compares the words and the stamps.
     pub fills_compare: bool,
-    /// P2: a set that is new or other bumps first.
-    pub new_sets_bump: bool,
+    /// P2: a set other than the one that stands bumps first.
+    pub other_sets_bump: bool,
     /// P3: an update is forwarded only when every home has acknowledged it.
     pub updates_wait: bool,
     /// P3: messages are handled without gaps.
@@ -40,7 +40,7 @@ impl Rules {
     /// All of them.
     pub const ALL: Rules = Rules {
         fills_compare: true,
-        new_sets_bump: true,
+        other_sets_bump: true,
         updates_wait: true,
         without_gaps: true,
         ends_move: true,

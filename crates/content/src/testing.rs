@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use verbena_cluster::{Lease, LeaseWord, Member, Roles, View};
+use verbena_cluster::{Departed, Lease, LeaseWord, Member, Roles, View};
 use verbena_fabric::shm::{Settings, Shm};
 use verbena_fabric::{Fabric, Pool};
 use verbena_terms::{Incarnation, Time, ViewNumber};
@@ -47,11 +47,16 @@ impl Membership for Script {
 impl Node {
     /// A node of its own life, in no view yet.
     pub fn start(rank: u32, roles: Roles) -> Node {
+        Node::with_home(rank, roles, HomeLimits::default())
+    }
+
+    /// The same with bounds of its home.
+    pub fn with_home(rank: u32, roles: Roles, home: HomeLimits) -> Node {
         let gate = Arc::default();
         let fabric = open(Incarnation::new(rank, 1), &gate);
         let lease = Arc::new(LeaseWord::new());
         let updater = UpdaterLimits { begin_deadline: Duration::from_millis(500), ..UpdaterLimits::default() };
-        let options = Options { names: Names::new([3; 16]), home: HomeLimits::default(), updater };
+        let options = Options { names: Names::new([3; 16]), home, updater };
         let content = Content::start(options).unwrap();
         content.life_begins(fabric.clone(), &lease).unwrap();
         Node { fabric, lease, content, gate, prepared: Arc::default(), roles }
@@ -143,9 +148,21 @@ pub async fn assemble(nodes: &[Node]) {
 
 /// Takes all nodes into this view, in which nobody has departed.
 pub async fn assemble_in(number: ViewNumber, nodes: impl IntoIterator<Item = &Node>) {
+    assemble_beside(number, nodes, &[], &[]).await;
+}
+
+/// Takes all nodes into this view, of which `silent` are members that never hear of it, and `dead` have departed without a word.
+pub async fn assemble_beside(
+    number: ViewNumber,
+    nodes: impl IntoIterator<Item = &Node>,
+    silent: &[&Node],
+    dead: &[&Node],
+) {
     let nodes: Vec<&Node> = nodes.into_iter().collect();
-    let view = View::new(number, nodes.iter().map(|node| node.member()).collect(), vec![]).unwrap();
-    let view = Arc::new(view);
+    let mut members: Vec<Member> = nodes.iter().chain(silent).map(|node| node.member()).collect();
+    members.sort_by_key(|member| member.incarnation);
+    let departed = |node: &&Node| Departed { incarnation: node.fabric.identity(), since: number, at_rest: false };
+    let view = Arc::new(View::new(number, members, dead.iter().map(departed).collect()).unwrap());
     for node in &nodes {
         node.content.view_learnt(view.clone(), Script(node.prepared.clone())).unwrap();
     }

@@ -63,12 +63,14 @@ impl Home {
         }
     }
 
-    /// Lets the set stand and gives the word to store under. If it is new or other it bumps first: copies made under
-    /// the set that stood would not notice what only the new one names. A page that depends on everything needs no set,
-    /// and leaves the one that stands to whoever has copies under it.
+    /// Lets the set stand and gives the word to store under. If another stood it bumps first: copies made under that one
+    /// would not notice what only the new one names. Where none stood there is no copy to tell: what was stored under a
+    /// set that is gone was bumped when it went, and what depends on everything compares the clock. So a page that comes
+    /// here with a change of view costs the pages that share its word nothing. A page that depends on everything needs no
+    /// set, and leaves the one that stands to whoever has copies under it.
     fn admit(&mut self, page: PageId, scope: &Scope, out: &mut Vec<HomeAction>) -> Word {
         if let Scope::On(_) = scope {
-            if !self.pages.stands(page, scope) && self.rules.new_sets_bump {
+            if self.pages.another_stands(page, scope) && self.rules.other_sets_bump {
                 self.board.bump(self.board.table().slot(page), out);
             }
             self.pages.put(page, scope);

@@ -36,10 +36,10 @@ fn p2_fills_that_race_updates_store_stale_pages() {
 }
 
 #[test]
-fn p2_a_new_set_without_a_bump_leaves_old_copies() {
+fn p2_another_set_without_a_bump_leaves_old_copies() {
     some_seed_finds(STALE, 300, |settings| {
         settings.pages_share_ids = true;
-        settings.rules.new_sets_bump = false;
+        settings.rules.other_sets_bump = false;
     });
 }
 
