@@ -217,6 +217,18 @@ impl<K: Ord + Clone> Reader<K> {
         Start::Lead(id)
     }
 
+    /// The fill waited, and is forwarded only now. These words, which were read since, take the place of those that it began with: what moved
+    /// them meanwhile is no reason to refuse it. Who has joined it arrived before. Words under which it could not begin change nothing.
+    pub fn waited(&mut self, id: FillId, (view, words): (ViewNumber, Words), lease: &Lease, now: Time) {
+        let is_busy = words.word.is_busy() || words.everything.is_busy();
+        if lease.valid_at(now) == Some(view)
+            && !is_busy
+            && let Some(fill) = self.fills.get_mut(&id).filter(|fill| fill.registering.is_none())
+        {
+            (fill.view, fill.words) = (view, words);
+        }
+    }
+
     /// The answer is here, whole, and depends on `scope`. Send what is returned, then wait for
     /// [`registered`](Self::registered). `None` if the fill is not known.
     pub fn answered(&mut self, id: FillId, scope: Scope, now: Time) -> Option<Register> {

@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use verbena_caching::{Key, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
-    FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp, Start, Store,
-    Waiter, Words,
+    Alone, FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp, Start,
+    Store, Waiter, Words,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -85,7 +85,11 @@ pub(crate) struct Found {
 pub(crate) enum Missed {
     Lead(FillId),
     Wait(oneshot::Receiver<Option<Shared>>),
-    Alone(&'static str),
+    Alone {
+        why: &'static str,
+        /// In better times it would be a hit, or a fill of its own.
+        is_fill: bool,
+    },
 }
 
 impl Cache {
@@ -137,8 +141,17 @@ impl Cache {
                 fills.waiting.insert(waiter, sender);
                 Missed::Wait(receiver)
             }
-            Start::Alone(why) => Missed::Alone(crate::answer::alone(why)),
+            Start::Alone(why) => Missed::Alone { why: crate::answer::alone(why), is_fill: why != Alone::Unstorable },
         }
+    }
+
+    /// The fill waited before it is forwarded: its words are read once more, or an update of meanwhile would be its end.
+    pub async fn waited(&self, fill: FillId, page: PageId) {
+        let Some(reading) = self.content.read(page) else { return };
+        let Some(words) = reading.words().await else { return };
+        let now = self.content.now();
+        let lease = self.content.lease();
+        self.fills.lock().reader.waited(fill, words, &lease, now);
     }
 
     /// The answer must not be stored.

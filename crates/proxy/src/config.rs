@@ -14,6 +14,11 @@ section! {
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::from(([127, 0, 0, 1], 8080)),
         /// The application: `http://HOST:PORT`. Of several, that answer, the one with the fewest requests under way is asked.
         pub origin: Vec<String> as "URL" = Vec::new(),
+        /// Pages that are fetched from each of them at once, for the cache. More wait in order, 32 for each of these and for `origin_timeout` at
+        /// most, and are refused (503) beyond that. What writes, and what would not be answered from the cache, does not wait.
+        ///
+        /// Counts what is fetched because a home has come or gone, or the cache is cold, so that no such change overwhelms the application.
+        pub fills: usize as "NUMBER" = 128,
         /// Threads, each with a listener of its own. 0: one for each core.
         pub threads: usize as "NUMBER" = 0,
         /// Memory for stored pages, headers and bodies included. A quarter of it more may be taken by pages on their way into the store.
@@ -59,6 +64,9 @@ impl ProxyConfig {
         }
         if self.connections == 0 {
             found.push(Contradiction::new("connections", "no connection could ever be made"));
+        }
+        if self.fills == 0 {
+            found.push(Contradiction::new("fills", "no page could ever be fetched"));
         }
         if self.largest > self.memory {
             let problem =
@@ -113,6 +121,7 @@ mod tests {
     fn each_mistake_is_named() {
         let config = ProxyConfig {
             origin: ["http://a:1", "a:1", "https://a", "http://a/b", "http://[::1]:80"].map(String::from).into(),
+            fills: 0,
             connections: 0,
             memory: Size(1 << 20),
             largest: Size(4 << 20),
@@ -127,6 +136,7 @@ mod tests {
             "origin.2",
             "origin.3",
             "connections",
+            "fills",
             "largest",
             "routes.0.prefix",
             "routes.2.prefix",

@@ -24,7 +24,7 @@ use crate::cache::{Cache, Found, Missed};
 use crate::connection::Asked;
 use crate::fill::{Kept, Leader, fill};
 use crate::observed::{Counted, Done};
-use crate::origin::{Connections, Failure};
+use crate::origin::{Connections, Failure, Place};
 use crate::page::Page;
 use crate::responding::Responding;
 use crate::update;
@@ -122,11 +122,11 @@ impl Exchange {
             }
             Intent::Pass(reason) => {
                 let noted = forwarded("bypass", Some(reason.name()));
-                (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, noted).await))
+                (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, None, noted).await))
             }
             Intent::Update { announced: true } => {
                 let noted = forwarded("method", Some("announced"));
-                (Done::Pass, &observed.update_latency, Ok(self.pass(wants, noted).await))
+                (Done::Pass, &observed.update_latency, Ok(self.pass(wants, None, noted).await))
             }
             Intent::Update { announced: false } => {
                 let (head, _) = self.outgoing(wants.head, wants.wanted.intent, &wants.route, wants.client);
@@ -195,17 +195,20 @@ impl Exchange {
                 return (Done::Miss, answer::own(StatusCode::GATEWAY_TIMEOUT, text, forwarded(why, detail)));
             }
             let missed = match wanted.credentials {
-                Some(reason) if self.cache.is_unshared(wanted.key) => Missed::Alone(reason.name()),
-                _ if head.method == Method::HEAD => Missed::Alone("head"),
+                Some(reason) if self.cache.is_unshared(wanted.key) => {
+                    Missed::Alone { why: reason.name(), is_fill: false }
+                }
+                _ if head.method == Method::HEAD => Missed::Alone { why: "head", is_fill: false },
                 _ => self.cache.miss(key, page, words),
             };
-            let alone = match missed {
+            let give_up = (*began + self.patience).into();
+            let (alone, is_fill) = match missed {
                 Missed::Lead(fill) => {
                     let leader = Leader::new(self.cache.clone(), fill);
-                    return (Done::Miss, self.lead(wants, (why, detail), leader).await);
+                    return (Done::Miss, self.lead(wants, page, (why, detail), leader).await);
                 }
-                Missed::Wait(filling) => match timeout_at((*began + self.patience).into(), filling).await {
-                    Err(_) => "fill-slow",
+                Missed::Wait(filling) => match timeout_at(give_up, filling).await {
+                    Err(_) => ("fill-slow", true),
                     Ok(filled) => {
                         let shared = filled.ok().flatten().filter(|shared| {
                             shared.key == shared.variant.key(wanted.key, &head.headers, &route.cookies)
@@ -215,7 +218,7 @@ impl Exchange {
                             (None, _) => continue,
                             (Some(copy), Some(reason)) if !copy.is_for_credentials() => {
                                 self.cache.remember_unshared(wanted.key);
-                                reason.name()
+                                (reason.name(), false)
                             }
                             (Some(copy), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
@@ -225,10 +228,17 @@ impl Exchange {
                         }
                     }
                 },
-                Missed::Alone(why) => why,
+                Missed::Alone { why, is_fill } => (why, is_fill),
+            };
+            let place = match is_fill {
+                true => match self.connections.place(give_up).await {
+                    Ok(place) => Some(place),
+                    Err(failure) => return (Done::Miss, self.failed(failure, why)),
+                },
+                false => None,
             };
             let noted = forwarded(why, detail.or(Some(alone)));
-            return (Done::Miss, self.pass(wants, noted).await);
+            return (Done::Miss, self.pass(wants, place, noted).await);
         }
     }
 
@@ -236,14 +246,22 @@ impl Exchange {
     async fn lead(
         self: &Arc<Self>,
         wants: Wants,
+        id: PageId,
         (why, detail): (&'static str, Option<&'static str>),
         leader: Leader,
     ) -> Response<Body> {
-        let Wants { head, wanted, route, client, .. } = wants;
+        let Wants { head, wanted, route, client, began, .. } = wants;
         let route = &route;
+        let mut place = match self.connections.place((began + self.patience).into()).await {
+            Ok(place) => place,
+            Err(failure) => return self.failed(failure, why),
+        };
+        if place.waited {
+            leader.waited(id).await;
+        }
         let asked = self.cache.content.now();
         let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, route, client);
-        let sent = self.connections.read(&outgoing).await;
+        let sent = self.connections.read(&outgoing, Some(&mut place)).await;
         let (answered, incoming) = match sent.and_then(|answered| asked_for(wanted.intent, answered)) {
             Ok(answered) => answered.into_parts(),
             Err(failure) => return self.failed(failure, why),
@@ -266,7 +284,7 @@ impl Exchange {
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let expires = stored.lifetime.map(|lifetime| asked + lifetime);
                 let (page, largest) = (wanted.key, self.largest);
-                (true, detail, fill(passing, Kept { leader, page, key, stored, expires, scope, largest }))
+                (true, detail, fill(passing, Kept { leader, page, key, stored, expires, scope, largest, place }))
             }
             Err(reason) => {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
@@ -284,12 +302,12 @@ impl Exchange {
     }
 
     /// Forwards a request and its answer, and stores nothing.
-    async fn pass(&self, wants: Wants, noted: CacheStatus) -> Response<Body> {
+    async fn pass(&self, wants: Wants, mut place: Option<Place>, noted: CacheStatus) -> Response<Body> {
         let Wants { head, body, wanted: Wanted { intent, .. }, route, client, .. } = wants;
         let reads = head.method.is_safe() && hyper::body::Body::is_end_stream(&body);
         let (head, hidden) = self.outgoing(head, intent, &route, client);
         let sent = match reads {
-            true => self.connections.read(&head).await,
+            true => self.connections.read(&head, place.as_mut()).await,
             false => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
         };
         match sent.and_then(|answered| asked_for(intent, answered)) {
@@ -345,6 +363,7 @@ impl Exchange {
             Failure::Broken => "the application broke off",
             Failure::ClientSlow => "the body of the request did not come in time",
             Failure::ClientBroken => "the body of the request broke off",
+            Failure::Crowded => "too many pages are being fetched from the application",
         };
         answer::own(failure.status(), text, forwarded(why, Some(failure.name())))
     }

@@ -16,11 +16,12 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 use verbena_caching::{Key, Reason, Stored, entity_tag_of};
-use verbena_content::{FillId, Scope};
+use verbena_content::{FillId, PageId, Scope};
 use verbena_terms::Time;
 
 use crate::body::{Body, Cut, Passing};
 use crate::cache::{Cache, Fetched};
+use crate::origin::Place;
 
 /// The longest that a body may take from its head to its end for others to wait for it.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -37,6 +38,13 @@ pub(crate) struct Leader {
 impl Leader {
     pub fn new(cache: Arc<Cache>, fill: FillId) -> Self {
         Leader { cache, fill: Some(fill) }
+    }
+
+    /// It is forwarded only now, after a time.
+    pub async fn waited(&self, page: PageId) {
+        if let Some(fill) = self.fill {
+            self.cache.waited(fill, page).await;
+        }
     }
 
     pub fn unstorable(mut self) {
@@ -66,6 +74,8 @@ pub(crate) struct Kept {
     pub expires: Option<Time>,
     pub scope: Scope,
     pub largest: usize,
+    /// Given back when the body is here.
+    pub place: Place,
 }
 
 /// Memory that fills take and give back.
@@ -175,7 +185,8 @@ impl Filled {
 
 impl Kept {
     async fn register(self, body: Vec<u8>) {
-        let Kept { mut leader, page, key, mut stored, expires, scope, .. } = self;
+        let Kept { mut leader, page, key, mut stored, expires, scope, place, .. } = self;
+        drop(place);
         let Some(fill) = leader.fill else { return };
         if !stored.headers.contains_key(ETAG) {
             stored.headers.insert(ETAG, entity_tag_of(&body));

@@ -45,6 +45,11 @@ pub(crate) struct Observed {
     pub update_latency: Latency,
     pub connections: Level,
     pub in_flight: Level,
+    /// Fills at the application, and those that wait to get there.
+    pub fills: Level,
+    pub fills_waiting: Level,
+    /// Fills for which there was no place in time.
+    pub fills_refused: Counter,
     /// Connections given up because the client took nothing.
     pub stalled: Counter,
     /// Connections that had to wait because as many as may be were open.
@@ -111,6 +116,15 @@ impl Observed {
             delayed: registry.counter(
                 "verbena_proxy_delayed_connections_total",
                 "Connections that had to wait because as many as may be were open.",
+            )?,
+            fills: registry.level("verbena_proxy_fills", "Pages that are being fetched from the application for the cache.")?,
+            fills_waiting: registry.level(
+                "verbena_proxy_fills_waiting",
+                "Pages that wait to be fetched, because as many as may be are being fetched.",
+            )?,
+            fills_refused: registry.counter(
+                "verbena_proxy_fills_refused_total",
+                "Pages that were not fetched, because too many waited, or for too long.",
             )?,
             in_flight: registry.level("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
         })

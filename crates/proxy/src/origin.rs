@@ -4,6 +4,8 @@
 //! go over a new connection: so it is known whether a byte was sent (rule P7), and an idle connection that the application closes
 //! at the wrong moment leaves no update of unknown outcome.
 
+mod places;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,6 +30,9 @@ use crate::health::{Health, Standing};
 use crate::observed::Observed;
 use crate::upload::{Cut, Upload};
 
+pub(crate) use places::Place;
+use places::Places;
+
 /// How often one that took no connection is tried.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// Connections kept open to each origin, by each thread.
@@ -48,6 +53,8 @@ pub(crate) enum Failure {
     ClientSlow,
     /// The client broke off in its request's body.
     ClientBroken,
+    /// As many fills as may be are under way, and as many wait, or it waited too long: nothing was sent.
+    Crowded,
 }
 
 impl From<Cut> for Failure {
@@ -66,12 +73,13 @@ impl Failure {
             Failure::Silent => StatusCode::GATEWAY_TIMEOUT,
             Failure::ClientSlow => StatusCode::REQUEST_TIMEOUT,
             Failure::ClientBroken => StatusCode::BAD_REQUEST,
+            Failure::Crowded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     /// Whether the application failed, and not the client.
     pub const fn is_of_origin(self) -> bool {
-        !matches!(self, Failure::ClientSlow | Failure::ClientBroken)
+        !matches!(self, Failure::ClientSlow | Failure::ClientBroken | Failure::Crowded)
     }
 
     /// As a token, for `Cache-Status` and metrics.
@@ -82,6 +90,7 @@ impl Failure {
             Failure::Broken => "origin-broken",
             Failure::ClientSlow => "client-slow",
             Failure::ClientBroken => "client-broken",
+            Failure::Crowded => "fills-crowded",
         }
     }
 }
@@ -90,13 +99,18 @@ impl Failure {
 pub(crate) struct Origins {
     all: Vec<Origin>,
     next: AtomicUsize,
+    places: Places,
     connect_timeout: Duration,
     answer_timeout: Duration,
 }
 
 struct Origin {
+    /// Among all.
+    number: usize,
     authority: Authority,
     in_flight: AtomicU32,
+    /// Places that are taken.
+    fills: AtomicUsize,
     health: Mutex<Health>,
     up: Gauge,
 }
@@ -104,17 +118,20 @@ struct Origin {
 impl Origins {
     pub fn new(
         authorities: Vec<Authority>,
+        fills: usize,
         connect_timeout: Duration,
         answer_timeout: Duration,
         observed: &Observed,
     ) -> Self {
-        let origin = |authority: Authority| {
+        let origin = |(number, authority): (usize, Authority)| {
             let up = observed.origin_up.with([authority.as_str()]);
             up.set(1);
-            Origin { authority, in_flight: AtomicU32::new(0), health: Mutex::default(), up }
+            let (in_flight, fills) = (AtomicU32::new(0), AtomicUsize::new(0));
+            Origin { number, authority, in_flight, fills, health: Mutex::default(), up }
         };
-        let all = authorities.into_iter().map(origin).collect();
-        Origins { all, next: AtomicUsize::new(0), connect_timeout, answer_timeout }
+        let all: Vec<Origin> = authorities.into_iter().enumerate().map(origin).collect();
+        let places = Places::new(fills, all.len(), observed);
+        Origins { all, next: AtomicUsize::new(0), places, connect_timeout, answer_timeout }
     }
 
     /// Origins that answer as far as is known, and all.
@@ -138,18 +155,30 @@ impl Origins {
     /// In the order in which to try them: those that are well first, the least busy of them first, equals in turn. One that was ill is
     /// tried with one request that `may_try` it. Those that are ill come last: they may be all that there is.
     fn order(&self, may_try: bool) -> Vec<&Origin> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut order: Vec<&Origin> = (0..self.all.len()).map(|at| &self.all[(at + turn) % self.all.len()]).collect();
+        self.ranked(may_try, self.turn()).into_iter().map(|(_, origin)| origin).collect()
+    }
+
+    /// With whom of equals to begin: with each in turn.
+    fn turn(&self) -> usize {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The order, with how they are.
+    fn ranked(&self, may_try: bool, turn: usize) -> Vec<(Standing, &Origin)> {
         let now = Instant::now();
-        order.sort_by_cached_key(|origin| {
-            let in_flight = origin.in_flight.load(Ordering::Relaxed);
-            let standing = match origin.health.lock().standing(now) {
-                Standing::Tried if may_try && in_flight == 0 => Standing::Well,
-                standing => standing,
-            };
-            (standing, in_flight)
-        });
-        order
+        let standing = |origin: &Origin, in_flight| match origin.health.lock().standing(now) {
+            Standing::Tried if may_try && in_flight == 0 => Standing::Well,
+            standing => standing,
+        };
+        let mut order: Vec<(Standing, u32, &Origin)> = (0..self.all.len())
+            .map(|at| {
+                let origin = &self.all[turn.wrapping_add(at) % self.all.len()];
+                let in_flight = origin.in_flight.load(Ordering::Relaxed);
+                (standing(origin, in_flight), in_flight, origin)
+            })
+            .collect();
+        order.sort_by_key(|&(standing, in_flight, _)| (standing, in_flight));
+        order.into_iter().map(|(standing, _, origin)| (standing, origin)).collect()
     }
 
     async fn open(&self, origin: &Origin) -> Option<TcpStream> {
@@ -242,9 +271,26 @@ impl Connections {
         Connections { origins, kept }
     }
 
-    /// Sends a request that only reads and has no body; again if a kept connection turns out to be closed.
-    pub async fn read(&self, head: &request::Parts) -> Result<Response<Incoming>, Failure> {
-        for origin in self.origins.order(true) {
+    /// A place for a fill. Waits, if it must.
+    pub async fn place(&self, until: Instant) -> Result<Place, Failure> {
+        self.origins.place(until).await
+    }
+
+    /// Sends a request that only reads and has no body; again if a kept connection turns out to be closed. First to where its place is, if it
+    /// has one.
+    pub async fn read(
+        &self,
+        head: &request::Parts,
+        mut place: Option<&mut Place>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let order = match &place {
+            Some(place) => self.origins.order_from(place),
+            None => self.origins.order(true),
+        };
+        for origin in order {
+            if let Some(place) = &mut place {
+                place.moves_to(origin);
+            }
             let _under_way = UnderWay::new(origin);
             let asked = Instant::now();
             let answer = match timeout(self.origins.answer_timeout, self.kept(head, origin)).await {

@@ -82,8 +82,9 @@ impl Proxy {
             "Memory of the store, headers and bodies included.",
             move || kept.kept().1 as f64,
         )?;
-        let origins =
-            Arc::new(Origins::new(authorities, config.connect_timeout.0, config.origin_timeout.0, &cache.observed));
+        let (connect_timeout, origin_timeout) = (config.connect_timeout.0, config.origin_timeout.0);
+        let origins = Origins::new(authorities, config.fills, connect_timeout, origin_timeout, &cache.observed);
+        let origins = Arc::new(origins);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,

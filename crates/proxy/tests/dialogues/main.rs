@@ -9,6 +9,7 @@ mod forms;
 mod hops;
 mod orders;
 mod origins;
+mod places;
 #[allow(dead_code, reason = "shared with the tests of memory")]
 mod scene;
 mod sharing;
