@@ -73,7 +73,12 @@ impl Node {
 
     fn member(&self) -> Member {
         let incarnation = self.fabric.identity();
-        Member { incarnation, name: format!("n{incarnation}"), address: self.fabric.address().0, roles: self.roles }
+        Member {
+            incarnation,
+            name: format!("n{}", incarnation.rank),
+            address: self.fabric.address().0,
+            roles: self.roles,
+        }
     }
 
     /// What depends on this name alone.

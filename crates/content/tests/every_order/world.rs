@@ -121,7 +121,7 @@ fn view(
 ) -> Arc<View> {
     let member = |incarnation: &Incarnation, roles| Member {
         incarnation: *incarnation,
-        name: String::new(),
+        name: incarnation.rank.to_string(),
         address: String::new(),
         roles,
     };

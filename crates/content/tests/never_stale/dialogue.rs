@@ -103,7 +103,7 @@ fn page_at(word: &str) -> u64 {
     let home: u32 = word.strip_prefix("page@").and_then(|node| node.parse().ok()).expect("page@NODE");
     let member = |rank| Member {
         incarnation: Incarnation::new(rank, 1),
-        name: String::new(),
+        name: format!("n{}", rank - 1),
         address: String::new(),
         roles: Roles::of(Role::Home),
     };

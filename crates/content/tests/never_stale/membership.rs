@@ -111,7 +111,8 @@ fn address(at: usize) -> Address {
 
 fn membership(at: usize) -> Membership {
     let (lease, drift, name) = (Lapse(LEASE), Lapse(DRIFT), Some(format!("n{at}")));
-    Membership::new(&ClusterConfig { lease, drift, name, members: members() }).expect("a sound configuration")
+    Membership::new(&ClusterConfig { lease, drift, name, members: members(), ..ClusterConfig::default() })
+        .expect("a sound configuration")
 }
 
 /// Which life a process begins with that starts with this disk.
@@ -240,6 +241,7 @@ impl Member {
                         self.disk.borrow_mut().keeper = Some(record);
                         events.push(KeeperEvent::Persisted);
                     }
+                    KeeperAction::Resign => unreachable!("the keeper of a file keeps its office"),
                 }
             }
         }
@@ -269,6 +271,7 @@ impl Member {
                     self.disk.borrow_mut().start = Some(record);
                     self.begins = Some(Incarnation { rank: record.rank, start: record.start });
                 }
+                ParticipantAction::Enrol => unreachable!("ranks are those of a file"),
                 ParticipantAction::Publish(lease) => self.publish(lease),
                 ParticipantAction::Send(message) => self.send(message),
                 ParticipantAction::Tell(Notice::ViewLearnt(view)) => {
