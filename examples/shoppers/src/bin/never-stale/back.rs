@@ -7,8 +7,8 @@
 //!
 //! A page that an open update touches is not served from the cache, and nothing is of a home that does not know yet what earlier incarnations
 //! have open (rules P3, P5, P6): for a lease and the longest transaction after an updater died. So each home is asked, many times a second,
-//! whether it holds such a thing. A reading is *held*, and counted apart, when its last round waited for hits and a home held something for
-//! half a lease of that time or more; what is left without that time must be as short as any other.
+//! whether it holds such a thing. A reading is *held*, and counted apart, when hits were waited for and a home held something for half a
+//! lease of that time or more; what is left without that time must be as short as any other.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub struct Reading {
     pub back: Duration,
     /// Why an update was not accepted sooner, if one was tried.
     pub refused: Option<String>,
-    /// While its last round waited for hits, for so long a home held something.
+    /// While hits were waited for, for so long a home held something.
     pub held: Duration,
 }
 
@@ -68,8 +68,8 @@ impl fmt::Display for Reading {
 pub struct Outage<'a> {
     /// The fault's; of a later one its own first round's.
     pub began: Instant,
-    /// The round that ended it.
-    pub last: &'a Round,
+    /// The rounds that it took; the last one ended it.
+    pub rounds: Vec<&'a Round>,
     /// There had been service for a while since the fault.
     pub is_later: bool,
 }
@@ -86,17 +86,36 @@ pub fn outages<'a>(
     let Some(first) = rounds.iter().filter(concerned).find(|round| round.began >= from || is_long(round, slow)) else {
         return Vec::new();
     };
-    let mut found = vec![Outage { began: from, last: first, is_later: false }];
-    for round in rounds.iter().filter(concerned).filter(|round| is_long(round, slow)) {
-        let last = found.last_mut().expect("invariant: there is the first");
-        let before = if is_long(last.last, slow) { last.last.done } else { last.began };
+    let mut found = vec![Outage { began: from, rounds: vec![first], is_later: false }];
+    for round in rounds.iter().filter(concerned).filter(|round| is_long(round, slow) && round.done > first.done) {
+        let outage = found.last_mut().expect("invariant: there is the first");
+        let before = if is_long(outage.last(), slow) { outage.last().done } else { outage.began };
         if round.began.saturating_duration_since(before) < steady {
-            last.last = round;
+            outage.rounds.push(round);
         } else {
-            found.push(Outage { began: round.began, last: round, is_later: true });
+            found.push(Outage { began: round.began, rounds: vec![round], is_later: true });
         }
     }
     found
+}
+
+impl Outage<'_> {
+    /// The round that ended it.
+    pub fn last(&self) -> &Round {
+        self.rounds.last().expect("invariant: it took one at least")
+    }
+
+    /// The last round in which it took long until an update was accepted; without one, the first.
+    pub fn accepting(&self, slow: Duration) -> &Round {
+        let long = |round: &&&Round| round.accepted.duration_since(round.began) > slow;
+        self.rounds.iter().rev().find(long).unwrap_or(&self.rounds[0])
+    }
+
+    /// While its rounds waited for hits, for so long a home held something.
+    pub fn held<'s>(&self, homes: impl IntoIterator<Item = &'s Said> + Clone, at_least: Duration) -> Duration {
+        let of = |round: &&Round| held(homes.clone(), round.accepted.max(self.began), round.done, at_least);
+        self.rounds.iter().map(of).sum()
+    }
 }
 
 fn is_long(round: &Round, slow: Duration) -> bool {
@@ -108,12 +127,7 @@ pub type Said = Vec<(Instant, bool)>;
 
 /// For how long any of the homes held something between two moments, in stretches of this length at least: shorter ones are what updates
 /// take. What one said twice it did meanwhile.
-pub fn held<'a>(
-    homes: impl IntoIterator<Item = &'a Said>,
-    from: Instant,
-    until: Instant,
-    at_least: Duration,
-) -> Duration {
+fn held<'a>(homes: impl IntoIterator<Item = &'a Said>, from: Instant, until: Instant, at_least: Duration) -> Duration {
     let mut spans: Vec<(Instant, Instant)> = Vec::new();
     for said in homes {
         let both = said.windows(2).filter(|both| both.iter().all(|(at, held)| *held && (from..=until).contains(at)));
@@ -195,7 +209,7 @@ mod tests {
         let found = |from, until: Option<u32>| -> Vec<(u32, u32, bool)> {
             let found = outages(&rounds, (at(from), until.map(at)), slow, steady);
             let tenths = |at: Instant| ((at - start).as_millis() / 100) as u32;
-            found.iter().map(|outage| (tenths(outage.began), tenths(outage.last.done), outage.is_later)).collect()
+            found.iter().map(|outage| (tenths(outage.began), tenths(outage.last().done), outage.is_later)).collect()
         };
         assert_eq!(found(5, None), [(5, 31, false)], "there was no service for long between the two");
         assert_eq!(found(5, Some(20)), [(5, 18, false)], "what the mending does is not the fault's");
@@ -206,7 +220,26 @@ mod tests {
         let later = [round(1, 2), round(6, 7), round(20, 30), round(31, 32)];
         let found = outages(&later, (at(0), None), slow, steady);
         assert!(
-            matches!(&found[..], [first, later] if first.last.done == at(2) && later.is_later && later.began == at(20))
+            matches!(&found[..], [first, later] if first.last().done == at(2) && later.is_later && later.began == at(20))
+        );
+    }
+
+    #[test]
+    fn of_an_outage_each_round_counts() {
+        let start = Instant::now();
+        let at = |tenths: u32| start + Duration::from_millis(100) * tenths;
+        let round =
+            |began, accepted, done| Round { began: at(began), accepted: at(accepted), done: at(done), refused: None };
+        let rounds = [round(1, 9, 20), round(21, 22, 28), round(29, 30, 31)];
+        let (slow, said): (_, Said) = (at(5) - start, (0..40).map(|tenths| (at(tenths), tenths < 20)).collect());
+        let found = outages(&rounds, (at(0), None), slow, at(12) - start);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].last().done, at(28));
+        assert_eq!(found[0].accepting(slow).accepted, at(9));
+        assert_eq!(
+            found[0].held([&said], slow),
+            Duration::from_millis(1000),
+            "the first was held, and the last was not"
         );
     }
 

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use tokio::task::LocalSet;
 use verbena_shoppers::{Probe, Seen};
 
-use crate::back::{Reading, Said, Since, held, outages};
+use crate::back::{Reading, Said, Since, outages};
 use crate::deeds::{Deed, Ill, Order};
 use crate::faults::Kind;
 use crate::judge::Happened;
@@ -232,7 +232,7 @@ impl Watch {
             self.probes.iter().all(|seen| {
                 let seen = seen.borrow();
                 let found = outages(&seen.rounds, (since, None), times.slow(), times.steady());
-                let back = found.last().map(|outage| outage.last.done);
+                let back = found.last().map(|outage| outage.last().done);
                 let is_slow = seen.under_way.is_some_and(|began| now - began > times.slow());
                 !is_slow && now - since >= times.steady() && back.is_some_and(|back| now - back >= times.steady())
             })
@@ -255,13 +255,12 @@ impl Watch {
             let seen = seen.borrow();
             let mut read = |since, from: Instant, until| {
                 for outage in outages(&seen.rounds, (from, until), times.slow(), times.steady()) {
-                    let (round, after) = (outage.last, if outage.is_later { "later" } else { after });
+                    let after = if outage.is_later { "later" } else { after };
                     let homes: Vec<_> = self.homes.iter().map(|said| said.borrow()).collect();
-                    let waiting = round.accepted.max(outage.began);
-                    let held = held(homes.iter().map(|said| &**said), waiting, round.done, times.slow());
-                    let (accepted, back) =
-                        (round.accepted.saturating_duration_since(outage.began), round.done - outage.began);
-                    let refused = round.refused.clone();
+                    let held = outage.held(homes.iter().map(|said| &**said), times.slow());
+                    let accepting = outage.accepting(times.slow());
+                    let accepted = accepting.accepted.saturating_duration_since(outage.began);
+                    let (back, refused) = (outage.last().done - outage.began, accepting.refused.clone());
                     readings.push(Reading { after, since, proxy: node.1, accepted, back, refused, held });
                 }
             };
