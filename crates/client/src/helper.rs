@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use verbena_ipc::Connection;
-use verbena_terms::{BootClock, Clock};
+use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
 
 use crate::error::{Error, Result};
 use crate::socket::Socket;
-use crate::wire::{Answer, Member, Request, Status};
+use crate::wire::{Answer, Member, Request, Seen, Status};
 
 /// The helper of this machine, as a program sees it. For one thread at a time; other threads connect for themselves.
 pub struct Helper {
@@ -71,6 +71,60 @@ impl Helper {
                     }
                 }
                 other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// The views after `after` that the helper has learnt and remembers, in order; all that it remembers after view 0.
+    pub fn views(&mut self, after: ViewNumber) -> Result<Vec<Seen>> {
+        let mut all = Vec::new();
+        let mut last = after;
+        while let Some(seen) = self.view(last)? {
+            last = seen.view;
+            all.push(seen);
+        }
+        Ok(all)
+    }
+
+    /// Has the keeper asked to give this incarnation no more lease. Who wants to be sure asks again, until there is a view
+    /// without it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is in no view that the helper knows, or is the keeper's own node.
+    pub fn expel(&mut self, who: Incarnation) -> Result<()> {
+        match self.ask(Request::Expel(who))? {
+            Answer::Taken => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The first view after `after`, whole.
+    fn view(&mut self, after: ViewNumber) -> Result<Option<Seen>> {
+        let mut whole: Option<Seen> = None;
+        loop {
+            let from = whole.as_ref().map_or(0, |seen| seen.concerned.len());
+            let from = u32::try_from(from).map_err(|_| Error::Malformed("2^32 members".into()))?;
+            let part = match self.ask(Request::View { after, from })? {
+                Answer::View(Some(part)) => *part,
+                Answer::View(None) => return Ok(None),
+                other => return Err(unexpected(&other)),
+            };
+            if part.more && part.concerned.is_empty() {
+                return Err(Error::Malformed("an empty part".into()));
+            }
+            let more = part.more;
+            whole = match whole {
+                // The oldest was forgotten meanwhile: the next one is another.
+                Some(seen) if seen.view != part.view => None,
+                Some(mut seen) => {
+                    seen.concerned.extend(part.concerned);
+                    Some(seen)
+                }
+                None if from == 0 => Some(part),
+                None => None,
+            };
+            if !more && whole.is_some() {
+                return Ok(whole);
             }
         }
     }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Nothing follows the message. New requests and answers are added at the end; a helper that does not know a request
-//! answers [`Answer::Refused`]. What may be longer than one answer ([`PART_BYTES`], [`PART_MEMBERS`]) is asked for in parts.
+//! answers [`Answer::Refused`]. What may be longer than one answer ([`PART_BYTES`], [`PART_MEMBERS`], [`PART_NAMES`]) is asked for in parts.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,9 @@ pub const PART_BYTES: usize = 8 << 10;
 /// Members that one answer carries at most: with the longest names and addresses they fit where [`PART_BYTES`] do.
 pub const PART_MEMBERS: usize = 12;
 
+/// Names of incarnations that one answer carries at most, with what is to be said of each.
+pub const PART_NAMES: usize = 28;
+
 /// What a program asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -46,6 +49,16 @@ pub enum Request {
         /// Counted from 0.
         from: u32,
     },
+    /// The first view after this one that the helper remembers, with whom it concerns from the `from`th on.
+    View {
+        /// 0: the oldest that is remembered.
+        after: ViewNumber,
+        /// Counted from 0.
+        from: u32,
+    },
+    /// The keeper is to give this incarnation no more lease. It is asked once; who wants to be sure asks again until there
+    /// is a view without it.
+    Expel(Incarnation),
 }
 
 /// What the helper answers.
@@ -71,6 +84,10 @@ pub enum Answer {
     },
     /// No, and why.
     Refused(String),
+    /// To [`Request::View`]; nothing if there is no later one.
+    View(Option<Box<Seen>>),
+    /// It will be done: to [`Request::Expel`].
+    Taken,
 }
 
 /// How a helper is.
@@ -156,6 +173,61 @@ pub struct Member {
     pub out: bool,
 }
 
+/// A view that a helper has learnt, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Which.
+    pub view: ViewNumber,
+    /// How long ago it was learnt, milliseconds.
+    pub learnt_ms_ago: u64,
+    /// How long after that it was known to be in effect, milliseconds; nothing if that was not heard.
+    pub in_effect_after_ms: Option<u64>,
+    /// Its members, and those that the view learnt before had and it has not. At most [`PART_NAMES`], in order.
+    pub concerned: Vec<Concerned>,
+    /// Whether more follow.
+    pub more: bool,
+}
+
+/// Whom a view concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concerned {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// What the view is to it.
+    pub change: Change,
+}
+
+/// What a view is to an incarnation, beside the view that was learnt before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// It was in and is in.
+    Stayed,
+    /// It is in for the first time.
+    Came,
+    /// It is in no more.
+    Went(Why),
+}
+
+/// Why a view is without somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It left with nothing open (rule P6).
+    LeftAtRest,
+    /// It left, and something of it was open.
+    LeftOpen,
+    /// It was not heard for a lease, or did not follow.
+    RanOut,
+    /// Somebody asked for it.
+    Expelled,
+    /// A later life of the node has joined.
+    Superseded,
+    /// The helper was not told: it was not there, or the keeper was started again.
+    Untold,
+}
+
 impl Request {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
@@ -227,5 +299,18 @@ mod tests {
         // The smallest usual ring is 64 KiB, and a message a quarter of it.
         assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
         assert!(Answer::Metrics { text: "x".repeat(PART_BYTES), more: true }.encode().len() < 16 << 10);
+        let concerned = |rank| Concerned {
+            name: "n".repeat(255),
+            incarnation: Incarnation::new(rank, u32::MAX),
+            change: Change::Went(Why::Untold),
+        };
+        let part = Answer::View(Some(Box::new(Seen {
+            view: ViewNumber(u32::MAX),
+            learnt_ms_ago: u64::MAX,
+            in_effect_after_ms: Some(u64::MAX),
+            concerned: (0..PART_NAMES as u32).map(|rank| concerned(u32::MAX - rank)).collect(),
+            more: true,
+        })));
+        assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
     }
 }

@@ -293,7 +293,8 @@ impl Keeper {
                 Body::Renew(renewal) => self.renew(now, from, &renewal),
                 Body::Acknowledge(acknowledged) => self.acknowledge(from, acknowledged),
                 Body::Leave { at_rest } => self.leave(from, at_rest),
-                Body::Grant(_) | Body::Propose(_) | Body::Stand(_) | Body::Refuse(_) => return,
+                Body::Expel(who) => self.expel(who),
+                Body::Grant(_) | Body::Propose(_) | Body::Stand(_) | Body::Refuse(_) | Body::Explain(_) => return,
             }
         };
         let concerned = self.seats.contains_key(&from) || self.leavers.contains_key(&from);
@@ -421,6 +422,17 @@ impl Keeper {
             seat.leaving = true;
             seat.at_rest |= at_rest;
         }
+        Ok(false)
+    }
+
+    /// This incarnation, and no other of its node, gets no lease any more. What it has still runs out in full (rule C2).
+    fn expel(&mut self, who: Incarnation) -> Result<bool, Refusal> {
+        if who.rank == self.identity.rank {
+            return Err(Refusal::KeepersOwn(who));
+        }
+        let is_in = self.view().is_some_and(|view| view.member(who).is_some());
+        let seat = self.seats.get_mut(&who).filter(|_| is_in).ok_or(Refusal::NoMember(who))?;
+        (seat.ended, seat.expelled) = (true, true);
         Ok(false)
     }
 

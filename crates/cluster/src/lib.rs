@@ -48,4 +48,4 @@ pub use roles::{Role, Roles};
 #[doc(hidden)]
 pub use rules::Rules;
 pub use view::{Departed, MAX_DEPARTED, MAX_MEMBERS, MAX_TEXT_BYTES, Member, View};
-pub use wire::{Body, MAX_MESSAGE_BYTES, MESSAGE_FORMAT, Message, Refusal, Renewal, Standing};
+pub use wire::{Body, MAX_MESSAGE_BYTES, MESSAGE_FORMAT, Message, Parting, Refusal, Renewal, Standing};

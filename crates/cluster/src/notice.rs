@@ -27,6 +27,8 @@ pub enum ParticipantEvent {
         /// settled like one that died.
         at_rest: bool,
     },
+    /// Somebody wants this incarnation to have no more lease: the keeper is asked, once.
+    Expel(Incarnation),
     /// Time has passed.
     Tick,
 }

@@ -171,6 +171,8 @@ impl Participant {
             ParticipantEvent::Prepared(view) => self.prepared(view, &mut out),
             ParticipantEvent::Settled(who) => self.settle(who),
             ParticipantEvent::Leave { at_rest } => self.leave(at_rest, &mut out),
+            ParticipantEvent::Expel(who) if self.state == State::In => self.send(Body::Expel(who), &mut out),
+            ParticipantEvent::Expel(_) => {}
             ParticipantEvent::Tick => {}
         }
         if matches!(self.state, State::Joining | State::In) && self.now >= self.next_send {
@@ -375,7 +377,9 @@ impl Participant {
             Body::Stand(standing) => self.standing(standing, out),
             Body::Propose(view) => self.propose(view, out),
             Body::Refuse(refusal) => self.refuse(refusal, out),
-            Body::Join { .. } | Body::Renew(_) | Body::Acknowledge(_) | Body::Leave { .. } => {}
+            // For people, who are told by the driver.
+            Body::Explain(_) => {}
+            Body::Join { .. } | Body::Renew(_) | Body::Acknowledge(_) | Body::Leave { .. } | Body::Expel(_) => {}
         }
     }
 

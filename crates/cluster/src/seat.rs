@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use verbena_terms::{Incarnation, Time};
 
-use crate::{LeaseTerms, Member, Renewal};
+use crate::{LeaseTerms, Member, Parting, Renewal};
 
 /// A member of the newest view, or a candidate for the next.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(crate) struct Seat {
     pub(crate) at_rest: bool,
     /// It gets no lease any more: a later life of the node has joined, or it is known to have ended.
     pub(crate) ended: bool,
+    /// Somebody asked for its end; then it has `ended` too.
+    pub(crate) expelled: bool,
     /// The departed that its services have settled.
     pub(crate) settled: BTreeSet<Incarnation>,
     /// The last of its requests that it had an answer to, and when the keeper learnt of that.
@@ -36,6 +38,7 @@ impl Seat {
             leaving: false,
             at_rest: false,
             ended: false,
+            expelled: false,
             settled: BTreeSet::new(),
             heard: 0,
             heard_at: now,
@@ -58,6 +61,17 @@ impl Seat {
     /// keeping it in would only make everybody wait for it.
     pub(crate) fn deaf(&self, now: Time, terms: LeaseTerms) -> bool {
         now >= terms.over_at(self.heard_at)
+    }
+
+    /// Why a view is without it.
+    pub(crate) fn parting(&self) -> Parting {
+        match self {
+            Seat { expelled: true, .. } => Parting::Expelled,
+            Seat { leaving: true, at_rest: true, .. } => Parting::LeftAtRest,
+            Seat { leaving: true, .. } => Parting::LeftOpen,
+            Seat { ended: true, .. } => Parting::Superseded,
+            _ => Parting::RanOut,
+        }
     }
 
     /// The keeper was away, so that its silence says nothing about the seat: the lease counts from now.

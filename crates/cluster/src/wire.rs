@@ -71,6 +71,26 @@ pub enum Body {
     Stand(Standing),
     /// Keeper to member: no, and why.
     Refuse(Refusal),
+    /// Member to keeper: give this incarnation no more lease. For people.
+    Expel(Incarnation),
+    /// Keeper to member, once: why the newest view is without those whom it dropped. For people; nothing rests on it.
+    Explain(Vec<(Incarnation, Parting)>),
+}
+
+/// Why a view is without an incarnation that was in the view before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parting {
+    /// It left with nothing open (rule P6).
+    LeftAtRest,
+    /// It left, and something of it was open.
+    LeftOpen,
+    /// It was not heard in time, or did not follow: no lease of it can run any more (rule C2).
+    RanOut,
+    /// Somebody asked for it by [`Body::Expel`].
+    Expelled,
+    /// A later life of the node has joined (rule C1).
+    Superseded,
 }
 
 /// What a member says each time it renews.
@@ -147,6 +167,12 @@ pub enum Refusal {
     /// As many nodes as a view can have are in, or want to be.
     #[error("{MAX_MEMBERS} nodes are in or are joining: no more can be taken")]
     Crowded,
+    /// Whom to expel is not in the newest view.
+    #[error("{0} is not in the newest view: it has gone already, or has not come yet")]
+    NoMember(Incarnation),
+    /// Whom to expel is the keeper's own node (rule C4).
+    #[error("{0} is the keeper's own node, which grants the leases: stop its process instead")]
+    KeepersOwn(Incarnation),
 }
 
 impl Message {
@@ -182,6 +208,7 @@ impl Message {
                 (0, renewal.settled.len())
             }
             Body::Renew(renewal) => (0, renewal.settled.len()),
+            Body::Explain(dropped) => (dropped.len(), 0),
             Body::Grant(standing) | Body::Stand(standing) => {
                 (standing.acknowledged.len().max(standing.out.len()), standing.settled.len())
             }
@@ -226,6 +253,8 @@ mod tests {
             Body::Propose(view(2, &[(1, 1), (2, 5)])),
             Body::Stand(standing),
             Body::Refuse(Refusal::Terms(LeaseTerms::DEFAULT)),
+            Body::Expel(Incarnation::new(3, 1)),
+            Body::Explain(vec![(Incarnation::new(3, 1), Parting::Expelled)]),
         ] {
             let message = message(body);
             assert_eq!(Message::decode(&message.encode()), Ok(message));

@@ -10,6 +10,7 @@ use verbena_ipc::{ClientId, Event, Server};
 use verbena_metrics::Registry;
 use verbena_terms::{BootClock, Clock};
 
+use crate::desk::Desk;
 use crate::rings::Rings;
 use crate::status::Status;
 
@@ -20,6 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Answers {
     pub(crate) server: Server,
     pub(crate) status: Arc<Status>,
+    pub(crate) desk: Arc<Desk>,
     pub(crate) metrics: Arc<Registry>,
     pub(crate) rings: Rings,
     pub(crate) stop: Arc<AtomicBool>,
@@ -28,9 +30,16 @@ pub(crate) struct Answers {
 impl Answers {
     /// Answers until it is to stop. The server, dropped with it, tells every program.
     pub(crate) fn run(mut self) {
-        let mut desk = Readings { status: self.status, metrics: self.metrics, texts: HashMap::new(), clients: 0 };
+        let Answers { status, desk, metrics, .. } = &self;
+        let mut readings = Readings {
+            status: status.clone(),
+            desk: desk.clone(),
+            metrics: metrics.clone(),
+            texts: HashMap::new(),
+            clients: 0,
+        };
         while !self.stop.load(Ordering::Acquire) {
-            if let Err(error) = self.server.poll(LOOK_EVERY, &mut |event| desk.handle(event)) {
+            if let Err(error) = self.server.poll(LOOK_EVERY, &mut |event| readings.handle(event)) {
                 // The kernel refuses epoll itself: nobody will be answered any more, and half a helper is worse than none.
                 panic!("programs cannot be answered: {error}");
             }
@@ -41,6 +50,7 @@ impl Answers {
 
 struct Readings {
     status: Arc<Status>,
+    desk: Arc<Desk>,
     metrics: Arc<Registry>,
     /// The metrics that a program reads in parts; at most one text for each program that is connected.
     texts: HashMap<ClientId, String>,
@@ -73,6 +83,14 @@ impl Readings {
             Request::Status => Answer::Status(Box::new(self.status.read(self.clients))),
             Request::Members { from } => self.status.members(from),
             Request::Metrics { from } => self.metrics_part(client, from as usize),
+            Request::View { after, from } => self.status.view_after(after, from),
+            Request::Expel(who) => match self.status.expellable(who) {
+                Ok(()) => {
+                    self.desk.expel(who);
+                    Answer::Taken
+                }
+                Err(why) => Answer::Refused(why),
+            },
         }
     }
 

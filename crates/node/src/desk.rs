@@ -29,6 +29,7 @@ struct Papers {
     keeper_stored: Option<Result<(), String>>,
     keeper_found: Option<Result<(Incarnation, Address), String>>,
     keeper_moved: bool,
+    expel: Option<Incarnation>,
     leave: bool,
 }
 
@@ -45,6 +46,7 @@ pub(crate) struct Found {
     pub(crate) keeper_stored: Option<Result<(), String>>,
     pub(crate) keeper_found: Option<Result<(Incarnation, Address), String>>,
     pub(crate) keeper_moved: bool,
+    pub(crate) expel: Option<Incarnation>,
     pub(crate) leave: bool,
 }
 
@@ -59,6 +61,7 @@ impl Desk {
             keeper_stored: None,
             keeper_found: None,
             keeper_moved: false,
+            expel: None,
             leave: false,
         };
         Desk { papers: Mutex::new(papers), changed: Notify::new() }
@@ -99,6 +102,11 @@ impl Desk {
         self.put(|papers| papers.keeper_moved = true);
     }
 
+    /// Somebody wants this incarnation out. Of two within a moment the later is asked for: who asks repeats it.
+    pub(crate) fn expel(&self, who: Incarnation) {
+        self.put(|papers| papers.expel = Some(who));
+    }
+
     pub(crate) fn leave(&self) {
         self.put(|papers| papers.leave = true);
     }
@@ -119,6 +127,7 @@ impl Desk {
             keeper_stored: papers.keeper_stored.take(),
             keeper_found: papers.keeper_found.take(),
             keeper_moved: std::mem::take(&mut papers.keeper_moved),
+            expel: papers.expel.take(),
             leave: papers.leave,
         }
     }

@@ -207,7 +207,7 @@ impl Helper {
             longest_transaction: longest,
         })?;
         let rings = Rings::shown_by(&metrics)?;
-        let answers = Answers { server, status, metrics, rings, stop: stop_answering.clone() };
+        let answers = Answers { server, status, desk: desk.clone(), metrics, rings, stop: stop_answering.clone() };
         let end = Arc::new(End::default());
         let threads = vec![
             thread::spawn("verbena-member", {

@@ -29,6 +29,7 @@ mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
 mod helper;
+mod history;
 mod life;
 mod mark;
 mod membership;

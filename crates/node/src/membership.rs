@@ -177,9 +177,12 @@ impl Driver {
 
     /// To the machine that it is for. A node that is the keeper has both.
     fn deliver(&mut self, message: Message) {
-        use verbena_cluster::Body::{Acknowledge, Grant, Join, Leave, Propose, Refuse, Renew, Stand};
+        use verbena_cluster::Body::{Acknowledge, Expel, Explain, Grant, Join, Leave, Propose, Refuse, Renew, Stand};
         match message.body {
-            Join { .. } | Renew(_) | Acknowledge(_) | Leave { .. } => self.keep(KeeperEvent::Message(message)),
+            Join { .. } | Renew(_) | Acknowledge(_) | Leave { .. } | Expel(_) => {
+                self.keep(KeeperEvent::Message(message));
+            }
+            Explain(dropped) => self.parts.status.explain(dropped),
             Grant(_) | Propose(_) | Stand(_) | Refuse(_) => {
                 self.waiting.heard = BootClock.now();
                 self.participate(ParticipantEvent::Message(message));
@@ -225,6 +228,9 @@ impl Driver {
             }
         }
         self.hear_services(found.prepared, found.settled);
+        if let Some(who) = found.expel {
+            self.participate(ParticipantEvent::Expel(who));
+        }
         if found.leave {
             self.leave(found.closed);
         }
@@ -396,7 +402,7 @@ impl Driver {
     }
 
     fn tell(&mut self, notice: Notice) {
-        self.parts.status.change(|facts| facts.note(&notice));
+        self.parts.status.note(&notice);
         for (nth, service) in self.parts.services.iter_mut().enumerate() {
             service.notice(&notice, &Replies::new(self.parts.desk.clone(), nth));
         }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_client::wire;
-use verbena_cluster::{LeaseWord, Membership, Notice, View};
+use verbena_cluster::{LeaseWord, Membership, Notice, Parting, Refusal, View};
 use verbena_fabric::Address;
 use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
+
+use crate::history::History;
 
 /// The shared state.
 pub(crate) struct Status {
@@ -16,6 +18,8 @@ pub(crate) struct Status {
     lease: Arc<LeaseWord>,
     started: Time,
     facts: Mutex<Facts>,
+    /// Of all lives.
+    history: Mutex<History>,
 }
 
 /// What membership knows.
@@ -34,8 +38,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Takes note of what services are told.
-    pub(crate) fn note(&mut self, notice: &Notice) {
+    fn note(&mut self, notice: &Notice) {
         match notice {
             Notice::ViewLearnt(view) => {
                 self.acknowledged.clear();
@@ -76,11 +79,44 @@ impl Facts {
 
 impl Status {
     pub(crate) fn new(name: String, membership: Membership, lease: Arc<LeaseWord>) -> Self {
-        Status { name, membership, lease, started: BootClock.now(), facts: Mutex::default() }
+        Status { name, membership, lease, started: BootClock.now(), facts: Mutex::default(), history: Mutex::default() }
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Facts)) {
         change(&mut self.facts.lock());
+    }
+
+    /// Takes note of what services are told.
+    pub(crate) fn note(&self, notice: &Notice) {
+        self.facts.lock().note(notice);
+        match notice {
+            Notice::ViewLearnt(view) => self.history.lock().learn(view.clone(), BootClock.now()),
+            Notice::ViewInEffect(view) => self.history.lock().is_in_effect(*view, BootClock.now()),
+            _ => {}
+        }
+    }
+
+    /// Takes note of why those went whom a view dropped.
+    pub(crate) fn explain(&self, dropped: Vec<(Incarnation, Parting)>) {
+        self.history.lock().explain(dropped);
+    }
+
+    /// The first view after this one that is remembered, for [`wire::Request::View`].
+    pub(crate) fn view_after(&self, after: ViewNumber, from: u32) -> wire::Answer {
+        wire::Answer::View(self.history.lock().part(after, from as usize, BootClock.now()).map(Box::new))
+    }
+
+    /// Why this incarnation cannot be expelled, as far as is known here; the keeper has the last word.
+    pub(crate) fn expellable(&self, who: Incarnation) -> Result<(), String> {
+        let facts = self.facts.lock();
+        let Some(view) = &facts.view else { return Err("this node is in no view itself".into()) };
+        if view.member(who).is_none() {
+            return Err(format!("{who} is not in {}", view.number()));
+        }
+        if who.rank == self.membership.keeper() {
+            return Err(Refusal::KeepersOwn(who).to_string());
+        }
+        Ok(())
     }
 
     /// How it is, for [`wire::Request::Status`].
@@ -138,6 +174,7 @@ impl Status {
     }
 }
 
-fn millis(duration: std::time::Duration) -> u64 {
+/// Whole milliseconds.
+pub(crate) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

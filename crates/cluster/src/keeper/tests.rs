@@ -1,8 +1,10 @@
 //! The keeper as a dialogue: what it is told, at which millisecond, and what it answers.
 
+mod partings;
+
 use super::*;
 use crate::testing::member;
-use crate::{ClusterConfig, Configured, Departed, MAX_DEPARTED, Role, Roles};
+use crate::{ClusterConfig, Configured, Departed, MAX_DEPARTED, Parting, Role, Roles};
 
 const MS: u64 = 1_000_000;
 /// When a lease that is granted at 0 is over for the keeper: 2000 + 20.
@@ -11,6 +13,8 @@ const OVER: u64 = 2020;
 struct Desk {
     keeper: Keeper,
     at: u64,
+    /// What members were last told of those who went, each of them. Nothing rests on it: it is no part of the dialogue.
+    explained: Vec<(Incarnation, Vec<(Incarnation, Parting)>)>,
 }
 
 fn membership(size: u32) -> Membership {
@@ -60,11 +64,27 @@ impl Desk {
 
     fn after(size: u32, record: Option<KeeperRecord>, at: u64) -> Self {
         let identity = Incarnation::new(1, 1);
-        Desk { keeper: Keeper::start(membership(size), identity, record, EarlierLife::MayRun, time(at)), at }
+        Desk {
+            keeper: Keeper::start(membership(size), identity, record, EarlierLife::MayRun, time(at)),
+            at,
+            explained: vec![],
+        }
     }
 
     fn hears(&mut self, event: KeeperEvent) -> Vec<String> {
-        self.keeper.handle(time(self.at), event).iter().map(short).collect()
+        let mut said = self.keeper.handle(time(self.at), event);
+        let explained =
+            said.extract_if(.., |action| matches!(action, KeeperAction::Send(Message { body: Body::Explain(_), .. })));
+        let explained: Vec<_> = explained
+            .filter_map(|action| match action {
+                KeeperAction::Send(Message { to, body: Body::Explain(dropped), .. }) => Some((to, dropped)),
+                _ => None,
+            })
+            .collect();
+        if !explained.is_empty() {
+            self.explained = explained;
+        }
+        said.iter().map(short).collect()
     }
 
     fn told(&mut self, from: (u32, u32), view: u32, body: Body) -> Vec<String> {
@@ -350,7 +370,7 @@ fn where_nobody_knows_who_will_come_nobody_is_waited_for() {
     let config = ClusterConfig { name: Some("n1".into()), ..ClusterConfig::default() };
     let membership = Membership::seats(&config, Rank(1), Roles::ALL).unwrap();
     let keeper = Keeper::start(membership, Incarnation::new(1, 1), None, EarlierLife::Ended, time(0));
-    let mut desk = Desk { keeper, at: 0 };
+    let mut desk = Desk { keeper, at: 0, explained: vec![] };
     assert_eq!(desk.join(1, 1), ["1.1 grant", "persist v1[1.1|]"]);
 }
 

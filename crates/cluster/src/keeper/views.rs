@@ -172,17 +172,23 @@ impl Keeper {
         }
         let view = self.record.view.clone().expect("invariant: a record is made with a view");
         self.phase = Phase::Proposed { since: now };
+        let mut partings = Vec::new();
         for dropped in before.view.iter().flat_map(View::members).map(|member| member.incarnation) {
             if view.member(dropped).is_some() {
                 continue;
             }
-            if let Some(seat) = self.seats.remove(&dropped).filter(|seat| !seat.lapsed(now)) {
+            let Some(seat) = self.seats.remove(&dropped) else { continue };
+            partings.push((dropped, seat.parting()));
+            if !seat.lapsed(now) {
                 self.leavers.insert(dropped, seat.lease_over);
             }
         }
         self.seats.values_mut().for_each(|seat| seat.acknowledged = false);
-        let concerned = view.members().iter().map(|member| member.incarnation).chain(self.leavers.keys().copied());
-        out.extend(concerned.map(|who| self.to(who, 0, Body::Propose(view.clone()))));
+        let concerned = || view.members().iter().map(|member| member.incarnation).chain(self.leavers.keys().copied());
+        out.extend(concerned().map(|who| self.to(who, 0, Body::Propose(view.clone()))));
+        if !partings.is_empty() {
+            out.extend(concerned().map(|who| self.to(who, 0, Body::Explain(partings.clone()))));
+        }
     }
 
     pub(super) fn standing(&self) -> Standing {
