@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 
-use crate::commands::{bench, completions, config, doctor, keys, node, proxy, status, top, traces};
+use crate::commands::{bench, cluster, completions, config, doctor, keys, node, proxy, status, top, traces};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -36,6 +36,8 @@ enum Subcommands {
     Proxy(Box<proxy::Command>),
     Node(node::Command),
     Status(status::Command),
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     Top(top::Command),
     Doctor(doctor::Command),
     #[command(subcommand)]
@@ -66,6 +68,7 @@ fn execute(command: Command) -> Result<()> {
         Subcommands::Proxy(proxy) => proxy.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
+        Subcommands::Cluster(cluster) => cluster.run(file),
         Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),
         Subcommands::Config(config) => config.run(file),

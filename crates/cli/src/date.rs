@@ -1,4 +1,4 @@
-//! Days in the calendar, for certificates.
+//! Days in the calendar, for certificates, and moments, for views.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +18,13 @@ pub fn day(moment: SystemTime) -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = era * 400 + year + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// A moment in UTC, as `2027-11-21T17:04:05.123Z`.
+pub fn moment(moment: SystemTime) -> String {
+    let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let (of_day, ms) = (since.as_secs() % DAY, since.subsec_millis());
+    format!("{}T{:02}:{:02}:{:02}.{ms:03}Z", day(moment), of_day / 3600, of_day / 60 % 60, of_day % 60)
 }
 
 /// Whole days from `now` to `then`; negative if it is past.
@@ -49,6 +56,13 @@ mod tests {
         ] {
             assert_eq!(day(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), expected);
         }
+    }
+
+    #[test]
+    fn a_moment_is_told_to_the_millisecond() {
+        assert_eq!(moment(SystemTime::UNIX_EPOCH), "1970-01-01T00:00:00.000Z");
+        let late = Duration::from_millis(1_735_689_599_007);
+        assert_eq!(moment(SystemTime::UNIX_EPOCH + late), "2024-12-31T23:59:59.007Z");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 use verbena_bench::BenchError;
 use verbena_proxy::ProxyError;
+use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use crate::config;
 
@@ -69,6 +70,34 @@ pub enum Error {
         given: String,
         /// The names that there are.
         names: Vec<String>,
+    },
+    /// A member is named that is not in the view.
+    #[error("{given:?} is not in {view}{}", known(.names))]
+    NotIn {
+        /// What was given.
+        given: String,
+        /// The newest view of the node that was asked.
+        view: ViewNumber,
+        /// Who is in it.
+        names: Vec<String>,
+    },
+    /// No view without a member came in time.
+    #[error(
+        "after {waited} there is no view in effect without {who}; `verbena cluster views` shows what has happened since"
+    )]
+    StillIn {
+        /// Who was to go.
+        who: Incarnation,
+        /// How long was waited.
+        waited: Lapse,
+    },
+    /// A node that was asked to end has not.
+    #[error("{node} is not gone after {waited}; it goes on leaving: ask again, or end its process")]
+    NotGone {
+        /// Its name.
+        node: String,
+        /// How long was waited.
+        waited: Lapse,
     },
     /// A file or directory cannot be used.
     #[error("cannot {doing} {}: {source}", path.display())]
@@ -140,6 +169,7 @@ impl Error {
             | Error::Proxy(_)
             | Error::Bench(_)
             | Error::Trace(_) => 1,
+            Error::NotIn { .. } | Error::StillIn { .. } | Error::NotGone { .. } => 1,
             Error::File { .. } | Error::System { .. } | Error::Output(_) | Error::No => 1,
         }
     }

@@ -19,8 +19,9 @@
 //!  Ended     {"acknowledge": true}
 //!  Purged    {"purged": true}
 //!  Words     {"home": "1.4", "view": 3, "generation": 8, "busy": false, "everything": {"generation": 2, "busy": false}, "clock": 12}
-//!  Overview  {"status": {...}, "members": [Node, ...], "metrics": {...}}; docs/API.md says what the first and the last are
-//!  Node      a Member and {"is_self": true, "told": Heard or null}
+//!  Overview  {"status": {...}, "members": [Node, ...], "sampled_keys": 65536, "metrics": {...}}; docs/API.md says what
+//!            the first and the last are
+//!  Node      a Member and {"is_self": true, "told": Heard or null, "keys": 21845 or null}
 //!  Heard     a Told and {"age_ms": 12}
 //!  Problem   {"error": "..."}
 //! ```
@@ -130,6 +131,8 @@ pub struct Node {
     /// What it told of itself, if it did in the present life of the node that was asked.
     #[serde(rename = "told")]
     pub heard: Option<Heard>,
+    /// How many of [`SAMPLED_KEYS`](crate::wire::SAMPLED_KEYS) names it is the home of; nothing if it is no home.
+    pub keys: Option<u32>,
 }
 
 /// What a member told of itself, some time ago.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use verbena_ipc::Connection;
-use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
+use crate::api::{Heard, Node};
 use crate::error::{Error, Result};
 use crate::socket::Socket;
-use crate::wire::{Answer, Member, Request, Seen, Status};
+use crate::wire::{Answer, Departed, Departure, Detail, Member, Request, Seen, Status, Work};
 
 /// The helper of this machine, as a program sees it. For one thread at a time; other threads connect for themselves.
 pub struct Helper {
@@ -24,6 +25,32 @@ pub struct Report {
     pub members: Vec<Member>,
 }
 
+/// How the cluster is, as far as the helper knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Roll {
+    /// How the helper is.
+    pub status: Status,
+    /// The members of its view, in order of rank, each with what it told of itself just now.
+    pub nodes: Vec<Node>,
+    /// Who left and is not settled.
+    pub departed: Vec<Departed>,
+    /// What is open at the helper's node.
+    pub work: Work,
+}
+
+/// A helper that was asked to leave the cluster and to end.
+pub struct Draining {
+    helper: Helper,
+    request: u64,
+    departure: Option<Departure>,
+}
+
+/// How long members are given to say how they are.
+const TELLING: Duration = Duration::from_millis(100);
+/// What they told so short a time before they were asked will do: they are not asked again so soon.
+const ASKED_ANEW: Duration = Duration::from_millis(250);
+/// How often it is looked whether they have.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How often a report is begun again because the view changed while it was read.
 const ATTEMPTS: usize = 5;
 
@@ -53,6 +80,60 @@ impl Helper {
             }
         }
         Err(Error::Unsteady)
+    }
+
+    /// How the cluster is. The members are asked; who does not answer within a tenth of a second is shown with what it told before.
+    pub fn roll(&mut self) -> Result<Roll> {
+        for _ in 1..ATTEMPTS {
+            match self.roll_of_one_view() {
+                Err(Error::Unsteady) => {}
+                other => return other,
+            }
+        }
+        self.roll_of_one_view()
+    }
+
+    fn roll_of_one_view(&mut self) -> Result<Roll> {
+        let Report { status, members } = self.report()?;
+        let began = BootClock.now();
+        let mut details = self.details(&status)?;
+        // The answers to this first question are there a moment later.
+        let is_fresh = |detail: &Detail, asked: Duration| {
+            detail.told.is_some_and(|(_, age_ms)| Duration::from_millis(age_ms) <= asked + ASKED_ANEW)
+        };
+        loop {
+            let asked = BootClock.now().since(began);
+            if asked >= TELLING || details.iter().all(|detail| is_fresh(detail, asked)) {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+            details = self.details(&status)?;
+        }
+        let nodes = members.into_iter().map(|member| {
+            let detail = details.iter().find(|detail| detail.incarnation == member.incarnation);
+            Node {
+                is_self: member.incarnation == status.incarnation,
+                heard: detail.and_then(|detail| detail.told).map(|(told, age_ms)| Heard { told, age_ms }),
+                keys: detail.and_then(|detail| detail.keys),
+                member,
+            }
+        });
+        let nodes = nodes.collect();
+        Ok(Roll { nodes, departed: self.departed(&status)?, work: self.work()?, status })
+    }
+
+    /// What is open at the helper's node, and how far its leaving is.
+    pub fn work(&mut self) -> Result<Work> {
+        match self.ask(Request::Work)? {
+            Answer::Work(work) => Ok(work),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has the helper's node leave the cluster in good order, and its process end.
+    pub fn drain(mut self) -> Result<Draining> {
+        let request = self.connection.post(&Request::Drain.encode(), BootClock.now() + self.patience)?;
+        Ok(Draining { helper: self, request, departure: None })
     }
 
     /// All metrics of the helper as OpenMetrics text.
@@ -131,21 +212,51 @@ impl Helper {
 
     /// The members of the view that `status` names, or nothing if there is another by now.
     fn members(&mut self, status: &Status) -> Result<Option<Vec<Member>>> {
+        let request = |from| Request::Members { from };
+        self.parts(status, request, |answer| match answer {
+            Answer::Members { view, members, more } => Ok((view, members, more)),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    fn details(&mut self, status: &Status) -> Result<Vec<Detail>> {
+        let request = |from| Request::Details { from };
+        let all = self.parts(status, request, |answer| match answer {
+            Answer::Details { view, details, more } => Ok((view, details, more)),
+            other => Err(unexpected(&other)),
+        });
+        all?.ok_or(Error::Unsteady)
+    }
+
+    fn departed(&mut self, status: &Status) -> Result<Vec<Departed>> {
+        let request = |from| Request::Departed { from };
+        let all = self.parts(status, request, |answer| match answer {
+            Answer::Departed { view, departed, more } => Ok((view, departed, more)),
+            other => Err(unexpected(&other)),
+        });
+        all?.ok_or(Error::Unsteady)
+    }
+
+    /// All of what comes in parts, or nothing if it is of another view than `status` names.
+    fn parts<T>(
+        &mut self,
+        status: &Status,
+        request: impl Fn(u32) -> Request,
+        read: impl Fn(Answer) -> Result<(ViewNumber, Vec<T>, bool)>,
+    ) -> Result<Option<Vec<T>>> {
         let mut all = Vec::new();
         loop {
             let from = u32::try_from(all.len()).map_err(|_| Error::Malformed("2^32 members".into()))?;
-            match self.ask(Request::Members { from })? {
-                Answer::Members { view, .. } if view != status.view => return Ok(None),
-                Answer::Members { members, more: true, .. } if members.is_empty() => {
-                    return Err(Error::Malformed("an empty part".into()));
-                }
-                Answer::Members { members, more, .. } => {
-                    all.extend(members);
-                    if !more {
-                        return Ok(Some(all));
-                    }
-                }
-                other => return Err(unexpected(&other)),
+            let (view, part, more) = read(self.ask(request(from))?)?;
+            if view != status.view {
+                return Ok(None);
+            }
+            if more && part.is_empty() {
+                return Err(Error::Malformed("an empty part".into()));
+            }
+            all.extend(part);
+            if !more {
+                return Ok(Some(all));
             }
         }
     }
@@ -155,6 +266,45 @@ impl Helper {
         match Answer::decode(&answer)? {
             Answer::Refused(why) => Err(Error::Refused(why)),
             answer => Ok(answer),
+        }
+    }
+}
+
+impl Draining {
+    /// How the node left, if it has within this time.
+    ///
+    /// # Errors
+    /// [`Error::Ipc`] if the helper is gone and did not say how; [`Error::Refused`] if it does not know the question.
+    pub fn wait(&mut self, at_most: Duration) -> Result<Option<Departure>> {
+        if self.departure.is_none() {
+            self.hear(BootClock.now() + at_most)?;
+        }
+        Ok(self.departure)
+    }
+
+    /// What is open at the node and how far its leaving is; nothing if it has left meanwhile.
+    pub fn work(&mut self) -> Result<Option<Work>> {
+        let until = BootClock.now() + self.helper.patience;
+        self.helper.connection.post(&Request::Work.encode(), until)?;
+        while self.departure.is_none() && BootClock.now() < until {
+            if let Some(Answer::Work(work)) = self.hear(until)? {
+                return Ok(Some(work));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes an answer; that to the drain is kept.
+    fn hear(&mut self, until: Time) -> Result<Option<Answer>> {
+        let Some(response) = self.helper.connection.poll(until)? else { return Ok(None) };
+        let answer = Answer::decode(&response.answer.map_err(verbena_ipc::Error::from)?)?;
+        match answer {
+            Answer::Refused(why) => Err(Error::Refused(why)),
+            Answer::Drained(departure) if response.number == self.request => {
+                self.departure = Some(departure);
+                Ok(None)
+            }
+            answer => Ok(Some(answer)),
         }
     }
 }

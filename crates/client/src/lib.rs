@@ -29,7 +29,7 @@ pub use bracketed::Bracketed;
 #[cfg(feature = "updates")]
 pub use connect::{Connection, connect};
 pub use error::{Error, Result};
-pub use helper::{Helper, Report};
+pub use helper::{Draining, Helper, Report, Roll};
 #[cfg(feature = "tower")]
 pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeOf, Write};
 pub use place::Place;

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use verbena_terms::{Format, Incarnation, ViewNumber};
 
+use crate::api::Told;
 use crate::error::{Error, Result};
 
 /// Marks a request.
@@ -32,6 +33,9 @@ pub const PART_MEMBERS: usize = 12;
 
 /// Names of incarnations that one answer carries at most, with what is to be said of each.
 pub const PART_NAMES: usize = 28;
+
+/// Names whose homes are counted for [`Detail::keys`]: the same ones each time.
+pub const SAMPLED_KEYS: u32 = 1 << 16;
 
 /// What a program asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +63,21 @@ pub enum Request {
     /// The keeper is to give this incarnation no more lease. It is asked once; who wants to be sure asks again until there
     /// is a view without it.
     Expel(Incarnation),
+    /// What is open at this node, and how far its leaving is.
+    Work,
+    /// What is known of the members beside the view, from the `from`th on. They are asked how they are, and what they answer is given
+    /// to who asks a moment later.
+    Details {
+        /// Counted from 0.
+        from: u32,
+    },
+    /// The incarnations that left and are not settled, from the `from`th on.
+    Departed {
+        /// Counted from 0.
+        from: u32,
+    },
+    /// Leave the cluster in good order, and end. Answered when the node has left; a moment later its process ends.
+    Drain,
 }
 
 /// What the helper answers.
@@ -88,6 +107,28 @@ pub enum Answer {
     View(Option<Box<Seen>>),
     /// It will be done: to [`Request::Expel`].
     Taken,
+    /// To [`Request::Work`].
+    Work(Work),
+    /// To [`Request::Details`].
+    Details {
+        /// The view that they are members of.
+        view: ViewNumber,
+        /// At most [`PART_MEMBERS`], in order of rank.
+        details: Vec<Detail>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// To [`Request::Departed`].
+    Departed {
+        /// The view that lists them.
+        view: ViewNumber,
+        /// At most [`PART_NAMES`], in order.
+        departed: Vec<Departed>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// To [`Request::Drain`].
+    Drained(Departure),
 }
 
 /// How a helper is.
@@ -171,6 +212,85 @@ pub struct Member {
     pub acknowledged: bool,
     /// Whether it has run out of lease in the view.
     pub out: bool,
+}
+
+/// What a node has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Of the page protocol.
+    pub pages: Pages,
+    /// Set when the node was told to leave.
+    pub leaving: Option<Leaving>,
+}
+
+/// How a node's part of the page protocol is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pages {
+    /// Pages with a dependency set, at this home.
+    pub registered: u64,
+    /// Dependencies in all sets together.
+    pub dependencies: u64,
+    /// Updates open at this home, of all nodes.
+    pub open_updates_here: u64,
+    /// Members whose open updates this home does not know yet.
+    pub awaiting: u64,
+    /// Updates of this node that are open, at all homes; those of unknown outcome too.
+    pub own_updates: u64,
+}
+
+/// How far a node that was told to leave is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leaving {
+    /// It begins nothing, and waits for what is open to end.
+    Closing,
+    /// The keeper was asked for a view without it; nothing is open.
+    AtRest,
+    /// The keeper was asked for a view without it; something is open.
+    WithOpen,
+}
+
+/// How a node left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// Nothing of it was open: nobody waits for anything of it.
+    pub at_rest: bool,
+    /// How it came out of the view.
+    pub exit: Exit,
+}
+
+/// How a node came out of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It was in none.
+    WasInNone,
+    /// This view, without it, is in effect.
+    InEffect(ViewNumber),
+    /// The keeper did not make a view without it in time: the others wait for the end of its lease.
+    LeaseRunsOut,
+}
+
+/// What is known of a member beside the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detail {
+    /// Which.
+    pub incarnation: Incarnation,
+    /// How many of [`SAMPLED_KEYS`] names it is the home of; nothing if it is no home.
+    pub keys: Option<u32>,
+    /// What it told of itself, with the times as they are by now, and how many milliseconds ago that was.
+    pub told: Option<(Told, u64)>,
+}
+
+/// An incarnation that left and is not settled (rule P6).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departed {
+    /// What it was called, if that is known here.
+    pub name: Option<String>,
+    /// Who.
+    pub incarnation: Incarnation,
+    /// The first view without it.
+    pub since: ViewNumber,
 }
 
 /// A view that a helper has learnt, or a part of it.
@@ -299,6 +419,23 @@ mod tests {
         // The smallest usual ring is 64 KiB, and a message a quarter of it.
         assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
         assert!(Answer::Metrics { text: "x".repeat(PART_BYTES), more: true }.encode().len() < 16 << 10);
+        let told = Told {
+            state: State::Leaving,
+            view: ViewNumber(u32::MAX),
+            acknowledged: ViewNumber(u32::MAX),
+            in_effect: ViewNumber(u32::MAX),
+            lease_ms: u64::MAX,
+            lease_left_ms: u64::MAX,
+            uptime_ms: u64::MAX,
+        };
+        let incarnation = Incarnation::new(u32::MAX, u32::MAX);
+        let detail = Detail { incarnation, keys: Some(u32::MAX), told: Some((told, u64::MAX)) };
+        let part = Answer::Details { view: ViewNumber(u32::MAX), details: vec![detail; PART_MEMBERS], more: true };
+        assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
+        let departed = Departed { name: Some("n".repeat(255)), incarnation, since: ViewNumber(u32::MAX) };
+        let departed = vec![departed; PART_NAMES];
+        let part = Answer::Departed { view: ViewNumber(u32::MAX), departed, more: true };
+        assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
         let concerned = |rank| Concerned {
             name: "n".repeat(255),
             incarnation: Incarnation::new(rank, u32::MAX),

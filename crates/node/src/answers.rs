@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use verbena_client::wire::{Answer, PART_BYTES, Request};
-use verbena_ipc::{ClientId, Event, Server};
+use verbena_client::wire::{Answer, PART_BYTES, Pages, Request, Work};
+use verbena_content::service::Content;
+use verbena_ipc::{ClientId, Event, Responder, Server};
 use verbena_metrics::Registry;
 use verbena_terms::{BootClock, Clock};
 
 use crate::desk::Desk;
+use crate::drain::Drain;
+use crate::neighbours::Neighbours;
 use crate::rings::Rings;
 use crate::status::Status;
 
@@ -22,6 +25,9 @@ pub(crate) struct Answers {
     pub(crate) server: Server,
     pub(crate) status: Arc<Status>,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) content: Content,
+    pub(crate) neighbours: Arc<Neighbours>,
+    pub(crate) drain: Arc<Drain>,
     pub(crate) metrics: Arc<Registry>,
     pub(crate) rings: Rings,
     pub(crate) stop: Arc<AtomicBool>,
@@ -30,12 +36,16 @@ pub(crate) struct Answers {
 impl Answers {
     /// Answers until it is to stop. The server, dropped with it, tells every program.
     pub(crate) fn run(mut self) {
-        let Answers { status, desk, metrics, .. } = &self;
+        let Answers { status, desk, content, neighbours, drain, metrics, .. } = &self;
         let mut readings = Readings {
             status: status.clone(),
             desk: desk.clone(),
+            content: content.clone(),
+            neighbours: neighbours.clone(),
+            drain: drain.clone(),
             metrics: metrics.clone(),
             texts: HashMap::new(),
+            drains: vec![],
             clients: 0,
         };
         while !self.stop.load(Ordering::Acquire) {
@@ -45,15 +55,29 @@ impl Answers {
             }
             self.rings.are(self.server.counters());
         }
+        // The node has left: who asked for that is told how, before the server goes.
+        let departure = self.drain.left(self.status.departure());
+        for drain in std::mem::take(&mut readings.drains) {
+            if let Err(error) = drain.answer(Answer::Drained(departure).encode()) {
+                tracing::warn!(%error, "an answer could not be given");
+            }
+        }
+        // A kernel that refuses epoll now has nobody's answer left to give.
+        let _ = self.server.poll(Duration::ZERO, &mut |event| readings.handle(event));
     }
 }
 
 struct Readings {
     status: Arc<Status>,
     desk: Arc<Desk>,
+    content: Content,
+    neighbours: Arc<Neighbours>,
+    drain: Arc<Drain>,
     metrics: Arc<Registry>,
     /// The metrics that a program reads in parts; at most one text for each program that is connected.
     texts: HashMap<ClientId, String>,
+    /// Who is answered when the node has left. The server bounds how many a program may have.
+    drains: Vec<Responder>,
     clients: u32,
 }
 
@@ -64,11 +88,16 @@ impl Readings {
             Event::Gone { client } => {
                 self.clients -= 1;
                 self.texts.remove(&client);
+                self.drains.retain(|drain| drain.client() != client);
             }
             Event::Request(request) => {
                 let answer = match Request::decode(request.bytes()) {
                     Ok(asked) => self.answer(request.client(), asked),
-                    Err(error) => Answer::Refused(format!("the request cannot be read: {error}")),
+                    Err(error) => Some(Answer::Refused(format!("the request cannot be read: {error}"))),
+                };
+                let Some(answer) = answer else {
+                    self.drains.push(request.defer());
+                    return self.drain.ask();
                 };
                 // An answer that is too long is refused by the ring itself, and the program is told.
                 if let Err(error) = request.answer(&answer.encode()) {
@@ -78,12 +107,17 @@ impl Readings {
         }
     }
 
-    fn answer(&mut self, client: ClientId, request: Request) -> Answer {
-        match request {
+    /// The answer, unless it is given when the node has left.
+    fn answer(&mut self, client: ClientId, request: Request) -> Option<Answer> {
+        Some(match request {
             Request::Status => Answer::Status(Box::new(self.status.read(self.clients))),
             Request::Members { from } => self.status.members(from),
             Request::Metrics { from } => self.metrics_part(client, from as usize),
             Request::View { after, from } => self.status.view_after(after, from),
+            Request::Work => Answer::Work(Work { pages: pages(&self.content), leaving: self.status.leaving() }),
+            Request::Details { from } => self.neighbours.details(from),
+            Request::Departed { from } => self.status.departed(from),
+            Request::Drain => return None,
             Request::Expel(who) => match self.status.expellable(who) {
                 Ok(()) => {
                     self.desk.expel(who);
@@ -91,7 +125,7 @@ impl Readings {
                 }
                 Err(why) => Answer::Refused(why),
             },
-        }
+        })
     }
 
     fn metrics_part(&mut self, client: ClientId, from: usize) -> Answer {
@@ -112,4 +146,14 @@ impl Readings {
         }
         answer
     }
+}
+
+/// How a node's part of the page protocol is, as it is told.
+pub(crate) fn pages(content: &Content) -> Pages {
+    let counts = content.counts();
+    let own = counts.updater.beginning + counts.updater.forwarded + counts.updater.confirming + counts.updater.unknown;
+    let [registered, dependencies, open_updates_here, awaiting, own_updates] =
+        [counts.home.pages, counts.home.dependencies, counts.home.open, counts.home.awaiting, own]
+            .map(|count| count as u64);
+    Pages { registered, dependencies, open_updates_here, awaiting, own_updates }
 }

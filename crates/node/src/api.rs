@@ -29,11 +29,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use verbena_client::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, Purged, Touched, Word, Words};
+use verbena_client::wire::SAMPLED_KEYS;
 use verbena_content::Scope;
 use verbena_content::service::{Content, Finish, Ticket};
 use verbena_metrics::Registry;
 use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 
+use crate::answers::pages;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::neighbours::Neighbours;
@@ -214,24 +216,20 @@ impl Api {
     async fn overview(&self) -> Answer {
         let members = self.sources.neighbours.look().await;
         let read = self.sources.metrics.snapshot(verbena_terms::BootClock.now());
-        answer(StatusCode::OK, &json!({"status": self.status_and_pages(), "members": members, "metrics": read.json()}))
+        let shown = json!({
+            "status": self.status_and_pages(),
+            "members": members,
+            "sampled_keys": SAMPLED_KEYS,
+            "metrics": read.json(),
+        });
+        answer(StatusCode::OK, &shown)
     }
 
     fn status_and_pages(&self) -> Value {
         let mut shown = serde_json::to_value(self.sources.status.read(0)).unwrap_or(Value::Null);
         if let Some(shown) = shown.as_object_mut() {
-            let counts = self.sources.content.counts();
-            shown.insert(
-                "pages".into(),
-                json!({
-                    "registered": counts.home.pages,
-                    "dependencies": counts.home.dependencies,
-                    "open_updates_here": counts.home.open,
-                    "awaiting": counts.home.awaiting,
-                    "own_updates": counts.updater.beginning + counts.updater.forwarded
-                        + counts.updater.confirming + counts.updater.unknown,
-                }),
-            );
+            shown.insert("pages".into(), json!(pages(&self.sources.content)));
+            shown.insert("departed_list".into(), json!(self.sources.status.all_departed().1));
         }
         shown
     }

@@ -20,6 +20,7 @@ use crate::answers::Answers;
 use crate::api::{self, Api, Sources};
 use crate::config::Settings;
 use crate::desk::Desk;
+use crate::drain::Drain;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::mark::Mark;
@@ -107,6 +108,7 @@ pub struct Helper {
     files: Arc<OnceLock<&'static [File]>>,
     lease: Arc<LeaseWord>,
     desk: Arc<Desk>,
+    drain: Arc<Drain>,
     stop_answering: Arc<AtomicBool>,
     stop_api: watch::Sender<bool>,
     waker: Waker,
@@ -138,7 +140,7 @@ impl Helper {
         observer: Observer,
     ) -> Result<Helper> {
         if !settings.is_plain() {
-            return Helper::at(Place::configured(settings)?, settings, services, metrics, observer);
+            return Helper::at(Place::configured(settings)?, settings, services, metrics, observer, Arc::default());
         }
         let seats = Seats::of(settings)?;
         // A runtime directory that somebody named says with whom this node is.
@@ -148,9 +150,10 @@ impl Helper {
         let shared: SharedObserver = Arc::new(Mutex::new(observer));
         let tell = shared.clone();
         let observer: Observer = Box::new(move |event: &Event| (tell.lock())(event));
-        let mut helper = Helper::at(place, settings, services, metrics, observer)?;
+        let drain = Arc::new(Drain::default());
+        let mut helper = Helper::at(place, settings, services, metrics, observer, drain.clone())?;
         if !is_first {
-            helper.successor = Some(Successor::start(seats, settings, shared, helper.desk.clone())?);
+            helper.successor = Some(Successor::start(seats, settings, shared, helper.desk.clone(), drain)?);
         }
         helper._mark = mark;
         Ok(helper)
@@ -163,6 +166,7 @@ impl Helper {
         mut services: Vec<Box<dyn Service>>,
         metrics: Arc<Registry>,
         observer: Observer,
+        drain: Arc<Drain>,
     ) -> Result<Helper> {
         let (name, state) = (place.name().to_owned(), place.store.directory().to_owned());
         let Place { membership, store, server, runtime, names } = place;
@@ -207,7 +211,17 @@ impl Helper {
             longest_transaction: longest,
         })?;
         let rings = Rings::shown_by(&metrics)?;
-        let answers = Answers { server, status, desk: desk.clone(), metrics, rings, stop: stop_answering.clone() };
+        let answers = Answers {
+            server,
+            status,
+            desk: desk.clone(),
+            content: content.clone(),
+            neighbours: neighbours.clone(),
+            drain: drain.clone(),
+            metrics,
+            rings,
+            stop: stop_answering.clone(),
+        };
         let end = Arc::new(End::default());
         let threads = vec![
             thread::spawn("verbena-member", {
@@ -227,6 +241,7 @@ impl Helper {
             files,
             lease,
             desk,
+            drain,
             stop_answering,
             stop_api,
             waker,
@@ -282,6 +297,11 @@ impl Helper {
         while !self.has_ended() {
             self.end.came.notified().await;
         }
+    }
+
+    /// Waits until a program asks for its end, and with it the process's. It is stopped then, as on a signal.
+    pub async fn asked_to_end(&self) {
+        self.drain.asked().await;
     }
 
     /// Leaves the cluster in good order, for which it takes two and a half leases at most, and ends all threads. Updates are refused

@@ -80,6 +80,12 @@ impl History {
             concerned: concerned.into_iter().skip(from).take(PART_NAMES).collect(),
         })
     }
+
+    /// What an incarnation that has gone was called, if it is remembered.
+    pub(crate) fn name_of(&self, who: Incarnation) -> Option<&str> {
+        let views = self.views.iter().rev().flat_map(|learnt| learnt.before.iter().chain([&learnt.view]));
+        views.into_iter().find_map(|view| view.member(who)).map(|member| member.name.as_str())
+    }
 }
 
 impl Learnt {
@@ -173,6 +179,7 @@ mod tests {
             (who(4, 1), Change::Went(Why::LeftAtRest)),
         ];
         assert_eq!(changes(&history, 1), expected);
+        assert_eq!((history.name_of(who(3, 1)), history.name_of(who(3, 2))), (Some("n3"), None));
         // Said of an older view, and again: what was written down stays.
         history.is_in_effect(ViewNumber(1), at(60));
         assert_eq!(history.part(ViewNumber(0), 0, at(50)).unwrap().in_effect_after_ms, Some(5));

@@ -24,6 +24,7 @@ mod answers;
 mod api;
 mod config;
 mod desk;
+mod drain;
 mod error;
 mod file;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use verbena_client::wire;
 use verbena_cluster::{
     EarlierLife, Keeper, KeeperAction, KeeperEvent, KeeperRecord, LeaseWord, Message, Notice, Participant,
     ParticipantAction, ParticipantEvent, StartRecord,
@@ -242,7 +243,7 @@ impl Driver {
         let (now, lease) = (BootClock.now(), self.parts.membership.terms().lease());
         if self.waiting.leaving == Leaving::No {
             self.waiting.leaving = Leaving::Closing { until: now + lease };
-            self.parts.status.change(|facts| facts.leaving = true);
+            self.parts.status.change(|facts| facts.leaving = Some(wire::Leaving::Closing));
             for (nth, service) in self.parts.services.iter_mut().enumerate() {
                 service.close(&Replies::new(self.parts.desk.clone(), nth));
             }
@@ -256,6 +257,8 @@ impl Driver {
                     "updates are open: the others wait for the longest transaction before they settle this node"
                 );
             }
+            let leaving = if at_rest { wire::Leaving::AtRest } else { wire::Leaving::WithOpen };
+            self.parts.status.change(|facts| facts.leaving = Some(leaving));
             self.waiting.leaving = Leaving::Asked { until: now + lease + lease / 2 };
             self.participate(ParticipantEvent::Leave { at_rest });
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use verbena_client::api::{Heard, Node, Told};
+use verbena_client::wire::{Answer, Detail, PART_MEMBERS};
 use verbena_cluster::{Notice, View};
 use verbena_fabric::{Address, Class, Fabric, Frames, Inbox, Port, Views};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
@@ -105,6 +106,20 @@ impl Neighbours {
         known.asked
     }
 
+    /// What is known of the members, from the `from`th on, for [`wire::Request::Details`](verbena_client::wire::Request::Details). They
+    /// are asked, and not waited for.
+    pub(crate) fn details(&self, from: u32) -> Answer {
+        self.ask();
+        let seen = self.seen();
+        let more = seen.len() > (from as usize).saturating_add(PART_MEMBERS);
+        let details = seen.into_iter().skip(from as usize).take(PART_MEMBERS).map(|node| Detail {
+            incarnation: node.member.incarnation,
+            keys: node.keys,
+            told: node.heard.map(|heard| (heard.told, heard.age_ms)),
+        });
+        Answer::Details { view: self.status.read(0).view, details: details.collect(), more }
+    }
+
     fn hear(&self, message: &verbena_fabric::Message) {
         let mut known = self.known.lock();
         let Some(from) = known.others().find(|member| member.incarnation == message.from) else { return };
@@ -119,14 +134,15 @@ impl Neighbours {
     }
 
     fn seen(&self) -> Vec<Node> {
-        let (own, members) = (self.status.read(0), self.status.all_members());
+        let (own, members, shares) = (self.status.read(0), self.status.all_members(), self.status.shares());
         let known = self.known.lock();
         let now = BootClock.now();
         let seen = members.into_iter().map(|member| {
             let is_self = member.incarnation == own.incarnation;
             let told =
                 if is_self { Some((Told::from(&own), now)) } else { known.told.get(&member.incarnation).copied() };
-            Node { heard: told.map(|(told, at)| heard(told, now.since(at))), is_self, member }
+            let keys = shares.get(&member.incarnation).copied();
+            Node { heard: told.map(|(told, at)| heard(told, now.since(at))), is_self, keys, member }
         });
         seen.collect()
     }

@@ -14,6 +14,7 @@ use verbena_metrics::Registry;
 
 use crate::config::Settings;
 use crate::desk::Desk;
+use crate::drain::Drain;
 use crate::error::Result;
 use crate::helper::{Event, Helper, SharedObserver};
 use crate::seats::Seats;
@@ -43,6 +44,7 @@ impl Successor {
         settings: &Settings,
         observer: SharedObserver,
         desk: Arc<Desk>,
+        drain: Arc<Drain>,
     ) -> Result<Successor> {
         let mut settings = settings.clone();
         // The process has it already, for its own seat.
@@ -50,7 +52,7 @@ impl Successor {
         let stop = Arc::new(Stop::default());
         let thread = thread::spawn("verbena-heir", {
             let stop = stop.clone();
-            move || watch(&seats, &settings, &observer, &desk, &stop)
+            move || watch(&Own { seats, settings, observer, desk, drain }, &stop)
         })?;
         Ok(Successor { stop, thread: Some(thread) })
     }
@@ -77,8 +79,17 @@ impl Stop {
     }
 }
 
-fn watch(seats: &Seats, settings: &Settings, observer: &SharedObserver, desk: &Arc<Desk>, stop: &Stop) {
-    let look_every = settings.cluster.lease.0 / LOOKS_IN_A_LEASE;
+/// The process's own.
+struct Own {
+    seats: Seats,
+    settings: Settings,
+    observer: SharedObserver,
+    desk: Arc<Desk>,
+    drain: Arc<Drain>,
+}
+
+fn watch(own: &Own, stop: &Stop) {
+    let look_every = own.settings.cluster.lease.0 / LOOKS_IN_A_LEASE;
     let mut first: Option<Helper> = None;
     let mut patience = look_every;
     while !stop.said_within(patience) {
@@ -88,7 +99,7 @@ fn watch(seats: &Seats, settings: &Settings, observer: &SharedObserver, desk: &A
             tracing::error!(?reason, "the first seat was lost");
             patience = AGAIN_AFTER;
         } else if first.is_none() {
-            match take(seats, settings, observer, desk) {
+            match take(own) {
                 Ok(taken) => first = taken,
                 Err(error) => {
                     tracing::error!(%error, "the first seat is free and cannot be taken");
@@ -99,14 +110,15 @@ fn watch(seats: &Seats, settings: &Settings, observer: &SharedObserver, desk: &A
     }
 }
 
-fn take(seats: &Seats, settings: &Settings, observer: &SharedObserver, desk: &Arc<Desk>) -> Result<Option<Helper>> {
-    let Some(place) = seats.keepers()? else { return Ok(None) };
-    let (observer, desk) = (observer.clone(), desk.clone());
+fn take(own: &Own) -> Result<Option<Helper>> {
+    let Some(place) = own.seats.keepers()? else { return Ok(None) };
+    let (observer, desk) = (own.observer.clone(), own.desk.clone());
     let tell = move |event: &Event| {
         if let Event::Life { incarnation, .. } = event {
             (observer.lock())(&Event::Succeeded { incarnation: *incarnation });
             desk.keeper_moved();
         }
     };
-    Helper::at(place, settings, vec![], Arc::new(Registry::new()), Box::new(tell)).map(Some)
+    let registry = Arc::new(Registry::new());
+    Helper::at(place, &own.settings, vec![], registry, Box::new(tell), own.drain.clone()).map(Some)
 }

@@ -1,10 +1,12 @@
 //! `verbena node`: runs the helper.
 
+mod drain;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
@@ -19,20 +21,31 @@ use crate::output::Format;
 ///
 /// It joins the cluster of the configuration; without one it is with the other nodes and proxies of this machine that are started in
 /// this way. Programs reach it through a socket that only this user
-/// can use. On SIGTERM and SIGINT it leaves the cluster in good order and ends; a second one ends it at once. On SIGHUP it
+/// can use. On SIGTERM and SIGINT it leaves the cluster in good order and ends, as after `verbena node drain`; a second one ends it at once. On SIGHUP it
 /// reads the configuration again and says what is wrong with it or what takes effect at the next start only; certificates need no signal,
 /// they are read again when they have changed.
 #[derive(Args, Debug)]
-#[command(after_long_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_long_help = "\
 Examples:
   verbena node
   verbena node --config /etc/verbena.toml --cluster-name app-1
-  verbena node --json | jq -r .event")]
+  verbena node --json | jq -r .event"
+)]
 pub struct Command {
+    #[command(subcommand)]
+    other: Option<Other>,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
     flags: Flags,
+}
+
+/// What is done with a helper that runs.
+#[derive(Debug, Subcommand)]
+enum Other {
+    Drain(drain::Command),
 }
 
 /// What is printed, a line each.
@@ -57,6 +70,9 @@ struct Listening<'a> {
 impl Command {
     /// Runs until it is told to end.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
+        if let Some(Other::Drain(drain)) = self.other {
+            return drain.run(file);
+        }
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let settings = loaded.config.settings();
         let json = self.format.json;

@@ -103,6 +103,7 @@ impl Signals {
         loop {
             tokio::select! {
                 () = helper.ended() => return,
+                () = helper.asked_to_end() => return,
                 told = self.next() => match told {
                     Told::End => return,
                     Told::Reload => reload(),

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde::Serialize;
-use verbena_client::wire::{Member, State, Status};
-use verbena_client::{Helper, Report, Socket};
+use verbena_client::api::Node;
+use verbena_client::wire::{Departed, Member, Pages, SAMPLED_KEYS, State, Status};
+use verbena_client::{Helper, Roll, Socket};
 use verbena_terms::Lapse;
 
 use crate::config::{self, Flags, Whose};
@@ -18,7 +19,15 @@ use crate::output::{Format, Output, output, write_json};
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// Show how the running helper is: its life, lease, view and members.
+/// A member that has not told of itself for so long, milliseconds, is shown as one that does not answer.
+const SILENT_MS: u64 = 500;
+/// Beside the pages of a home that does not know what is open.
+const AWAITING: &str = ", none cached: it does not know yet what others have open";
+
+/// Show how the running helper is, its life, lease and view, and how the members of the view are.
+///
+/// Of each member: its incarnation, whether it has acknowledged the view, what is left of its lease as it says itself now, and
+/// which part of all names it is the home of. That is counted over 65536 names: a share of names, not of the pages that are asked for.
 ///
 /// Where nothing is configured: the first of this machine's nodes and proxies, with the others as members. `--cluster-name local-2`
 /// shows the one of that name.
@@ -48,30 +57,42 @@ pub struct Command {
 struct Shown<'a> {
     #[serde(flatten)]
     status: &'a Status,
-    member_list: &'a [Member],
+    pages: &'a Pages,
+    member_list: &'a [Node],
+    departed_list: &'a [Departed],
+    sampled_keys: u32,
 }
 
 impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
-        let mut helper = connect(&settings.sockets()?, self.patience.0.max(Duration::from_millis(1)))?;
+        let mut helper = connect(&settings.sockets()?, self.patience.0)?;
         let mut out = output();
         if self.metrics {
             return Ok(out.write_all(helper.metrics()?.as_bytes())?);
         }
-        let report = helper.report()?;
+        let roll = helper.roll()?;
+        let Roll { status, nodes, departed, work } = &roll;
         if self.format.json {
-            write_json(&mut out, &Shown { status: &report.status, member_list: &report.members })?;
+            let shown = Shown {
+                status,
+                pages: &work.pages,
+                member_list: nodes,
+                departed_list: departed,
+                sampled_keys: SAMPLED_KEYS,
+            };
+            write_json(&mut out, &shown)?;
         } else {
-            print(&mut out, &report)?;
+            print(&mut out, &roll)?;
         }
-        if report.status.state == State::Member { Ok(()) } else { Err(Error::No) }
+        if status.state == State::Member { Ok(()) } else { Err(Error::No) }
     }
 }
 
 /// The first helper that listens at one of these sockets; if none does, why not at the first.
-fn connect(sockets: &[Socket], patience: Duration) -> Result<Helper> {
+pub(super) fn connect(sockets: &[Socket], patience: Duration) -> Result<Helper> {
+    let patience = patience.max(Duration::from_millis(1));
     let mut missed = None;
     for socket in sockets {
         match Helper::connect(socket, patience) {
@@ -84,7 +105,7 @@ fn connect(sockets: &[Socket], patience: Duration) -> Result<Helper> {
     Err(missed.expect("invariant: there is at least one socket").into())
 }
 
-fn print(out: &mut Output, Report { status, members }: &Report) -> Result<()> {
+fn print(out: &mut Output, Roll { status, nodes, departed, work }: &Roll) -> Result<()> {
     let (state, style) = match status.state {
         State::Member => ("member", GOOD),
         State::Joining => ("joining: in no view yet", BAD),
@@ -99,24 +120,54 @@ fn print(out: &mut Output, Report { status, members }: &Report) -> Result<()> {
         status.keeper_incarnation.map_or_else(|| format!("{}, not met yet", status.keeper), |who| who.to_string());
     writeln!(out, "keeper   {}", if status.keeper == status.incarnation.rank.0 { "this node".into() } else { keeper })?;
     writeln!(out, "fabric   {} ({})", status.fabric.provider, status.fabric.why)?;
-    writeln!(out, "view     {} acknowledged {} in effect {}", status.view, status.acknowledged, status.in_effect)?;
-    if status.departed > 0 {
-        writeln!(out, "departed {} not settled", status.departed)?;
+    let effect = if status.in_effect == status.view { "in effect" } else { "not in effect yet" };
+    let acknowledged = status.acknowledged;
+    writeln!(out, "view     {} {effect} (acknowledged {acknowledged}, in effect {})", status.view, status.in_effect)?;
+    let Pages { registered, open_updates_here, awaiting, own_updates, .. } = work.pages;
+    writeln!(out, "updates  {own_updates} of this node open, {open_updates_here} open at this home")?;
+    writeln!(out, "pages    {registered} at this home{}", if awaiting > 0 { AWAITING } else { "" })?;
+    for Departed { name, incarnation, since } in departed {
+        let name = name.as_deref().unwrap_or("-");
+        writeln!(out, "departed {name} {incarnation} is not settled, gone since {since}")?;
     }
     if let Some(refused) = &status.refused {
         writeln!(out, "refused  {BAD}{refused}{BAD:#}")?;
     }
     writeln!(out, "clients  {}", status.clients)?;
-    let width = members.iter().map(|member| member.name.len()).max().unwrap_or(0);
-    for Member { name, incarnation, address, roles, acknowledged, out: is_out } in members {
+    let width = nodes.iter().map(|node| node.member.name.len()).max().unwrap_or(0);
+    for node in nodes {
+        let Member { name, incarnation, address, roles, acknowledged, out: is_out } = &node.member;
         let standing = match (acknowledged, is_out) {
             (_, true) => "out of lease",
             (true, false) => "ready",
             (false, false) => "not ready yet",
         };
-        writeln!(out, "member   {name:<width$} {incarnation:<8} {standing:<13} {roles} {address}")?;
+        let (lease, share) = (lease(node), share(node));
+        writeln!(
+            out,
+            "member   {name:<width$} {incarnation:<8} {standing:<13} {lease:<12} {share:<7} {roles} {address}"
+        )?;
+    }
+    if nodes.iter().any(|node| node.keys.is_some()) {
+        writeln!(
+            out,
+            "homes    the part of all names (not of the pages that are asked for) that each is home of, by {SAMPLED_KEYS} names"
+        )?;
     }
     Ok(())
+}
+
+/// What is left of a member's lease, as it says itself.
+fn lease(node: &Node) -> String {
+    match &node.heard {
+        Some(heard) if heard.age_ms < SILENT_MS => format!("lease {}", rounded(heard.told.lease_left_ms)),
+        _ => "no answer".into(),
+    }
+}
+
+/// Of which part of all names it is the home.
+fn share(node: &Node) -> String {
+    node.keys.map_or_else(|| "-".into(), |keys| format!("{:.1}%", f64::from(keys) * 100.0 / f64::from(SAMPLED_KEYS)))
 }
 
 /// To the unit that matters.
