@@ -119,7 +119,7 @@ function tiles(point) {
   tile("refused", point.refusals, rate(point.refusals));
 }
 
-function nodes({ members, status }) {
+function nodes({ members, status, sampled_keys }) {
   const body = find("nodes").tBodies[0];
   const rows = members.map((member) => {
     const told = member.told;
@@ -139,7 +139,8 @@ function nodes({ members, status }) {
     cell("State", set(element("span", { class: "dot" }), word, tone));
     cell("Lease left", told && !member.out ? lease(told) : "–");
     cell("View", told ? `${told.view} / ${told.acknowledged} / ${told.in_effect}` : `– / ${member.acknowledged ? status.view : "–"} / –`);
-    cell("Roles", member.roles.replaceAll(",", ", "));
+    const roles = cell("Roles", member.roles.replaceAll(",", ", "));
+    if (member.keys !== null) roles.append(" ", small(`${percent(member.keys / sampled_keys)} of names`));
     cell("Address", member.address).className = "address";
     cell("Since", told ? since(told.uptime_ms) : "–");
     return row;
