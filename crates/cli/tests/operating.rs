@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use common::nodes::{Cluster, Node, are_in, in_effect};
-use common::traffic::{Ended, application, enough, proxy_with, traffic};
+use common::traffic::{Ended, application, proxy_with, traffic};
 use common::verbena;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -103,8 +103,10 @@ fn a_drain_tells_of_open_updates_and_of_a_time_that_was_too_short() {
     let (code, told, complained) = run(cluster.path(), &["node", "drain", "--json", "--cluster-name", "b"]);
     assert_eq!(code, 1, "{told}{complained}");
     assert_eq!(complained, "");
-    assert_eq!(events(&told), ["asked", "closing", "leaving", "left", "ended"]);
-    assert_eq!(lines(&told)[3]["at_rest"], false);
+    // How far it is between, it may be too quick to show.
+    let events = events(&told);
+    assert!(events[0] == "asked" && events.ends_with(&["left".into(), "ended".into()]), "{told}");
+    assert_eq!(lines(&told)[events.len() - 2]["at_rest"], false);
     assert_eq!(b.ended().code(), Some(0));
     for node in [&a, &c] {
         node.wait_until("b is not settled", |status| {
@@ -220,7 +222,8 @@ fn views_are_followed_as_they_come() {
 /// The example of docs/CLUSTER.md, under readers and writers through the two others at each turn.
 #[test]
 fn proxies_are_restarted_one_by_one_and_the_others_answer_everything() {
-    let cluster = Cluster::new("2s", &["a", "b", "c"].map(|name| (name, format!("shm://{name}"))));
+    // Nobody waits for a lease, so it may be long: a busy machine takes its time.
+    let cluster = Cluster::new("6s", &["a", "b", "c"].map(|name| (name, format!("shm://{name}"))));
     let (_application, origin) = application(cluster.path());
     let start = |name: &str| {
         let state = cluster.path().join(format!("state-{name}"));
@@ -244,7 +247,7 @@ fn proxies_are_restarted_one_by_one_and_the_others_answer_everything() {
             proxies.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, proxy)| proxy.1.clone()).collect();
         let other = if name == "c" { "b" } else { "c" };
         std::thread::scope(|scope| {
-            let seen = scope.spawn(|| traffic(&others, Duration::from_secs(4)));
+            let seen = scope.spawn(|| traffic(&others, Duration::from_secs(5)));
             std::thread::sleep(Duration::from_millis(500));
             let (code, told, complained) = run(cluster.path(), &["node", "drain", "--cluster-name", name]);
             assert_eq!(code, 0, "{name}: {told}{complained}");
@@ -253,8 +256,10 @@ fn proxies_are_restarted_one_by_one_and_the_others_answer_everything() {
             wait(other, "three in", &|status| are_in(status, &[1, 2, 3]));
             // Whoever is answered with anything but 200 fails the thread.
             let seen = seen.join().unwrap();
-            enough(&seen);
-            assert_eq!(seen.stale.load(SeqCst), 0);
+            let [answers, writes, stale] = [&seen.answers, &seen.writes, &seen.stale].map(|count| count.load(SeqCst));
+            println!("counted: {answers} answers and {writes} writes through the others while {name} was restarted");
+            assert_eq!(stale, 0);
+            assert!(answers > 50 && writes > 5, "{answers} answers, {writes} writes");
         });
     }
 }
