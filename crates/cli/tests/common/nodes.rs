@@ -46,10 +46,16 @@ impl Cluster {
 
     /// Starts a member, and waits until it listens.
     pub fn start(&self, name: &str) -> Node {
+        self.start_with(name, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub fn start_with(&self, name: &str, environment: &[(&str, &str)]) -> Node {
         let directory = self.path().to_owned();
         let state = directory.join(format!("state-{name}"));
         let log = std::fs::File::create(directory.join(format!("{name}.log"))).unwrap();
         let mut command = verbena(&["node", "--json", "--cluster-name", name, "--node-state"]);
+        command.envs(environment.iter().copied());
         let mut child = command.arg(state).current_dir(&directory).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let (tell, events) = channel();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
