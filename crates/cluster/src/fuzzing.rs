@@ -1,6 +1,7 @@
-//! What the fuzz target `cluster_message` drives: messages between members, and the records that outlive a process.
+//! What the fuzz target `cluster_message` drives: messages between members, the records that outlive a process, and what stands in the register.
 
 use crate::record::{self, KEEPER_FORMAT, KeeperRecord, START_FORMAT, StartRecord};
+use crate::register::{BEAT_FORMAT, Beat, HOLDER_FORMAT, Holder};
 use crate::wire::Message;
 
 /// Reads `input` as a message and as each record, as it stands and with the checksum that a record with this content has;
@@ -17,7 +18,8 @@ pub fn cluster_message(input: &[u8]) -> usize {
         read += 1;
     }
     // No fuzzer finds a checksum.
-    let [keeper, start] = [KEEPER_FORMAT, START_FORMAT].map(|format| record::with_checksum(format, input));
+    let formats = [KEEPER_FORMAT, START_FORMAT, HOLDER_FORMAT, BEAT_FORMAT];
+    let [keeper, start, holder, beat] = formats.map(|format| record::with_checksum(format, input));
     for block in [input, &keeper] {
         if let Ok(record) = KeeperRecord::decode(block) {
             assert_eq!(KeeperRecord::decode(&record.encode()), Ok(record));
@@ -27,6 +29,18 @@ pub fn cluster_message(input: &[u8]) -> usize {
     for block in [input, &start] {
         if let Ok(record) = StartRecord::decode(block) {
             assert_eq!(StartRecord::decode(&record.encode()), Ok(record));
+            read += 1;
+        }
+    }
+    for block in [input, &holder] {
+        if let Ok(holder) = Holder::decode(block) {
+            assert_eq!(Holder::decode(&holder.encode()), Ok(holder));
+            read += 1;
+        }
+    }
+    for block in [input, &beat] {
+        if let Ok(beat) = Beat::decode(block) {
+            assert_eq!(Beat::decode(&beat.encode()), Ok(beat));
             read += 1;
         }
     }
@@ -43,6 +57,6 @@ mod tests {
     fn every_input_of_the_corpus_is_read_as_it_is_written() {
         let inputs = corpus("cluster_message");
         let read: usize = inputs.iter().map(|input| cluster_message(input)).sum();
-        assert!(inputs.len() >= 12 && read >= 10, "{read} of {} inputs can be read", inputs.len());
+        assert!(inputs.len() >= 14 && read >= 14, "{read} of {} inputs can be read", inputs.len());
     }
 }

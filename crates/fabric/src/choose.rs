@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric};
 use crate::shm::{Settings, Shm};
-use crate::tcp::{TcpConfig, TcpFabric, TlsIdentity, keys};
+use crate::tcp::{Names, TcpConfig, TcpFabric, TlsIdentity, keys};
 #[cfg(feature = "xdp")]
 use crate::xdp::{self, XdpConfig, XdpFabric};
 
@@ -193,6 +193,7 @@ pub struct Interconnect {
     meeting: Meeting,
     provider: Provider,
     why: String,
+    names: Option<Names>,
 }
 
 /// The fabric of one life.
@@ -212,7 +213,12 @@ impl Interconnect {
     /// As [`choose`].
     pub fn new(config: FabricConfig, meeting: Meeting) -> Result<Self> {
         let (provider, why) = choose(config.provider, &meeting.members)?;
-        Ok(Interconnect { config, meeting, provider, why })
+        Ok(Interconnect { config, meeting, provider, why, names: None })
+    }
+
+    /// With certificates that are for names: where every life has a new rank.
+    pub fn by_names(self, names: Names) -> Self {
+        Interconnect { names: Some(names), ..self }
     }
 
     /// Opens the fabric of a life. An earlier life's must have been dropped.
@@ -245,7 +251,11 @@ impl Interconnect {
     }
 
     fn tcp(&self, rank: Rank) -> Result<TcpConfig> {
-        let mut config = tcp_config(&self.config, rank);
+        let files = |directory: &Path| match &self.names {
+            None => node_files(directory, rank),
+            Some(names) => member_files(directory, &names.own),
+        };
+        let mut config = TcpConfig { names: self.names.clone(), ..tcp_config(&self.config, files) };
         if !self.meeting.members.is_empty() {
             config.advertise = Some(self.meeting.own.rest().to_owned());
             config.listen = match self.config.listen {
@@ -327,6 +337,14 @@ pub fn node_files(directory: &Path, rank: Rank) -> keys::Pair {
     }
 }
 
+/// A node's files in a directory of `fabric.keys`, where certificates are for names.
+pub fn member_files(directory: &Path, name: &str) -> keys::Pair {
+    keys::Pair {
+        certificate: directory.join(format!("member-{name}.pem")),
+        key: directory.join(format!("member-{name}.key")),
+    }
+}
+
 #[cfg(not(feature = "xdp"))]
 fn left_out() -> Error {
     Error::Unusable {
@@ -372,9 +390,9 @@ fn open_shm(config: &FabricConfig, who: Incarnation) -> Result<Arc<Shm>> {
     Shm::open(Settings { identity: who, pool: Pool::new(config.pool.0 as usize), allowed_users: vec![] })
 }
 
-fn tcp_config(config: &FabricConfig, rank: Rank) -> TcpConfig {
+fn tcp_config(config: &FabricConfig, files: impl Fn(&Path) -> keys::Pair) -> TcpConfig {
     let tls = config.keys.as_ref().map(|directory| {
-        let keys::Pair { certificate, key } = node_files(directory, rank);
+        let keys::Pair { certificate, key } = files(directory);
         TlsIdentity { authority: authority_files(directory).certificate, certificate, key }
     });
     TcpConfig { tls, insecure: config.insecure, pool_bytes: config.pool.0 as usize, ..TcpConfig::default() }

@@ -53,7 +53,7 @@ pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Ex
 #[cfg(feature = "tcp")]
 pub use choose::{
     Choice, FabricConfig, Finder, Interconnect, Meeting, Opened, Provider, XdpMode, authority_files, choose,
-    node_files, try_out,
+    member_files, node_files, try_out,
 };
 pub use completion::{Completer, Pending};
 pub use error::{Error, Result};

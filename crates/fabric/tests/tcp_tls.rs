@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use keys::{Keys, good};
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use verbena_fabric::tcp::{TcpConfig, TcpFabric, TlsIdentity};
+use verbena_fabric::tcp::{Found, Names, Roster, TcpConfig, TcpFabric, TlsIdentity};
 use verbena_fabric::{Batch, Class, Error, Fabric, Operation, Port, Region, Result, Rights, SharedRemote, Views};
 use verbena_terms::{Incarnation, Rank, ViewNumber};
 
@@ -133,6 +134,58 @@ fn a_certificate_is_good_for_its_rank_only() {
     assert_eq!(greet_as(&keys, Rank(3), target, two, a.identity()), Some(6));
     assert_eq!(a.counts().welcomed, 0);
     assert_eq!(greet_as(&keys, Rank(3), target, Incarnation::new(3, 1), a.identity()), Some(0));
+}
+
+fn named(rank: u32, name: &str, keys: &Keys, roster: &Roster) -> Result<TcpFabric> {
+    let names = Some(Names { own: name.into(), roster: roster.clone() });
+    let config = TcpConfig { tls: Some(keys.named(name)), names, ..TcpConfig::default() };
+    TcpFabric::open(Incarnation::new(rank, 1), config).inspect(|node| node.set_view(VIEW))
+}
+
+#[test]
+fn a_certificate_for_a_name_is_good_for_the_ranks_of_that_node() {
+    let keys = Keys::new(folder("names"));
+    let asked: Arc<Mutex<Vec<(Rank, Found)>>> = Arc::default();
+    let asks = asked.clone();
+    let roster = Roster::new(move |rank, found| asks.lock().push((rank, found)));
+    let everybody = Roster::new(|_, _| {});
+    for (rank, name) in [(1, "app1"), (2, "app2"), (3, "app3"), (9, "app2")] {
+        everybody.know(Rank(rank), name);
+    }
+    // The first knows nobody, and finds out.
+    let a = named(1, "app1", &keys, &roster).unwrap();
+    let [b, c] = [(2, "app2"), (3, "app3")].map(|(rank, name)| named(rank, name, &keys, &everybody).unwrap());
+    let unknown = refusal(&a, &b);
+    assert!(unknown.contains("rank 2") && unknown.contains("not known yet"), "{unknown}");
+    let doubted = refusal(&b, &a);
+    assert!(doubted.contains("does not take our certificate for that of rank 2"), "{doubted}");
+    let (rank, found) = asked.lock().pop().unwrap();
+    assert_eq!((rank, asked.lock().len()), (Rank(2), 0), "it is asked for once");
+    found.is("app2");
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        let region = to.register(64, VIEW).unwrap();
+        open(from, to, &*region).unwrap();
+    }
+    // A later life of it, too; and nobody else by its name.
+    roster.know(Rank(9), "app2");
+    let later = named(9, "app2", &keys, &everybody).unwrap();
+    let region = a.register(64, VIEW).unwrap();
+    open(&later, &a, &*region).unwrap();
+    roster.know(Rank(3), "app2");
+    let reason = refusal(&c, &a);
+    assert!(reason.contains("does not take our certificate for that of rank 3"), "{reason}");
+    let reason = refusal(&a, &c);
+    assert!(reason.contains("as app2.member.verbena"), "{reason}");
+
+    // What is for a rank is for no name, and what can be in no certificate is refused at once.
+    keys.issue(Rank(4));
+    let names = Some(Names { own: "app4".into(), roster: roster.clone() });
+    let config = TcpConfig { tls: Some(keys.identity(Rank(4))), names, ..TcpConfig::default() };
+    let unusable = TcpFabric::open(Incarnation::new(4, 1), config.clone()).err().unwrap().to_string();
+    assert!(unusable.contains("is not for app4.member.verbena"), "{unusable}");
+    let names = Some(Names { own: "App_4".into(), roster });
+    let unusable = TcpFabric::open(Incarnation::new(4, 1), TcpConfig { names, ..config }).err().unwrap().to_string();
+    assert!(unusable.contains("\"App_4\" can be in no certificate"), "{unusable}");
 }
 
 #[test]

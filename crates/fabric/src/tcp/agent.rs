@@ -18,7 +18,7 @@ use super::counts::Counters;
 use super::frames::{Broken, Frames};
 use super::regions::Regions;
 use super::stream::{Stream, prepare};
-use super::tls::{Tls, is_of};
+use super::tls::Tls;
 use super::wire::{
     FrameWriter, HELLO_BYTES, Hello, PREAMBLE_BYTES, Preamble, Request, Requests, Verdict, Welcome, answer_preamble,
     is_other_version,
@@ -189,9 +189,9 @@ impl Agent {
         if hello.class != class {
             return (self.identity, Verdict::Version);
         }
-        if let Stream::Secured(secured) = stream {
+        if let (Stream::Secured(secured), Some(tls)) = (stream, &self.tls) {
             let certificate = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-            if !certificate.is_some_and(|certificate| is_of(certificate, hello.from.rank)) {
+            if !certificate.is_some_and(|certificate| tls.proves(certificate, hello.from.rank)) {
                 return (self.identity, Verdict::WrongRank);
             }
         }

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::roster::Names;
 use crate::error::{Error, Result};
 
 /// What a tcp fabric is opened with.
@@ -16,6 +17,8 @@ pub struct TcpConfig {
     /// Who this node can prove to be. Without it the fabric speaks in the clear, which it does on loopback only, where every user of
     /// the machine can then say that it is a node: region keys are still secret, messages are believed.
     pub tls: Option<TlsIdentity>,
+    /// With certificates: by which names nodes prove who they are. None: by their ranks, which the configuration gives them.
+    pub names: Option<Names>,
     /// Speak in the clear beyond loopback too: whoever reaches the port can say that it is any node.
     pub insecure: bool,
     /// Bytes of the pool of buffers.
@@ -36,7 +39,7 @@ pub struct TcpConfig {
 pub struct TlsIdentity {
     /// The certificate of the authority that vouches for every node.
     pub authority: PathBuf,
-    /// The certificate of this node: for the name `node-RANK.verbena`.
+    /// The certificate of this node: for the name `node-RANK.verbena`, or `NAME.member.verbena` where there are names.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -48,6 +51,7 @@ impl Default for TcpConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             advertise: None,
             tls: None,
+            names: None,
             insecure: false,
             pool_bytes: 64 << 20,
             region_bytes: 4 << 30,

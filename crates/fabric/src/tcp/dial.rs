@@ -10,7 +10,7 @@ use verbena_terms::{Incarnation, Rank};
 
 use super::config::REMEDY;
 use super::stream::{Stream, prepare};
-use super::tls::{Tls, name_of, server_name};
+use super::tls::{Tls, server_name};
 use super::wire::{Hello, PREAMBLE_BYTES, Preamble, Verdict, WELCOME_BYTES, Welcome, check_preamble_answer};
 use crate::message::Class;
 use crate::operation::OperationId;
@@ -86,8 +86,10 @@ impl Dialer {
             other => return Err(format!("it refused the connection: {other:?}")),
         }
         let Some(tls) = &self.tls else { return Ok(Stream::Plain(stream)) };
-        let secured = TlsConnector::from(tls.ends().client).connect(server_name(target.rank), stream).await;
-        let secured = secured.map_err(|error| format!("as {}: {error}", name_of(target.rank)))?;
+        let name = tls.name(target.rank).ok_or_else(|| format!("whose rank {} is is not known yet", target.rank))?;
+        let server = server_name(&name).ok_or_else(|| format!("{name} can be in no certificate"))?;
+        let secured = TlsConnector::from(tls.ends().client).connect(server, stream).await;
+        let secured = secured.map_err(|error| format!("as {name}: {error}"))?;
         Ok(Stream::Secured(Box::new(TlsStream::Client(secured))))
     }
 }
@@ -104,7 +106,7 @@ fn reached(hello: &Hello, Welcome { incarnation, verdict }: Welcome) -> Result<(
         Verdict::Welcome | Verdict::Another => Err(format!("{incarnation} lives there")),
         Verdict::Superseded => Err(format!("it has met {incarnation}, a later incarnation of this node")),
         Verdict::Full => Err("it has no room for another caller".into()),
-        Verdict::WrongRank => Err(format!("our certificate is not for {}", name_of(hello.from.rank))),
+        Verdict::WrongRank => Err(format!("it does not take our certificate for that of rank {}", hello.from.rank)),
         Verdict::Secure | Verdict::Plain | Verdict::Version => Err(format!("it refused the connection: {verdict:?}")),
     }
 }

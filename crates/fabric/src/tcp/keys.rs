@@ -1,7 +1,7 @@
 //! Certificates for the nodes of a cluster: what `verbena keys` makes and `verbena doctor` looks at.
 //!
 //! One authority, made once and kept away from the nodes, issues each node a certificate for the name of its rank
-//! (`node-7.verbena`). Files are PEM, readable by their owner only, appear whole or not at all, and never take the place of another:
+//! (`node-7.verbena`), or for its own name where ranks are given anew to every life (`app1.member.verbena`). Files are PEM, readable by their owner only, appear whole or not at all, and never take the place of another:
 //! to renew a certificate, issue it under a new name and rename both files over the old ones. A running node reads them when it
 //! makes or takes its next connection.
 
@@ -22,7 +22,7 @@ use verbena_terms::Rank;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::tls::name_of;
+use super::tls::{member_name, name_of};
 use crate::error::{Error, Result};
 
 /// A certificate and its private key, as files.
@@ -37,8 +37,10 @@ pub struct Pair {
 /// What a certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// The node that it is for, if it is one's.
+    /// The rank that it is for, if it is one's.
     pub rank: Option<Rank>,
+    /// The name of the node that it is for, if it is one's.
+    pub member: Option<String>,
     /// Whether it is an authority's.
     pub authority: bool,
     /// From when until when it is good.
@@ -57,8 +59,24 @@ pub fn create_authority(files: &Pair, valid: Range<SystemTime>) -> Result<()> {
 
 /// Issues the certificate of the node of this rank. It ends with its authority's at the latest.
 pub fn issue(authority: &Pair, rank: Rank, files: &Pair, valid: Range<SystemTime>) -> Result<()> {
+    issue_for(authority, name_of(rank), files, valid)
+}
+
+/// Issues the certificate of the node of this name, as [`issue`] does.
+///
+/// # Errors
+/// Also that there can be none for such a name.
+pub fn issue_named(authority: &Pair, name: &str, files: &Pair, valid: Range<SystemTime>) -> Result<()> {
+    issue_for(authority, member_name(name).map_err(refused)?, files, valid)
+}
+
+/// What keeps a node of this name from having a certificate, if something does.
+pub fn refusal_of(name: &str) -> Option<String> {
+    member_name(name).err()
+}
+
+fn issue_for(authority: &Pair, name: String, files: &Pair, valid: Range<SystemTime>) -> Result<()> {
     let until = inspect(&authority.certificate)?.valid.end.min(valid.end);
-    let name = name_of(rank);
     let mut params = params(&name, vec![name.clone()], &(valid.start..until))?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -78,14 +96,15 @@ pub fn inspect(certificate: &Path) -> Result<Inspection> {
     let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| unreadable(certificate, error))?;
     let names = parsed.subject_alternative_name().map_err(|error| unreadable(certificate, error))?;
     let names = names.map_or(&[][..], |extension| &extension.value.general_names);
-    let rank = names.iter().find_map(|name| match name {
-        GeneralName::DNSName(name) => rank_of(name),
+    let mut names = names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(*name),
         _ => None,
     });
     let moment = |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     let validity = parsed.validity();
     Ok(Inspection {
-        rank,
+        rank: names.clone().find_map(rank_of),
+        member: names.find_map(member_of),
         authority: parsed.is_ca(),
         valid: moment(validity.not_before.timestamp())..moment(validity.not_after.timestamp()),
     })
@@ -106,6 +125,11 @@ fn params(name: &str, names: Vec<String>, valid: &Range<SystemTime>) -> Result<C
 fn rank_of(name: &str) -> Option<Rank> {
     let rank = Rank(name.strip_prefix("node-")?.strip_suffix(".verbena")?.parse().ok()?);
     (name_of(rank) == name).then_some(rank)
+}
+
+fn member_of(name: &str) -> Option<String> {
+    let member = name.strip_suffix(".member.verbena")?;
+    member_name(member).is_ok().then(|| member.to_owned())
 }
 
 /// Writes both or neither.
@@ -197,6 +221,22 @@ mod tests {
             assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert!(create_authority(&files, now..now + DAY).is_err());
+    }
+
+    #[test]
+    fn a_certificate_may_be_for_the_name_of_a_node_if_that_can_be_in_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let (authority, node) = (pair(folder.path(), "authority"), pair(folder.path(), "node"));
+        create_authority(&authority, now - DAY..now + DAY).unwrap();
+        issue_named(&authority, "app-1", &node, now - DAY..now + DAY).unwrap();
+        let of = inspect(&node.certificate).unwrap();
+        assert_eq!((of.rank, of.member.as_deref()), (None, Some("app-1")));
+        for name in ["", "App", "app_1", "a.b", "-a", "a-", "ä", &"a".repeat(64)] {
+            let refused = issue_named(&authority, name, &pair(folder.path(), "other"), now..now + DAY).unwrap_err();
+            assert!(refused.to_string().contains(&format!("{name:?} can be in no certificate")), "{refused}");
+        }
+        assert_eq!(refusal_of(&"a".repeat(63)), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! directions, two classes. The classes have threads of their own too, so that a lock never waits behind a file.
 //!
 //! Where things are: `wire` draws every byte; `ledger` (caller) and `callers` (target) decide what exactly once and unknown mean
-//! (F2), without input or output; `link` and `agent` do the input and output of the two ends; `dial` and `tls` make sure
+//! (F2), without input or output; `link` and `agent` do the input and output of the two ends; `dial`, `tls` and `roster` make sure
 //! who is at the other one; `regions` is the memory; `provider` joins them to the contract.
 //!
 //! # What ends how
@@ -31,6 +31,7 @@ mod ledger;
 mod link;
 mod provider;
 mod regions;
+mod roster;
 mod stream;
 mod tls;
 mod wire;
@@ -40,6 +41,7 @@ pub use counts::Counts;
 pub use provider::TcpFabric;
 #[cfg(feature = "xdp")]
 pub(crate) use provider::try_key;
+pub use roster::{Found, Names, Roster};
 #[cfg(feature = "xdp")]
 pub(crate) use stream::mark;
 #[cfg(feature = "xdp")]

@@ -61,7 +61,11 @@ impl TcpFabric {
     /// As [`open`](TcpFabric::open), with memory for its regions from elsewhere.
     pub(crate) fn open_on(identity: Incarnation, config: TcpConfig, supply: Arc<dyn Supply>) -> Result<Self> {
         config.check()?;
-        let tls = config.tls.as_ref().map(|tls| Tls::open(tls, identity.rank).map(Arc::new)).transpose()?;
+        let tls = config
+            .tls
+            .as_ref()
+            .map(|tls| Tls::open(tls, identity.rank, config.names.clone()).map(Arc::new))
+            .transpose()?;
         let (listener, local) = listen(config.listen)?;
         let address = config.advertise.unwrap_or_else(|| local.to_string());
         let threads = [Thread::start("tcp-control")?, Thread::start("tcp-bulk")?];

@@ -2,7 +2,8 @@
 //!
 //! One authority vouches for every node of a cluster. The certificate of the node of rank 7 is for the name `node-7.verbena`: who
 //! connects demands that name of the target, and the target demands of the caller that its certificate is for the rank it
-//! says it has. Nothing is resumed from an earlier connection, so every new one is judged by the certificates as they
+//! says it has. Where every life has a new rank, the certificate is for the name of the node, `app1.member.verbena`, and a roster says whose life has
+//! which rank. Nothing is resumed from an earlier connection, so every new one is judged by the certificates as they
 //! are now.
 
 use std::fs;
@@ -21,12 +22,14 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use verbena_terms::Rank;
 
 use super::config::TlsIdentity;
+use super::roster::Names;
 use crate::error::{Error, Result};
 
 /// The two ends' settings, read from files that are looked at before every new connection.
 pub(super) struct Tls {
     identity: TlsIdentity,
-    rank: Rank,
+    names: Option<Names>,
+    own: String,
     loaded: Mutex<Loaded>,
 }
 
@@ -45,15 +48,33 @@ pub(super) struct Ends {
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 impl Tls {
-    /// Reads the files of the node with this rank.
-    pub(super) fn open(identity: &TlsIdentity, rank: Rank) -> Result<Self> {
-        let stamps = stamps(identity);
-        let ends = load(identity, rank).map_err(|reason| Error::Unusable {
+    /// Reads the files of the node with this rank, or of this name.
+    pub(super) fn open(identity: &TlsIdentity, rank: Rank, names: Option<Names>) -> Result<Self> {
+        let unusable = |reason: String| Error::Unusable {
             provider: "tcp",
             reason,
             remedy: "Make the certificates of the nodes with `verbena keys`".into(),
-        })?;
-        Ok(Tls { identity: identity.clone(), rank, loaded: Mutex::new(Loaded { stamps, ends }) })
+        };
+        let own = match &names {
+            None => name_of(rank),
+            Some(names) => member_name(&names.own).map_err(unusable)?,
+        };
+        let stamps = stamps(identity);
+        let ends = load(identity, &own).map_err(unusable)?;
+        Ok(Tls { identity: identity.clone(), names, own, loaded: Mutex::new(Loaded { stamps, ends }) })
+    }
+
+    /// The name that the certificate of whoever has this rank is for; nothing where that is not known yet, and is being looked up.
+    pub(super) fn name(&self, rank: Rank) -> Option<String> {
+        match &self.names {
+            None => Some(name_of(rank)),
+            Some(names) => member_name(&names.roster.name(rank)?).ok(),
+        }
+    }
+
+    /// Whether a certificate that the authority vouches for is that of whoever has this rank.
+    pub(super) fn proves(&self, certificate: &CertificateDer<'_>, rank: Rank) -> bool {
+        self.name(rank).is_some_and(|name| is_of(certificate, &name))
     }
 
     /// The settings for a new connection. Files that have changed are read again; if they do not go together (yet), what was
@@ -62,7 +83,7 @@ impl Tls {
         let mut loaded = self.loaded.lock();
         let stamps = stamps(&self.identity);
         if stamps != loaded.stamps {
-            match load(&self.identity, self.rank) {
+            match load(&self.identity, &self.own) {
                 Ok(ends) => *loaded = Loaded { stamps, ends },
                 Err(reason) => tracing::warn!(reason, "new certificates cannot be used: going on with the old ones"),
             }
@@ -76,24 +97,47 @@ pub(super) fn name_of(rank: Rank) -> String {
     format!("node-{rank}.verbena")
 }
 
-pub(super) fn server_name(rank: Rank) -> ServerName<'static> {
-    ServerName::try_from(name_of(rank)).expect("invariant: letters, digits, a hyphen and a dot are a DNS name")
+/// The name that a certificate of the node of this name is for, or why there can be none.
+///
+/// Certificates do not tell upper from lower case, and names of nodes do: so there is lower case only.
+pub(super) fn member_name(name: &str) -> std::result::Result<String, String> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty()
+        || name.len() > LONGEST_LABEL
+        || !name.bytes().all(good)
+        || name.starts_with('-')
+        || name.ends_with('-')
+    {
+        return Err(format!(
+            "{name:?} can be in no certificate: a name there has 1 to {LONGEST_LABEL} of a to z, 0 to 9 and hyphens, and no hyphen at either end"
+        ));
+    }
+    Ok(format!("{name}.member.verbena"))
 }
 
-/// Whether a certificate that its authority vouches for is one of this rank.
-pub(super) fn is_of(certificate: &CertificateDer<'_>, rank: Rank) -> bool {
-    ParsedCertificate::try_from(certificate).and_then(|parsed| verify_server_name(&parsed, &server_name(rank))).is_ok()
+/// Bytes between two dots of a name in the DNS.
+const LONGEST_LABEL: usize = 63;
+
+/// A name as TLS wants it.
+pub(super) fn server_name(name: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(name.to_owned()).ok()
 }
 
-fn load(identity: &TlsIdentity, rank: Rank) -> std::result::Result<Ends, String> {
+/// Whether a certificate is for this name.
+fn is_of(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    let Some(name) = server_name(name) else { return false };
+    ParsedCertificate::try_from(certificate).and_then(|parsed| verify_server_name(&parsed, &name)).is_ok()
+}
+
+fn load(identity: &TlsIdentity, name: &str) -> std::result::Result<Ends, String> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(&identity.authority)? {
         roots.add(authority).map_err(|error| format!("{}: {error}", identity.authority.display()))?;
     }
     let roots = Arc::new(roots);
     let chain = certificates(&identity.certificate)?;
-    if !chain.first().is_some_and(|own| is_of(own, rank)) {
-        return Err(format!("{} is not for {}", identity.certificate.display(), name_of(rank)));
+    if !chain.first().is_some_and(|own| is_of(own, name)) {
+        return Err(format!("{} is not for {name}", identity.certificate.display()));
     }
     let key =
         PrivateKeyDer::from_pem_file(&identity.key).map_err(|error| format!("{}: {error}", identity.key.display()))?;

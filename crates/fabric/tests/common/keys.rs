@@ -45,6 +45,15 @@ impl Keys {
         TlsIdentity { authority: self.pair("authority").certificate, certificate, key }
     }
 
+    /// Of a node whose certificate is for its name.
+    pub fn named(&self, name: &str) -> TlsIdentity {
+        let files = self.pair(&format!("member-{name}"));
+        if !files.certificate.exists() {
+            keys::issue_named(&self.pair("authority"), name, &files, good()).unwrap();
+        }
+        TlsIdentity { authority: self.pair("authority").certificate, certificate: files.certificate, key: files.key }
+    }
+
     pub fn pair(&self, name: &str) -> Pair {
         pair(&self.folder, name)
     }
