@@ -104,6 +104,53 @@ fn a_lib_file_says_what_the_crate_is_and_names_it() {
     }
 }
 
+/// Every `Format::new` outside tests: magic, version.
+fn formats() -> BTreeMap<String, u16> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code = text.split("\nmod tests {").next().unwrap();
+                for one in code.split("Format::new(*b\"").skip(1) {
+                    let (magic, rest) = one.split_once("\", ").unwrap();
+                    let version = rest.split(')').next().unwrap().parse().unwrap();
+                    assert_eq!(found.insert(magic.to_owned(), version), None, "two formats are marked {magic}");
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_format_is_listed_with_its_version_and_stands_behind_the_door() {
+    let text = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let code = formats();
+    assert!(code.len() > 20, "only {code:?}");
+    // Rows are: | `VCNT` 1 | what it is | between whom |
+    let row = |line: &str| -> Option<(String, (u16, bool))> {
+        let mut cells = line.strip_prefix("| `")?.split(" |");
+        let (magic, version) = cells.next()?.split_once("` ")?;
+        let is_between_nodes = cells.nth(1)?.trim_start_matches(['|', ' ']).starts_with("nodes");
+        Some((magic.to_owned(), (version.parse().ok()?, is_between_nodes)))
+    };
+    let listed: BTreeMap<String, (u16, bool)> = text.lines().filter_map(row).collect();
+    let versions: BTreeMap<String, u16> =
+        listed.iter().map(|(magic, (version, _))| (magic.clone(), *version)).collect();
+    assert_eq!(versions, code, "the formats of docs/ARCHITECTURE.md and those of the code");
+    let door = code["VCLU"];
+    let behind = listed.iter().filter(|(magic, (_, between))| *between && *magic != "VCLU");
+    let behind = behind.map(|(magic, (version, _))| format!("{magic} {version}")).collect::<Vec<_>>().join(", ");
+    let line = format!("`VCLU` {door} stands for {behind}.");
+    let why =
+        "whoever changes what is between nodes raises VCLU as well, or a node that others cannot speak with is let in";
+    assert!(text.contains(&line), "docs/ARCHITECTURE.md does not say: {line}\n{why}");
+}
+
 #[test]
 fn no_file_has_grown_long() {
     let mut long = BTreeMap::new();

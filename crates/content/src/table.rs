@@ -267,6 +267,9 @@ mod tests {
             PageTable::check(HOME, header, 77).unwrap_err().to_string()
         };
         assert!(with(0, 0).contains("VPGW"));
+        let newer = Format { version: PAGE_TABLE.version + 1, ..PAGE_TABLE };
+        let both = format!("has version {}, this program speaks version {}", newer.version, PAGE_TABLE.version);
+        assert!(with(0, newer.word()).contains(&both), "{}", with(0, newer.word()));
         assert!(with(1, Incarnation::new(2, 8).to_word()).contains("belongs to 2.8"));
         assert!(with(2, 12).contains("12 slots"));
         assert!(with(2, 0).contains("0 slots"));

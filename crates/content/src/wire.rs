@@ -272,6 +272,15 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_another_version_is_refused_naming_both() {
+        let mut frame = updates().encode();
+        frame[4] += 1;
+        let refused = Message::decode(&frame).unwrap_err().to_string();
+        let both = format!("has version {}, this program speaks version {}", FRAME.version + 1, FRAME.version);
+        assert!(refused.contains(&both), "{refused}");
+    }
+
+    #[test]
     fn a_message_survives_its_frame() {
         let register = Message::Register(Register {
             view: ViewNumber(3),

@@ -7,7 +7,8 @@ use verbena_cluster::{Lease, Role, Roles};
 use verbena_content::service::{Finish, Refused};
 use verbena_content::testing::{Node, assemble};
 use verbena_content::{Scope, Verdict};
-use verbena_terms::{Time, ViewNumber};
+use verbena_fabric::{Class, Port};
+use verbena_terms::{Format, Time, ViewNumber};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -71,6 +72,29 @@ fn a_proxy_reads_at_homes_that_are_elsewhere() {
             assert_ne!(one.verdict(page, stamp).await, Verdict::Fresh);
         }
         other.counts_are(|counts| counts.updater.forwarded + counts.updater.beginning == 0).await;
+    });
+}
+
+#[test]
+fn frames_of_another_version_are_dropped_and_harm_nobody() {
+    bounded(async {
+        let nodes = [Node::start(1, Roles::ALL), Node::start(2, Roles::of(Role::Reader).and(Role::Updater))];
+        assemble(&nodes).await;
+        let [node, other] = &nodes;
+        let page = other.fill_eventually(b"/7", other.only(b"seven")).await;
+        let peer = other.fabric.connect(node.fabric.identity(), &node.fabric.address()).unwrap();
+        for (port, magic) in [(16, *b"VCNT"), (17, *b"VCIN")] {
+            for number in 0..50 {
+                let frame = [&Format::new(magic, 99).header()[..], b"whatever they mean by it"].concat();
+                peer.send(Class::Control, ViewNumber(1), Port(port), number, &frame).unwrap();
+            }
+        }
+        node.counts_are(|counts| counts.unusable == 100).await;
+        assert_eq!(other.verdict(b"/7", &page).await, Verdict::Fresh);
+        let ticket = other.content.begin(other.only(b"seven")).await.unwrap();
+        assert_eq!(ticket.answered().await, Finish::Answer);
+        let again = other.fill_eventually(b"/7", other.only(b"seven")).await;
+        assert_eq!(other.verdict(b"/7", &again).await, Verdict::Fresh);
     });
 }
 
