@@ -18,6 +18,7 @@ mod memory;
 mod schemes;
 mod stack;
 mod updates;
+mod views;
 
 pub(crate) use backend::measure as backend;
 pub(crate) use dependencies::measure as dependencies;
@@ -25,3 +26,4 @@ pub(crate) use keys::measure as keys;
 pub(crate) use load::measure as load;
 pub(crate) use memory::measure as memory;
 pub(crate) use updates::measure as updates;
+pub(crate) use views::measure as views;

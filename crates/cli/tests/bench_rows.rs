@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         ("the_back_end_is_loaded", the_back_end_is_loaded),
         ("what_a_page_takes_is_measured", what_a_page_takes_is_measured),
         ("a_key_trace_is_replayed", a_key_trace_is_replayed),
+        ("only_pages_whose_home_changed_are_lost", only_pages_whose_home_changed_are_lost),
         ("a_trace_that_is_none_is_an_error", a_trace_that_is_none_is_an_error),
         ("without_the_program_it_is_an_error", without_the_program_it_is_an_error),
     ];
@@ -211,6 +212,21 @@ fn a_page_makes_sense() -> Result<(), String> {
     if makes_sense { Ok(()) } else { Err(format!("{none}, {one} and {nine} bytes, {said} in the store")) }
 }
 
+fn only_pages_whose_home_changed_are_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let findings = run(row("content.views").unwrap(), &options(folder.path(), 5), &mut |_| ()).unwrap().findings;
+    let (changed, lost) = (of(&findings, "pages whose home changed", &[]), of(&findings, "pages lost", &[]));
+    assert_eq!((changed.len(), lost.len()), (4, 4));
+    for (changed, lost) in changed.iter().zip(lost) {
+        assert!((600.0..1_500.0).contains(&changed.spread.median), "of 3048 pages: {changed:?}");
+        assert_eq!(lost.spread.median, changed.spread.median, "{:?}: {:?}", changed.labels, findings.notes);
+    }
+    for quantity in ["until the view is in effect", "until all pages hit"] {
+        let times = of(&findings, quantity, &[]);
+        assert!(times.len() == 4 && times.iter().all(|time| time.rounds.len() == FEWEST_ROUNDS as usize), "{times:?}");
+    }
+}
+
 fn a_key_trace_is_replayed() {
     let findings = measured("content.keys", 3);
     let hits = |policy, size| at(&findings, "hit ratio", &["with updates", policy], size);
@@ -249,9 +265,15 @@ fn a_trace_that_is_none_is_an_error() {
 fn without_the_program_it_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let out_dir = folder.path().join("out");
-    for name in
-        ["content.load", "content.updates", "content.dependencies", "content.backend", "content.memory", "content.keys"]
-    {
+    for name in [
+        "content.load",
+        "content.updates",
+        "content.dependencies",
+        "content.backend",
+        "content.memory",
+        "content.keys",
+        "content.views",
+    ] {
         let without = Options { verbena: None, ..options(folder.path(), 1) };
         let error = run(row(name).unwrap(), &without, &mut |_| ()).unwrap_err();
         assert!(matches!(error, BenchError::NoProgram { name: named } if named == name), "{error}");

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::child::{CHILD_ARGUMENT, ON_CORE};
 use crate::cores;
 use crate::error::BenchError;
@@ -78,6 +80,27 @@ impl Running {
             Ok(None) => Ok(()),
             ended => Err(self.failed(&format!("ended: {ended:?}"))),
         }
+    }
+
+    /// Asks it to end in order.
+    pub(super) fn ask_to_end(&self) -> Result<(), BenchError> {
+        let sent = Pid::from_raw(self.process.id().cast_signed()).map(|pid| kill_process(pid, Signal::TERM));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            other => Err(self.failed(&format!("could not be asked to end: {other:?}"))),
+        }
+    }
+
+    /// Waits until it has ended.
+    pub(super) fn ends(&mut self, within: Duration) -> Result<(), BenchError> {
+        let until = Instant::now() + within;
+        while matches!(self.process.try_wait(), Ok(None)) {
+            if Instant::now() > until {
+                return Err(self.failed(&format!("did not end within {within:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Bytes of memory that it takes, beside what it maps of files: its program, of which the system drops what it needs elsewhere. What it
