@@ -21,6 +21,9 @@
 //! Members look while their keeper is silent, and not otherwise; one that is not in yet lets members go first. Who resigned because it heard too few
 //! stands back, so that the other side of a cut has its turn.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use verbena_terms::{Incarnation, Rank, Time};

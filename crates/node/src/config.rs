@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use verbena_client::{DEFAULT_NAME, Socket};
-use verbena_cluster::{ClusterConfig, SEATS};
+use verbena_cluster::{ClusterConfig, Membership, Provider, SEATS};
 use verbena_content::service::PagesConfig;
+use verbena_etcd::{Deadlines, Etcd, EtcdConfig};
 use verbena_fabric::FabricConfig;
 use verbena_terms::{Contradiction, Rank, section};
 
@@ -50,6 +51,8 @@ impl NodeConfig {
 pub struct Settings {
     /// Who is in.
     pub cluster: ClusterConfig,
+    /// By what they agree who is in, where no file says it.
+    pub etcd: EtcdConfig,
     /// How they reach each other.
     pub fabric: FabricConfig,
     /// This helper.
@@ -66,7 +69,16 @@ impl Settings {
 
     /// Whether nobody configured with whom the node is: then it is with the other such nodes of this machine, over shared memory.
     pub fn is_plain(&self) -> bool {
-        self.cluster.members.is_empty()
+        self.cluster.provider == Provider::Static && self.cluster.members.is_empty()
+    }
+
+    /// What asks the register, where the keeper's office moves.
+    ///
+    /// # Errors
+    /// The key of `[etcd]` that cannot be as it is.
+    pub(crate) fn etcd(&self, membership: &Membership) -> Result<Option<Etcd>> {
+        let start = || Etcd::start(&self.etcd, Deadlines::of_lease(membership.terms().lease()));
+        Ok((self.cluster.provider == Provider::Etcd).then(start).transpose()?)
     }
 
     /// Where the helper may be reached: at its own socket, or, where nothing is configured, at that of any seat; the first one first.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use verbena_cluster::MAX_DEPARTED;
+use verbena_cluster::{Answer, MAX_DEPARTED};
 use verbena_fabric::Address;
 use verbena_terms::{Incarnation, ViewNumber};
 
@@ -30,6 +30,8 @@ struct Papers {
     keeper_found: Option<Result<(Incarnation, Address), String>>,
     keeper_moved: bool,
     expel: Option<Incarnation>,
+    /// Of the register: as many as questions are under way at most.
+    answers: Vec<(u64, Result<Answer, String>)>,
     leave: bool,
 }
 
@@ -47,6 +49,7 @@ pub(crate) struct Found {
     pub(crate) keeper_found: Option<Result<(Incarnation, Address), String>>,
     pub(crate) keeper_moved: bool,
     pub(crate) expel: Option<Incarnation>,
+    pub(crate) answers: Vec<(u64, Result<Answer, String>)>,
     pub(crate) leave: bool,
 }
 
@@ -62,6 +65,7 @@ impl Desk {
             keeper_found: None,
             keeper_moved: false,
             expel: None,
+            answers: vec![],
             leave: false,
         };
         Desk { papers: Mutex::new(papers), changed: Notify::new() }
@@ -107,6 +111,11 @@ impl Desk {
         self.put(|papers| papers.expel = Some(who));
     }
 
+    /// The register's, to this question; or why there is none.
+    pub(crate) fn answered(&self, number: u64, answer: Result<Answer, String>) {
+        self.put(|papers| papers.answers.push((number, answer)));
+    }
+
     pub(crate) fn leave(&self) {
         self.put(|papers| papers.leave = true);
     }
@@ -128,6 +137,7 @@ impl Desk {
             keeper_found: papers.keeper_found.take(),
             keeper_moved: std::mem::take(&mut papers.keeper_moved),
             expel: papers.expel.take(),
+            answers: std::mem::take(&mut papers.answers),
             leave: papers.leave,
         }
     }

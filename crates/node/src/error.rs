@@ -15,6 +15,9 @@ pub enum Error {
     /// The membership section does not fit together, or the records are not this node's.
     #[error(transparent)]
     Cluster(#[from] verbena_cluster::ClusterError),
+    /// The register of the cluster cannot be used.
+    #[error(transparent)]
+    Etcd(#[from] verbena_etcd::Error),
     /// The interconnect cannot be opened.
     #[error("the fabric cannot be opened: {0}")]
     Fabric(#[from] verbena_fabric::Error),

@@ -175,7 +175,7 @@ impl Helper {
         let (listeners, http_address) = api::listen(&http_socket, settings.node.api)?;
         let mut pages = settings.pages.clone();
         pages.key = pages.key.or(names);
-        let (pages, content) = Pages::start(pages.options(&settings.cluster)?)?;
+        let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
 
@@ -185,9 +185,11 @@ impl Helper {
         services.push(Box::new(watch));
         let desk = Arc::new(Desk::new(services.len()));
         register(&metrics, &status, &neighbours)?;
+        let etcd = settings.etcd(&membership)?;
         let interconnect = Interconnect::new(settings.fabric.clone(), meeting(&membership, runtime))?;
         let driver = Driver::start(Parts {
             membership,
+            etcd,
             interconnect,
             records: Records::open(store)?,
             desk: desk.clone(),
@@ -366,6 +368,8 @@ fn run(driver: Driver) -> Option<Error> {
 fn meeting(membership: &Membership, directory: PathBuf) -> Meeting {
     let addresses = membership.lines().iter().map(|line| line.address.clone());
     let own = Address(membership.own().address.clone());
+    // Whoever joins reaches the others as it is reached itself.
+    let addresses = addresses.chain(membership.rank().is_none().then(|| membership.own().address.clone()));
     // A node that is alone has no address.
     Meeting { directory, own, members: addresses.filter(|address| !address.is_empty()).collect() }
 }

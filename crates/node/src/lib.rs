@@ -31,6 +31,7 @@ mod file;
 mod fuzzing;
 mod helper;
 mod history;
+mod keeping;
 mod life;
 mod mark;
 mod membership;

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use verbena_client::wire;
 use verbena_cluster::{
-    EarlierLife, Keeper, KeeperAction, KeeperEvent, KeeperRecord, LeaseWord, Message, Notice, Participant,
+    Keeper, KeeperAction, KeeperEvent, KeeperRecord, LeaseWord, Message, Notice, OfficeEvent, Participant,
     ParticipantAction, ParticipantEvent, StartRecord,
 };
+use verbena_etcd::Etcd;
 use verbena_fabric::{Address, Interconnect, Opened};
 use verbena_metrics::Registry;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
@@ -15,6 +16,7 @@ use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 use crate::desk::Desk;
 use crate::error::{Error, Result};
 use crate::helper::{Event, Observer};
+use crate::keeping::{Keeping, Kept};
 use crate::life::Life;
 use crate::post::Post;
 use crate::records::Records;
@@ -31,6 +33,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// What membership is started with.
 pub(crate) struct Parts {
     pub(crate) membership: verbena_cluster::Membership,
+    /// Where the keeper is not always the same.
+    pub(crate) etcd: Option<Etcd>,
     pub(crate) interconnect: Interconnect,
     pub(crate) records: Records,
     pub(crate) desk: Arc<Desk>,
@@ -45,7 +49,7 @@ pub(crate) struct Parts {
 pub(crate) struct Driver {
     parts: Parts,
     participant: Participant,
-    keeper: Option<Keeper>,
+    keeping: Keeping,
     /// The present life's fabric; none between two lives.
     post: Option<Post>,
     opened: Option<Opened>,
@@ -88,20 +92,21 @@ enum Leaving {
 
 impl Driver {
     /// Begins the first life. What stands in its way is told at once, to whoever starts the helper.
-    pub(crate) fn start(parts: Parts) -> Result<Self> {
+    pub(crate) fn start(mut parts: Parts) -> Result<Self> {
         let now = BootClock.now();
         let record = parts.records.start()?;
         let keeper_record = parts.records.keeper()?;
         let (participant, actions) = Participant::start(&parts.membership, String::new(), record, now)?;
         let incarnation = participant.incarnation();
-        let keeper = (parts.membership.rank() == parts.membership.keeper()).then(|| {
-            // Whoever ran as this node before held the lock of the state directory, which this process holds now.
-            Keeper::start(parts.membership.clone(), incarnation, keeper_record, EarlierLife::Ended, now)
-        });
+        let desk = parts.desk.clone();
+        let keeping = match parts.etcd.take() {
+            Some(etcd) => Keeping::office(&parts.membership, desk, etcd, now),
+            None => Keeping::fixed(&parts.membership, desk, incarnation, keeper_record, now),
+        };
         let mut driver = Driver {
             parts,
             participant,
-            keeper,
+            keeping,
             post: None,
             opened: None,
             local: vec![],
@@ -114,6 +119,16 @@ impl Driver {
                     driver.parts.records.store_start_now(&record)?;
                     driver.open_life(incarnation)?;
                 }
+                ParticipantAction::Enrol => match driver.keeping.first_rank()? {
+                    Ok(rank) => {
+                        driver.participate(ParticipantEvent::Enrolled(rank));
+                        driver.open_life(driver.participant.incarnation())?;
+                    }
+                    Err(reason) => {
+                        driver.trouble("no rank can be had: no life can begin", &reason);
+                        driver.preside(OfficeEvent::Enrol);
+                    }
+                },
                 other => driver.act(other),
             }
         }
@@ -123,19 +138,24 @@ impl Driver {
     /// Runs until the node has left, or cannot go on; says why it could not.
     pub(crate) fn run(mut self, runtime: &tokio::runtime::Runtime) -> Option<Error> {
         runtime.block_on(self.serve());
+        let at_most = self.parts.membership.terms().renew_every();
+        self.keeping.give_up(BootClock.now(), at_most);
         self.parts.services.iter_mut().for_each(|service| service.end());
         self.failed
     }
 
     async fn serve(&mut self) {
         // The first life was stored and opened where it could still be refused; from here on a panic ends the process.
-        self.participate(ParticipantEvent::Persisted);
+        if self.post.is_some() {
+            self.life_is_open();
+        }
         while !self.participant.ended() && self.failed.is_none() {
             self.look_at_desk();
             self.try_again();
             self.look_for_keeper();
             self.participate(ParticipantEvent::Tick);
             self.keep(KeeperEvent::Tick);
+            self.preside(OfficeEvent::Tick);
             let now = BootClock.now();
             if matches!(self.waiting.leaving, Leaving::Asked { until } if now >= until) {
                 tracing::warn!("the keeper did not take leave in time: the lease runs out instead");
@@ -154,7 +174,7 @@ impl Driver {
     }
 
     fn wake_at(&self) -> Time {
-        let keeper = self.keeper.as_ref().map_or(Time::FAR, Keeper::wake_at);
+        let keeping = self.keeping.wake_at();
         let waiting = &self.waiting;
         let retries = [
             waiting.to_open.map(|(_, at)| at),
@@ -165,7 +185,7 @@ impl Driver {
                 Leaving::Closing { until } | Leaving::Asked { until } => Some(until),
             },
         ];
-        retries.into_iter().flatten().chain([keeper, self.participant.wake_at()]).min().unwrap_or(Time::FAR)
+        retries.into_iter().flatten().chain([keeping, self.participant.wake_at()]).min().unwrap_or(Time::FAR)
     }
 
     // What comes in.
@@ -186,7 +206,10 @@ impl Driver {
             Explain(dropped) => self.parts.status.explain(dropped),
             Grant(_) | Propose(_) | Stand(_) | Refuse(_) => {
                 self.waiting.heard = BootClock.now();
+                let from = message.from;
                 self.participate(ParticipantEvent::Message(message));
+                let is_member = self.participant.view().is_some();
+                self.preside(OfficeEvent::Heard { from, is_member });
             }
         }
     }
@@ -227,6 +250,14 @@ impl Driver {
                 }
                 Err(reason) => tracing::debug!(reason, "the keeper was not found"),
             }
+        }
+        for (number, answer) in found.answers {
+            let now = BootClock.now();
+            let (kept, silent) = self.keeping.answered(now, self.participant.incarnation(), number, answer);
+            if let Some(reason) = silent {
+                self.trouble("who keeps the cluster cannot be found out or stored", &reason);
+            }
+            self.keep_on(kept);
         }
         self.hear_services(found.prepared, found.settled);
         if let Some(who) = found.expel {
@@ -292,7 +323,7 @@ impl Driver {
         }
         if let Some((incarnation, _)) = self.waiting.to_open.take_if(|(_, at)| *at <= now) {
             match self.open_life(incarnation) {
-                Ok(()) => self.participate(ParticipantEvent::Persisted),
+                Ok(()) => self.life_is_open(),
                 Err(error @ Error::Service { .. }) => self.failed = Some(error),
                 Err(error) => {
                     self.trouble("the fabric cannot be opened: no life can begin", &error.to_string());
@@ -333,17 +364,23 @@ impl Driver {
         Ok(())
     }
 
+    fn life_is_open(&mut self) {
+        let address = self.post.as_ref().map_or_else(String::new, |post| post.fabric.address().0);
+        self.preside(OfficeEvent::Begun(self.participant.incarnation(), address));
+        self.participate(ParticipantEvent::Persisted);
+    }
+
     /// The fabric goes with all regions before the next life begins: who still holds a key of them finds nothing (rule C1).
-    fn close_life(&mut self, next: Incarnation) {
+    fn close_life(&mut self, next: Option<Incarnation>) {
         let Some(post) = self.post.take() else { return };
-        if post.fabric.identity() == next {
+        if Some(post.fabric.identity()) == next {
             self.post = Some(post);
             return;
         }
         drop(post);
         self.opened = None;
         if !self.waiting.life_is_over {
-            self.tell(Notice::Expelled(Some(next)));
+            self.tell(Notice::Expelled(next));
         }
         self.parts.desk.clear_services();
     }
@@ -358,24 +395,56 @@ impl Driver {
     }
 
     fn keep(&mut self, event: KeeperEvent) {
-        let Some(keeper) = &mut self.keeper else { return };
+        let Some(keeper) = &mut self.keeping.keeper else { return };
         for action in keeper.handle(BootClock.now(), event) {
             match action {
-                KeeperAction::Persist(record) => self.parts.records.store_keeper(record, &self.parts.desk),
+                KeeperAction::Persist(record) if self.keeping.is_fixed() => {
+                    self.parts.records.store_keeper(record, &self.parts.desk);
+                }
+                KeeperAction::Persist(record) => self.preside(OfficeEvent::Store(Box::new(record))),
                 KeeperAction::Send(message) => self.send(message),
-                KeeperAction::Resign => {}
+                KeeperAction::Resign => {
+                    tracing::warn!("most members are silent: another one is to keep the cluster");
+                    self.preside(OfficeEvent::Unheard);
+                }
             }
         }
         self.deliver_local();
     }
 
+    fn preside(&mut self, event: OfficeEvent) {
+        let kept = self.keeping.preside(BootClock.now(), self.participant.incarnation(), event);
+        self.keep_on(kept);
+    }
+
+    fn keep_on(&mut self, kept: Vec<Kept>) {
+        for what in kept {
+            match what {
+                Kept::ToKeeper(event) => self.keep(event),
+                Kept::Enrolled(rank) => {
+                    self.participate(ParticipantEvent::Enrolled(rank));
+                    self.waiting.to_open = Some((self.participant.incarnation(), Time::ZERO));
+                }
+                Kept::Follow(holder) => {
+                    self.parts.status.change(|facts| facts.keeper = Some(holder.who));
+                    self.post.iter_mut().for_each(|post| post.note(holder.who, Address(holder.address.clone())));
+                    self.participate(ParticipantEvent::Keeper(holder.who));
+                }
+            }
+        }
+    }
+
     fn act(&mut self, action: ParticipantAction) {
         match action {
             ParticipantAction::Persist(record) => {
-                self.close_life(Incarnation { rank: record.rank, start: record.start });
+                self.close_life(Some(Incarnation { rank: record.rank, start: record.start }));
                 self.parts.records.store_start(record, &self.parts.desk);
             }
-            ParticipantAction::Enrol => {}
+            ParticipantAction::Enrol => {
+                self.close_life(None);
+                self.preside(OfficeEvent::Over);
+                self.preside(OfficeEvent::Enrol);
+            }
             ParticipantAction::Publish(lease) => {
                 self.parts.lease.store(lease);
                 self.post.iter().for_each(|post| post.fabric.set_view(lease.acknowledged));
@@ -390,7 +459,7 @@ impl Driver {
             // Bounded by what two machines say to each other about one event.
             self.local.push(message);
         } else if let Some(post) = &mut self.post {
-            if let Some(view) = self.keeper.as_ref().and_then(Keeper::view) {
+            if let Some(view) = self.keeping.keeper.as_ref().and_then(Keeper::view) {
                 post.know(view);
             }
             post.send(&message);
@@ -438,7 +507,11 @@ impl Driver {
     fn look_for_keeper(&mut self) {
         let terms = self.parts.membership.terms();
         let silent = BootClock.now().since(self.waiting.heard) > terms.renew_every() * 2;
-        if self.keeper.is_some() || self.waiting.searching || !silent || BootClock.now() < self.waiting.search_after {
+        if self.keeping.keeper.is_some()
+            || self.waiting.searching
+            || !silent
+            || BootClock.now() < self.waiting.search_after
+        {
             return;
         }
         let (Some(opened), Some(rank)) = (&self.opened, self.parts.membership.keeper()) else { return };

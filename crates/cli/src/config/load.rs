@@ -5,12 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use verbena_cluster::ClusterConfig;
+use verbena_cluster::{ClusterConfig, Provider};
 use verbena_content::service::PagesConfig;
+use verbena_etcd::EtcdConfig;
 use verbena_fabric::{FabricConfig, choose};
 use verbena_node::{NodeConfig, Settings};
 use verbena_proxy::ProxyConfig;
-use verbena_terms::{Key, Section};
+use verbena_terms::{Contradiction, Key, Section};
 
 use super::mistake::{Located, Mistake, Place, Source, closest};
 use super::section;
@@ -27,6 +28,8 @@ pub const LARGEST_FILE: u64 = 1 << 20;
 pub struct Config {
     /// Who is in.
     pub cluster: ClusterConfig,
+    /// By what they agree on that, where no list says it.
+    pub etcd: EtcdConfig,
     /// How they reach each other.
     pub fabric: FabricConfig,
     /// The helper.
@@ -46,13 +49,14 @@ pub trait Visit {
 impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
-        let Config { cluster, fabric, node, pages, .. } = self.clone();
-        Settings { cluster, fabric, node, pages }
+        let Config { cluster, etcd, fabric, node, pages, .. } = self.clone();
+        Settings { cluster, etcd, fabric, node, pages }
     }
 
     /// Does something with each section, in the order of the reference.
     pub fn each(&mut self, visit: &mut impl Visit) {
         visit.section(&mut self.cluster);
+        visit.section(&mut self.etcd);
         visit.section(&mut self.fabric);
         visit.section(&mut self.node);
         visit.section(&mut self.pages);
@@ -230,6 +234,7 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loa
         }
         if mistakes.is_empty() {
             mistakes.extend(provider_mistake(&config, &tree));
+            mistakes.extend(register_mistakes(&config, &tree));
         }
     }
     mistakes.sort_by_key(|mistake| mistake.place.start());
@@ -238,10 +243,23 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loa
 
 /// Whether there is a provider for the members that are configured, which concerns two sections.
 fn provider_mistake(config: &Config, tree: &Table) -> Option<Mistake> {
-    let members: Vec<_> = config.cluster.members.iter().map(|member| member.address.clone()).collect();
-    let problem = choose(config.fabric.provider, &members).err()?.to_string();
-    let key = "cluster.members".to_owned();
+    let members = config.cluster.members.iter().map(|member| member.address.clone());
+    let own = config.cluster.address.clone();
+    let key = if own.is_some() { "cluster.address" } else { "cluster.members" }.to_owned();
+    let problem = choose(config.fabric.provider, &members.chain(own).collect::<Vec<_>>()).err()?.to_string();
     Some(Mistake { place: section::place_of(tree, &key), key, problem, ..Mistake::default() })
+}
+
+/// What is wrong with `[etcd]` where it is needed.
+fn register_mistakes(config: &Config, tree: &Table) -> Vec<Mistake> {
+    if config.cluster.provider != Provider::Etcd {
+        return vec![];
+    }
+    let mistake = |Contradiction { key, problem }| {
+        let key = format!("{}.{key}", EtcdConfig::NAME);
+        Mistake { place: section::place_of(tree, &key), key, problem, ..Mistake::default() }
+    };
+    config.etcd.problems().into_iter().map(mistake).collect()
 }
 
 struct Reader<'a> {

@@ -17,6 +17,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A cluster's files.
 pub struct Cluster {
     directory: tempfile::TempDir,
+    /// Where each node is, if the file does not say it.
+    addresses: Vec<(String, String)>,
 }
 
 /// A helper that runs.
@@ -25,6 +27,7 @@ pub struct Node {
     directory: PathBuf,
     child: Child,
     events: Receiver<Value>,
+    is_kept_by_etcd: bool,
 }
 
 impl Cluster {
@@ -37,7 +40,19 @@ impl Cluster {
         }
         file.push_str(&format!("[node]\nruntime = {:?}\n", directory.path().join("run")));
         std::fs::write(directory.path().join("verbena.toml"), file).unwrap();
-        Cluster { directory }
+        Cluster { directory, addresses: vec![] }
+    }
+
+    /// One that these endpoints of etcd keep; nodes of these names and addresses may join.
+    pub fn kept_by_etcd(lease: &str, endpoints: &[String], nodes: &[(&str, String)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = format!(
+            "[cluster]\nprovider = \"etcd\"\nlease = \"{lease}\"\n[etcd]\nendpoints = {endpoints:?}\n[node]\nruntime = {:?}\n",
+            directory.path().join("run")
+        );
+        std::fs::write(directory.path().join("verbena.toml"), file).unwrap();
+        let addresses = nodes.iter().map(|(name, address)| ((*name).to_owned(), address.clone())).collect();
+        Cluster { directory, addresses }
     }
 
     pub fn path(&self) -> &Path {
@@ -56,7 +71,10 @@ impl Cluster {
         let log = std::fs::File::create(directory.join(format!("{name}.log"))).unwrap();
         let mut command = verbena(&["node", "--json", "--cluster-name", name, "--node-state"]);
         command.envs(environment.iter().copied());
-        let mut child = command.arg(state).current_dir(&directory).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        command.arg(state);
+        let address = self.addresses.iter().find(|(other, _)| other == name);
+        command.args(address.iter().flat_map(|(_, address)| ["--cluster-address", address.as_str()]));
+        let mut child = command.current_dir(&directory).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let (tell, events) = channel();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         std::thread::spawn(move || {
@@ -67,7 +85,7 @@ impl Cluster {
                 }
             }
         });
-        let node = Node { name: name.into(), directory, child, events };
+        let node = Node { name: name.into(), directory, child, events, is_kept_by_etcd: address.is_some() };
         node.wait_for("listening");
         node
     }
@@ -97,7 +115,15 @@ impl Node {
 
     /// How it says that it is, with the exit code of the question.
     pub fn status(&self) -> (i32, Value) {
-        super::json(&["status", "--json", "--cluster-name", &self.name], &self.directory)
+        // A name alone is half of a configuration where etcd keeps: the address does not matter here.
+        let arguments = ["status", "--json", "--cluster-name", &self.name];
+        let address = if self.is_kept_by_etcd { &["--cluster-address", "tcp://127.0.0.1:1"][..] } else { &[] };
+        super::json(&[&arguments[..], address].concat(), &self.directory)
+    }
+
+    /// As which life it is in the view that is in effect.
+    pub fn rank(&self) -> u64 {
+        self.status().1["incarnation"]["rank"].as_u64().unwrap()
     }
 
     /// Asks again and again until it is as expected; how long that took.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 use thiserror::Error;
-use verbena_cluster::ClusterConfig;
+use verbena_cluster::{ClusterConfig, Provider};
 use verbena_terms::{Contradiction, Lapse, section};
 
 use super::Options;
@@ -19,7 +19,7 @@ section! {
     pub struct PagesConfig as "pages", checked by PagesConfig::check {
         /// File with the key under which names of pages and dependencies are hashed: 32 hexadecimal digits.
         ///
-        /// Not set: one made from `cluster.members`, which whoever knows the configuration can compute; where none are configured,
+        /// Not set: one made from `cluster.members`, or with etcd from `etcd.prefix`, which whoever knows the configuration can compute; where none are configured,
         /// a random one in `node.state`. Who knows the key can choose names that cost each other misses; nothing worse.
         pub key: Option<PathBuf> as "FILE" = None,
         /// Page words of this home, rounded up to a power of two; 8 bytes each. Pages that share a word cost each other misses.
@@ -59,19 +59,20 @@ pub enum KeyError {
 }
 
 impl PagesConfig {
-    /// What the service is started with, in this cluster.
+    /// What the service is started with, in this cluster. `prefix` is what its nodes have in common where etcd keeps it.
     ///
     /// # Errors
     /// If the key cannot be had.
-    pub fn options(&self, cluster: &ClusterConfig) -> Result<Options, KeyError> {
+    pub fn options(&self, cluster: &ClusterConfig, prefix: &str) -> Result<Options, KeyError> {
         let key = match &self.key {
             Some(path) => read_key(path)?,
+            None if cluster.provider == Provider::Etcd => derived_key([prefix]),
             None if cluster.members.is_empty() => {
                 let mut key = [0; 16];
                 getrandom::fill(&mut key).map_err(|error| KeyError::Random(error.to_string()))?;
                 key
             }
-            None => derived_key(cluster),
+            None => derived_key(cluster.members.iter().flat_map(|member| [member.name.as_str(), &member.address])),
         };
         let longest_transaction = self.longest_transaction.0;
         let defaults = (HomeLimits::default(), UpdaterLimits::default());
@@ -114,14 +115,12 @@ fn read_key(path: &Path) -> Result<[u8; 16], KeyError> {
     number.map(u128::to_be_bytes).ok_or_else(|| KeyError::Form { path: path.to_owned() })
 }
 
-/// The same at every node, because the list of members is.
-fn derived_key(cluster: &ClusterConfig) -> [u8; 16] {
+/// The same at every node, because what it is made from is.
+fn derived_key<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 16] {
     let mut hash = SipHasher24::new();
-    for member in &cluster.members {
-        for text in [&member.name, &member.address] {
-            hash.write_u64(text.len() as u64);
-            hash.write(text.as_bytes());
-        }
+    for text in texts {
+        hash.write_u64(text.len() as u64);
+        hash.write(text.as_bytes());
     }
     hash.finish128().as_bytes()
 }
@@ -139,7 +138,7 @@ mod tests {
     }
 
     fn fingerprint(config: &PagesConfig, cluster: &ClusterConfig) -> u64 {
-        config.options(cluster).unwrap().names.fingerprint()
+        config.options(cluster, "/verbena").unwrap().names.fingerprint()
     }
 
     #[test]
@@ -148,6 +147,10 @@ mod tests {
         assert_eq!(fingerprint(&config, &cluster(&["a", "b"])), fingerprint(&config, &cluster(&["a", "b"])));
         assert_ne!(fingerprint(&config, &cluster(&["a", "b"])), fingerprint(&config, &cluster(&["a", "c"])));
         assert_ne!(fingerprint(&config, &cluster(&[])), fingerprint(&config, &cluster(&[])));
+        let etcd = ClusterConfig { provider: Provider::Etcd, ..cluster(&[]) };
+        assert_eq!(fingerprint(&config, &etcd), fingerprint(&config, &etcd), "who joins by one prefix agrees too");
+        let other = config.options(&etcd, "/other").unwrap().names.fingerprint();
+        assert_ne!(fingerprint(&config, &etcd), other);
     }
 
     #[test]
@@ -158,8 +161,8 @@ mod tests {
         let expected = Names::new([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]).fingerprint();
         assert_eq!(fingerprint(&config, &cluster(&[])), expected);
         std::fs::write(&path, "+00102030405060708090a0b0c0d0e0f").unwrap();
-        assert!(config.options(&cluster(&[])).unwrap_err().to_string().contains("32 hexadecimal digits"));
+        assert!(config.options(&cluster(&[]), "").unwrap_err().to_string().contains("32 hexadecimal digits"));
         std::fs::remove_file(&path).unwrap();
-        assert!(config.options(&cluster(&[])).unwrap_err().to_string().contains("No such file"));
+        assert!(config.options(&cluster(&[]), "").unwrap_err().to_string().contains("No such file"));
     }
 }

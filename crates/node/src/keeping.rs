@@ -1,0 +1,150 @@
+//! Who keeps the cluster, as far as this node has a part in it: it is the keeper for good, or never, or holds an office for a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_cluster::{
+    Answer, EarlierLife, Keeper, KeeperRecord, Membership, Office, OfficeAction, OfficeEvent, Question, Rules, Term,
+};
+use verbena_etcd::Etcd;
+use verbena_terms::{Incarnation, Rank, Time};
+
+use crate::desk::Desk;
+use crate::error::{Error, Result};
+
+/// How long a helper that starts waits for its first rank; after that it goes on trying while it runs.
+const FIRST_RANK: Duration = Duration::from_secs(3);
+
+/// The keeper, if this node is it now, and the office, where it moves.
+pub(crate) struct Keeping {
+    pub(crate) keeper: Option<Keeper>,
+    office: Option<(Office, Etcd)>,
+    membership: Membership,
+    desk: Arc<Desk>,
+    /// The register did not answer the last time.
+    is_cut_off: bool,
+}
+
+/// What [`Keeping`] leaves to the driver.
+pub(crate) enum Kept {
+    /// The rank of this node's next life.
+    Enrolled(Rank),
+    /// Say it to the keeper.
+    ToKeeper(verbena_cluster::KeeperEvent),
+    /// Follow this one.
+    Follow(verbena_cluster::Holder),
+}
+
+impl Keeping {
+    /// Where the keeper is always the same; `record` is what an earlier life of it left.
+    pub(crate) fn fixed(
+        membership: &Membership,
+        desk: Arc<Desk>,
+        own: Incarnation,
+        record: Option<KeeperRecord>,
+        now: Time,
+    ) -> Self {
+        // Whoever ran as this node before held the lock of the state directory, which this process holds now.
+        let start = || Keeper::start(membership.clone(), own, record, EarlierLife::Ended, now);
+        let keeper = (membership.rank() == membership.keeper()).then(start);
+        Keeping { keeper, office: None, membership: membership.clone(), desk, is_cut_off: false }
+    }
+
+    /// Where it is whoever holds the office.
+    pub(crate) fn office(membership: &Membership, desk: Arc<Desk>, etcd: Etcd, now: Time) -> Self {
+        let office = Some((Office::new(membership, now), etcd));
+        Keeping { keeper: None, office, membership: membership.clone(), desk, is_cut_off: false }
+    }
+
+    /// Whether the keeper is looked for where the configuration says that it is.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.office.is_none()
+    }
+
+    pub(crate) fn wake_at(&self) -> Time {
+        let keeper = self.keeper.as_ref().map_or(Time::FAR, Keeper::wake_at);
+        keeper.min(self.office.as_ref().map_or(Time::FAR, |(office, _)| office.wake_at()))
+    }
+
+    /// A rank for the first life, waited for a little: whoever starts a helper is told at once what is wrong with the life that begins. Nothing, with
+    /// the reason, if it has to be asked for again.
+    ///
+    /// # Errors
+    /// What stands under the cluster's keys cannot be read.
+    pub(crate) fn first_rank(&self) -> Result<std::result::Result<Rank, String>> {
+        let Some((_, etcd)) = &self.office else { return Ok(Err("ranks stand in the configuration".into())) };
+        let question = Question::Enrol { name: self.membership.own().name.clone() };
+        match etcd.ask_now(question, FIRST_RANK) {
+            Ok(Answer::Enrolled(rank)) => Ok(Ok(rank)),
+            Ok(other) => Ok(Err(format!("etcd answers {other:?}"))),
+            Err(error @ verbena_etcd::Error::Unanswered { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(Error::Etcd(error)),
+        }
+    }
+
+    /// What the register answered. Says once that it does not.
+    pub(crate) fn answered(
+        &mut self,
+        now: Time,
+        own: Incarnation,
+        number: u64,
+        answer: std::result::Result<Answer, String>,
+    ) -> (Vec<Kept>, Option<String>) {
+        let (answer, reason) = match answer {
+            Ok(answer) => (Some(answer), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let was_cut_off = std::mem::replace(&mut self.is_cut_off, reason.is_some());
+        if was_cut_off && !self.is_cut_off {
+            tracing::info!("etcd answers again");
+        }
+        (self.preside(now, own, OfficeEvent::Answered(number, answer)), reason.filter(|_| !was_cut_off))
+    }
+
+    /// Something happened to the office of the life `own`.
+    pub(crate) fn preside(&mut self, now: Time, own: Incarnation, event: OfficeEvent) -> Vec<Kept> {
+        let Some((office, etcd)) = &mut self.office else { return vec![] };
+        let mut kept = Vec::new();
+        for action in office.handle(now, event) {
+            match action {
+                OfficeAction::Ask(number, question) => {
+                    let desk = self.desk.clone();
+                    etcd.ask(question, move |answer| desk.answered(number, answer.map_err(|error| error.to_string())));
+                }
+                OfficeAction::Appoint(record, term) => {
+                    self.keeper = Some(appointed(&self.membership, own, record.map(|record| *record), term, now));
+                }
+                OfficeAction::Dismiss => {
+                    tracing::info!("this node keeps the cluster no longer");
+                    self.keeper = None;
+                }
+                OfficeAction::Authority(until) => {
+                    kept.push(Kept::ToKeeper(verbena_cluster::KeeperEvent::Authority(until)));
+                }
+                OfficeAction::Stored => kept.push(Kept::ToKeeper(verbena_cluster::KeeperEvent::Persisted)),
+                OfficeAction::Enrolled(rank) => kept.push(Kept::Enrolled(rank)),
+                OfficeAction::Follow(holder) => kept.push(Kept::Follow(holder)),
+            }
+        }
+        kept
+    }
+
+    /// Gives the office up, if this node has it, and waits for that for `at_most`: so that the others need not wait for its authority to end.
+    pub(crate) fn give_up(&mut self, now: Time, at_most: Duration) {
+        let Some((office, etcd)) = &mut self.office else { return };
+        self.keeper = None;
+        for action in office.handle(now, OfficeEvent::Left) {
+            if let OfficeAction::Ask(_, question @ Question::Beat { .. }) = action
+                && let Err(error) = etcd.ask_now(question, at_most)
+            {
+                tracing::debug!(%error, "the office was not given up: its time runs out instead");
+            }
+        }
+    }
+}
+
+fn appointed(membership: &Membership, own: Incarnation, record: Option<KeeperRecord>, term: Term, now: Time) -> Keeper {
+    let view = record.as_ref().and_then(|record| record.view.as_ref()).map_or(0, |view| view.number().0);
+    tracing::info!(view, "this node keeps the cluster");
+    Keeper::appointed(membership.clone(), own, record, term, now, Rules::ALL)
+}
