@@ -62,6 +62,15 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "cluster.lease" => ("1m", "1m".into()),
         "cluster.drift" => ("7ms", "7ms".into()),
         "cluster.name" => ("b", "b".into()),
+        "cluster.provider" => ("etcd", "etcd".into()),
+        "cluster.address" => ("tcp://b:7001", "tcp://b:7001".into()),
+        "cluster.roles" => ("home,reader", serde_json::json!(["home", "reader"])),
+        "etcd.endpoints" => ("http://a:1,https://b:2", serde_json::json!(["http://a:1", "https://b:2"])),
+        "etcd.prefix" => ("/other", "/other".into()),
+        "etcd.authority" | "etcd.certificate" | "etcd.key" | "etcd.password_file" => {
+            ("/some/where", "/some/where".into())
+        }
+        "etcd.user" => ("app", "app".into()),
         "cluster.members" => (
             r#"[{ name = "local", address = "shm://local", roles = ["home"] }]"#,
             serde_json::json!([{ "name": "local", "address": "shm://local", "roles": ["home"] }]),
@@ -96,6 +105,25 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
     }
 }
 
+/// Flags without which a key means nothing.
+fn beside(key: &str) -> Vec<&'static str> {
+    let etcd = "--cluster-name b --etcd-endpoints http://a:1";
+    let words = match key {
+        "cluster.provider" => format!("{etcd} --cluster-address tcp://b:7001"),
+        "cluster.address" => format!("{etcd} --cluster-provider etcd"),
+        "cluster.roles" => format!("{etcd} --cluster-provider etcd --cluster-address tcp://b:7001"),
+        "etcd.endpoints" => "--etcd-authority /some/where".into(),
+        "etcd.prefix" => "--etcd-endpoints http://a:1".into(),
+        "etcd.authority" => "--etcd-endpoints https://a:1".into(),
+        "etcd.certificate" => "--etcd-endpoints https://a:1 --etcd-authority /some/where --etcd-key /some/where".into(),
+        "etcd.key" => "--etcd-endpoints https://a:1 --etcd-authority /some/where --etcd-certificate /some/where".into(),
+        "etcd.user" => "--etcd-endpoints http://a:1 --etcd-password-file /some/where".into(),
+        "etcd.password_file" => "--etcd-endpoints http://a:1 --etcd-user app".into(),
+        _ => String::new(),
+    };
+    words.leak().split_whitespace().collect()
+}
+
 #[test]
 fn every_key_has_a_flag_that_works_and_a_line_in_the_help() {
     let empty = tempfile::tempdir().unwrap();
@@ -108,7 +136,8 @@ fn every_key_has_a_flag_that_works_and_a_line_in_the_help() {
             let (written, expected) = other_value(&full);
             let flag = format!("--{}", flag_name(section.name, key.name));
             assert!(help.contains(&format!("{flag} <{}>", key.value)), "{flag} is not in the help");
-            let (code, effective) = json(&["config", "show", "--json", &flag, written], empty.path());
+            let words = [vec!["config", "show", "--json", &flag, written], beside(&full)].concat();
+            let (code, effective) = json(&words, empty.path());
             assert_eq!(code, 0, "{flag}: {effective}");
             let shown = effective.as_array().unwrap().iter().find(|entry| entry["key"] == *full).unwrap();
             assert_eq!((&shown["value"], shown["from"].as_str()), (&expected, Some(flag.as_str())), "{full}");
@@ -124,6 +153,9 @@ fn a_file_that_all_nodes_share_names_none_of_them() {
     assert_eq!(examine("f".into(), file, &[], Whose::Everyones).1, []);
     let (_, mistakes) = examine("f".into(), file, &[], Whose::Nodes);
     assert_eq!(mistakes.iter().map(|mistake| mistake.key.as_str()).collect::<Vec<_>>(), ["cluster.name"]);
+    let etcd = b"[cluster]\nprovider = \"etcd\"\n[etcd]\nendpoints = [\"http://a:1\"]\n";
+    assert_eq!(examine("f".into(), etcd, &[], Whose::Everyones).1, []);
+    assert_eq!(examine("f".into(), etcd, &[], Whose::Nodes).1.len(), 2, "its name and its address");
     let unknown = [Flag { section: "cluster", key: "name", value: "b".into() }];
     assert_eq!(examine("f".into(), file, &unknown, Whose::Everyones).1.len(), 1, "who is named must be there");
 }

@@ -229,8 +229,12 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loa
     if readable {
         reader.unknown_sections();
         config.each(&mut reader);
-        if whose == Whose::Everyones && config.cluster.name.is_none() {
-            mistakes.retain(|mistake| mistake.key != "cluster.name");
+        if whose == Whose::Everyones {
+            let is_own = |key: &str| {
+                key == "cluster.name" && config.cluster.name.is_none()
+                    || key == "cluster.address" && config.cluster.address.is_none()
+            };
+            mistakes.retain(|mistake| !is_own(&mistake.key));
         }
         if mistakes.is_empty() {
             mistakes.extend(provider_mistake(&config, &tree));
