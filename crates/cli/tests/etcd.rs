@@ -134,16 +134,17 @@ fn what_is_wrong_with_etcd_is_said_by_the_key_to_look_at() {
         let output = common::verbena(arguments).current_dir(directory.path()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
     };
-    let (code, said) = run("[cluster]\nprovider = \"etcd\"\n", &["config", "check"]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, said) =
+        run("[cluster]\nprovider = \"etcd\"\n[etcd]\nendpoints = [\"http://10.0.0.1:2379\"]\n", &["node"]);
+    assert_eq!(code, Some(2), "{said}");
     for key in ["cluster.name", "cluster.address"] {
         assert!(said.contains(key) && said.contains("needed with the provider etcd"), "{said}");
     }
     let whole = "[cluster]\nprovider = \"etcd\"\nname = \"a\"\naddress = \"tcp://127.0.0.1:7001\"\n";
     let (code, said) = run(whole, &["config", "check"]);
-    assert!(code == Some(1) && said.contains("etcd.endpoints"), "{said}");
+    assert!(code == Some(2) && said.contains("etcd.endpoints"), "{said}");
     let (code, said) = run(&format!("{whole}[etcd]\nendpoints = [\"10.0.0.1\"]\n"), &["config", "check"]);
-    assert!(code == Some(1) && said.contains("etcd.endpoints"), "{said}");
+    assert!(code == Some(2) && said.contains("etcd.endpoints"), "{said}");
     let (code, said) = run(&format!("{whole}[etcd]\nendpoints = [\"http://10.0.0.1:2379\"]\n"), &["config", "check"]);
     assert_eq!(code, Some(0), "{said}");
 }
