@@ -3,6 +3,7 @@
 //! A failing seed prints the command that replays it with its trace.
 
 mod check;
+mod counts;
 mod dice;
 mod faults;
 mod node;
@@ -29,8 +30,8 @@ fn seeds() -> u64 {
 }
 
 /// What happened in all seeds together.
-fn hold(provider: Provider) -> world::Counts {
-    let (seeds, mut total) = (seeds(), world::Counts::default());
+fn hold(provider: Provider) -> counts::Counts {
+    let (seeds, mut total) = (seeds(), counts::Counts::default());
     for seed in 0..seeds {
         let outcome = run(seed, provider, Rules::ALL, false);
         if let Some(violation) = outcome.violation {

@@ -1,17 +1,19 @@
 //! The world: true time, a queue of what will happen, a network, discs, and services that prepare views after a while.
 
+mod office;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use siphasher::sip::SipHasher13;
 use verbena_cluster::{
-    Answer, ClusterConfig, Configured, EarlierLife, Keeper, KeeperAction, KeeperEvent, Membership, Message, Notice,
-    OfficeAction, OfficeEvent, ParticipantAction, ParticipantEvent, Provider, Question, Role, Roles, Rules,
+    Answer, ClusterConfig, Configured, EarlierLife, KeeperAction, KeeperEvent, Message, Notice, OfficeEvent,
+    ParticipantAction, ParticipantEvent, Provider, Question, Role, Roles, Rules,
 };
 use verbena_terms::{Rank, Time, ViewNumber};
 
 use crate::check::Checkers;
+use crate::counts::Counts;
 use crate::dice::Dice;
 use crate::faults::{Knobs, MS};
 use crate::node::{Disc, Input, Node, Process, Skew};
@@ -29,30 +31,6 @@ pub const STORE: Rank = Rank(1000);
 /// Within which a question is answered, or given up.
 const GIVEN_UP: u64 = LEASE / 4;
 const MOST_STEPS: u64 = 200_000;
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    pub steps: u64,
-    pub views: u64,
-    pub crashes: u64,
-    pub keeper_crashes: u64,
-    pub pauses: u64,
-    pub cuts: u64,
-    pub replaced: u64,
-    pub left: u64,
-    pub at_rest: u64,
-    pub expelled: u64,
-    /// A lease that was lost and came back to the same incarnation.
-    pub resumed: u64,
-    pub lost: u64,
-    pub doubled: u64,
-    pub late: u64,
-    pub terms: u64,
-    pub resigned: u64,
-    pub overtaken: u64,
-    /// Questions of which nothing was known.
-    pub unanswered: u64,
-}
 
 pub struct Outcome {
     pub violation: Option<String>,
@@ -277,119 +255,6 @@ impl World {
             return Some(rank);
         }
         self.store.names.get(rank.0 as usize - 1).and_then(|name| name[1..].parse().ok()).map(Rank)
-    }
-
-    // The register.
-
-    fn ask(&mut self, id: u64, number: u64, question: Question) {
-        let node = self.processes[&id].node;
-        self.say(format!("{node} asks {question:?}"));
-        self.asked.insert((id, number));
-        self.at(self.now + GIVEN_UP, Happening::Answered(id, number, None));
-        let well = self.now >= FAULTS_END;
-        if !well && (self.cut.contains(&(node, STORE)) || self.dice.chance(self.knobs.loss / 2)) {
-            return;
-        }
-        // What waits in a member of the store that is stuck may be executed when everybody has forgotten it.
-        let late = !well && self.dice.chance(self.knobs.late);
-        let most = if late { 5 * LEASE / 2 } else { self.knobs.persist };
-        let after = self.dice.between(1000, most);
-        self.at(self.now + after, Happening::Asked(id, number, question));
-    }
-
-    fn asked_at_store(&mut self, id: u64, number: u64, question: &Question) {
-        let answer = self.store.execute(question);
-        self.say(format!("the register: {question:?}: {answer:?}"));
-        let well = self.now >= FAULTS_END;
-        let node = self.processes.get(&id).map(|process| process.node);
-        let cut = node.is_some_and(|node| self.cut.contains(&(STORE, node)));
-        if well || !cut && !self.dice.chance(self.knobs.loss / 2) {
-            let after = self.dice.between(1000, self.knobs.delay);
-            self.at(self.now + after, Happening::Answered(id, number, Some(answer)));
-        }
-    }
-
-    fn answered(&mut self, id: u64, number: u64, answer: Option<Answer>) -> Result<(), String> {
-        if !self.asked.remove(&(id, number)) {
-            return Ok(());
-        }
-        self.counts.unanswered += u64::from(answer.is_none());
-        self.input(id, Input::Office(OfficeEvent::Answered(number, answer)))
-    }
-
-    fn office_event(&mut self, id: u64, local: Time, event: OfficeEvent) -> Result<(), String> {
-        let Some(office) = self.processes.get_mut(&id).and_then(|process| process.office.as_mut()) else {
-            return Ok(());
-        };
-        for action in office.handle(local, event) {
-            let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
-            let who = process.participant.incarnation();
-            match action {
-                OfficeAction::Ask(number, question) => self.ask(id, number, question),
-                OfficeAction::Enrolled(rank) => {
-                    let mut actions = process.participant.handle(local, ParticipantEvent::Enrolled(rank));
-                    let who = process.participant.incarnation();
-                    actions.extend(process.participant.handle(local, ParticipantEvent::Persisted));
-                    let address = format!("sim:{}", process.node);
-                    self.office_event(id, local, OfficeEvent::Begun(who, address))?;
-                    self.participant_actions(id, actions)?;
-                }
-                OfficeAction::Appoint(record, term) => {
-                    let node = process.node;
-                    let membership = self.membership(node);
-                    let record = record.map(|record| *record);
-                    let keeper = Keeper::appointed(membership, who, record, term, local, self.rules);
-                    self.say(format!("{who} keeps until {}", term.until.since(local).as_millis()));
-                    self.processes.get_mut(&id).expect("it just acted").keeper = Some(keeper);
-                    self.checkers.keeper_disturbed(self.now);
-                }
-                OfficeAction::Authority(until) => {
-                    let gap = process.keeper.as_ref().is_some_and(|keeper| !keeper.may_act_at(local));
-                    if gap {
-                        self.checkers.keeper_disturbed(self.now);
-                    }
-                    self.keeper_event(id, local, KeeperEvent::Authority(until))?;
-                }
-                OfficeAction::Stored => self.keeper_event(id, local, KeeperEvent::Persisted)?,
-                OfficeAction::Dismiss => {
-                    process.keeper = None;
-                    self.say(format!("{who} keeps no longer"));
-                    self.checkers.keeper_disturbed(self.now);
-                }
-                OfficeAction::Follow(holder) => {
-                    let actions = process.participant.handle(local, ParticipantEvent::Keeper(holder.who));
-                    self.participant_actions(id, actions)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The node whose process keeps, with authority.
-    pub fn keeper_node(&self) -> Option<Rank> {
-        if self.config.provider == Provider::Static {
-            return Some(Rank(1));
-        }
-        let keeps = |process: &&Process| {
-            let local = self.nodes[&process.node].clock.local(self.now);
-            process.keeper.as_ref().is_some_and(|keeper| keeper.may_act_at(local))
-        };
-        self.processes.values().find(keeps).map(|process| process.node)
-    }
-
-    /// Another process of the same node runs, or has been stopped.
-    fn is_twin(&self, id: u64) -> bool {
-        let node = self.processes[&id].node;
-        self.processes.iter().any(|(other, process)| *other != id && process.node == node)
-    }
-
-    fn membership(&self, node: Rank) -> Membership {
-        let name = Some(format!("n{node}"));
-        let is_etcd = self.config.provider == Provider::Etcd;
-        let address = is_etcd.then(|| format!("sim:{node}"));
-        let roles = if is_etcd && node == Rank(2) { Roles::of(Role::Reader) } else { Roles::ALL };
-        let config = ClusterConfig { name, address, roles, ..self.config.clone() };
-        Membership::new(&config).expect("the configuration fits together")
     }
 
     // The processes.
@@ -619,48 +484,5 @@ impl World {
         if self.trace {
             println!("{line}");
         }
-    }
-}
-
-impl Counts {
-    pub fn add(&mut self, other: &Counts) {
-        let Counts {
-            steps,
-            views,
-            crashes,
-            keeper_crashes,
-            pauses,
-            cuts,
-            replaced,
-            left,
-            at_rest,
-            expelled,
-            resumed,
-            lost,
-            doubled,
-            late,
-            terms,
-            resigned,
-            overtaken,
-            unanswered,
-        } = other;
-        self.steps += steps;
-        self.views += views;
-        self.crashes += crashes;
-        self.keeper_crashes += keeper_crashes;
-        self.pauses += pauses;
-        self.cuts += cuts;
-        self.replaced += replaced;
-        self.left += left;
-        self.at_rest += at_rest;
-        self.expelled += expelled;
-        self.resumed += resumed;
-        self.lost += lost;
-        self.doubled += doubled;
-        self.late += late;
-        self.terms += terms;
-        self.resigned += resigned;
-        self.overtaken += overtaken;
-        self.unanswered += unanswered;
     }
 }
