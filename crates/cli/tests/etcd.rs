@@ -16,10 +16,10 @@ use serde_json::Value;
 const LEASE: Duration = Duration::from_secs(2);
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Three nodes that may join, on addresses of their own.
+/// Three nodes that may join, on addresses that are as much their own as the port of their etcd.
 fn cluster(etcds: &Etcds) -> Cluster {
-    let [low, high, ..] = std::process::id().to_le_bytes();
-    let address = |nth: usize| format!("tcp://127.{}.{}.{}:7001", 101 + low % 100, high, nth + 1);
+    let [low, high] = etcds.port(0).to_le_bytes();
+    let address = |nth: usize| format!("tcp://127.{}.{low}.{}:7001", 1 + high % 250, nth + 1);
     let nodes: Vec<(&str, String)> = NAMES.into_iter().zip((0..).map(address)).collect();
     Cluster::kept_by_etcd("2s", &etcds.endpoints(), &nodes)
 }

@@ -192,7 +192,7 @@ fn a_record_of_which_nothing_is_known_is_stored_again_after_the_same_one() {
     let store = || OfficeEvent::Store(Box::new(record.clone()));
     assert_eq!(desk.does(store()), ["4: store 10 after 0"]);
     assert_eq!(desk.unanswered(4), [""; 0]);
-    assert_eq!(desk.tick(62), ["5: store 10 after 0"]);
+    assert_eq!(desk.tick(63), ["5: store 10 after 0"]);
     assert_eq!(desk.answered(5, Answer::Stored(Revision(12))), ["stored"]);
     assert_eq!(desk.does(store()), ["6: store 10 after 12"]);
     assert_eq!(desk.answered(6, Answer::Overtaken), ["keep no longer", "7: look"]);
