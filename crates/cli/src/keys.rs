@@ -17,8 +17,10 @@ pub const SOON_DAYS: i64 = 30;
 pub struct Certificate {
     /// Its file.
     pub file: PathBuf,
-    /// The rank it is for; none for an authority.
+    /// The rank it is for; none for an authority, or where it is for a name.
     pub rank: Option<u32>,
+    /// The name of the node it is for, where the cluster's provider is etcd.
+    pub member: Option<String>,
     /// Whether it is an authority's.
     pub authority: bool,
     /// First second of its validity, since 1970.
@@ -57,6 +59,7 @@ pub fn read(file: &Path, now: SystemTime) -> verbena_fabric::Result<Certificate>
     Ok(Certificate {
         file: file.to_owned(),
         rank: inspection.rank.map(|rank| rank.0),
+        member: inspection.member,
         authority: inspection.authority,
         from_unix_s: unix_seconds(valid.start),
         until_unix_s: unix_seconds(valid.end),

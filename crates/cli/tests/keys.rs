@@ -61,6 +61,22 @@ fn nothing_is_overwritten_unless_it_is_meant() {
 }
 
 #[test]
+fn with_etcd_a_certificate_is_for_a_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let text = "[cluster]\nprovider = \"etcd\"\nname = \"app-1\"\naddress = \"tcp://127.0.0.1:7001\"\n[etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\n";
+    std::fs::write(at.join("verbena.toml"), text).unwrap();
+    assert_eq!(keys(&["init"], at).0, 0);
+    assert_eq!(keys(&["node", "app-1"], at).0, 0);
+    let (code, shown, _) = keys(&["show"], at);
+    assert!(code == 0 && shown.contains("member-app-1.pem") && shown.contains("node app-1"), "{shown}");
+    let (code, found) = json(&["keys", "show", "--json"], at);
+    assert_eq!((code, found[1]["member"].as_str(), found[1]["rank"].as_u64()), (0, Some("app-1"), None));
+    let (code, _, told) = keys(&["node", "App_1"], at);
+    assert!(code == 1 && told.contains("\"App_1\" can be in no certificate"), "{told}");
+}
+
+#[test]
 fn a_name_that_nobody_has_is_a_wrong_command_line() {
     let directory = tempfile::tempdir().unwrap();
     keys(&["init"], directory.path());

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use verbena_fabric::tcp::keys::{Pair, create_authority, issue};
-use verbena_fabric::{authority_files, node_files};
+use verbena_cluster::Provider;
+use verbena_fabric::tcp::keys::{Pair, create_authority, issue, issue_named};
+use verbena_fabric::{authority_files, member_files, node_files};
 use verbena_terms::{Lapse, Rank};
 
 use crate::config::{self, Config, Flags, Whose};
@@ -24,7 +25,8 @@ const BAD: Style = AnsiColor::Red.on_default();
 /// Make and show the certificates by which nodes know each other over tcp.
 ///
 /// One authority is made once, and its key kept where nobody else comes. It issues each node a certificate for its rank. A
-/// node has three files in the directory of `fabric.keys`: authority.pem, node-RANK.pem and node-RANK.key.
+/// node has three files in the directory of `fabric.keys`: authority.pem, node-RANK.pem and node-RANK.key. Where
+/// cluster.provider is etcd, certificates are for the names of nodes: member-NAME.pem and member-NAME.key.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Init(Init),
@@ -45,7 +47,7 @@ pub struct Init {
     flags: Flags,
 }
 
-/// Issue the certificate of a node: node-RANK.pem and node-RANK.key.
+/// Issue the certificate of a node: node-RANK.pem and node-RANK.key; with etcd member-NAME.pem and member-NAME.key.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -53,7 +55,7 @@ Examples:
   verbena keys node app-2 --config verbena.toml
   verbena keys node 2 --replace")]
 pub struct Node {
-    /// The node: its rank, or its name in cluster.members.
+    /// The node: its rank, or its name in cluster.members; its name where cluster.provider is etcd.
     node: String,
     /// How long it is good; never longer than its authority.
     #[arg(long, value_name = "TIME", default_value = "365d")]
@@ -115,14 +117,23 @@ impl Init {
 impl Node {
     fn run(&self, config: &Config) -> Result<()> {
         let directory = directory(config);
-        let rank = rank_of(&self.node, config)?;
-        let (authority, place) = (authority_files(&directory), node_files(&directory, rank));
+        let authority = authority_files(&directory);
+        // Under etcd every life has another rank, and the name stays.
+        let rank = if config.cluster.provider == Provider::Etcd { None } else { Some(rank_of(&self.node, config)?) };
+        let make = |files: &Pair| match rank {
+            Some(rank) => issue(&authority, rank, files, from_now(self.valid)),
+            None => issue_named(&authority, &self.node, files, from_now(self.valid)),
+        };
+        let place = match rank {
+            Some(rank) => node_files(&directory, rank),
+            None => member_files(&directory, &self.node),
+        };
         if !self.replace {
-            issue(&authority, rank, &place, from_now(self.valid))?;
+            make(&place)?;
             return tell(self.format, &place);
         }
         let beside = Pair { certificate: with(&place.certificate, ".next"), key: with(&place.key, ".next") };
-        issue(&authority, rank, &beside, from_now(self.valid))?;
+        make(&beside)?;
         // The key first: a node that reads in between finds a pair that does not fit, and tries again at its next connection.
         for (from, to) in [(&beside.key, &place.key), (&beside.certificate, &place.certificate)] {
             fs::rename(from, to).map_err(|source| Error::File { doing: "replace", path: to.clone(), source })?;
@@ -154,10 +165,11 @@ fn print(out: &mut impl Write, found: &[Certificate]) -> Result<()> {
     let width = found.iter().map(|certificate| certificate.file.display().to_string().len()).max().unwrap_or(0);
     for certificate in found {
         let Certificate { file, until, days_left, with_key, remark, .. } = certificate;
-        let whose = match certificate.rank {
+        let whose = match (certificate.rank, &certificate.member) {
             _ if certificate.authority => "authority".into(),
-            Some(rank) => format!("node {rank}"),
-            None => "nobody's here".into(),
+            (Some(rank), _) => format!("node {rank}"),
+            (None, Some(name)) => format!("node {name}"),
+            (None, None) => "nobody's here".into(),
         };
         let key = if *with_key { "with its key" } else { "without key" };
         let name = file.display().to_string();

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicU32;
 use std::time::SystemTime;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use verbena_fabric::{Error, Provider as Named, authority_files, node_files, try_out};
+use verbena_cluster::Provider as Membership;
+use verbena_fabric::{Error, Provider as Named, authority_files, member_files, node_files, try_out};
 use verbena_terms::Rank;
 
 use super::{Check, Provider};
@@ -111,8 +112,13 @@ fn certificates(config: &Config) -> Vec<Check> {
             Check::fair(WHAT, "fabric.keys is not set: in the clear, on loopback only", beyond)
         }];
     };
-    let own = config.cluster.members.iter().position(|member| Some(&member.name) == config.cluster.name.as_ref());
-    let own = node_files(directory, Rank(own.map_or(1, |at| at as u32 + 1)));
+    let own = match (&config.cluster.name, config.cluster.provider) {
+        (Some(name), Membership::Etcd) => member_files(directory, name),
+        (name, _) => {
+            let at = config.cluster.members.iter().position(|member| Some(&member.name) == name.as_ref());
+            node_files(directory, Rank(at.map_or(1, |at| at as u32 + 1)))
+        }
+    };
     let now = SystemTime::now();
     let read = |file: &Path| match keys::read(file, now) {
         Ok(found) => {
