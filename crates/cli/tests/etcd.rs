@@ -127,6 +127,40 @@ fn without_quorum_leases_run_out_and_the_same_lives_go_on_with_it() {
 }
 
 #[test]
+fn nodes_know_each_other_by_the_names_in_their_certificates() {
+    let Some(etcds) = Etcds::start() else { return };
+    let cluster = cluster(&etcds);
+    cluster.set(&format!("[fabric]\nkeys = {:?}\n", cluster.path().join("keys")));
+    let keys = |arguments: &[&str]| {
+        let words = [&["keys"], arguments].concat();
+        let output = common::verbena(&words).current_dir(cluster.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    keys(&["init"]);
+    NAMES.iter().for_each(|name| keys(&["node", name]));
+    let [a, b, c] = NAMES.map(|name| cluster.start(name));
+    all_in(&[&a, &b, &c]);
+    // The next life has a rank that the others have to find the name of.
+    c.kill();
+    let c = cluster.start("c");
+    all_in(&[&a, &b, &c]);
+    c.kill();
+    // With another's certificate it is refused, and nothing else is disturbed.
+    for ending in ["pem", "key"] {
+        let file = |name| cluster.path().join("keys").join(format!("member-{name}.{ending}"));
+        std::fs::copy(file("b"), file("c")).unwrap();
+    }
+    let refused = common::verbena(&["node", "--cluster-name", "c", "--cluster-address", "tcp://127.0.0.1:1"])
+        .args(["--node-state", "state-c"])
+        .current_dir(cluster.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("member-c.pem is not for c.member.verbena"), "{said}");
+    all_in(&[&a, &b]);
+}
+
+#[test]
 fn what_is_wrong_with_etcd_is_said_by_the_key_to_look_at() {
     let directory = tempfile::tempdir().unwrap();
     let run = |file: &str, arguments: &[&str]| {

@@ -23,6 +23,7 @@ use crate::desk::Desk;
 use crate::drain::Drain;
 use crate::error::{Error, Result};
 use crate::file::File;
+use crate::keeping::Register;
 use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
 use crate::neighbours::Neighbours;
@@ -185,11 +186,15 @@ impl Helper {
         services.push(Box::new(watch));
         let desk = Arc::new(Desk::new(services.len()));
         register(&metrics, &status, &neighbours)?;
-        let etcd = settings.etcd(&membership)?;
+        let register = settings.etcd(&membership)?.map(Register::new);
         let interconnect = Interconnect::new(settings.fabric.clone(), meeting(&membership, runtime))?;
+        let interconnect = match &register {
+            Some(register) => interconnect.by_names(register.names(&membership)),
+            None => interconnect,
+        };
         let driver = Driver::start(Parts {
             membership,
-            etcd,
+            register,
             interconnect,
             records: Records::open(store)?,
             desk: desk.clone(),

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{
-    Answer, EarlierLife, Keeper, KeeperRecord, Membership, Office, OfficeAction, OfficeEvent, Question, Rules, Term,
+    Answer, EarlierLife, Keeper, KeeperEvent, KeeperRecord, Membership, Office, OfficeAction, OfficeEvent, Question,
+    Rules, Term, View,
 };
 use verbena_etcd::Etcd;
+use verbena_fabric::tcp::{Names, Roster};
 use verbena_terms::{Incarnation, Rank, Time};
 
 use crate::desk::Desk;
@@ -18,11 +20,19 @@ const FIRST_RANK: Duration = Duration::from_secs(3);
 /// The keeper, if this node is it now, and the office, where it moves.
 pub(crate) struct Keeping {
     pub(crate) keeper: Option<Keeper>,
-    office: Option<(Office, Etcd)>,
+    office: Option<(Office, Arc<Etcd>)>,
+    /// The names of lives, by which certificates are judged.
+    roster: Option<Roster>,
     membership: Membership,
     desk: Arc<Desk>,
     /// The register did not answer the last time.
     is_cut_off: bool,
+}
+
+/// What a cluster that etcd keeps is asked by.
+pub(crate) struct Register {
+    etcd: Arc<Etcd>,
+    roster: Roster,
 }
 
 /// What [`Keeping`] leaves to the driver.
@@ -30,9 +40,29 @@ pub(crate) enum Kept {
     /// The rank of this node's next life.
     Enrolled(Rank),
     /// Say it to the keeper.
-    ToKeeper(verbena_cluster::KeeperEvent),
+    ToKeeper(KeeperEvent),
     /// Follow this one.
     Follow(verbena_cluster::Holder),
+}
+
+impl Register {
+    pub(crate) fn new(etcd: Etcd) -> Self {
+        let etcd = Arc::new(etcd);
+        let asks = etcd.clone();
+        let roster = Roster::new(move |rank, found| {
+            asks.name(rank, move |name| match name {
+                Ok(Some(name)) => found.is(&name),
+                // Nobody has that rank, or it is not known: it is asked again when it is met again.
+                Ok(None) | Err(_) => drop(found),
+            });
+        });
+        Register { etcd, roster }
+    }
+
+    /// By which names the nodes of `membership` prove who they are.
+    pub(crate) fn names(&self, membership: &Membership) -> Names {
+        Names { own: membership.own().name.clone(), roster: self.roster.clone() }
+    }
 }
 
 impl Keeping {
@@ -47,18 +77,26 @@ impl Keeping {
         // Whoever ran as this node before held the lock of the state directory, which this process holds now.
         let start = || Keeper::start(membership.clone(), own, record, EarlierLife::Ended, now);
         let keeper = (membership.rank() == membership.keeper()).then(start);
-        Keeping { keeper, office: None, membership: membership.clone(), desk, is_cut_off: false }
+        Keeping { keeper, office: None, roster: None, membership: membership.clone(), desk, is_cut_off: false }
     }
 
     /// Where it is whoever holds the office.
-    pub(crate) fn office(membership: &Membership, desk: Arc<Desk>, etcd: Etcd, now: Time) -> Self {
-        let office = Some((Office::new(membership, now), etcd));
-        Keeping { keeper: None, office, membership: membership.clone(), desk, is_cut_off: false }
+    pub(crate) fn office(membership: &Membership, desk: Arc<Desk>, register: Register, now: Time) -> Self {
+        let office = Some((Office::new(membership, now), register.etcd));
+        let roster = Some(register.roster);
+        Keeping { keeper: None, office, roster, membership: membership.clone(), desk, is_cut_off: false }
     }
 
     /// Whether the keeper is looked for where the configuration says that it is.
     pub(crate) fn is_fixed(&self) -> bool {
         self.office.is_none()
+    }
+
+    /// Takes note of whose ranks these are, where that is not known before.
+    pub(crate) fn know(&self, view: &View) {
+        for roster in &self.roster {
+            view.members().iter().for_each(|member| roster.know(member.incarnation.rank, &member.name));
+        }
     }
 
     pub(crate) fn wake_at(&self) -> Time {
@@ -119,9 +157,9 @@ impl Keeping {
                     self.keeper = None;
                 }
                 OfficeAction::Authority(until) => {
-                    kept.push(Kept::ToKeeper(verbena_cluster::KeeperEvent::Authority(until)));
+                    kept.push(Kept::ToKeeper(KeeperEvent::Authority(until)));
                 }
-                OfficeAction::Stored => kept.push(Kept::ToKeeper(verbena_cluster::KeeperEvent::Persisted)),
+                OfficeAction::Stored => kept.push(Kept::ToKeeper(KeeperEvent::Persisted)),
                 OfficeAction::Enrolled(rank) => kept.push(Kept::Enrolled(rank)),
                 OfficeAction::Follow(holder) => kept.push(Kept::Follow(holder)),
             }

@@ -8,7 +8,6 @@ use verbena_cluster::{
     Keeper, KeeperAction, KeeperEvent, KeeperRecord, LeaseWord, Message, Notice, OfficeEvent, Participant,
     ParticipantAction, ParticipantEvent, StartRecord,
 };
-use verbena_etcd::Etcd;
 use verbena_fabric::{Address, Interconnect, Opened};
 use verbena_metrics::Registry;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
@@ -16,7 +15,7 @@ use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 use crate::desk::Desk;
 use crate::error::{Error, Result};
 use crate::helper::{Event, Observer};
-use crate::keeping::{Keeping, Kept};
+use crate::keeping::{Keeping, Kept, Register};
 use crate::life::Life;
 use crate::post::Post;
 use crate::records::Records;
@@ -34,7 +33,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 pub(crate) struct Parts {
     pub(crate) membership: verbena_cluster::Membership,
     /// Where the keeper is not always the same.
-    pub(crate) etcd: Option<Etcd>,
+    pub(crate) register: Option<Register>,
     pub(crate) interconnect: Interconnect,
     pub(crate) records: Records,
     pub(crate) desk: Arc<Desk>,
@@ -99,8 +98,8 @@ impl Driver {
         let (participant, actions) = Participant::start(&parts.membership, String::new(), record, now)?;
         let incarnation = participant.incarnation();
         let desk = parts.desk.clone();
-        let keeping = match parts.etcd.take() {
-            Some(etcd) => Keeping::office(&parts.membership, desk, etcd, now),
+        let keeping = match parts.register.take() {
+            Some(register) => Keeping::office(&parts.membership, desk, register, now),
             None => Keeping::fixed(&parts.membership, desk, incarnation, keeper_record, now),
         };
         let mut driver = Driver {
@@ -475,6 +474,10 @@ impl Driver {
 
     fn tell(&mut self, notice: Notice) {
         self.parts.status.note(&notice);
+        // Before anybody connects to a member of the view.
+        if let Notice::ViewLearnt(view) = &notice {
+            self.keeping.know(view);
+        }
         for (nth, service) in self.parts.services.iter_mut().enumerate() {
             service.notice(&notice, &Replies::new(self.parts.desk.clone(), nth));
         }

@@ -55,6 +55,13 @@ impl Cluster {
         Cluster { directory, addresses }
     }
 
+    /// Sets more in the file that all nodes share.
+    pub fn set(&self, text: &str) {
+        let path = self.path().join("verbena.toml");
+        let before = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, before + text).unwrap();
+    }
+
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
