@@ -94,7 +94,7 @@ impl Keeping {
 
     /// Takes note of whose ranks these are, where that is not known before.
     pub(crate) fn know(&self, view: &View) {
-        for roster in &self.roster {
+        if let Some(roster) = &self.roster {
             view.members().iter().for_each(|member| roster.know(member.incarnation.rank, &member.name));
         }
     }

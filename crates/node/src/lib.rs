@@ -50,6 +50,7 @@ mod store;
 mod successor;
 mod thread;
 mod told;
+mod waiting;
 
 pub use config::{NodeConfig, Settings};
 pub use error::{Error, Result};

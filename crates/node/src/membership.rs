@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use verbena_client::wire;
 use verbena_cluster::{
-    Keeper, KeeperAction, KeeperEvent, KeeperRecord, LeaseWord, Message, Notice, OfficeEvent, Participant,
-    ParticipantAction, ParticipantEvent, StartRecord,
+    Keeper, KeeperAction, KeeperEvent, LeaseWord, Message, Notice, OfficeEvent, Participant, ParticipantAction,
+    ParticipantEvent, StartRecord,
 };
 use verbena_fabric::{Address, Interconnect, Opened};
 use verbena_metrics::Registry;
@@ -21,9 +21,12 @@ use crate::post::Post;
 use crate::records::Records;
 use crate::service::{Replies, Service};
 use crate::status::Status;
+use crate::waiting::{Leaving, Waiting};
 
 /// Between attempts at what the machine refuses: to store a record, to open a fabric.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// After the first attempt; twice as long after each further one.
+const AGAIN_AT_ONCE: Duration = Duration::from_millis(10);
 /// How long a search for the keeper may take.
 const SEARCH: Duration = Duration::from_secs(2);
 /// The longest sleep, so that no sum of times overflows a timer.
@@ -57,36 +60,6 @@ pub(crate) struct Driver {
     waiting: Waiting,
     /// Why it ended, if not because it was asked to.
     failed: Option<Error>,
-}
-
-/// What it waits for.
-#[derive(Default)]
-struct Waiting {
-    /// A life whose start number is stored and whose fabric is not open yet, and when to try next.
-    to_open: Option<(Incarnation, Time)>,
-    /// A record that could not be stored, and when to try again.
-    start: Option<(StartRecord, Time)>,
-    keeper: Option<(KeeperRecord, Time)>,
-    /// The keeper is being looked for.
-    searching: bool,
-    /// Before when it is not looked for again.
-    search_after: Time,
-    /// The services know that the present life is over.
-    life_is_over: bool,
-    /// When the keeper was last heard.
-    heard: Time,
-    leaving: Leaving,
-}
-
-/// How far leaving is.
-#[derive(Clone, Copy, Default, PartialEq)]
-enum Leaving {
-    #[default]
-    No,
-    /// What the services have open is ended first, for so long at most.
-    Closing { until: Time },
-    /// The keeper was asked; when to give up.
-    Asked { until: Time },
 }
 
 impl Driver {
@@ -325,8 +298,13 @@ impl Driver {
                 Ok(()) => self.life_is_open(),
                 Err(error @ Error::Service { .. }) => self.failed = Some(error),
                 Err(error) => {
-                    self.trouble("the fabric cannot be opened: no life can begin", &error.to_string());
-                    self.waiting.to_open = Some((incarnation, now + AGAIN_AFTER));
+                    // Services let the fabric of the life before go on threads of their own, and it has the address until then.
+                    let wait = self.waiting.open_again.clamp(AGAIN_AT_ONCE, AGAIN_AFTER);
+                    if wait == AGAIN_AFTER {
+                        self.trouble("the fabric cannot be opened: no life can begin", &error.to_string());
+                    }
+                    self.waiting.open_again = 2 * wait;
+                    self.waiting.to_open = Some((incarnation, now + wait));
                 }
             }
         }
@@ -359,7 +337,7 @@ impl Driver {
         });
         self.observe(Event::Life { incarnation, provider, why: opened.why.clone(), address: address.shown() });
         (self.post, self.opened) = (Some(post), Some(opened));
-        (self.waiting.heard, self.waiting.life_is_over) = (Time::ZERO, false);
+        (self.waiting.heard, self.waiting.life_is_over, self.waiting.open_again) = (Time::ZERO, false, Duration::ZERO);
         Ok(())
     }
 
