@@ -143,8 +143,8 @@ fn nodes(browser: &mut Browser) {
             const cell = (label) => row.querySelector(`[data-label='${label}']`).textContent;
             const [installed, acknowledged, effect] = cell('View').split(' / ').map(Number);
             return cell('State') === 'member' && parseFloat(cell('Lease left')) > 0.2 && installed >= 2 && acknowledged === installed
-                && effect === installed && cell('Roles') === 'home, reader, updater' && cell('Address').startsWith('shm://')
-                && cell('Since').includes('up ');
+                && effect === installed && /^home, reader, updater [1-9][0-9.]*% of names$/.test(cell('Roles'))
+                && cell('Address').startsWith('shm://') && cell('Since').includes('up ');
         })",
     );
     let names =
