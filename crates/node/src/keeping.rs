@@ -161,7 +161,13 @@ impl Keeping {
                 }
                 OfficeAction::Stored => kept.push(Kept::ToKeeper(KeeperEvent::Persisted)),
                 OfficeAction::Enrolled(rank) => kept.push(Kept::Enrolled(rank)),
-                OfficeAction::Follow(holder) => kept.push(Kept::Follow(holder)),
+                OfficeAction::Follow(holder) => {
+                    // Its rank may be older than those whose names the register keeps.
+                    if let Some(roster) = &self.roster {
+                        roster.know(holder.who.rank, &holder.name);
+                    }
+                    kept.push(Kept::Follow(holder));
+                }
             }
         }
         kept

@@ -1,6 +1,6 @@
 //! Membership's messages: on port 1 of the fabric, in any view (rule F5), to whoever is meant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use verbena_cluster::{MAX_MEMBERS, Membership, Message, View};
@@ -20,16 +20,22 @@ pub(crate) struct Post {
     pub(crate) fabric: Arc<dyn Fabric>,
     pub(crate) inbox: Inbox,
     membership: Membership,
-    /// Where each node's newest life said that it is reached: at most [`MOST_KNOWN`].
-    book: BTreeMap<Rank, (Incarnation, Address)>,
-    /// The newest view whose members are in the book.
-    known_view: ViewNumber,
+    book: Book,
+}
+
+/// Where each node's newest life said that it is reached: at most [`MOST_KNOWN`].
+#[derive(Default)]
+struct Book {
+    lives: BTreeMap<Rank, (Incarnation, Address)>,
+    /// The newest view whose members are in it, and which these are.
+    view: ViewNumber,
+    members: BTreeSet<Rank>,
 }
 
 impl Post {
     pub(crate) fn open(fabric: Arc<dyn Fabric>, membership: Membership) -> Result<Self> {
         let inbox = fabric.listen(PORT, Views::Any)?;
-        Ok(Post { fabric, inbox, membership, book: BTreeMap::new(), known_view: ViewNumber(0) })
+        Ok(Post { fabric, inbox, membership, book: Book::default() })
     }
 
     /// What a message says, if it is from whom it says it is and for this node.
@@ -54,31 +60,22 @@ impl Post {
 
     /// Takes note of where a life is reached, unless a later one of that node is known.
     pub(crate) fn note(&mut self, who: Incarnation, address: Address) {
-        let known = self.book.get(&who.rank).is_some_and(|(known, _)| known.start > who.start);
-        if self.membership.knows(who.rank) && !known {
-            self.book.insert(who.rank, (who, address));
-        }
-        // Where each life has a rank of its own, older ones go.
-        while self.book.len() > MOST_KNOWN {
-            self.book.pop_first();
+        if self.membership.knows(who.rank) {
+            self.book.note(who, address);
         }
     }
 
     /// Takes note of the members of a view. They are remembered when a later view drops them: who is out asks to come back, and has
     /// to be told that it is another life.
     pub(crate) fn know(&mut self, view: &View) {
-        if self.known_view < view.number() {
-            self.known_view = view.number();
-            for member in view.members() {
-                self.note(member.incarnation, Address(member.address.clone()));
-            }
-        }
+        self.book.know(view);
     }
 
     /// Sends to the life that is meant; to the one that is known where the message leaves that open. What cannot be sent is
     /// lost: everything that matters is repeated.
     pub(crate) fn send(&self, message: &Message) {
-        let known = self.book.get(&message.to.rank).filter(|(who, _)| message.to.start == 0 || *who == message.to);
+        let known =
+            self.book.lives.get(&message.to.rank).filter(|(who, _)| message.to.start == 0 || *who == message.to);
         let Some((who, address)) = known else {
             tracing::debug!(to = %message.to, "nobody knows where it is");
             return;
@@ -90,5 +87,58 @@ impl Post {
         if let Err(error) = sent {
             tracing::debug!(to = %who, address = address.shown(), %error, "a membership message was not sent");
         }
+    }
+}
+
+impl Book {
+    fn note(&mut self, who: Incarnation, address: Address) {
+        if self.lives.get(&who.rank).is_none_or(|(known, _)| known.start <= who.start) {
+            self.lives.insert(who.rank, (who, address));
+        }
+        // Where each life has a rank of its own the oldest go, but no member: it may have lived longer than all others.
+        if self.lives.len() > MOST_KNOWN {
+            let goes = self.lives.keys().find(|rank| **rank != who.rank && !self.members.contains(rank));
+            goes.copied().and_then(|rank| self.lives.remove(&rank));
+        }
+    }
+
+    fn know(&mut self, view: &View) {
+        if self.view < view.number() {
+            self.view = view.number();
+            self.members = view.members().iter().map(|member| member.incarnation.rank).collect();
+            for member in view.members() {
+                self.note(member.incarnation, Address(member.address.clone()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbena_cluster::{Member, Roles};
+
+    use super::*;
+
+    #[test]
+    fn a_member_is_known_however_many_lives_came_after_it() {
+        let member = |rank| Member {
+            incarnation: Incarnation::new(rank, 1),
+            name: format!("n{rank}"),
+            address: format!("at {rank}"),
+            roles: Roles::ALL,
+        };
+        let mut book = Book::default();
+        book.know(&View::new(ViewNumber(1), vec![member(1), member(2)], vec![]).unwrap());
+        for rank in 3..3000 {
+            book.note(Incarnation::new(rank, 1), Address(format!("at {rank}")));
+        }
+        assert_eq!(book.lives.len(), MOST_KNOWN);
+        assert!([1, 2, 2999].iter().all(|rank| book.lives.contains_key(&Rank(*rank))), "{:?}", book.lives.keys());
+        // Who is a member no longer goes as the others do.
+        book.know(&View::new(ViewNumber(2), vec![member(2)], vec![]).unwrap());
+        book.note(Incarnation::new(3000, 1), Address("at 3000".into()));
+        assert!(!book.lives.contains_key(&Rank(1)) && book.lives.contains_key(&Rank(2)));
+        book.note(Incarnation::new(1, 1), Address("at 1".into()));
+        assert!(book.lives.contains_key(&Rank(1)), "who has just said where it is");
     }
 }
