@@ -15,6 +15,7 @@ mod load;
 mod machines;
 mod measured;
 mod memory;
+mod once;
 mod schemes;
 mod stack;
 mod updates;

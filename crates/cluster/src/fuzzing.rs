@@ -1,5 +1,8 @@
 //! What the fuzz target `cluster_message` drives: messages between members, the records that outlive a process, and what stands in the register.
 
+use std::fmt::Debug;
+
+use crate::ClusterError;
 use crate::record::{self, KEEPER_FORMAT, KeeperRecord, START_FORMAT, StartRecord};
 use crate::register::{BEAT_FORMAT, Beat, HOLDER_FORMAT, Holder};
 use crate::wire::Message;
@@ -20,31 +23,21 @@ pub fn cluster_message(input: &[u8]) -> usize {
     // No fuzzer finds a checksum.
     let formats = [KEEPER_FORMAT, START_FORMAT, HOLDER_FORMAT, BEAT_FORMAT];
     let [keeper, start, holder, beat] = formats.map(|format| record::with_checksum(format, input));
-    for block in [input, &keeper] {
-        if let Ok(record) = KeeperRecord::decode(block) {
-            assert_eq!(KeeperRecord::decode(&record.encode()), Ok(record));
-            read += 1;
-        }
-    }
-    for block in [input, &start] {
-        if let Ok(record) = StartRecord::decode(block) {
-            assert_eq!(StartRecord::decode(&record.encode()), Ok(record));
-            read += 1;
-        }
-    }
-    for block in [input, &holder] {
-        if let Ok(holder) = Holder::decode(block) {
-            assert_eq!(Holder::decode(&holder.encode()), Ok(holder));
-            read += 1;
-        }
-    }
-    for block in [input, &beat] {
-        if let Ok(beat) = Beat::decode(block) {
-            assert_eq!(Beat::decode(&beat.encode()), Ok(beat));
-            read += 1;
-        }
-    }
+    read += read_again([input, &keeper], KeeperRecord::decode, KeeperRecord::encode);
+    read += read_again([input, &start], StartRecord::decode, StartRecord::encode);
+    read += read_again([input, &holder], Holder::decode, Holder::encode);
+    read += read_again([input, &beat], Beat::decode, Beat::encode);
     read
+}
+
+/// How many of these blocks are such a record, each of which reads the same when it is written again.
+fn read_again<T: Debug + PartialEq>(
+    blocks: [&[u8]; 2],
+    decode: fn(&[u8]) -> Result<T, ClusterError>,
+    encode: fn(&T) -> Vec<u8>,
+) -> usize {
+    let records = blocks.into_iter().filter_map(|block| decode(block).ok());
+    records.map(|record| assert_eq!(decode(&encode(&record)), Ok(record))).count()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use verbena_fabric::Provider;
 
 use super::machines::{Cores, Running};
 use super::measured::{Said, axis, share};
+use super::once::{CONNECTIONS, ask_once};
 use super::schemes::best_fabric;
 use super::stack::{Application, Room, Setup, Stack, free_addresses, get};
 use crate::child::{ON_CORE, Target};
@@ -19,7 +20,7 @@ use crate::rounds::{Progress, ProgressSink, interleave};
 use crate::run::Plan;
 use crate::scale::number;
 use crate::stats::{RoundSummary, Spread};
-use crate::web::{self, Found, Order, Workload, once_path};
+use crate::web::{self, Workload, once_path};
 
 /// Bytes of a page's body: of a small page, for which what stands beside it weighs most.
 const BODY: usize = 512;
@@ -33,10 +34,6 @@ const KEPT: f64 = 0.99;
 const STORING: Duration = Duration::from_secs(5);
 /// How often memory is looked at while pages come.
 const LOOKS: u32 = 20;
-/// Clients at once.
-const CONNECTIONS: usize = 16;
-/// How long the pages between two looks may take.
-const PATIENCE: Duration = Duration::from_secs(50);
 /// How long a proxy may take until its first hit.
 const STARTING: Duration = Duration::from_secs(10);
 /// From one request to a proxy that starts to the next.
@@ -93,17 +90,7 @@ fn fill(
     let mut client = Target::start(&[ON_CORE, &cores.servers, web::CLOSED, "--seed", &seed.to_string()])?;
     let mut ask = |first: u32, count: u32| -> Result<(), BenchError> {
         let workload = Workload::Once { bytes: BODY, first, count, dependencies: variant.dependencies };
-        let order = Order {
-            address: stack.address,
-            workload,
-            cached: true,
-            connections: CONNECTIONS,
-            sweep: PATIENCE,
-            updates: None,
-            length: Duration::from_millis(10),
-        };
-        let _: Found = client.ask(&order, "ask for pages")?;
-        Ok(())
+        ask_once(&mut client, stack.address, workload)
     };
     ask(0, BEFORE)?;
     let fields = own_fields(&stack, variant.dependencies)?;

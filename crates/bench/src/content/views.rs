@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::machines::Cores;
 use super::measured::{Said, axis, share};
+use super::once::ask_once;
 use super::stack::get;
 use crate::child::{ON_CORE, Target};
 use crate::error::BenchError;
@@ -18,7 +19,7 @@ use crate::report::{FabricFound, Findings, Line, Measurement, Panel, Point};
 use crate::rounds::Progress;
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
-use crate::web::{self, Found, Order, Workload, once_path};
+use crate::web::{self, Workload, once_path};
 use cluster::{Answered, Cluster, GUEST, HOMES};
 
 /// Bytes of a page's body.
@@ -27,10 +28,6 @@ const BODY: usize = 64;
 const PROBES: u32 = 48;
 /// Pages that are asked for in one order.
 const AT_ONCE: u32 = 20_000;
-/// How long these may take.
-const PATIENCE: Duration = Duration::from_secs(50);
-/// Clients at once.
-const CONNECTIONS: usize = 16;
 /// How long a change may take until all hit again.
 const RECOVERY: Duration = Duration::from_secs(60);
 /// Times that all pages are asked for until all of them are stored.
@@ -206,16 +203,7 @@ fn sweep(cluster: &Cluster, client: &mut Target, pages: u32) -> Result<Answered,
     let before = cluster.answered()?;
     for first in (0..pages).step_by(AT_ONCE as usize) {
         let count = AT_ONCE.min(pages - first);
-        let order = Order {
-            address: cluster.address,
-            workload: Workload::Once { bytes: BODY, first, count, dependencies: 1 },
-            cached: true,
-            connections: CONNECTIONS,
-            sweep: PATIENCE,
-            updates: None,
-            length: Duration::from_millis(10),
-        };
-        let _: Found = client.ask(&order, "ask for pages")?;
+        ask_once(client, cluster.address, Workload::Once { bytes: BODY, first, count, dependencies: 1 })?;
     }
     Ok(cluster.answered()?.since(&before))
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use verbena_client::api::Node;
 use verbena_client::wire::{Departed, Member, Pages, SAMPLED_KEYS, State, Status};
-use verbena_client::{Helper, Roll, Socket};
+use verbena_client::{Helper, Roll};
 use verbena_terms::Lapse;
 
 use crate::config::{self, Flags, Whose};
@@ -66,8 +66,7 @@ struct Shown<'a> {
 impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
-        let mut helper = connect(&settings.sockets()?, self.patience.0)?;
+        let mut helper = connect(file, &self.flags, self.patience)?;
         let mut out = output();
         if self.metrics {
             return Ok(out.write_all(helper.metrics()?.as_bytes())?);
@@ -90,12 +89,13 @@ impl Command {
     }
 }
 
-/// The first helper that listens at one of these sockets; if none does, why not at the first.
-pub(super) fn connect(sockets: &[Socket], patience: Duration) -> Result<Helper> {
-    let patience = patience.max(Duration::from_millis(1));
+/// The first helper that listens where the configuration says; if none does, why not at the first of its sockets.
+pub(super) fn connect(file: Option<&Path>, flags: &Flags, patience: Lapse) -> Result<Helper> {
+    let settings = config::load(file, &flags.0, Whose::Nodes)?.config.settings();
+    let patience = patience.0.max(Duration::from_millis(1));
     let mut missed = None;
-    for socket in sockets {
-        match Helper::connect(socket, patience) {
+    for socket in settings.sockets()? {
+        match Helper::connect(&socket, patience) {
             Err(error @ verbena_client::Error::NoHelper { .. }) => {
                 missed.get_or_insert(error);
             }

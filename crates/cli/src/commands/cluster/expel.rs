@@ -12,7 +12,7 @@ use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use super::words;
 use crate::commands::status::connect;
-use crate::config::{self, Flags, Whose};
+use crate::config::Flags;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
@@ -67,8 +67,7 @@ struct Expelled<'a> {
 impl Command {
     /// Asks, waits and says what happened.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
-        let mut helper = connect(&settings.sockets()?, self.patience.0)?;
+        let mut helper = connect(file, &self.flags, self.patience)?;
         let Report { status, members } = helper.report()?;
         let Some(member) = members.iter().find(|member| member.name == self.name) else {
             let names = members.into_iter().map(|member| member.name).collect();

@@ -11,7 +11,7 @@ use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use super::{list, words};
 use crate::commands::status::connect;
-use crate::config::{self, Flags, Whose};
+use crate::config::Flags;
 use crate::date::moment;
 use crate::error::Result;
 use crate::output::{Format, Output, output, write_json};
@@ -73,8 +73,7 @@ struct Gone<'a> {
 impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
-        let mut helper = connect(&settings.sockets()?, self.patience.0)?;
+        let mut helper = connect(file, &self.flags, self.patience)?;
         let mut out = output();
         let mut views = helper.views(ViewNumber(0))?;
         if !self.watch {

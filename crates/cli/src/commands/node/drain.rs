@@ -14,7 +14,7 @@ use verbena_client::wire::{Departure, Exit, Leaving, Work};
 use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use crate::commands::status::connect;
-use crate::config::{self, Flags, Whose};
+use crate::config::Flags;
 use crate::error::{Error, Result};
 use crate::output::{Format, Output, output};
 
@@ -71,8 +71,7 @@ enum Line<'a> {
 impl Command {
     /// Asks, and waits until it is gone.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
-        let mut helper = connect(&settings.sockets()?, self.patience.0)?;
+        let mut helper = connect(file, &self.flags, self.patience)?;
         let status = helper.report()?.status;
         // It answered a moment ago and is asked by the same connection: so this is its process, and no later one of the number.
         let process = open(status.pid)?;
