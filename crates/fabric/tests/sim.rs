@@ -9,7 +9,8 @@ use std::time::Duration;
 use sim_support::{MILLISECOND, Pair, add, counters};
 use verbena_fabric::sim::{Faults, Log, Outage, Seed, Step, World, capabilities, check_seeds};
 use verbena_fabric::{
-    AtomicScope, Batch, BatchTrips, Capabilities, Class, Error, Operation, Ordering, Port, Rights, Settled, Views,
+    Address, AtomicScope, Batch, BatchTrips, Capabilities, Class, Error, Fabric, Operation, Ordering, Port, Rights,
+    Settled, Views,
 };
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
@@ -342,6 +343,33 @@ fn a_process_that_goes_on_keeps_its_clock() {
     let rebooted = world.node(Incarnation::new(1, 3));
     assert_ne!(rebooted.clock().now(), before);
     assert_eq!(clock.now(), rebooted.clock().now());
+}
+
+#[test]
+fn lives_with_ranks_of_their_own_share_the_machine_that_they_are_on() {
+    let world = World::new(1, Faults { clock_spread: Duration::from_secs(100), ..Faults::none() });
+    for (rank, machine) in [(1, 5), (2, 6), (3, 5)] {
+        world.settle(Rank(rank), Rank(machine));
+    }
+    let clock = world.clock(Rank(5));
+    let first = world.node(Incarnation::new(1, 1));
+    let other = world.node(Incarnation::new(2, 1));
+    let before = first.clock().now();
+    let second = world.next_life(Incarnation::new(3, 1));
+    assert_eq!((second.clock().now(), clock.now()), (before, before));
+    assert_eq!((second.address(), first.address()), (Address("sim://5".into()), second.address()));
+    assert!(other.connect(second.identity(), &Address("sim://3".into())).is_err());
+    let inbox = second.listen(Port(1), Views::Any).unwrap();
+    let sends = |to: &dyn Fabric, body: &[u8]| {
+        let peer = other.connect(to.identity(), &to.address()).unwrap();
+        peer.send(Class::Control, VIEW, Port(1), 1, body).unwrap();
+        world.run_until(world.now() + MILLISECOND);
+        inbox.try_take().map(|message| message.body)
+    };
+    assert_eq!(sends(&*second, b"to who lives there"), Some(b"to who lives there".to_vec()));
+    assert_eq!(sends(&*first, b"to who lived there"), None);
+    world.partition_one_way(Rank(6), Rank(5), Outage::Loses);
+    assert_eq!(sends(&*second, b"between machines"), None);
 }
 
 /// The first copy was executed and its answer lost; the second finds another incarnation. "Revoked" would mean that

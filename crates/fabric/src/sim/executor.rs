@@ -82,7 +82,7 @@ impl State {
         let (caller, meant, copied) = (post.from, post.key.owner, post.copied);
         let turn = (caller, post.class as u8, post.key.region);
         let takes_turns = self.keeps_order() && matches!(post.work, Work::Batch { .. });
-        let home = self.addresses.get(&meant.rank).copied().filter(|&home| self.nodes[home].alive);
+        let home = self.newest_at(meant.rank).filter(|&home| self.nodes[home].alive);
         let is_meant = home.is_some_and(|home| self.nodes[home].incarnation == meant);
         let target = if is_meant { home } else { self.memory_left_by(meant).or(home) };
         let Some(target) = target else {

@@ -5,6 +5,7 @@ use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::error::{Error, Result};
 use crate::message::{Class, Message, Port};
+use crate::provider::Address;
 
 use super::dice::nanos;
 use super::node::Line;
@@ -14,7 +15,7 @@ use super::trace::What;
 /// Messages of one sender, receiver and class that may be under way.
 const MESSAGES_UNDER_WAY: usize = 1024;
 
-/// The way from one address to another.
+/// The way from one machine to another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
     outage: Option<Outage>,
@@ -53,7 +54,7 @@ impl State {
         order: Option<Line>,
         event: Event,
     ) -> Fate {
-        let way = (from.rank, to.rank);
+        let way = (self.machine(from.rank), self.machine(to.rank));
         if way.0 == way.1 {
             let at = self.now + 1 + self.dice.below(nanos(self.faults.travel_min));
             let at = self.in_order(from, order, 0, at);
@@ -97,7 +98,7 @@ impl State {
 
     fn in_order(&mut self, from: Incarnation, order: Option<Line>, floor: u64, at: u64) -> u64 {
         let Some(line) = order else { return at };
-        let Some(&sender) = self.addresses.get(&from.rank) else { return at };
+        let Some(sender) = self.newest_at(from.rank) else { return at };
         let state = self.nodes[sender].lines.entry(line).or_default();
         state.last_arrival = at.max(state.last_arrival + 1).max(floor + 1);
         state.last_arrival
@@ -186,7 +187,7 @@ impl State {
 
     pub(super) fn deliver(&mut self, flying: usize) -> Step {
         let to = self.flying[flying].to;
-        let home = self.addresses.get(&to.rank).copied();
+        let home = self.newest_at(to.rank);
         if let Some(node) = home
             && self.nodes[node].incarnation == to
             && self.wait_for(node, Event::Message(flying))
@@ -208,6 +209,11 @@ impl State {
                 Step::Inside
             }
         }
+    }
+
+    /// Where lives of this rank are reached.
+    pub(super) fn address(&self, rank: Rank) -> Address {
+        Address(format!("sim://{}", self.machine(rank)))
     }
 
     fn record_link(&mut self, what: What, from: Rank, to: Rank, a: u64) {

@@ -47,12 +47,13 @@ impl State {
             return Err(Error::Revoked { target: key.owner, region: key.region, view: key.view });
         }
         let unreachable = |reason: &str| {
-            let address = format!("sim://{}", peer.rank);
+            let address = self.address(peer.rank).to_string();
             Err(Error::Unreachable { target: peer, address, reason: reason.to_owned() })
         };
-        match self.addresses.get(&peer.rank).map(|&node| &self.nodes[node]) {
+        match self.newest_at(peer.rank).map(|node| &self.nodes[node]) {
             Some(owner) if owner.alive && owner.incarnation == peer => {
-                if self.is_cut(caller.incarnation.rank, peer.rank) || self.is_cut(peer.rank, caller.incarnation.rank) {
+                let (here, there) = (self.machine(caller.incarnation.rank), self.machine(peer.rank));
+                if self.is_cut(here, there) || self.is_cut(there, here) {
                     return unreachable("the link is cut");
                 }
                 if owner.paused_until.is_some() && !self.capabilities.target_cpu_free {

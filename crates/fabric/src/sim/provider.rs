@@ -56,10 +56,6 @@ impl Drop for SimFabric {
     }
 }
 
-fn address(of: Incarnation) -> Address {
-    Address(format!("sim://{}", of.rank))
-}
-
 impl Fabric for SimFabric {
     fn capabilities(&self) -> &Capabilities {
         &self.place.world.capabilities
@@ -70,7 +66,7 @@ impl Fabric for SimFabric {
     }
 
     fn address(&self) -> Address {
-        address(self.identity)
+        self.place.world.with(|state| state.address(self.identity.rank))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -87,8 +83,8 @@ impl Fabric for SimFabric {
     }
 
     fn connect(&self, peer: Incarnation, at: &Address) -> Result<Arc<dyn Peer>> {
-        if *at != address(peer) {
-            let reason = "a node of a simulated world lives at sim://RANK".to_owned();
+        if *at != self.place.world.with(|state| state.address(peer.rank)) {
+            let reason = "a node of a simulated world lives at sim://MACHINE".to_owned();
             return Err(Error::Unreachable { target: peer, address: at.to_string(), reason });
         }
         Ok(Arc::new(SimPeer { place: self.place.clone(), peer }))

@@ -131,8 +131,11 @@ pub(super) struct State {
     pub(super) trace: Trace,
     /// All incarnations that ever were.
     pub(super) nodes: Vec<Node>,
-    /// Who lives (or lived last) where.
-    pub(super) addresses: BTreeMap<Rank, usize>,
+    /// Which machine the lives of a rank are on, where it is not the one of that number.
+    pub(super) settled: BTreeMap<Rank, Rank>,
+    /// Who lives (or lived last) on each machine.
+    pub(super) newest: BTreeMap<Rank, usize>,
+    /// Between machines.
     pub(super) links: BTreeMap<(Rank, Rank), Link>,
     /// What waits for a link to heal.
     pub(super) held: Vec<(Rank, Rank, Event)>,
@@ -155,7 +158,8 @@ impl State {
             secrets: Dice::stream(seed, 2),
             trace: Trace::new(seed, log),
             nodes: Vec::new(),
-            addresses: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            newest: BTreeMap::new(),
             links: BTreeMap::new(),
             held: Vec::new(),
             posts: Slab::new(),
@@ -206,10 +210,11 @@ impl State {
         self.trace.record(self.now, Record { what, node, other, a, b });
     }
 
-    /// Lets an incarnation begin its life at its rank's address. Whoever lived there is gone (C1).
+    /// Lets an incarnation begin its life on its rank's machine. Whoever lived there is gone (C1).
     pub(super) fn start(&mut self, incarnation: Incarnation) -> usize {
-        if let Some(&before) = self.addresses.get(&incarnation.rank) {
-            assert!(self.nodes[before].incarnation.start < incarnation.start, "{incarnation} has lived already");
+        let machine = self.machine(incarnation.rank);
+        if let Some(&before) = self.newest.get(&machine) {
+            assert!(self.nodes[before].incarnation < incarnation, "{incarnation} has lived already");
             self.crash(before);
         }
         let drift_ppm = i64::from(self.faults.clock_drift_ppm);
@@ -219,7 +224,7 @@ impl State {
         };
         let node = self.nodes.len();
         self.nodes.push(Node::new(incarnation, clock));
-        self.addresses.insert(incarnation.rank, node);
+        self.newest.insert(machine, node);
         self.record(What::Start, incarnation, incarnation, clock.ahead, drift_ppm.unsigned_abs());
         node
     }
@@ -353,9 +358,19 @@ impl State {
         Step::Wake { node: Some(incarnation), token }
     }
 
-    /// The clock of the machine at an address.
-    pub(super) fn clock_at(&self, rank: Rank) -> NodeClock {
-        self.addresses.get(&rank).map_or(NodeClock { ahead: 0, drift_ppm: 0 }, |&node| self.nodes[node].clock)
+    /// The machine that lives of this rank are on.
+    pub(super) fn machine(&self, rank: Rank) -> Rank {
+        self.settled.get(&rank).copied().unwrap_or(rank)
+    }
+
+    /// Who lives, or lived last, where lives of this rank are.
+    pub(super) fn newest_at(&self, rank: Rank) -> Option<usize> {
+        self.newest.get(&self.machine(rank)).copied()
+    }
+
+    /// The clock of a machine.
+    pub(super) fn clock_of(&self, machine: Rank) -> NodeClock {
+        self.newest.get(&machine).map_or(NodeClock { ahead: 0, drift_ppm: 0 }, |&node| self.nodes[node].clock)
     }
 
     /// What a node's clock shows.

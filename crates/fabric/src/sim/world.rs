@@ -61,9 +61,15 @@ impl World {
         World { shared: Arc::new(Shared::new(seed.number(), seed.log(), faults, capabilities)) }
     }
 
-    /// Starts an incarnation and gives its fabric. Who lived at the address of its rank until now has crashed.
+    /// Says on which machine the lives of a rank will be, where each life has a rank of its own: links, addresses and clocks are machines'. Of a
+    /// rank that nothing is said of it is the machine of the same number.
+    pub fn settle(&self, rank: Rank, machine: Rank) {
+        self.shared.with(|state| state.settled.insert(rank, machine));
+    }
+
+    /// Starts an incarnation and gives its fabric. Who lived on its rank's machine until now has crashed.
     ///
-    /// Panics if this or a later incarnation of the rank has lived before (C1).
+    /// Panics if this or a later incarnation has lived there before (C1).
     pub fn node(&self, incarnation: Incarnation) -> Arc<dyn Fabric> {
         let (node, inboxes) = self.shared.with(|state| {
             let node = state.start(incarnation);
@@ -74,15 +80,15 @@ impl World {
 
     /// Starts another incarnation in a process that goes on, and gives its fabric: as [`node`](Self::node), but the clock stays.
     pub fn next_life(&self, incarnation: Incarnation) -> Arc<dyn Fabric> {
-        let clock = self.shared.with(|state| state.clock_at(incarnation.rank));
+        let clock = self.shared.with(|state| state.clock_of(state.machine(incarnation.rank)));
         let fabric = self.node(incarnation);
         self.on(incarnation, |state, node| state.nodes[node].clock = clock);
         fabric
     }
 
-    /// The clock of the machine at a rank's address, for what outlives an incarnation there. It shows nothing before the first.
-    pub fn clock(&self, rank: Rank) -> Arc<dyn Clock> {
-        Arc::new(MachineClock { world: self.shared.clone(), rank })
+    /// The clock of a machine, for what outlives an incarnation there. It shows nothing before the first.
+    pub fn clock(&self, machine: Rank) -> Arc<dyn Clock> {
+        Arc::new(MachineClock { world: self.shared.clone(), machine })
     }
 
     /// Time of the world. No node sees it: they have clocks of their own, on their fabrics.
@@ -196,26 +202,26 @@ impl World {
         self.on(node, |state, node| state.nodes[node].leaves_memory = state.capabilities.target_cpu_free);
     }
 
-    /// Cuts one way.
+    /// Cuts one way between two machines.
     pub fn partition_one_way(&self, from: Rank, to: Rank, outage: Outage) {
         self.shared.with(|state| state.cut(from, to, outage));
     }
 
-    /// Cuts both ways between two nodes. Frames are lost or held, as the seed says.
+    /// Cuts both ways between two machines. Frames are lost or held, as the seed says.
     pub fn partition(&self, one: Rank, other: Rank) {
         self.partition_one_way(one, other, Outage::Either);
         self.partition_one_way(other, one, Outage::Either);
     }
 
-    /// Cuts both ways between a node and each that has lived so far.
+    /// Cuts both ways between a machine and each on which somebody has lived so far.
     pub fn isolate(&self, node: Rank) {
-        let others: Vec<Rank> = self.shared.with(|state| state.addresses.keys().copied().collect());
+        let others: Vec<Rank> = self.shared.with(|state| state.newest.keys().copied().collect());
         for other in others.into_iter().filter(|other| *other != node) {
             self.partition(node, other);
         }
     }
 
-    /// Heals both ways between two nodes.
+    /// Heals both ways between two machines.
     pub fn heal(&self, one: Rank, other: Rank) {
         self.shared.with(|state| {
             state.heal(one, other);
@@ -264,12 +270,12 @@ impl World {
 
 struct MachineClock {
     world: Arc<Shared>,
-    rank: Rank,
+    machine: Rank,
 }
 
 impl Clock for MachineClock {
     fn now(&self) -> Time {
-        self.world.with(|state| Time::from_nanos(state.clock_at(self.rank).local(state.now)))
+        self.world.with(|state| Time::from_nanos(state.clock_of(self.machine).local(state.now)))
     }
 }
 
