@@ -15,7 +15,7 @@ pub struct Store {
     pub counts: StoreCounts,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
     pub taken: u64,
     pub overtaken: u64,

@@ -14,8 +14,11 @@ mod membership;
 mod outside;
 mod process;
 mod proxy;
+mod register;
 mod rules_off;
 mod seeds;
 mod settings;
 mod slow;
+#[path = "../../../cluster/tests/sim/store.rs"]
+mod store;
 mod world;

@@ -7,20 +7,21 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_cluster::{
-    Body, ClusterConfig, Configured, EarlierLife, Keeper, KeeperAction, KeeperEvent, KeeperRecord, Lease, LeaseWord,
-    Membership, Message, Notice, Participant, ParticipantAction, ParticipantEvent, Role, Roles, StartRecord,
+    Answer, Body, ClusterConfig, Configured, EarlierLife, Keeper, KeeperAction, KeeperEvent, KeeperRecord, Lease,
+    LeaseWord, Membership, Message, Notice, Office, OfficeAction, OfficeEvent, Participant, ParticipantAction,
+    ParticipantEvent, Provider, Role, Roles, StartRecord,
 };
 use verbena_content::service::{self, Content};
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
 use verbena_terms::{Clock, Incarnation, Lapse, Rank, Time, ViewNumber};
 
-use crate::outside::Outside;
+use crate::outside::{Outside, Run};
 use crate::settings::{DRIFT, LEASE};
 use crate::slow::Doing;
 
 /// Membership's port.
 pub const PORT: Port = Port(1);
-/// The node that keeps.
+/// The node that keeps, where it is always the same.
 const KEEPER: usize = 0;
 
 /// What a node has on its disk.
@@ -31,11 +32,15 @@ pub struct Disk {
 }
 
 pub struct Member {
+    at: usize,
+    run: Run,
     outside: Rc<Outside>,
     disk: Rc<RefCell<Disk>>,
     clock: Arc<dyn Clock>,
     participant: Participant,
     keeper: Option<Keeper>,
+    /// Where the keeper is whoever holds it.
+    office: Option<Office>,
     content: Content,
     lease: Arc<LeaseWord>,
     desk: Arc<Mutex<Desk>>,
@@ -109,33 +114,55 @@ fn address(at: usize) -> Address {
     Address(format!("sim://{}", rank(at)))
 }
 
-fn membership(at: usize) -> Membership {
+fn membership(at: usize, office_moves: bool) -> Membership {
     let (lease, drift, name) = (Lapse(LEASE), Lapse(DRIFT), Some(format!("n{at}")));
-    Membership::new(&ClusterConfig { lease, drift, name, members: members(), ..ClusterConfig::default() })
-        .expect("a sound configuration")
+    let config = ClusterConfig { lease, drift, name, ..ClusterConfig::default() };
+    let config = if office_moves {
+        let Configured { address, roles, .. } = members().swap_remove(at);
+        ClusterConfig { provider: Provider::Etcd, address: Some(address), roles, ..config }
+    } else {
+        ClusterConfig { members: members(), ..config }
+    };
+    Membership::new(&config).expect("a sound configuration")
 }
 
 /// Which life a process begins with that starts with this disk.
-pub fn first_life(at: usize, disk: &Disk) -> Incarnation {
-    let (participant, _) = Participant::start(&membership(at), address(at).0, disk.start, Time::ZERO).expect("a start");
+pub fn first_life(at: usize, outside: &Outside, disk: &Disk) -> Incarnation {
+    if outside.settings.office_moves {
+        return outside.enrolled(at);
+    }
+    let membership = membership(at, false);
+    let (participant, _) = Participant::start(&membership, address(at).0, disk.start, Time::ZERO).expect("a start");
     participant.incarnation()
 }
 
 impl Member {
     /// A process that starts. Its first life begins when [`begins`](Self::begins) says so.
-    pub fn start(at: usize, outside: &Rc<Outside>, disk: &Rc<RefCell<Disk>>, content: Content, doing: Doing) -> Member {
-        let (membership, clock) = (membership(at), outside.sim.clock(rank(at)));
+    pub fn start(
+        (at, run, first): (usize, Run, Incarnation),
+        outside: &Rc<Outside>,
+        disk: &Rc<RefCell<Disk>>,
+        content: Content,
+        doing: Doing,
+    ) -> Member {
+        let (office_moves, rules) = (outside.settings.office_moves, outside.settings.cluster_rules);
+        let (membership, clock) = (membership(at, office_moves), outside.sim.clock(rank(at)));
         let (start, keeper) = (disk.borrow().start, disk.borrow().keeper.clone());
         let now = clock.now();
-        let (participant, actions) = Participant::start(&membership, address(at).0, start, now).expect("a start");
-        let me = participant.incarnation();
-        let keeper = (at == KEEPER).then(|| Keeper::start(membership, me, keeper, EarlierLife::Ended, now));
+        let (participant, actions) =
+            Participant::with_rules(&membership, address(at).0, start, now, rules).expect("a start");
+        let office = office_moves.then(|| Office::with_rules(&membership, now, rules));
+        let keeper = (!office_moves && at == KEEPER)
+            .then(|| Keeper::with_rules(membership, first, keeper, EarlierLife::Ended, now, rules));
         let mut member = Member {
+            at,
+            run,
             outside: outside.clone(),
             disk: disk.clone(),
             clock,
             participant,
             keeper,
+            office,
             content,
             lease: Arc::new(LeaseWord::new()),
             desk: Arc::default(),
@@ -145,7 +172,12 @@ impl Member {
             begins: None,
             leaving: Leaving::No,
         };
-        member.act(actions);
+        if office_moves {
+            // It was asked for its rank before it started.
+            member.enrolled(first.rank);
+        } else {
+            member.act(actions);
+        }
         member
     }
 
@@ -187,6 +219,7 @@ impl Member {
     pub fn has_begun(&mut self, fabric: Arc<dyn Fabric>) {
         let inbox = fabric.listen(PORT, Views::Any).expect("a port that nobody opened");
         self.line = Some((fabric, inbox));
+        self.preside(OfficeEvent::Begun(self.me(), address(self.at).0));
         self.participate(ParticipantEvent::Persisted);
     }
 
@@ -200,9 +233,14 @@ impl Member {
         self.look_at_desk();
         self.participate(ParticipantEvent::Tick);
         self.keep(KeeperEvent::Tick);
+        self.preside(OfficeEvent::Tick);
+        if self.has_ended() {
+            self.preside(OfficeEvent::Left);
+        }
         let keeper = self.keeper.as_ref().map_or(Time::FAR, Keeper::wake_at);
+        let office = self.office.as_ref().map_or(Time::FAR, Office::wake_at);
         let closing = if let Leaving::Closing(until) = self.leaving { until } else { Time::FAR };
-        self.participant.wake_at().min(keeper).min(closing)
+        self.participant.wake_at().min(keeper).min(office).min(closing)
     }
 
     fn look_at_desk(&mut self) {
@@ -237,11 +275,14 @@ impl Member {
             for action in keeper.handle(self.clock.now(), event) {
                 match action {
                     KeeperAction::Send(message) => self.send(message),
+                    KeeperAction::Persist(record) if self.office.is_some() => {
+                        self.preside(OfficeEvent::Store(Box::new(record)));
+                    }
                     KeeperAction::Persist(record) => {
                         self.disk.borrow_mut().keeper = Some(record);
                         events.push(KeeperEvent::Persisted);
                     }
-                    KeeperAction::Resign => unreachable!("the keeper of a file keeps its office"),
+                    KeeperAction::Resign => self.preside(OfficeEvent::Unheard),
                 }
             }
         }
@@ -260,8 +301,43 @@ impl Member {
             Body::Join { .. } | Body::Renew(_) | Body::Acknowledge(_) | Body::Leave { .. } => {
                 self.keep(KeeperEvent::Message(message));
             }
-            _ => self.participate(ParticipantEvent::Message(message)),
+            _ => {
+                let from = message.from;
+                self.participate(ParticipantEvent::Message(message));
+                self.preside(OfficeEvent::Heard { from, is_member: self.participant.view().is_some() });
+            }
         }
+    }
+
+    // The office.
+
+    pub fn answered(&mut self, number: u64, answer: Option<Answer>) {
+        self.preside(OfficeEvent::Answered(number, answer));
+    }
+
+    fn preside(&mut self, event: OfficeEvent) {
+        let now = self.clock.now();
+        let Some(office) = &mut self.office else { return };
+        for action in office.handle(now, event) {
+            match action {
+                OfficeAction::Ask(number, question) => self.outside.ask(self.at, self.run, number, question),
+                OfficeAction::Enrolled(rank) => self.enrolled(rank),
+                OfficeAction::Appoint(record, term) => {
+                    let (me, rules) = (self.me(), self.outside.settings.cluster_rules);
+                    let record = record.map(|record| *record);
+                    self.keeper = Some(Keeper::appointed(membership(self.at, true), me, record, term, now, rules));
+                }
+                OfficeAction::Dismiss => self.keeper = None,
+                OfficeAction::Authority(until) => self.keep(KeeperEvent::Authority(until)),
+                OfficeAction::Stored => self.keep(KeeperEvent::Persisted),
+                OfficeAction::Follow(holder) => self.participate(ParticipantEvent::Keeper(holder.who)),
+            }
+        }
+    }
+
+    fn enrolled(&mut self, rank: Rank) {
+        self.participate(ParticipantEvent::Enrolled(rank));
+        self.begins = Some(self.me());
     }
 
     fn act(&mut self, actions: Vec<ParticipantAction>) {
@@ -271,7 +347,11 @@ impl Member {
                     self.disk.borrow_mut().start = Some(record);
                     self.begins = Some(Incarnation { rank: record.rank, start: record.start });
                 }
-                ParticipantAction::Enrol => unreachable!("ranks are those of a file"),
+                // The fabric of the life before is there until the next begins, so that nothing rests on its being gone.
+                ParticipantAction::Enrol => {
+                    self.preside(OfficeEvent::Over);
+                    self.preside(OfficeEvent::Enrol);
+                }
                 ParticipantAction::Publish(lease) => self.publish(lease),
                 ParticipantAction::Send(message) => self.send(message),
                 ParticipantAction::Tell(Notice::ViewLearnt(view)) => {
@@ -301,10 +381,11 @@ impl Member {
             return self.local.push(message);
         }
         let Some((fabric, _)) = &self.line else { return };
-        let at = message.to.rank.0 as usize - 1;
+        let Some(at) = self.outside.node_of(message.to.rank) else { return };
         // To the keeper's present life where the message leaves that open.
         let Some(lives) = self.outside.lives.borrow().get(&at).copied() else { return };
-        let to = if message.to.start == 0 || at == KEEPER { lives } else { message.to };
+        let is_open = message.to.start == 0 || self.office.is_none() && at == KEEPER;
+        let to = if is_open && lives.rank == message.to.rank { lives } else { message.to };
         let peer = fabric.connect(to, &address(at)).expect("an address of this world");
         // What cannot be sent is lost: everything that matters is repeated.
         let _ = peer.send(Class::Control, message.view, PORT, message.request, &message.encode());

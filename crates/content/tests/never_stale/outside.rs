@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use verbena_cluster::Answer;
 use verbena_content::Names;
 use verbena_fabric::sim::{self, Dice};
 use verbena_terms::{Incarnation, Time};
 
 use crate::checker::{Checker, Sent};
 use crate::database::{Content, Database, Row, State};
+use crate::register::Register;
 use crate::settings::{Settings, ms, us};
 
 /// A run of a process: a node has another each time it starts.
@@ -27,6 +29,8 @@ pub enum Event {
     Inside { at: usize, run: Run, arrive: Box<dyn FnOnce()> },
     /// A request reaches a node's process.
     Arrives { at: usize, run: Run, request: Request, kind: Kind },
+    /// What the register answers to a process, or nothing within the time.
+    Answered { at: usize, run: Run, number: u64, answer: Option<Answer> },
     /// A thread of a node's process has something to do.
     Thread { at: usize, run: Run, thread: Thread },
     /// A process that was told to stop has done so.
@@ -74,6 +78,7 @@ pub struct Outside {
     pub outcomes: RefCell<BTreeMap<RequestId, &'static str>>,
     /// Who lives at each node: what a search for the keeper finds.
     pub lives: RefCell<BTreeMap<usize, Incarnation>>,
+    pub register: Register,
     /// Nothing goes wrong any more.
     pub calm: Cell<bool>,
     /// What every transaction takes beside chance.
@@ -95,6 +100,7 @@ impl Outside {
             checker: RefCell::default(),
             outcomes: RefCell::default(),
             lives: RefCell::default(),
+            register: Register::default(),
             calm: Cell::new(false),
             transaction_takes: Cell::new(Duration::ZERO),
             connection_breaks: Cell::new(false),

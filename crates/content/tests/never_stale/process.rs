@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use verbena_cluster::Answer;
 use verbena_content::service::{Options, Stepped};
 use verbena_content::{HomeLimits, UpdaterLimits};
 use verbena_fabric::Fabric;
@@ -71,12 +72,14 @@ impl Process {
         };
         let service = Stepped::new(options, settings.rules, outside.sim.clock(rank(at)));
         // The machine's clock is there before anybody looks at it.
-        let first = outside.sim.node(first_life(at, &disk.borrow()));
+        let first = first_life(at, outside, &disk.borrow());
+        let fabric = outside.sim.node(first);
         let doing = Doing::default();
-        let member = Member::start(at, outside, disk, service.content().clone(), doing.clone());
+        let run = outside.number();
+        let member = Member::start((at, run, first), outside, disk, service.content().clone(), doing.clone());
         let mut process = Process {
             at,
-            run: outside.number(),
+            run,
             outside: outside.clone(),
             member,
             service,
@@ -86,7 +89,7 @@ impl Process {
             slowness: settings.faults.slowness * [0, 1, 10, 200][outside.below(4) as usize],
             alarms: [SILENT; 4],
         };
-        process.begin_life(Some(first));
+        process.begin_life(Some(fabric));
         process
     }
 
@@ -106,6 +109,12 @@ impl Process {
         self.member.leave();
         self.act(Thread::Membership);
         self.outside.later(LONGEST_LEAVE, Event::End { at: self.at, run: self.run });
+    }
+
+    /// The register has answered a question, or has not in time.
+    pub fn answered(&mut self, number: u64, answer: Option<Answer>) {
+        self.member.answered(number, answer);
+        self.act(Thread::Membership);
     }
 
     /// A timer of the fabric went off.

@@ -5,7 +5,7 @@ use verbena_content::Rules;
 use verbena_fabric::sim;
 
 use crate::seeds::run;
-use crate::settings::{Settings, ms, settings, us};
+use crate::settings::{Settings, ms, settings, us, with_office};
 
 /// Runs seeds until the checkers complain of what `complaint` says, and gives the complaint; fails after `most`. The same seed with all
 /// rules must be clean.
@@ -13,7 +13,8 @@ fn some_seed_finds(complaint: &str, most: u64, change: impl Fn(&mut Settings)) -
     for seed in 0..most {
         let mut settings = settings(seed.into());
         change(&mut settings);
-        let all = Settings { rules: Rules::ALL, lease_looked_at: true, ..settings.clone() };
+        let cluster_rules = verbena_cluster::Rules::ALL;
+        let all = Settings { rules: Rules::ALL, cluster_rules, lease_looked_at: true, ..settings.clone() };
         if let Some(found) = run(settings).broken.into_iter().find(|broken| broken.contains(complaint)) {
             println!("seed {seed}: {found}");
             assert_eq!(run(all).broken, Vec::<String>::new(), "seed {seed} with all rules");
@@ -91,5 +92,16 @@ fn p8_who_joins_after_the_registration_is_served_stale_pages() {
         (settings.read_every, settings.write_every) = (us(100), ms(30));
         (settings.writes_of_everything, settings.pages_of_everything) = (0, 0);
         settings.rules.waiters_early = false;
+    });
+}
+
+// Each of these by itself is found by the simulation of the cluster. What pages suffer takes two keepers that both make views.
+#[test]
+fn c4_two_keepers_at_once_leave_stale_pages() {
+    some_seed_finds(STALE, 1000, |settings| {
+        *settings = with_office(settings.seed);
+        settings.cluster_rules.wait_for_authority = false;
+        settings.cluster_rules.silent_without_authority = false;
+        settings.cluster_rules.wait_after_restart = false;
     });
 }

@@ -6,7 +6,8 @@ use verbena_fabric::sim::{Seed, check_seeds};
 
 use crate::database::PAGES;
 use crate::outside::{Event, Kind};
-use crate::settings::{LEASE, MAX_TRANSACTION, Settings, ms, settings};
+use crate::settings::{LEASE, MAX_TRANSACTION, Settings, ms, settings, with_office};
+use crate::store::StoreCounts;
 use crate::world::{Struck, World};
 
 /// What a run came to.
@@ -24,6 +25,7 @@ pub struct Counts {
     hits: u64,
     acknowledged: u64,
     struck: Struck,
+    register: StoreCounts,
 }
 
 impl AddAssign for Counts {
@@ -36,6 +38,10 @@ impl AddAssign for Counts {
         self.struck.leaves += other.struck.leaves;
         self.struck.cuts += other.struck.cuts;
         self.struck.jumps += other.struck.jumps;
+        self.struck.away += other.struck.away;
+        self.register.taken += other.register.taken;
+        self.register.resigned += other.register.resigned;
+        self.register.overtaken += other.register.overtaken;
     }
 }
 
@@ -54,6 +60,7 @@ pub fn run(settings: Settings) -> Outcome {
         hits: checker.hits,
         acknowledged: checker.acknowledged,
         struck: world.struck,
+        register: world.outside.register.counts(),
     };
     Outcome { broken: checker.broken, counts, digest: world.outside.sim.digest() }
 }
@@ -91,35 +98,52 @@ fn check_that_nothing_is_stuck(world: &mut World) {
 }
 
 const NO_ANSWER: &str = "seeds::no_answer_is_ever_stale_and_nothing_is_stuck";
+const NO_ANSWER_WITH_OFFICE: &str = "seeds::no_answer_is_ever_stale_where_the_office_moves";
 
 #[test]
 fn no_answer_is_ever_stale_and_nothing_is_stuck() {
+    hold(NO_ANSWER, 200, settings);
+}
+
+#[test]
+fn no_answer_is_ever_stale_where_the_office_moves() {
+    let (count, Counts { struck, register, .. }) = hold(NO_ANSWER_WITH_OFFICE, 100, with_office);
+    println!("the register was away {} times: {register:?}", struck.away);
+    let StoreCounts { taken, resigned, overtaken } = register;
+    assert!(taken > count * 3 / 2 && overtaken.min(struck.away) > count && resigned > count / 10 || count < 100);
+}
+
+/// Runs seeds with all rules; gives how many, and what they came to.
+fn hold(name: &str, seeds: u64, settings: impl Fn(Seed) -> Settings) -> (u64, Counts) {
     let mut all = Counts::default();
-    let count = check_seeds(NO_ANSWER, 200, |seed| {
+    let count = check_seeds(name, seeds, |seed| {
         let outcome = run(settings(seed));
         assert!(outcome.broken.is_empty(), "{}\ndigest {:#x}", outcome.broken.join("\n"), outcome.digest);
         all += outcome.counts;
     });
-    let Counts { answers, hits, acknowledged, struck } = all;
-    let Struck { pauses, crashes, leaves, cuts, jumps } = struck;
+    let Counts { answers, hits, acknowledged, struck, .. } = all;
+    let Struck { pauses, crashes, leaves, cuts, jumps, away } = struck;
     println!(
         "{count} seeds: {answers} answers, {hits} hits, {acknowledged} updates acknowledged, {} faults \
          ({pauses} pauses, {crashes} crashes, {leaves} leavings, {cuts} cuts, {jumps} clock jumps)",
-        pauses + crashes + leaves + cuts + jumps
+        pauses + crashes + leaves + cuts + jumps + away
     );
     assert!(answers > 800 * count, "{answers} answers");
     assert!(hits * 12 > answers, "{hits} hits of {answers} answers");
     assert!(acknowledged > 20 * count, "{acknowledged} updates acknowledged");
     assert!(pauses.min(cuts) > count || count < 100, "{struck:?}");
     assert!(crashes.min(5 * jumps).min(5 * leaves) > count / 2 || count < 100, "{struck:?}");
+    (count, all)
 }
 
 #[test]
 fn a_seed_is_one_run_to_the_byte() {
-    let outcome = |number: u64| run(settings(Seed::from(number)));
-    for number in 0..3 {
-        let (first, second) = (outcome(number), outcome(number));
-        assert_eq!(first, second);
-        assert_ne!(first.digest, outcome(number + 1000).digest);
+    for made in [settings, with_office] {
+        let outcome = |number: u64| run(made(Seed::from(number)));
+        for number in 0..3 {
+            let (first, second) = (outcome(number), outcome(number));
+            assert_eq!(first, second);
+            assert_ne!(first.digest, outcome(number + 1000).digest);
+        }
     }
 }

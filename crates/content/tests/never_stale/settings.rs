@@ -31,6 +31,10 @@ pub struct Faults {
     pub leaves: u32,
     /// Clocks of proxies that jump: those that no lease and no settling is counted on (rules C2, P6).
     pub jumps: u32,
+    /// Times that a node, or none, reaches the register, where the office moves.
+    pub register_away: u32,
+    /// Questions to it, and answers, that are lost or late.
+    pub questions_lost: u32,
     /// Answers of the application that never come.
     pub outcome_unknown: u32,
     /// Lives that end and leave their memory readable.
@@ -44,6 +48,9 @@ pub struct Faults {
 pub struct Settings {
     pub seed: Seed,
     pub rules: Rules,
+    pub cluster_rules: verbena_cluster::Rules,
+    /// The keeper is not always the same: whoever holds an office of a register, and each life has a rank of its own.
+    pub office_moves: bool,
     /// P1: the lease is looked at before a copy is served.
     pub lease_looked_at: bool,
     pub faults: Faults,
@@ -80,6 +87,8 @@ pub fn settings(seed: Seed) -> Settings {
         cuts: sometimes(300) as u32,
         leaves: sometimes(60) as u32,
         jumps: sometimes(100) as u32,
+        register_away: 0,
+        questions_lost: 0,
         outcome_unknown: sometimes(100) as u32,
         memory_outlives: sometimes(1000) as u32,
         slowness: us(sometimes(20)),
@@ -99,6 +108,8 @@ pub fn settings(seed: Seed) -> Settings {
     Settings {
         seed,
         rules: Rules::ALL,
+        cluster_rules: verbena_cluster::Rules::ALL,
+        office_moves: false,
         lease_looked_at: true,
         faults,
         network,
@@ -114,4 +125,13 @@ pub fn settings(seed: Seed) -> Settings {
         pages_share_ids: sometimes(1) == 1,
         gap: us(sometimes(2000)),
     }
+}
+
+/// The same where the office moves, and where the register is away and loses questions besides.
+pub fn with_office(seed: Seed) -> Settings {
+    let mut settings = Settings { office_moves: true, ..settings(seed) };
+    let mut dice = Dice::new(seed.number() ^ 0x0ff1ce);
+    let mut sometimes = |most: u64| if dice.happens(600) { dice.below(most + 1) as u32 } else { 0 };
+    (settings.faults.register_away, settings.faults.questions_lost) = (sometimes(200), sometimes(150));
+    settings
 }

@@ -31,6 +31,8 @@ pub struct Struck {
     pub leaves: u64,
     pub cuts: u64,
     pub jumps: u64,
+    /// Times that the register was away.
+    pub away: u64,
 }
 
 #[derive(Default)]
@@ -94,7 +96,7 @@ impl World {
 
     /// The process of this incarnation, unless it stands still: then all its threads look when it goes on.
     fn process_that_runs(&mut self, who: Incarnation) -> Option<&mut Process> {
-        let at = who.rank.0 as usize - 1;
+        let at = self.outside.node_of(who.rank)?;
         if self.outside.sim.is_paused(who) {
             return None;
         }
@@ -102,7 +104,8 @@ impl World {
     }
 
     fn goes_on(&mut self, who: Incarnation) {
-        let node = &mut self.nodes[who.rank.0 as usize - 1];
+        let Some(at) = self.outside.node_of(who.rank) else { return };
+        let node = &mut self.nodes[at];
         if let Some(process) = node.process.as_mut().filter(|process| process.me() == who) {
             process.goes_on();
             for event in std::mem::take(&mut node.deferred) {
@@ -114,7 +117,7 @@ impl World {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Outside(happen) => happen(),
-            Event::Inside { at, run, .. } | Event::Thread { at, run, .. } => {
+            Event::Inside { at, run, .. } | Event::Thread { at, run, .. } | Event::Answered { at, run, .. } => {
                 let node = &mut self.nodes[at];
                 let Some(process) = node.process.as_mut().filter(|process| process.run == run) else { return };
                 if self.outside.sim.is_paused(process.me()) {
@@ -126,7 +129,8 @@ impl World {
                         process.act(Thread::Requests);
                     }
                     Event::Thread { thread, .. } => process.told(thread),
-                    _ => unreachable!("one of the two above"),
+                    Event::Answered { number, answer, .. } => process.answered(number, answer),
+                    _ => unreachable!("one of the three above"),
                 }
             }
             Event::Arrives { at, run, request, kind } => {
@@ -234,6 +238,11 @@ impl World {
             if outside.happens(500) {
                 self.cut(other, at, outage, length);
             }
+        }
+        if outside.strikes(faults.register_away) {
+            self.struck.away += 1;
+            let from = outside.happens(700).then_some(at);
+            outside.register_goes_away(from, outside.between(ms(1), 2 * LEASE), self.nodes.len());
         }
         if outside.strikes(faults.jumps) {
             let proxy = self.nodes.len() - 1 - outside.below(2) as usize;
