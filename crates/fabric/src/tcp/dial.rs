@@ -1,10 +1,13 @@
 //! Making a connection: how the caller's end says who it is and makes sure whom it has reached.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::{TlsConnector, TlsStream};
 use verbena_terms::{Incarnation, Rank};
 
@@ -14,6 +17,9 @@ use super::tls::{Tls, server_name};
 use super::wire::{Hello, PREAMBLE_BYTES, Preamble, Verdict, WELCOME_BYTES, Welcome, check_preamble_answer};
 use crate::message::Class;
 use crate::operation::OperationId;
+
+/// From one attempt to connect to the next.
+const ANOTHER_AFTER: Duration = Duration::from_millis(200);
 
 pub(super) struct Dialer {
     pub(super) identity: Incarnation,
@@ -66,7 +72,7 @@ impl Dialer {
             if self.tls.is_none() && !self.insecure && !found.ip().is_loopback() {
                 return Err(format!("{found} is not a loopback address, and there is no certificate. {REMEDY}"));
             }
-            match TcpStream::connect(found).await {
+            match connect_soon(found).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => reason = error.to_string(),
             }
@@ -91,6 +97,18 @@ impl Dialer {
         let secured = TlsConnector::from(tls.ends().client).connect(server, stream).await;
         let secured = secured.map_err(|error| format!("as {name}: {error}"))?;
         Ok(Stream::Secured(Box::new(TlsStream::Client(secured))))
+    }
+}
+
+/// A connection that is made soon after there is a way. One attempt repeats its first packet after a second and then less and less often, so
+/// another one is begun meanwhile; the first that succeeds is taken. For as long as the caller waits.
+async fn connect_soon(address: SocketAddr) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    loop {
+        attempts.spawn(TcpStream::connect(address));
+        if let Ok(Some(ended)) = tokio::time::timeout(ANOTHER_AFTER, attempts.join_next()).await {
+            return ended?;
+        }
     }
 }
 

@@ -17,6 +17,7 @@
 //! | nobody listens, or another incarnation, or one that is refused | [`Unreachable`](crate::Error::Unreachable) at once, for all that waited; the next attempt is 10 to 320 ms later, and what cannot wait so long is refused when it is posted |
 //! | the deadline passes before it was sent | [`Late`](crate::Error::Late), or `Unreachable` if there is no connection |
 //! | the deadline passes, or the connection is lost, after it was sent | [`Unknown`](crate::Error::Unknown), to be settled |
+//! | the target's machine acknowledges nothing for 0.5 s (`Control`) | as if the connection was lost; while there is no way, another is tried every 0.2 s |
 //! | nothing is heard for 1 s (`Control`) or 5 s (`Bulk`) while answers are due, and a deadline passes | the connection is given up: the next operations try another one |
 //! | the target forgot the caller, because it had no connection while `most_callers` others came | nothing is executed twice; settling says [`Forgotten`](crate::Error::Forgotten) |
 

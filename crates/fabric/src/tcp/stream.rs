@@ -12,6 +12,11 @@ use tokio_rustls::TlsStream;
 
 use crate::message::Class;
 
+/// A connection for control on which the other machine's kernel acknowledges nothing for so long is given up. Otherwise TCP waits twice as long
+/// after each repetition, and a way that was closed for a while would be used again only after as long a while (RFC 6298 section 5.5). The kernel
+/// looks when it repeats something, so a longer round trip is no reason.
+const UNACKNOWLEDGED: Duration = Duration::from_millis(500);
+
 pub(super) enum Stream {
     Plain(TcpStream),
     Secured(Box<TlsStream<TcpStream>>),
@@ -25,6 +30,9 @@ pub(super) fn prepare(stream: &TcpStream, class: Class) -> io::Result<()> {
     let keepalive =
         TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
+    if class == Class::Control {
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    }
     mark(&socket, stream.local_addr()?, class);
     Ok(())
 }
