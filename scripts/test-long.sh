@@ -50,25 +50,30 @@ never-stale() {
     return "$failed"
 }
 
-# A network that fails: at least 300 faults, a million answers and 10,000 of them within 50 ms after an update; everything happens to
-# every process and member, rolling restarts among it, and service is back within three leases after each.
+# A network that fails: at least 300 faults, a million answers and 10,000 of them within 50 ms after an update, where the first home keeps and where
+# etcd does, on three members; everything happens to every process and member, rolling restarts among it, and service is back within three
+# leases after each.
 cluster-faults() {
-    local profile=${VERBENA_PROFILE:-release} first=${VERBENA_SEED:-1} number=0 scheme every hits failed=0 flag=()
+    local profile=${VERBENA_PROFILE:-release} first=${VERBENA_SEED:-1} number=0 cluster scheme every seconds faults hits failed=0 flag=()
     if [ "$(id -u)" != 0 ]; then
         echo "skipped: only root can make network namespaces"
         return
     fi
     [ "$profile" = debug ] || flag=(--release)
     cargo build "${flag[@]}" --locked --bin verbena --bin shop --bin never-stale
-    for scheme in dependency-lists invalidate-all; do
-        case "$scheme" in
-        dependency-lists) every=10 hits=10 ;;
-        invalidate-all) every=40 hits=1 ;;
-        esac
-        "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric tcp --network --scheme "$scheme" --every-ms "$every" --seconds 900 \
-            --seed $((first + number)) --min-faults 150 --max-back-leases 3 --min-answers 500000 --min-soon 5000 --min-hits-percent "$hits" \
-            --min-updates 5000 || failed=1
-        number=$((number + 1))
+    for cluster in static etcd; do
+        for scheme in dependency-lists invalidate-all; do
+            case "$cluster-$scheme" in
+            static-dependency-lists) every=10 hits=10 seconds=120 faults=20 ;;
+            static-invalidate-all) every=40 hits=1 seconds=120 faults=15 ;;
+            etcd-dependency-lists) every=10 hits=10 seconds=660 faults=170 ;;
+            etcd-invalidate-all) every=40 hits=1 seconds=600 faults=130 ;;
+            esac
+            "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric tcp --network --cluster "$cluster" --scheme "$scheme" \
+                --every-ms "$every" --seconds "$seconds" --seed $((first + number)) --min-faults "$faults" --max-back-leases 3 \
+                --min-answers $((seconds * 500)) --min-soon $((seconds * 5)) --min-hits-percent "$hits" --min-updates $((seconds * 5)) || failed=1
+            number=$((number + 1))
+        done
     done
     return "$failed"
 }
