@@ -6,7 +6,7 @@ mod common;
 #[path = "../../etcd/tests/common/mod.rs"]
 mod etcds;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::nodes::{Cluster, Node, in_effect};
 use etcds::Etcds;
@@ -158,6 +158,25 @@ fn nodes_know_each_other_by_the_names_in_their_certificates() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("member-c.pem is not for c.member.verbena"), "{said}");
     all_in(&[&a, &b]);
+}
+
+#[test]
+fn nodes_end_when_what_they_joined_is_lost() {
+    let Some(etcds) = Etcds::start() else { return };
+    let cluster = cluster(&etcds);
+    let nodes = NAMES.map(|name| cluster.start(name));
+    all_in(&nodes.each_ref());
+    let lost = Instant::now();
+    etcds.controlled(0, &["del", "--prefix", "/verbena/"]);
+    for (name, node) in NAMES.into_iter().zip(nodes) {
+        let log = cluster.path().join(format!("{name}.log"));
+        assert_eq!(node.ended().code(), Some(1));
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(log.contains("it was deleted or restored while the node ran"), "{log}");
+    }
+    assert!(lost.elapsed() < 4 * LEASE, "{:?} until all had ended", lost.elapsed());
+    let nodes = NAMES.map(|name| cluster.start(name));
+    all_in(&nodes.each_ref());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::{ClusterError, Lease, Message, Refusal, StartRecord, View};
 
@@ -17,8 +17,8 @@ pub enum ParticipantEvent {
     Prepared(ViewNumber),
     /// The services of this home have settled a departed incarnation (rule P6).
     Settled(Incarnation),
-    /// The rank of the life that [`ParticipantAction::Enrol`] asked for.
-    Enrolled(Rank),
+    /// The life that [`ParticipantAction::Enrol`] asked for.
+    Enrolled(Incarnation),
     /// This life keeps the cluster from now on. Said where it is not always a node of the same rank.
     Keeper(Incarnation),
     /// The node is to leave in good order. Said once.
@@ -38,7 +38,7 @@ pub enum ParticipantEvent {
 pub enum ParticipantAction {
     /// Replace the durable start record by this one, then say [`ParticipantEvent::Persisted`].
     Persist(StartRecord),
-    /// Find a rank that no life has had, for another life, then say [`ParticipantEvent::Enrolled`] and, when this life can begin,
+    /// Find a rank that no life has had, for another life of the same era, then say [`ParticipantEvent::Enrolled`] and, when this life can begin,
     /// [`ParticipantEvent::Persisted`].
     Enrol,
     /// Store it in the [`LeaseWord`](crate::LeaseWord) before anything that follows is done.

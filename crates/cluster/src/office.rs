@@ -26,14 +26,14 @@ mod tests;
 
 use std::time::Duration;
 
-use verbena_terms::{Incarnation, Rank, Time};
+use verbena_terms::{Incarnation, Time};
 
 use crate::{Answer, Beat, Holder, KeeperRecord, LeaseTerms, Membership, Question, Revision, Rules, Sight, Term};
 
 /// What happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfficeEvent {
-    /// A rank for another life is wanted.
+    /// Another life is wanted.
     Enrol,
     /// A life of this node has begun; where it is reached.
     Begun(Incarnation, String),
@@ -63,8 +63,8 @@ pub enum OfficeEvent {
 pub enum OfficeAction {
     /// Ask the register; say [`OfficeEvent::Answered`] once for each question, within a bounded time.
     Ask(u64, Question),
-    /// The rank of this node's next life.
-    Enrolled(Rank),
+    /// This node's next life.
+    Enrolled(Incarnation),
     /// Begin to keep: [`Keeper::appointed`](crate::Keeper::appointed) with the present life.
     Appoint(Option<Box<KeeperRecord>>, Term),
     /// The keeper may act until then.
@@ -265,7 +265,7 @@ impl Office {
         }
         if self.enrolling.take_if(|asked| asked.number == number).is_some() {
             match answer {
-                Some(Answer::Enrolled(rank)) => out.push(OfficeAction::Enrolled(rank)),
+                Some(Answer::Enrolled(life)) => out.push(OfficeAction::Enrolled(life)),
                 _ => self.enrol_again = Some(self.now + self.soon()),
             }
         }

@@ -165,7 +165,7 @@ impl Participant {
         }
         match event {
             ParticipantEvent::Persisted => self.persisted(),
-            ParticipantEvent::Enrolled(rank) => self.enrolled(rank),
+            ParticipantEvent::Enrolled(life) => self.enrolled(life),
             ParticipantEvent::Keeper(who) => self.follow(who),
             ParticipantEvent::Message(message) => self.message(message, &mut out),
             ParticipantEvent::Prepared(view) => self.prepared(view, &mut out),
@@ -232,9 +232,9 @@ impl Participant {
         });
     }
 
-    fn enrolled(&mut self, rank: Rank) {
-        if self.state == State::Starting && self.enrols && rank > self.incarnation().rank {
-            self.member.incarnation = Incarnation { rank, start: 1 };
+    fn enrolled(&mut self, life: Incarnation) {
+        if self.state == State::Starting && self.enrols && life.rank > self.incarnation().rank {
+            self.member.incarnation = life;
         }
     }
 

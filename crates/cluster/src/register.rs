@@ -6,15 +6,19 @@
 //!  record                the keeper's record ([`KeeperRecord`](crate::KeeperRecord))
 //!  views/0000000042      each view that was made, in the bytes of a record with that view (rule C3); the last thousand
 //!  rank                  the last rank that was given to a life (rule C1), a decimal number
+//!  era                   the start number of every life: chosen at random with the first rank, a decimal number
 //!  ranks/0000000042      whose life has that rank: a name; the last [`RANKS_KEPT`]
 //! ```
 //!
 //! Everything is asked by linearizable reads and compare-and-swap transactions. No key has a lease of the store's: those have floors, are
 //! counted anew when the store changes its leader, and a stuck former leader can end them early. What a transaction compares is
 //! what makes it safe, however late it is executed: one of a former holder finds another term, and does nothing.
+//!
+//! Where the keys are lost, ranks and revisions are counted from the beginning again. Lives from before and after that differ in the era, and whoever
+//! enrolled in one asks nothing of another.
 
 use serde::{Deserialize, Serialize};
-use verbena_terms::{Format, Incarnation, Rank};
+use verbena_terms::{Format, Incarnation};
 
 use crate::record::{decode, encode};
 use crate::{ClusterError, KeeperRecord, LeaseTerms};
@@ -72,7 +76,7 @@ pub struct Sight {
 /// What is asked of the register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// A rank that no life has had, for a life of the node of this name. [`Answer::Enrolled`].
+    /// What no life has been yet, for a life of the node of this name. [`Answer::Enrolled`].
     Enrol {
         /// The node.
         name: String,
@@ -113,8 +117,8 @@ pub enum Question {
 /// What it answers. Of an answer that does not come nothing is known: it may have been done, and may yet be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The rank is the asker's.
-    Enrolled(Rank),
+    /// The life is the asker's: a new rank, and the era.
+    Enrolled(Incarnation),
     /// The office; nothing where nobody ever had it.
     Seen(Option<Sight>),
     /// The office is the asker's.

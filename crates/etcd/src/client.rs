@@ -5,6 +5,8 @@ mod keys;
 mod register;
 mod trouble;
 
+use std::cell::OnceCell;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
@@ -132,7 +134,7 @@ impl Drop for Etcd {
 
 /// Attends to what is asked, until nobody can ask any more.
 async fn attend(mut asked: mpsc::Receiver<Ask>, endpoints: Endpoints, keys: Keys) {
-    let shared = Rc::new((endpoints, keys));
+    let shared = Rc::new((endpoints, keys, OnceCell::new()));
     let mut under_way = JoinSet::new();
     loop {
         tokio::select! {
@@ -140,7 +142,7 @@ async fn attend(mut asked: mpsc::Receiver<Ask>, endpoints: Endpoints, keys: Keys
                 None => return,
                 Some(ask) if under_way.len() < MOST_ASKED => {
                     let shared = shared.clone();
-                    under_way.spawn_local(async move { answer(ask, &shared.0, &shared.1).await });
+                    under_way.spawn_local(async move { answer(ask, &shared.0, &shared.1, &shared.2).await });
                 }
                 Some(ask) => refuse(ask.what),
             },
@@ -153,8 +155,8 @@ async fn attend(mut asked: mpsc::Receiver<Ask>, endpoints: Endpoints, keys: Keys
     }
 }
 
-async fn answer(ask: Ask, endpoints: &Endpoints, keys: &Keys) {
-    let register = Register::new(endpoints, keys, ask.until);
+async fn answer(ask: Ask, endpoints: &Endpoints, keys: &Keys, era: &OnceCell<NonZeroU32>) {
+    let register = Register::new(endpoints, keys, era, ask.until);
     match ask.what {
         What::Answer(question, reply) => reply(register.answer(&question).await),
         What::Name(rank, reply) => reply(register.name(rank).await),

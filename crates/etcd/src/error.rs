@@ -27,6 +27,15 @@ pub enum Error {
         /// What the last endpoint that was tried said, or that it said nothing; with the key of the configuration to look at, where there is one.
         why: String,
     },
+    /// The keys are not those that this client enrolled in before: they were lost, and are counted from the beginning.
+    #[error(
+        "what etcd has under {prefix} is not what this node joined: it was deleted or restored while the node ran. Lives from before know nothing of those from \
+         after it, so this one ends. Start every node of the cluster again"
+    )]
+    AnotherEra {
+        /// Under which everything is.
+        prefix: String,
+    },
     /// What etcd has under a key is not to be understood, and was left as it is (rule F6).
     #[error("etcd has under {key} what this program cannot read: {problem}")]
     Unreadable {

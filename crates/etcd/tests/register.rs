@@ -15,7 +15,7 @@ use common::{Etcds, SOON};
 use relay::Relay;
 use verbena_cluster::{Answer, Beat, HOLDER_FORMAT, KEEPER_FORMAT, Question, RANKS_KEPT, Revision};
 use verbena_etcd::{Error, Etcd};
-use verbena_terms::{Rank, ViewNumber};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 const ASKERS: u32 = 8;
 
@@ -31,16 +31,15 @@ fn ranks_that_are_asked_for_at_once_are_distinct_and_in_order() {
     const EACH: u32 = 4;
     let enrol = |asked: u32| {
         let etcd = asker(etcds.endpoints());
-        let enrol = |_| match now(&etcd, Question::Enrol { name: format!("app{asked}") }) {
-            Answer::Enrolled(rank) => rank.0,
-            other => panic!("{other:?}"),
-        };
-        (0..EACH).map(enrol).collect::<Vec<u32>>()
+        (0..EACH).map(|_| asking::enrol(&etcd, &format!("app{asked}"))).collect::<Vec<Incarnation>>()
     };
-    let ranks: Vec<Vec<u32>> = std::thread::scope(|scope| {
+    let lives: Vec<Vec<Incarnation>> = std::thread::scope(|scope| {
         let askers: Vec<_> = (0..ASKERS).map(|asked| scope.spawn(move || enrol(asked))).collect();
         askers.into_iter().map(|asker| asker.join().unwrap()).collect()
     });
+    let era = lives[0][0].start;
+    assert!(era != 0 && lives.iter().flatten().all(|life| life.start == era), "one era for all: {lives:?}");
+    let ranks: Vec<Vec<u32>> = lives.iter().map(|own| own.iter().map(|life| life.rank.0).collect()).collect();
     assert!(ranks.iter().all(|own| own.is_sorted()), "later is higher: {ranks:?}");
     let mut all: Vec<u32> = ranks.concat();
     all.sort_unstable();
@@ -54,12 +53,46 @@ fn ranks_that_are_asked_for_at_once_are_distinct_and_in_order() {
 
     let last = RANKS_KEPT + 4;
     etcds.put("/verbena/rank", last.to_string().as_bytes());
-    assert_eq!(now(&etcd, Question::Enrol { name: "late".into() }), Answer::Enrolled(Rank(last + 1)));
+    assert_eq!(asking::enrol(&etcd, "late"), Incarnation::new(last + 1, era));
     assert_eq!((name(&etcd, 5), name(&etcd, 6).is_some()), (None, true), "the last {RANKS_KEPT} are kept");
 
     etcds.put("/verbena/rank", b"many");
     let refused = etcd.ask_now(Question::Enrol { name: "late".into() }, PATIENT.question).unwrap_err().to_string();
     assert!(refused.contains("/verbena/rank") && refused.contains("\"many\" is not a rank"), "{refused}");
+}
+
+#[test]
+fn who_enrolled_before_the_keys_were_lost_changes_nothing_after_it() {
+    let Some(etcds) = Etcds::start() else { return };
+    let (before, after) = (asker(etcds.endpoints()), asker(etcds.endpoints()));
+    let first = asking::enrol(&before, "app1");
+    let (term, _, never) = take(&before, 1);
+    let at = stored(&before, term, never, 1);
+    let forgets = |question: Question| {
+        let refused = before.ask_now(question, PATIENT.question).unwrap_err();
+        assert!(matches!(&refused, Error::AnotherEra { prefix } if prefix == "/verbena"), "{refused}");
+    };
+    let before_holds = || now(&before, Question::Beat { term, says: BEATS });
+    assert_eq!(before_holds(), Answer::Beaten);
+
+    etcds.controlled(0, &["del", "--prefix", "/verbena/"]);
+    assert_eq!(before_holds(), Answer::Overtaken);
+    forgets(Question::Look);
+    forgets(Question::Enrol { name: "app1".into() });
+    forgets(Question::Take { term: Revision(0), beat: Revision(0), holder: holder(1), says: BEATS });
+    assert_eq!(look(&after), None, "nothing was changed");
+
+    let next = asking::enrol(&after, "app1");
+    assert!(next.rank == first.rank && next.start != first.start, "{next} after {first}");
+    take(&after, 1);
+    assert_eq!(before_holds(), Answer::Overtaken);
+    assert_eq!(now(&before, store(term, at, 2)), Answer::Overtaken);
+    forgets(Question::Look);
+
+    // The keys as they were, of another era: revisions alone would not tell.
+    etcds.put("/verbena/era", next.start.wrapping_add(1).max(1).to_string().as_bytes());
+    let sight = look(&asker(etcds.endpoints())).unwrap();
+    assert_eq!(now(&after, Question::Beat { term: sight.term, says: BEATS }), Answer::Overtaken);
 }
 
 #[test]

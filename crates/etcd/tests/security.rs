@@ -9,10 +9,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use asking::{PATIENT, config, look, now};
+use asking::{PATIENT, config, enrol, look};
 use common::{Etcds, Tls};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use verbena_cluster::{Answer, Question};
+use verbena_cluster::Question;
 use verbena_etcd::{Etcd, EtcdConfig};
 use verbena_terms::Rank;
 
@@ -63,7 +63,7 @@ fn certificates_prove_each_end_to_the_other() {
     let Some(etcds) = Etcds::start_with(Some(ours.clone())) else { return };
     let good = with(etcds.endpoints(), &ours, Some(&ours));
     let etcd = Etcd::start(&good, PATIENT).unwrap();
-    assert_eq!(now(&etcd, Question::Enrol { name: "app1".into() }), Answer::Enrolled(Rank(1)));
+    assert_eq!(enrol(&etcd, "app1").rank, Rank(1));
 
     for (config, key) in [
         (with(etcds.endpoints(), &others, Some(&ours)), "look at etcd.authority"),
@@ -161,11 +161,11 @@ fn a_user_proves_who_it_is_and_does_so_again_when_etcd_has_forgotten() {
     let app = user("app", &file);
     // One endpoint, so that no other is asked instead.
     let etcd = Etcd::start(&EtcdConfig { endpoints: vec![etcds.endpoint(0)], ..app.clone() }, PATIENT).unwrap();
-    assert_eq!(now(&etcd, Question::Enrol { name: "app1".into() }), Answer::Enrolled(Rank(1)));
+    assert_eq!(enrol(&etcd, "app1").rank, Rank(1));
     // This forgets every token, as their end does.
     as_root(&["auth", "disable"]);
     etcds.controlled(0, &["auth", "enable"]);
-    assert_eq!(now(&etcd, Question::Enrol { name: "app1".into() }), Answer::Enrolled(Rank(2)));
+    assert_eq!(enrol(&etcd, "app1").rank, Rank(2));
 
     let wrong = password_file(etcds.folder(), "wrong", "guessed");
     let elsewhere = EtcdConfig { prefix: "/other".into(), ..app.clone() };

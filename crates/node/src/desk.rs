@@ -31,7 +31,7 @@ struct Papers {
     keeper_moved: bool,
     expel: Option<Incarnation>,
     /// Of the register: as many as questions are under way at most.
-    answers: Vec<(u64, Result<Answer, String>)>,
+    answers: Vec<(u64, verbena_etcd::Result<Answer>)>,
     leave: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Found {
     pub(crate) keeper_found: Option<Result<(Incarnation, Address), String>>,
     pub(crate) keeper_moved: bool,
     pub(crate) expel: Option<Incarnation>,
-    pub(crate) answers: Vec<(u64, Result<Answer, String>)>,
+    pub(crate) answers: Vec<(u64, verbena_etcd::Result<Answer>)>,
     pub(crate) leave: bool,
 }
 
@@ -112,7 +112,7 @@ impl Desk {
     }
 
     /// The register's, to this question; or why there is none.
-    pub(crate) fn answered(&self, number: u64, answer: Result<Answer, String>) {
+    pub(crate) fn answered(&self, number: u64, answer: verbena_etcd::Result<Answer>) {
         self.put(|papers| papers.answers.push((number, answer)));
     }
 

@@ -9,13 +9,13 @@ use verbena_cluster::{
 };
 use verbena_etcd::Etcd;
 use verbena_fabric::tcp::{Names, Roster};
-use verbena_terms::{Incarnation, Rank, Time};
+use verbena_terms::{Incarnation, Time};
 
 use crate::desk::Desk;
 use crate::error::{Error, Result};
 
-/// How long a helper that starts waits for its first rank; after that it goes on trying while it runs.
-const FIRST_RANK: Duration = Duration::from_secs(3);
+/// How long a helper that starts waits for its first life's rank; after that it goes on trying while it runs.
+const FIRST_LIFE: Duration = Duration::from_secs(3);
 
 /// The keeper, if this node is it now, and the office, where it moves.
 pub(crate) struct Keeping {
@@ -37,8 +37,8 @@ pub(crate) struct Register {
 
 /// What [`Keeping`] leaves to the driver.
 pub(crate) enum Kept {
-    /// The rank of this node's next life.
-    Enrolled(Rank),
+    /// This node's next life.
+    Enrolled(Incarnation),
     /// Say it to the keeper.
     ToKeeper(KeeperEvent),
     /// Follow this one.
@@ -104,16 +104,16 @@ impl Keeping {
         keeper.min(self.office.as_ref().map_or(Time::FAR, |(office, _)| office.wake_at()))
     }
 
-    /// A rank for the first life, waited for a little: whoever starts a helper is told at once what is wrong with the life that begins. Nothing, with
+    /// The first life, waited for a little: whoever starts a helper is told at once what is wrong with the life that begins. Nothing, with
     /// the reason, if it has to be asked for again.
     ///
     /// # Errors
     /// What stands under the cluster's keys cannot be read.
-    pub(crate) fn first_rank(&self) -> Result<std::result::Result<Rank, String>> {
+    pub(crate) fn first_life(&self) -> Result<std::result::Result<Incarnation, String>> {
         let Some((_, etcd)) = &self.office else { return Ok(Err("ranks stand in the configuration".into())) };
         let question = Question::Enrol { name: self.membership.own().name.clone() };
-        match etcd.ask_now(question, FIRST_RANK) {
-            Ok(Answer::Enrolled(rank)) => Ok(Ok(rank)),
+        match etcd.ask_now(question, FIRST_LIFE) {
+            Ok(Answer::Enrolled(life)) => Ok(Ok(life)),
             Ok(other) => Ok(Err(format!("etcd answers {other:?}"))),
             Err(error @ verbena_etcd::Error::Unanswered { .. }) => Ok(Err(error.to_string())),
             Err(error) => Err(Error::Etcd(error)),
@@ -121,22 +121,26 @@ impl Keeping {
     }
 
     /// What the register answered. Says once that it does not.
+    ///
+    /// # Errors
+    /// It is not the one that this node enrolled in.
     pub(crate) fn answered(
         &mut self,
         now: Time,
         own: Incarnation,
         number: u64,
-        answer: std::result::Result<Answer, String>,
-    ) -> (Vec<Kept>, Option<String>) {
+        answer: verbena_etcd::Result<Answer>,
+    ) -> Result<(Vec<Kept>, Option<String>)> {
         let (answer, reason) = match answer {
             Ok(answer) => (Some(answer), None),
-            Err(reason) => (None, Some(reason)),
+            Err(error @ verbena_etcd::Error::AnotherEra { .. }) => return Err(Error::Etcd(error)),
+            Err(error) => (None, Some(error.to_string())),
         };
         let was_cut_off = std::mem::replace(&mut self.is_cut_off, reason.is_some());
         if was_cut_off && !self.is_cut_off {
             tracing::info!("etcd answers again");
         }
-        (self.preside(now, own, OfficeEvent::Answered(number, answer)), reason.filter(|_| !was_cut_off))
+        Ok((self.preside(now, own, OfficeEvent::Answered(number, answer)), reason.filter(|_| !was_cut_off)))
     }
 
     /// Something happened to the office of the life `own`.
@@ -147,7 +151,7 @@ impl Keeping {
             match action {
                 OfficeAction::Ask(number, question) => {
                     let desk = self.desk.clone();
-                    etcd.ask(question, move |answer| desk.answered(number, answer.map_err(|error| error.to_string())));
+                    etcd.ask(question, move |answer| desk.answered(number, answer));
                 }
                 OfficeAction::Appoint(record, term) => {
                     self.keeper = Some(appointed(&self.membership, own, record.map(|record| *record), term, now));
@@ -160,7 +164,7 @@ impl Keeping {
                     kept.push(Kept::ToKeeper(KeeperEvent::Authority(until)));
                 }
                 OfficeAction::Stored => kept.push(Kept::ToKeeper(KeeperEvent::Persisted)),
-                OfficeAction::Enrolled(rank) => kept.push(Kept::Enrolled(rank)),
+                OfficeAction::Enrolled(life) => kept.push(Kept::Enrolled(life)),
                 OfficeAction::Follow(holder) => {
                     // Its rank may be older than those whose names the register keeps.
                     if let Some(roster) = &self.roster {

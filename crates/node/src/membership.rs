@@ -91,9 +91,9 @@ impl Driver {
                     driver.parts.records.store_start_now(&record)?;
                     driver.open_life(incarnation)?;
                 }
-                ParticipantAction::Enrol => match driver.keeping.first_rank()? {
-                    Ok(rank) => {
-                        driver.participate(ParticipantEvent::Enrolled(rank));
+                ParticipantAction::Enrol => match driver.keeping.first_life()? {
+                    Ok(life) => {
+                        driver.participate(ParticipantEvent::Enrolled(life));
                         driver.open_life(driver.participant.incarnation())?;
                     }
                     Err(reason) => {
@@ -225,11 +225,15 @@ impl Driver {
         }
         for (number, answer) in found.answers {
             let now = BootClock.now();
-            let (kept, silent) = self.keeping.answered(now, self.participant.incarnation(), number, answer);
-            if let Some(reason) = silent {
-                self.trouble("who keeps the cluster cannot be found out or stored", &reason);
+            match self.keeping.answered(now, self.participant.incarnation(), number, answer) {
+                Ok((kept, silent)) => {
+                    if let Some(reason) = silent {
+                        self.trouble("who keeps the cluster cannot be found out or stored", &reason);
+                    }
+                    self.keep_on(kept);
+                }
+                Err(error) => self.failed = Some(error),
             }
-            self.keep_on(kept);
         }
         self.hear_services(found.prepared, found.settled);
         if let Some(who) = found.expel {
@@ -398,8 +402,8 @@ impl Driver {
         for what in kept {
             match what {
                 Kept::ToKeeper(event) => self.keep(event),
-                Kept::Enrolled(rank) => {
-                    self.participate(ParticipantEvent::Enrolled(rank));
+                Kept::Enrolled(life) => {
+                    self.participate(ParticipantEvent::Enrolled(life));
                     self.waiting.to_open = Some((self.participant.incarnation(), Time::ZERO));
                 }
                 Kept::Follow(holder) => {

@@ -29,7 +29,7 @@ fn short(action: &OfficeAction) -> String {
             };
             format!("{number}: {what}")
         }
-        OfficeAction::Enrolled(rank) => format!("rank {rank}"),
+        OfficeAction::Enrolled(life) => format!("life {life}"),
         OfficeAction::Appoint(_, Term { until, after_unheard }) => {
             format!("keep until {}{}", until.nanos() / MS, if *after_unheard { " with whoever is there" } else { "" })
         }
@@ -61,7 +61,7 @@ impl Desk {
         let membership = Membership::new(&toml::from_str::<ClusterConfig>(text).unwrap()).unwrap();
         let mut desk = Desk { office: Office::new(&membership, time(0)), at: 0 };
         assert_eq!(desk.does(OfficeEvent::Enrol), ["1: enrol n7"]);
-        assert_eq!(desk.answered(1, Answer::Enrolled(Rank(7))), ["rank 7"]);
+        assert_eq!(desk.answered(1, Answer::Enrolled(Incarnation::new(7, 1))), ["life 7.1"]);
         assert_eq!(desk.does(OfficeEvent::Begun(Incarnation::new(7, 1), "at".into())), ["2: look"]);
         desk.does(OfficeEvent::Heard { from: Incarnation::new(3, 1), is_member });
         desk
@@ -239,7 +239,7 @@ fn the_end_of_a_life_is_the_end_of_its_term() {
     assert_eq!(desk.does(OfficeEvent::Enrol), ["5: enrol n7"]);
     assert_eq!(desk.unanswered(5), [""; 0]);
     assert_eq!(desk.tick(70), ["6: enrol n7"]);
-    assert_eq!(desk.answered(6, Answer::Enrolled(Rank(9))), ["rank 9"]);
+    assert_eq!(desk.answered(6, Answer::Enrolled(Incarnation::new(9, 1))), ["life 9.1"]);
     desk.answered(4, Answer::Beaten);
     assert_eq!(desk.does(OfficeEvent::Begun(Incarnation::new(9, 1), "at".into())), ["7: look"]);
     let before = resigned(sight(7, 10, 11), false);

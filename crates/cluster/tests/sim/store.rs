@@ -1,7 +1,7 @@
 //! The register of the simulation: one store, linearizable, whose answers and questions are lost and late.
 
 use verbena_cluster::{Answer, Beat, Holder, KeeperRecord, Question, Revision, Sight};
-use verbena_terms::Rank;
+use verbena_terms::Incarnation;
 
 #[derive(Default)]
 pub struct Store {
@@ -32,7 +32,7 @@ impl Store {
             Question::Enrol { name } => {
                 self.rank += 1;
                 self.names.push(name.clone());
-                Answer::Enrolled(Rank(self.rank))
+                Answer::Enrolled(Incarnation::new(self.rank, 1))
             }
             Question::Look => Answer::Seen(self.office.as_ref().map(|(term, holder)| Sight {
                 term: *term,

@@ -174,7 +174,7 @@ impl Member {
         };
         if office_moves {
             // It was asked for its rank before it started.
-            member.enrolled(first.rank);
+            member.enrolled(first);
         } else {
             member.act(actions);
         }
@@ -321,7 +321,7 @@ impl Member {
         for action in office.handle(now, event) {
             match action {
                 OfficeAction::Ask(number, question) => self.outside.ask(self.at, self.run, number, question),
-                OfficeAction::Enrolled(rank) => self.enrolled(rank),
+                OfficeAction::Enrolled(life) => self.enrolled(life),
                 OfficeAction::Appoint(record, term) => {
                     let (me, rules) = (self.me(), self.outside.settings.cluster_rules);
                     let record = record.map(|record| *record);
@@ -335,8 +335,8 @@ impl Member {
         }
     }
 
-    fn enrolled(&mut self, rank: Rank) {
-        self.participate(ParticipantEvent::Enrolled(rank));
+    fn enrolled(&mut self, life: Incarnation) {
+        self.participate(ParticipantEvent::Enrolled(life));
         self.begins = Some(self.me());
     }
 

@@ -41,7 +41,7 @@ impl Outside {
     /// The first life of a process that starts, where ranks are enrolled: it waits for that before it does anything.
     pub fn enrolled(&self, at: usize) -> Incarnation {
         match self.execute(&Question::Enrol { name: format!("n{at}") }) {
-            Answer::Enrolled(rank) => Incarnation { rank, start: 1 },
+            Answer::Enrolled(life) => life,
             other => unreachable!("{other:?} to who enrols"),
         }
     }
@@ -85,7 +85,7 @@ impl Outside {
         self.sim.note(format_args!("register: {question:?}: {answer:?}"));
         if let (Answer::Enrolled(life), Question::Enrol { name }) = (&answer, question) {
             let at = name[1..].parse().expect("a name of this world");
-            self.sim.settle(*life, rank(at));
+            self.sim.settle(life.rank, rank(at));
         }
         answer
     }

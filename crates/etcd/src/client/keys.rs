@@ -37,6 +37,14 @@ impl Keys {
         format!("{}/rank", self.prefix)
     }
 
+    pub(super) fn era(&self) -> String {
+        format!("{}/era", self.prefix)
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(super) fn rank(&self, rank: Rank) -> String {
         format!("{}/ranks/{:010}", self.prefix, rank.0)
     }

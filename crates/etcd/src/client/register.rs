@@ -2,13 +2,19 @@
 //!
 //! | question | read before | compares | changes |
 //! |---|---|---|---|
-//! | Look | | | |
-//! | Enrol | `rank` | `rank` is as read | `rank`, `ranks/RANK`; drops old `ranks/` |
-//! | Take | `record` | `office` and `beat` as seen, `record` as read | `office`, `beat` |
+//! | Look | `era` | | |
+//! | Enrol | `rank`, `era` | both are as read | `rank`, `ranks/RANK`, `era` where there is none; drops old `ranks/` |
+//! | Take | `record`, `era` | `office` and `beat` as seen, `record` as read | `office`, `beat` |
 //! | Beat | | `office` is of the term | `beat` |
 //! | Store | | `office` is of the term, `record` as said | `record`, `views/NUMBER`; drops old `views/` |
 //!
+//! What is changed by who has enrolled is changed in its era only, and what it reads must be of that: where the keys were lost, revisions are counted from the
+//! beginning, and would stand again for what they do not.
+//!
 //! The record is read before the office is taken because one that cannot be read must not become that of a holder who cannot read it (F6).
+
+use std::cell::OnceCell;
+use std::num::NonZeroU32;
 
 use etcd_client::{
     Compare, CompareOp, DeleteOptions, GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp,
@@ -16,7 +22,7 @@ use etcd_client::{
 use etcd_client::{TxnOpResponse, TxnResponse};
 use tokio::time::Instant;
 use verbena_cluster::{Answer, Beat, ClusterError, Holder, KeeperRecord, Question, RANKS_KEPT, Revision, Sight};
-use verbena_terms::{Rank, ViewNumber};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use super::endpoints::{Endpoints, Twice};
 use super::keys::Keys;
@@ -32,12 +38,14 @@ const VIEWS_READ: usize = 16;
 pub(super) struct Register<'a> {
     endpoints: &'a Endpoints,
     keys: &'a Keys,
+    /// In which this client enrolled.
+    era: &'a OnceCell<NonZeroU32>,
     until: Instant,
 }
 
 impl<'a> Register<'a> {
-    pub(super) fn new(endpoints: &'a Endpoints, keys: &'a Keys, until: Instant) -> Self {
-        Register { endpoints, keys, until }
+    pub(super) fn new(endpoints: &'a Endpoints, keys: &'a Keys, era: &'a OnceCell<NonZeroU32>, until: Instant) -> Self {
+        Register { endpoints, keys, era, until }
     }
 
     pub(super) async fn answer(&self, question: &Question) -> Result<Answer> {
@@ -81,10 +89,11 @@ impl<'a> Register<'a> {
     }
 
     async fn enrol(&self, name: &str) -> Result<Answer> {
-        let key = self.keys.last_rank();
+        let (key, era_key) = (self.keys.last_rank(), self.keys.era());
         loop {
-            let found = self.read([get(&key)]).await?;
-            let pair = found.first().and_then(single);
+            let found = self.read([get(&key), get(&era_key)]).await?;
+            let [pair, era_pair] = [0, 1].map(|nth| found.get(nth).and_then(single));
+            let era = self.same_era(era_pair)?;
             let last = match pair.map(|pair| text(&key, pair)).transpose()? {
                 None => 0,
                 Some(text) => text.parse().map_err(|_| unreadable(&key, format!("{text:?} is not a rank")))?,
@@ -97,17 +106,28 @@ impl<'a> Register<'a> {
                 let old = DeleteOptions::new().with_range(self.keys.rank(Rank(oldest + 1)));
                 changes.push(TxnOp::delete(self.keys.rank(Rank(0)), Some(old)));
             }
-            let txn = Txn::new().when([stands(&key, revision(pair))]).and_then(changes);
-            if self.change(txn, Twice::Never).await?.succeeded() {
-                return Ok(Answer::Enrolled(rank));
+            let era = match era {
+                Some(era) => era,
+                None => {
+                    let era = any_era()?;
+                    changes.push(TxnOp::put(era_key.as_str(), era.to_string(), None));
+                    era
+                }
+            };
+            let as_read = [stands(&key, revision(pair)), stands(&era_key, revision(era_pair))];
+            if self.change(Txn::new().when(as_read).and_then(changes), Twice::Never).await?.succeeded() {
+                // Another enrolment may have ended first, in the same era.
+                let _ = self.era.set(era);
+                return Ok(Answer::Enrolled(Incarnation { rank, start: era.get() }));
             }
         }
     }
 
     async fn look(&self) -> Result<Answer> {
         let (office, beat) = (self.keys.office(), self.keys.beat());
-        let found = self.read([get(&office), get(&beat)]).await?;
-        let [held, beaten] = [0, 1].map(|nth| found.get(nth).and_then(single));
+        let found = self.read([get(&office), get(&beat), get(&self.keys.era())]).await?;
+        let [held, beaten, era] = [0, 1, 2].map(|nth| found.get(nth).and_then(single));
+        self.same_era(era)?;
         let Some(held) = held else { return Ok(Answer::Seen(None)) };
         let beaten = beaten.ok_or_else(|| unreadable(&beat, "nothing, although the office is held".into()))?;
         Ok(Answer::Seen(Some(Sight {
@@ -121,12 +141,13 @@ impl<'a> Register<'a> {
     async fn take(&self, term: Revision, beat: Revision, holder: &Holder, says: Beat) -> Result<Answer> {
         let [office_key, beat_key, record_key] = [self.keys.office(), self.keys.beat(), self.keys.record()];
         loop {
-            let found = self.read([get(&record_key)]).await?;
-            let pair = found.first().and_then(single);
+            let found = self.read([get(&record_key), get(&self.keys.era())]).await?;
+            let [pair, era] = [0, 1].map(|nth| found.get(nth).and_then(single));
+            self.same_era(era)?;
             let record = pair.map(|pair| decoded(&record_key, pair, KeeperRecord::decode)).transpose()?;
             let changed = revision(pair);
             let txn = Txn::new()
-                .when([stands(&office_key, term), stands(&beat_key, beat), stands(&record_key, changed)])
+                .when(self.in_era([stands(&office_key, term), stands(&beat_key, beat), stands(&record_key, changed)]))
                 .and_then([
                     TxnOp::put(office_key.as_str(), holder.encode(), None),
                     TxnOp::put(beat_key.as_str(), says.encode(), None),
@@ -148,7 +169,7 @@ impl<'a> Register<'a> {
 
     async fn beat(&self, term: Revision, says: Beat) -> Result<Answer> {
         let beat = TxnOp::put(self.keys.beat(), says.encode(), None);
-        let txn = Txn::new().when([stands(&self.keys.office(), term)]).and_then([beat]);
+        let txn = Txn::new().when(self.in_era([stands(&self.keys.office(), term)])).and_then([beat]);
         // Its asker counts from the moment when it asked, so a second one makes it believe nothing that is not so.
         let response = self.change(txn, Twice::Harmless).await?;
         Ok(if response.succeeded() { Answer::Beaten } else { Answer::Overtaken })
@@ -166,7 +187,7 @@ impl<'a> Register<'a> {
             }
         }
         let txn = Txn::new()
-            .when([stands(&office_key, term), stands(&record_key, after)])
+            .when(self.in_era([stands(&office_key, term), stands(&record_key, after)]))
             .and_then(changes)
             .or_else([get(&office_key), get(&record_key)]);
         let response = self.change(txn, Twice::Harmless).await?;
@@ -180,6 +201,24 @@ impl<'a> Register<'a> {
         Ok(if done { Answer::Stored(revision(stored)) } else { Answer::Overtaken })
     }
 
+    /// The era that was read; an error where it is not the one that this client enrolled in.
+    fn same_era(&self, pair: Option<&KeyValue>) -> Result<Option<NonZeroU32>> {
+        let key = self.keys.era();
+        let found = pair.map(|pair| text(&key, pair)).transpose()?;
+        let read = |text: String| text.parse().map_err(|_| unreadable(&key, format!("{text:?} is not an era")));
+        let found = found.map(read).transpose()?;
+        if self.era.get().is_some_and(|own| found != Some(*own)) {
+            return Err(Error::AnotherEra { prefix: self.keys.prefix().to_owned() });
+        }
+        Ok(found)
+    }
+
+    /// The same, in the era that this client enrolled in.
+    fn in_era<const N: usize>(&self, compares: [Compare; N]) -> Vec<Compare> {
+        let era = self.era.get().map(|era| Compare::value(self.keys.era(), CompareOp::Equal, era.to_string()));
+        compares.into_iter().chain(era).collect()
+    }
+
     async fn read<const N: usize>(&self, what: [TxnOp; N]) -> Result<Vec<GetResponse>> {
         Ok(reads(&self.change(Txn::new().and_then(what), Twice::Harmless).await?))
     }
@@ -187,6 +226,13 @@ impl<'a> Register<'a> {
     async fn change(&self, txn: Txn, twice: Twice) -> Result<TxnResponse> {
         self.endpoints.execute(txn, twice, &self.keys.office(), self.until).await
     }
+}
+
+/// One that was hardly there before.
+fn any_era() -> Result<NonZeroU32> {
+    let random = getrandom::u32();
+    let random = random.map_err(|error| Error::System { what: "choose an era", reason: error.to_string() })?;
+    Ok(NonZeroU32::new(random).unwrap_or(NonZeroU32::MIN))
 }
 
 fn get(key: &str) -> TxnOp {

@@ -25,6 +25,13 @@ pub fn now(etcd: &Etcd, question: Question) -> Answer {
     etcd.ask_now(question, PATIENT.question).unwrap()
 }
 
+pub fn enrol(etcd: &Etcd, name: &str) -> Incarnation {
+    match now(etcd, Question::Enrol { name: name.into() }) {
+        Answer::Enrolled(life) => life,
+        other => panic!("{other:?}"),
+    }
+}
+
 pub fn holder(rank: u32) -> Holder {
     Holder {
         who: Incarnation::new(rank, 1),

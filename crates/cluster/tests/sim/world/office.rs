@@ -55,8 +55,8 @@ impl World {
             let who = process.participant.incarnation();
             match action {
                 OfficeAction::Ask(number, question) => self.ask(id, number, question),
-                OfficeAction::Enrolled(rank) => {
-                    let mut actions = process.participant.handle(local, ParticipantEvent::Enrolled(rank));
+                OfficeAction::Enrolled(life) => {
+                    let mut actions = process.participant.handle(local, ParticipantEvent::Enrolled(life));
                     let who = process.participant.incarnation();
                     actions.extend(process.participant.handle(local, ParticipantEvent::Persisted));
                     let address = format!("sim:{}", process.node);
