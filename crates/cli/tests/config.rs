@@ -156,8 +156,36 @@ fn a_file_that_all_nodes_share_names_none_of_them() {
     let etcd = b"[cluster]\nprovider = \"etcd\"\n[etcd]\nendpoints = [\"http://a:1\"]\n";
     assert_eq!(examine("f".into(), etcd, &[], Whose::Everyones).1, []);
     assert_eq!(examine("f".into(), etcd, &[], Whose::Nodes).1.len(), 2, "its name and its address");
-    let unknown = [Flag { section: "cluster", key: "name", value: "b".into() }];
-    assert_eq!(examine("f".into(), file, &unknown, Whose::Everyones).1.len(), 1, "who is named must be there");
+    let named = [Flag { section: "cluster", key: "name", value: "b".into() }];
+    assert_eq!(examine("f".into(), etcd, &named, Whose::Nodes).1.len(), 1, "its address");
+    assert_eq!(examine("f".into(), etcd, &named, Whose::Running).1, [], "it is asked through its socket");
+    assert_eq!(examine("f".into(), etcd, &[], Whose::Running).1.len(), 1, "its name");
+    for whose in [Whose::Everyones, Whose::Running] {
+        assert_eq!(examine("f".into(), file, &named, whose).1.len(), 1, "who is named must be there");
+    }
+}
+
+#[test]
+fn who_asks_a_node_that_etcd_keeps_need_not_say_where_it_is_reached() {
+    let empty = tempfile::tempdir().unwrap();
+    let file = "[cluster]\nprovider = \"etcd\"\n[etcd]\nendpoints = [\"http://a:1\"]\n[node]\nruntime = \"here\"\n";
+    std::fs::write(empty.path().join("verbena.toml"), file).unwrap();
+    for words in [
+        &["status"][..],
+        &["node", "drain"],
+        &["cluster", "views"],
+        &["cluster", "expel", "c"],
+        &["top", "--count", "1"],
+    ] {
+        let asked = |more: &[&str]| {
+            let output = verbena(&[words, more].concat()).current_dir(&empty).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        };
+        let (code, said) = asked(&["--cluster-name", "b"]);
+        assert!(code == Some(3) && said.contains("no helper"), "{words:?}: {said}");
+        let (code, said) = asked(&[]);
+        assert!(code == Some(2) && said.contains("cluster.name: needed"), "{words:?}: {said}");
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Command {
 
 /// The first helper that listens where the configuration says; if none does, why not at the first of its sockets.
 pub(super) fn connect(file: Option<&Path>, flags: &Flags, patience: Lapse) -> Result<Helper> {
-    let settings = config::load(file, &flags.0, Whose::Nodes)?.config.settings();
+    let settings = config::load(file, &flags.0, Whose::Running)?.config.settings();
     let patience = patience.0.max(Duration::from_millis(1));
     let mut missed = None;
     for socket in settings.sockets()? {

@@ -65,7 +65,7 @@ impl Command {
         let places = match &self.address {
             Some(place) => vec![place.clone()],
             None => {
-                let settings = config::load(file, &self.flags.0, Whose::Nodes)?.config.settings();
+                let settings = config::load(file, &self.flags.0, Whose::Running)?.config.settings();
                 settings.sockets()?.into_iter().map(Place::from).collect()
             }
         };

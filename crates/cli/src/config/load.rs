@@ -173,8 +173,10 @@ impl Error {
 /// Whom a command concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// One node: it has to be said which.
+    /// One node that is to run: it has to be said which, and where it is reached.
     Nodes,
+    /// One node that runs, and is asked through its socket: it has to be said which.
+    Running,
     /// The cluster: a file that all nodes share, and that names none of them, is right.
     Everyones,
 }
@@ -229,13 +231,12 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loa
     if readable {
         reader.unknown_sections();
         config.each(&mut reader);
-        if whose == Whose::Everyones {
-            let is_own = |key: &str| {
-                key == "cluster.name" && config.cluster.name.is_none()
-                    || key == "cluster.address" && config.cluster.address.is_none()
-            };
-            mistakes.retain(|mistake| !is_own(&mistake.key));
-        }
+        let may_lack = |key: &str| match key {
+            "cluster.name" => whose == Whose::Everyones && config.cluster.name.is_none(),
+            "cluster.address" => whose != Whose::Nodes && config.cluster.address.is_none(),
+            _ => false,
+        };
+        mistakes.retain(|mistake| !may_lack(&mistake.key));
         if mistakes.is_empty() {
             mistakes.extend(provider_mistake(&config, &tree));
             mistakes.extend(register_mistakes(&config, &tree));
