@@ -189,6 +189,32 @@ fn who_asks_a_node_that_etcd_keeps_need_not_say_where_it_is_reached() {
 }
 
 #[test]
+fn a_name_that_no_certificate_can_have_is_refused_where_there_are_keys() {
+    let mistakes = |name: &str, more: &str| {
+        let file = format!(
+            "[cluster]\nprovider = \"etcd\"\nname = {name:?}\n[etcd]\nendpoints = [\"http://a:1\"]\n[fabric]\n{more}"
+        );
+        let found = [Whose::Nodes, Whose::Everyones].map(|whose| {
+            let flags = [Flag { section: "cluster", key: "address", value: "tcp://b:1".into() }];
+            let flags = if whose == Whose::Nodes { &flags[..] } else { &[] };
+            let (loaded, mistakes) = examine("f".into(), file.as_bytes(), flags, whose);
+            let located = mistakes.iter().map(|mistake| mistake.locate(&loaded.source));
+            located.map(|at| format!("{}:{}: {}", at.line.unwrap_or(0), at.key, at.problem)).collect::<String>()
+        });
+        assert_eq!(found[0], found[1], "{name}");
+        found[0].clone()
+    };
+    let found = mistakes("App_1", "keys = \"keys\"\n");
+    assert!(found.contains("3:cluster.name: there are fabric.keys, and \"App_1\" can be in no certificate"), "{found}");
+    assert_eq!(mistakes("app-1", "keys = \"keys\"\n"), "");
+    assert_eq!(mistakes("App_1", "insecure = true\n"), "");
+    let listed = b"[cluster]\nname = \"App_1\"\nmembers = [{ name = \"App_1\", address = \"tcp://a:1\" }]\n[fabric]\nkeys = \"k\"\n";
+    assert_eq!(examine("f".into(), listed, &[], Whose::Nodes).1, [], "those certificates are for ranks");
+    let shared = b"[cluster]\nprovider = \"etcd\"\nname = \"App_1\"\naddress = \"shm://a\"\n[etcd]\nendpoints = [\"http://a:1\"]\n[fabric]\nkeys = \"k\"\n";
+    assert_eq!(examine("f".into(), shared, &[], Whose::Nodes).1, [], "nobody proves a name over shared memory");
+}
+
+#[test]
 fn the_reference_lists_every_key() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONFIG.md");
     let reference = verbena_cli::config::reference();

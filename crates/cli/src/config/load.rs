@@ -8,7 +8,8 @@ use thiserror::Error;
 use verbena_cluster::{ClusterConfig, Provider};
 use verbena_content::service::PagesConfig;
 use verbena_etcd::EtcdConfig;
-use verbena_fabric::{FabricConfig, choose};
+use verbena_fabric::tcp::keys;
+use verbena_fabric::{Choice, FabricConfig, choose};
 use verbena_node::{NodeConfig, Settings};
 use verbena_proxy::ProxyConfig;
 use verbena_terms::{Contradiction, Key, Section};
@@ -240,6 +241,7 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loa
         if mistakes.is_empty() {
             mistakes.extend(provider_mistake(&config, &tree));
             mistakes.extend(register_mistakes(&config, &tree));
+            mistakes.extend(name_mistake(&config, &tree));
         }
     }
     mistakes.sort_by_key(|mistake| mistake.place.start());
@@ -265,6 +267,17 @@ fn register_mistakes(config: &Config, tree: &Table) -> Vec<Mistake> {
         Mistake { place: section::place_of(tree, &key), key, problem, ..Mistake::default() }
     };
     config.etcd.problems().into_iter().map(mistake).collect()
+}
+
+/// A name for which no certificate can be made, where certificates are for names.
+fn name_mistake(config: &Config, tree: &Table) -> Option<Mistake> {
+    let ClusterConfig { provider, name, address, .. } = &config.cluster;
+    // Nodes that share memory show each other no certificates.
+    let shares = address.as_ref().is_some_and(|address| address.starts_with("shm://"));
+    let shows = config.fabric.keys.is_some() && config.fabric.provider != Choice::Shm && !shares;
+    let refused = name.as_deref().filter(|_| *provider == Provider::Etcd && shows).and_then(keys::refusal_of)?;
+    let (key, problem) = ("cluster.name".to_owned(), format!("there are fabric.keys, and {refused}"));
+    Some(Mistake { place: section::place_of(tree, &key), key, problem, ..Mistake::default() })
 }
 
 struct Reader<'a> {
