@@ -164,7 +164,7 @@ impl Driver {
 
     fn arrived(&mut self, message: verbena_fabric::Message) {
         let Some(post) = &mut self.post else { return };
-        let Some(read) = post.read(&message) else { return };
+        let Some(read) = post.read(BootClock.now(), &message) else { return };
         self.deliver(read);
     }
 

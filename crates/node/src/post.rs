@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use verbena_cluster::{MAX_MEMBERS, Membership, Message, View};
+use verbena_content::service::Complaints;
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
-use verbena_terms::{Incarnation, Rank, ViewNumber};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::error::Result;
 
@@ -21,6 +22,7 @@ pub(crate) struct Post {
     pub(crate) inbox: Inbox,
     membership: Membership,
     book: Book,
+    complaints: Complaints,
 }
 
 /// Where each node's newest life said that it is reached: at most [`MOST_KNOWN`].
@@ -35,27 +37,33 @@ struct Book {
 impl Post {
     pub(crate) fn open(fabric: Arc<dyn Fabric>, membership: Membership) -> Result<Self> {
         let inbox = fabric.listen(PORT, Views::Any)?;
-        Ok(Post { fabric, inbox, membership, book: Book::default() })
+        Ok(Post { fabric, inbox, membership, book: Book::default(), complaints: Complaints::default() })
     }
 
-    /// What a message says, if it is from whom it says it is and for this node.
-    pub(crate) fn read(&mut self, message: &verbena_fabric::Message) -> Option<Message> {
+    /// What a message that arrived at `now` says, if it is from whom it says it is and for this node.
+    pub(crate) fn read(&mut self, now: Time, message: &verbena_fabric::Message) -> Option<Message> {
         let read = match Message::decode(&message.body) {
             Ok(read) => read,
             Err(error) => {
-                tracing::warn!(from = %message.from, %error, "a membership message was dropped");
+                self.complain(now, message.from, &error);
                 return None;
             }
         };
         // A keeper answers as the life that it was started in; a member speaks as its present one.
         if read.from.rank != message.from.rank || read.to.rank != self.fabric.identity().rank {
-            tracing::warn!(from = %message.from, says = %read.from, to = %read.to, "a membership message was dropped");
+            self.complain(now, message.from, &format_args!("it is in the name of {} and for {}", read.from, read.to));
             return None;
         }
         if let verbena_cluster::Body::Join { member, .. } = &read.body {
             self.note(member.incarnation, Address(member.address.clone()));
         }
         Some(read)
+    }
+
+    fn complain(&mut self, now: Time, from: Incarnation, why: &dyn std::fmt::Display) {
+        if let Some(number) = self.complaints.another(now) {
+            tracing::warn!(%from, number, %why, "a membership message was dropped");
+        }
     }
 
     /// Takes note of where a life is reached, unless a later one of that node is known.
@@ -115,9 +123,71 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
-    use verbena_cluster::{Member, Roles};
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use verbena_cluster::{ClusterConfig, Member, Roles};
+    use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 
     use super::*;
+
+    /// The field `number` of each line that is logged.
+    #[derive(Clone, Default)]
+    struct Numbers(Arc<Mutex<Vec<u64>>>);
+
+    impl tracing::Subscriber for Numbers {
+        fn enabled(&self, about: &tracing::Metadata<'_>) -> bool {
+            about.target() == module_path!().trim_end_matches("::tests")
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut self.clone());
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    impl Visit for Numbers {
+        fn record_u64(&mut self, field: &Field, value: u64) {
+            if field.name() == "number" {
+                self.0.lock().unwrap().push(value);
+            }
+        }
+        fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+    }
+
+    #[test]
+    fn a_flood_of_what_cannot_be_used_is_one_line_a_second() {
+        let fabric = TcpFabric::open(Incarnation::new(1, 1), TcpConfig::default()).unwrap();
+        let mut post = Post::open(Arc::new(fabric), Membership::new(&ClusterConfig::default()).unwrap()).unwrap();
+        let body = verbena_cluster::Body::Expel(Incarnation::new(3, 1));
+        let [me, peer, another] = [1, 2, 3].map(|rank| Incarnation::new(rank, 1));
+        let of_another = Message { from: another, to: me, view: ViewNumber(1), request: 1, body };
+        let arrived = |body: &[u8]| verbena_fabric::Message {
+            from: peer,
+            view: ViewNumber(1),
+            number: 1,
+            class: Class::Control,
+            port: PORT,
+            body: body.to_vec(),
+        };
+        let flood = [arrived(b"nothing"), arrived(&of_another.encode())];
+        let said = Numbers::default();
+        tracing::subscriber::with_default(said.clone(), || {
+            for (ms, message) in (0..2500).zip(flood.iter().cycle()) {
+                assert_eq!(post.read(Time::ZERO + Duration::from_millis(ms), message), None);
+            }
+        });
+        assert_eq!(*said.0.lock().unwrap(), [1, 1000, 1000]);
+        let own = Message { from: peer, ..of_another };
+        assert_eq!(post.read(Time::ZERO, &arrived(&own.encode())), Some(own));
+    }
 
     #[test]
     fn a_member_is_known_however_many_lives_came_after_it() {

@@ -8,9 +8,9 @@ use verbena_terms::Time;
 /// The shortest time between two lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What was received and cannot be used.
+/// How much was received that cannot be used.
 #[derive(Debug, Default)]
-pub(super) struct Complaints {
+pub struct Complaints {
     counted: u64,
     unsaid: u64,
     silent_until: Time,
@@ -18,7 +18,7 @@ pub(super) struct Complaints {
 
 impl Complaints {
     /// One more. If a line may be logged: how many there were since the last line.
-    pub(super) fn another(&mut self, now: Time) -> Option<u64> {
+    pub fn another(&mut self, now: Time) -> Option<u64> {
         self.counted += 1;
         self.unsaid += 1;
         if now < self.silent_until {
@@ -29,7 +29,7 @@ impl Complaints {
     }
 
     /// How many there were in all.
-    pub(super) fn counted(&self) -> u64 {
+    pub fn counted(&self) -> u64 {
         self.counted
     }
 }

@@ -35,6 +35,7 @@ use crate::rules::Rules;
 use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits};
 use crate::wire::{Register, Registered};
 
+pub use complaints::Complaints;
 pub use config::{KeyError, PagesConfig};
 use driver::Driver;
 #[cfg(any(test, feature = "fuzzing"))]
