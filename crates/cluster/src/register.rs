@@ -1,7 +1,7 @@
 //! The register: what nodes agree on where no node is the keeper for good. Kept by etcd, under one prefix.
 //!
 //! ```text
-//!  office                who keeps the cluster: a [`Holder`]. Its modification revision is the *term*
+//!  office                who keeps the cluster, or did last: a [`Holder`]. Its modification revision is the *term*
 //!  beat                  a [`Beat`]; written again and again by the holder, whose term it proves to stand
 //!  record                the keeper's record ([`KeeperRecord`](crate::KeeperRecord))
 //!  views/0000000042      each view that was made, in the bytes of a record with that view (rule C3); the last thousand
@@ -95,7 +95,8 @@ pub enum Question {
         /// Its first beat.
         says: Beat,
     },
-    /// A beat, if the term stands. [`Answer::Beaten`] or [`Answer::Overtaken`].
+    /// A beat, if the term stands. One that resigns is the term's last: the same transaction writes `office` again as it is, so that a beat which was sent
+    /// before and is executed later finds another term. [`Answer::Beaten`] or [`Answer::Overtaken`].
     Beat {
         /// The holder's.
         term: Revision,

@@ -154,6 +154,22 @@ fn what_a_former_holder_sends_changes_nothing() {
 }
 
 #[test]
+fn a_beat_that_is_executed_after_the_office_was_given_up_does_not_take_that_back() {
+    let Some(etcds) = Etcds::start() else { return };
+    let (former, next) = (asker(etcds.endpoints()), asker(etcds.endpoints()));
+    let (term, _, never) = take(&former, 1);
+    let says = Beat { resigned: true, unheard: true };
+    assert_eq!(now(&former, Question::Beat { term, says }), Answer::Beaten);
+    let given_up = look(&next).unwrap();
+    assert!(given_up.said == says && given_up.holder == holder(1) && given_up.term > term, "{given_up:?}");
+    for late in [Question::Beat { term, says: BEATS }, Question::Beat { term, says }, store(term, never, 1)] {
+        assert_eq!(now(&former, late), Answer::Overtaken);
+    }
+    assert_eq!(look(&next), Some(given_up));
+    take(&next, 2);
+}
+
+#[test]
 fn what_was_held_back_while_the_office_changed_changes_nothing() {
     let Some(etcds) = Etcds::start() else { return };
     let questions: [fn(Revision, Revision) -> Question; 2] = [

@@ -8,7 +8,7 @@ use verbena_terms::{Incarnation, ViewNumber};
 use crate::node::Process;
 
 /// How long a view may stay proposed by one keeper that runs: a lease until its acknowledgement is demanded, one more
-/// until who did not give it is out, and some for the disc.
+/// until who did not give it is out, and some for the disc. What it waits in vain for a register is not counted.
 const BLOCKED_AFTER: u64 = 5_500_000_000;
 /// How long a member may stay in without a lease and without being said to be out, while the keeper runs: its last renewal
 /// may be two and a half leases late, the keeper grants for one lease more until it takes it for deaf, and waits one.
@@ -73,13 +73,13 @@ impl Checkers {
             let (proposed, since) = *self.proposed.get_or_insert((number, now));
             if proposed != number {
                 self.proposed = Some((number, now));
-            } else if now - since > BLOCKED_AFTER {
+            } else if now.saturating_sub(since) > BLOCKED_AFTER {
                 return Err(format!("blocked: {number} is proposed for {} ms", (now - since) / 1_000_000));
             }
         }
         for member in view.members() {
             let leased = *self.leased.entry(member.incarnation).or_insert(now);
-            if now - leased > HELD_AFTER && !self.out.contains(&member.incarnation) {
+            if now.saturating_sub(leased) > HELD_AFTER && !self.out.contains(&member.incarnation) {
                 return Err(format!("held: {} had no lease for {} ms", member.incarnation, (now - leased) / 1_000_000));
             }
         }
@@ -90,6 +90,13 @@ impl Checkers {
     pub fn keeper_disturbed(&mut self, now: u64) {
         self.proposed = None;
         self.leased.values_mut().for_each(|leased| *leased = now);
+    }
+
+    /// The keeper has waited so long for an answer of the register that did not come.
+    pub fn keeper_unanswered(&mut self, lost: u64) {
+        let leased = self.leased.values_mut();
+        let since = self.proposed.iter_mut().map(|(_, since)| since);
+        since.chain(leased).for_each(|since| *since += lost);
     }
 
     /// What a process may do at `now`, `local` on its own clock.

@@ -49,8 +49,11 @@ impl Store {
                 Answer::Taken { term: now, record: record.map(Box::new), changed: *changed }
             }
             Question::Beat { term: own, says } if *own == term => {
-                self.counts.resigned += u64::from(says.resigned);
                 self.beat = (now, *says);
+                if says.resigned {
+                    self.counts.resigned += 1;
+                    self.office.as_mut().expect("it has a term").0 = now;
+                }
                 Answer::Beaten
             }
             Question::Store { term: own, after, record } if *own == term => {

@@ -6,6 +6,7 @@
 //! | Enrol | `rank`, `era` | both are as read | `rank`, `ranks/RANK`, `era` where there is none; drops old `ranks/` |
 //! | Take | `record`, `era` | `office` and `beat` as seen, `record` as read | `office`, `beat` |
 //! | Beat | | `office` is of the term | `beat` |
+//! | Beat that resigns | `office` | the same | `beat`, and `office` as it was read |
 //! | Store | | `office` is of the term, `record` as said | `record`, `views/NUMBER`; drops old `views/` |
 //!
 //! What is changed by who has enrolled is changed in its era only, and what it reads must be of that: where the keys were lost, revisions are counted from the
@@ -168,9 +169,17 @@ impl<'a> Register<'a> {
     }
 
     async fn beat(&self, term: Revision, says: Beat) -> Result<Answer> {
-        let beat = TxnOp::put(self.keys.beat(), says.encode(), None);
-        let txn = Txn::new().when(self.in_era([stands(&self.keys.office(), term)])).and_then([beat]);
-        // Its asker counts from the moment when it asked, so a second one makes it believe nothing that is not so.
+        let office = self.keys.office();
+        let mut changes = vec![TxnOp::put(self.keys.beat(), says.encode(), None)];
+        if says.resigned {
+            let found = self.read([get(&office)]).await?;
+            let Some(held) = found.first().and_then(single).filter(|held| revision(Some(held)) == term) else {
+                return Ok(Answer::Overtaken);
+            };
+            changes.push(TxnOp::put(office.as_str(), held.value(), None));
+        }
+        let txn = Txn::new().when(self.in_era([stands(&office, term)])).and_then(changes);
+        // Its asker counts from the moment when it asked, so a second one makes it believe nothing that is not so; and who resigned asks nothing of the term any more.
         let response = self.change(txn, Twice::Harmless).await?;
         Ok(if response.succeeded() { Answer::Beaten } else { Answer::Overtaken })
     }

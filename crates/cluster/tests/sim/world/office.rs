@@ -43,6 +43,9 @@ impl World {
             return Ok(());
         }
         self.counts.unanswered += u64::from(answer.is_none());
+        if answer.is_none() && self.processes.get(&id).is_some_and(|process| process.keeper.is_some()) {
+            self.checkers.keeper_unanswered(GIVEN_UP);
+        }
         self.input(id, Input::Office(OfficeEvent::Answered(number, answer)))
     }
 
