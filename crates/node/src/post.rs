@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use verbena_cluster::{MAX_MEMBERS, Membership, Message, View};
-use verbena_content::service::Complaints;
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
-use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+use verbena_terms::{Complaints, Incarnation, Rank, Time, ViewNumber};
 
 use crate::error::Result;
 

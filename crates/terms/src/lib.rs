@@ -5,6 +5,7 @@
 //! ([`dependency_field`]), and how a person sets their behaviour ([`Section`]). These stand below the ground floor so that `fabric`, `cluster` and `ipc` can speak of the same things
 //! without knowing of each other (docs/ARCHITECTURE.md, "The cellar").
 
+mod complaints;
 mod dependency;
 mod format;
 mod member;
@@ -14,6 +15,7 @@ mod section;
 pub mod testing;
 mod time;
 
+pub use complaints::Complaints;
 pub use dependency::{
     DEPENDENCY_FIELD, MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, dependency_field,
 };

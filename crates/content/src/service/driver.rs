@@ -12,9 +12,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use verbena_cluster::View;
 use verbena_fabric::{Class, Fabric, Message as Arrived};
-use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_terms::{Complaints, Incarnation, Time, ViewNumber};
 
-use super::complaints::Complaints;
 use super::introduction::Introduction;
 use super::life::{Life, PROTOCOL};
 use super::opening::{Opened, Opening};

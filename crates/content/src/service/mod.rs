@@ -5,7 +5,6 @@
 //! say, in order. A hit does not come near it: [`Content::read`] posts a read of the words from the thread of the
 //! request, and [`Content::lease`] is two loads.
 
-mod complaints;
 mod config;
 mod driver;
 mod introduction;
@@ -35,7 +34,6 @@ use crate::rules::Rules;
 use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits};
 use crate::wire::{Register, Registered};
 
-pub use complaints::Complaints;
 pub use config::{KeyError, PagesConfig};
 use driver::Driver;
 #[cfg(any(test, feature = "fuzzing"))]

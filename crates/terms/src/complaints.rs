@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use verbena_terms::Time;
+use crate::Time;
 
 /// The shortest time between two lines.
 const EVERY: Duration = Duration::from_secs(1);
