@@ -25,7 +25,7 @@ debian() {
 # The rows of `verbena bench` that start nodes and proxies, with the one that keeps a core busy.
 rows() { VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test bench_rows; }
 
-# All fabrics and both schemes, twenty minutes in all: at least a million answers, 10,000 of them within 50 ms after an update, and 110
+# All fabrics and both schemes, a quarter of an hour in all: at least a million answers, 10,000 of them within 50 ms after an update, and 96
 # faults. An unchanged shop has fewer of them in a longer time, for a dead proxy keeps everything out of the cache until it is settled (P6).
 # With lists everybody meets everything: seven processes, three kinds of faults.
 never-stale() {
@@ -39,8 +39,8 @@ never-stale() {
         fi
         for scheme in dependency-lists invalidate-all; do
             case "$scheme" in
-            dependency-lists) seconds=135 faults=24 hits=30 ;;
-            invalidate-all) seconds=265 faults=13 hits=10 ;;
+            dependency-lists) seconds=120 faults=21 hits=30 ;;
+            invalidate-all) seconds=210 faults=11 hits=10 ;;
             esac
             "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric "$fabric" --scheme "$scheme" --seconds "$seconds" --faults "$faults" \
                 --seed $((first + number)) --min-answers 170000 --min-soon 1700 --min-hits-percent "$hits" --min-updates 1900 || failed=1
@@ -64,14 +64,14 @@ cluster-faults() {
     for cluster in static etcd; do
         for scheme in dependency-lists invalidate-all; do
             case "$cluster-$scheme" in
-            static-dependency-lists) every=10 hits=10 seconds=120 faults=20 ;;
-            static-invalidate-all) every=40 hits=1 seconds=120 faults=15 ;;
-            etcd-dependency-lists) every=10 hits=10 seconds=660 faults=170 ;;
-            etcd-invalidate-all) every=40 hits=1 seconds=600 faults=130 ;;
+            static-dependency-lists) every=10 hits=10 seconds=45 faults=8 ;;
+            static-invalidate-all) every=40 hits=1 seconds=45 faults=6 ;;
+            etcd-dependency-lists) every=10 hits=10 seconds=540 faults=165 ;;
+            etcd-invalidate-all) every=40 hits=1 seconds=480 faults=135 ;;
             esac
             "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric tcp --network --cluster "$cluster" --scheme "$scheme" \
                 --every-ms "$every" --seconds "$seconds" --seed $((first + number)) --min-faults "$faults" --max-back-leases 3 \
-                --min-answers $((seconds * 500)) --min-soon $((seconds * 5)) --min-hits-percent "$hits" --min-updates $((seconds * 5)) || failed=1
+                --min-answers $((seconds * 1000)) --min-soon $((seconds * 10)) --min-hits-percent "$hits" --min-updates $((seconds * 5)) || failed=1
             number=$((number + 1))
         done
     done
