@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 use verbena_fabric::{Batch, Class, Fabric, Operation, Port, Rights, Views};
-use verbena_namespaces::{Crossing, Error, Namespace};
+use verbena_namespaces::{Crossing, Namespace, or_skipped};
 use verbena_terms::{Incarnation, ViewNumber};
 
 const VIEW: ViewNumber = ViewNumber(1);
@@ -38,10 +38,7 @@ fn until(mut arrives: impl FnMut() -> bool) -> Duration {
 
 #[test]
 fn what_is_sent_after_an_outage_arrives_soon() {
-    let middle = match Namespace::new() {
-        Err(Error::Make(_)) => return println!("skipped: only root can make network namespaces"),
-        made => made.unwrap(),
-    };
+    let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
     let crossing = Crossing::new(middle, Ipv4Addr::new(10, 80, 0, 1)).unwrap();
     let (one, other) = (Namespace::new().unwrap(), Namespace::new().unwrap());
     crossing.connect("one", &one, &[HERE]).unwrap();

@@ -116,19 +116,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::or_skipped;
 
     const LEFT: Ipv4Addr = Ipv4Addr::new(10, 79, 1, 1);
     const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 79, 1, 2);
     const RIGHT_TOO: Ipv4Addr = Ipv4Addr::new(10, 79, 2, 2);
 
     fn joined() -> Option<(Crossing, Namespace, Namespace)> {
-        let middle = match Namespace::new() {
-            Err(Error::Make(_)) => {
-                println!("skipped: only root can make network namespaces");
-                return None;
-            }
-            made => made.unwrap(),
-        };
+        let middle = or_skipped(Namespace::new()).unwrap()?;
         let crossing = Crossing::new(middle, Ipv4Addr::new(10, 79, 0, 1)).unwrap();
         let (left, right) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         crossing.connect("left", &left, &[LEFT, Ipv4Addr::new(10, 79, 2, 1)]).unwrap();

@@ -31,6 +31,19 @@ pub enum Error {
     },
 }
 
+/// What was made, for a test; `None`, after it was said that the test is skipped, where only root can make networks.
+///
+/// # Errors
+/// Why it was not made otherwise: then the test fails.
+pub fn or_skipped<T>(made: Result<T>) -> Result<Option<T>> {
+    if let Err(error @ Error::Make(_)) = &made {
+        println!("skipped: only root can make network namespaces");
+        eprintln!("{error}");
+        return Ok(None);
+    }
+    made.map(Some)
+}
+
 /// With [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -172,21 +185,11 @@ mod tests {
 
     use super::*;
 
-    fn network() -> Option<Namespace> {
-        match Namespace::new() {
-            Err(Error::Make(_)) => {
-                println!("skipped: only root can make network namespaces");
-                None
-            }
-            made => Some(made.unwrap()),
-        }
-    }
-
     /// What is listened to at an end of a link is reached from the other one, and from nowhere else.
     fn is_reached(near: impl Into<IpAddr>, far: impl Into<IpAddr>) {
         let (near, far) = (End::new("near", near), End::new("far", far));
-        let Some(here) = network() else { return };
-        let there = network().unwrap();
+        let Some(here) = or_skipped(Namespace::new()).unwrap() else { return };
+        let there = Namespace::new().unwrap();
         here.link(near, &there, far).unwrap();
         let listener = there.enter(|| TcpListener::bind((far.address, 0)).unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
@@ -194,7 +197,7 @@ mod tests {
         let (mut connection, _) = listener.accept().unwrap();
         connection.write_all(b"x").unwrap();
         near.read_exact(&mut [0]).unwrap();
-        assert!(network().unwrap().enter(|| TcpStream::connect(at).is_err()).unwrap());
+        assert!(Namespace::new().unwrap().enter(|| TcpStream::connect(at).is_err()).unwrap());
     }
 
     #[test]
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn who_visits_a_network_comes_back() {
-        let Some(other) = network() else { return };
+        let Some(other) = or_skipped(Namespace::new()).unwrap() else { return };
         let own = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
         let before = own();
         assert_ne!(other.visit(own).unwrap(), before);
@@ -215,9 +218,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said_with_the_words_of_the_command() {
-        let Some(here) = network() else { return };
+        let Some(here) = or_skipped(Namespace::new()).unwrap() else { return };
         let end = End::new("a-name-of-more-than-fifteen-letters", [10, 79, 0, 1]);
-        let said = here.link(End::new("near", [10, 79, 0, 2]), &network().unwrap(), end).unwrap_err().to_string();
+        let said =
+            here.link(End::new("near", [10, 79, 0, 2]), &Namespace::new().unwrap(), end).unwrap_err().to_string();
         assert!(said.contains("ip link add a-name-of") && said.len() > 60, "{said}");
     }
 }

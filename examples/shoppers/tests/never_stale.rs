@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+use verbena_namespaces::{Namespace, or_skipped};
+
 /// One system of seven processes at a time is enough for a small machine.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -56,7 +58,7 @@ fn over_xdp_between_two_networks() {
 // How long it takes until service is back is measured by the long runs; here it must only come back.
 #[test]
 fn in_networks_of_their_own_that_are_cut() {
-    if !may_make_networks() {
+    if or_skipped(Namespace::new()).unwrap().is_none() {
         return;
     }
     passes(
@@ -68,7 +70,7 @@ fn in_networks_of_their_own_that_are_cut() {
 // Whoever holds the office keeps; what the seed draws has a member of etcd among it.
 #[test]
 fn in_networks_of_their_own_where_etcd_keeps() {
-    if !may_make_networks() {
+    if or_skipped(Namespace::new()).unwrap().is_none() {
         return;
     }
     if Command::new("etcd").arg("--version").output().is_err() {
@@ -78,15 +80,6 @@ fn in_networks_of_their_own_where_etcd_keeps() {
         "--fabric tcp --network --cluster etcd --scheme dependency-lists --seconds 20 --longest-transaction-ms 2200 --seed 1
          --min-faults 5 --max-back-leases 20 --min-answers 500 --min-hits-percent 1 --min-soon 20 --min-updates 50",
     );
-}
-
-fn may_make_networks() -> bool {
-    let made = verbena_namespaces::Namespace::new();
-    if let Err(error @ verbena_namespaces::Error::Make(_)) = &made {
-        println!("skipped: only root can make network namespaces");
-        eprintln!("{error}");
-    }
-    made.is_ok()
 }
 
 #[test]

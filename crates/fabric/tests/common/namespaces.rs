@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use verbena_fabric::{FabricConfig, Provider, try_out};
-use verbena_namespaces::{Error, Namespace};
+use verbena_namespaces::{Namespace, or_skipped};
 
 /// Moves this thread, and all that it starts from now on, into a network of its own, which has this address for itself. `None` where
 /// nobody may load a program into the kernel, or make networks: then it is said that the test is skipped.
@@ -17,13 +17,7 @@ pub fn own(address: IpAddr) -> Option<Namespace> {
         }
         tried => tried.unwrap(),
     };
-    let own = match Namespace::new() {
-        Err(Error::Make(_)) => {
-            println!("skipped: only root can make network namespaces");
-            return None;
-        }
-        made => made.unwrap(),
-    };
+    let own = or_skipped(Namespace::new()).unwrap()?;
     own.join().unwrap();
     own.add_own_address(address).unwrap();
     Some(own)

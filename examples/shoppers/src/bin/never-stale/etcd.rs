@@ -107,13 +107,7 @@ mod tests {
             println!("skipped: etcd is not installed");
             return;
         }
-        let mut network = match Network::new() {
-            Err(verbena_namespaces::Error::Make(_)) => {
-                println!("skipped: only root can make network namespaces");
-                return;
-            }
-            made => made.unwrap(),
-        };
+        let Some(mut network) = verbena_namespaces::or_skipped(Network::new()).unwrap() else { return };
         let directory = tempfile::tempdir().unwrap();
         let place = |number| {
             let network = network.member(number).map_err(|error| error.to_string())?;
