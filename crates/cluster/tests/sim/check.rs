@@ -8,7 +8,8 @@ use verbena_terms::{Incarnation, ViewNumber};
 use crate::node::Process;
 
 /// How long a view may stay proposed by one keeper that runs: a lease until its acknowledgement is demanded, one more
-/// until who did not give it is out, and some for the disc. What it waits in vain for a register is not counted.
+/// until who did not give it is out, and some for the disc. What it waits in vain for a register to store its record is
+/// not counted.
 const BLOCKED_AFTER: u64 = 5_500_000_000;
 /// How long a member may stay in without a lease and without being said to be out, while the keeper runs: its last renewal
 /// may be two and a half leases late, the keeper grants for one lease more until it takes it for deaf, and waits one.
@@ -92,8 +93,8 @@ impl Checkers {
         self.leased.values_mut().for_each(|leased| *leased = now);
     }
 
-    /// The keeper has waited so long for an answer of the register that did not come.
-    pub fn keeper_unanswered(&mut self, lost: u64) {
+    /// The keeper has waited so long for the register to say that its record is stored, in vain.
+    pub fn record_unanswered(&mut self, lost: u64) {
         let leased = self.leased.values_mut();
         let since = self.proposed.iter_mut().map(|(_, since)| since);
         since.chain(leased).for_each(|since| *since += lost);

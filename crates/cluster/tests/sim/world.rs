@@ -3,7 +3,7 @@
 mod office;
 mod trouble;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use siphasher::sip::SipHasher13;
 use verbena_cluster::{
@@ -66,8 +66,8 @@ pub struct World {
     sequence: u64,
     nodes: BTreeMap<Rank, Node>,
     store: Store,
-    /// Questions that are neither answered nor given up.
-    asked: BTreeSet<(u64, u64)>,
+    /// Questions that are neither answered nor given up, and whether a keeper waits for its record to be stored.
+    asked: BTreeMap<(u64, u64), bool>,
     processes: BTreeMap<u64, Process>,
     next_process: u64,
     /// Ways that are cut, one direction each.
@@ -105,7 +105,7 @@ impl World {
             sequence: 0,
             nodes,
             store: Store::default(),
-            asked: BTreeSet::new(),
+            asked: BTreeMap::new(),
             processes: BTreeMap::new(),
             next_process: 1,
             cut: vec![],

@@ -13,7 +13,7 @@ impl World {
     pub(super) fn ask(&mut self, id: u64, number: u64, question: Question) {
         let node = self.processes[&id].node;
         self.say(format!("{node} asks {question:?}"));
-        self.asked.insert((id, number));
+        self.asked.insert((id, number), matches!(question, Question::Store { .. }));
         self.at(self.now + GIVEN_UP, Happening::Answered(id, number, None));
         let well = self.now >= FAULTS_END;
         if !well && (self.cut.contains(&(node, STORE)) || self.dice.chance(self.knobs.loss / 2)) {
@@ -39,12 +39,10 @@ impl World {
     }
 
     pub(super) fn answered(&mut self, id: u64, number: u64, answer: Option<Answer>) -> Result<(), String> {
-        if !self.asked.remove(&(id, number)) {
-            return Ok(());
-        }
+        let Some(stores) = self.asked.remove(&(id, number)) else { return Ok(()) };
         self.counts.unanswered += u64::from(answer.is_none());
-        if answer.is_none() && self.processes.get(&id).is_some_and(|process| process.keeper.is_some()) {
-            self.checkers.keeper_unanswered(GIVEN_UP);
+        if answer.is_none() && stores {
+            self.checkers.record_unanswered(GIVEN_UP);
         }
         self.input(id, Input::Office(OfficeEvent::Answered(number, answer)))
     }
