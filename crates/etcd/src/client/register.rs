@@ -61,8 +61,8 @@ impl<'a> Register<'a> {
 
     pub(super) async fn name(&self, rank: Rank) -> Result<Option<String>> {
         let key = self.keys.rank(rank);
-        let found = self.read([get(&key)]).await?;
-        found.first().and_then(single).map(|pair| text(&key, pair)).transpose()
+        let [pair] = self.pairs([&key]).await?;
+        pair.map(|pair| text(&key, &pair)).transpose()
     }
 
     pub(super) async fn views(&self, from: ViewNumber, limit: usize) -> Result<Vec<KeeperRecord>> {
@@ -74,7 +74,7 @@ impl<'a> Register<'a> {
                 .with_range(self.keys.views_end())
                 .with_limit(most as i64)
                 .with_sort(SortTarget::Key, SortOrder::Ascend);
-            let found = self.read([TxnOp::get(from, Some(options))]).await?;
+            let found = reads(&self.read([TxnOp::get(from, Some(options))]).await?);
             let pairs = found.first().map_or(&[][..], GetResponse::kvs);
             let Some(last) = pairs.last() else { break };
             // The key after that one, in etcd's order.
@@ -92,10 +92,9 @@ impl<'a> Register<'a> {
     async fn enrol(&self, name: &str) -> Result<Answer> {
         let (key, era_key) = (self.keys.last_rank(), self.keys.era());
         loop {
-            let found = self.read([get(&key), get(&era_key)]).await?;
-            let [pair, era_pair] = [0, 1].map(|nth| found.get(nth).and_then(single));
-            let era = self.same_era(era_pair)?;
-            let last = match pair.map(|pair| text(&key, pair)).transpose()? {
+            let [pair, era_pair] = self.pairs([&key, &era_key]).await?;
+            let era = self.same_era(era_pair.as_ref())?;
+            let last = match pair.as_ref().map(|pair| text(&key, pair)).transpose()? {
                 None => 0,
                 Some(text) => text.parse().map_err(|_| unreadable(&key, format!("{text:?} is not a rank")))?,
             };
@@ -115,7 +114,7 @@ impl<'a> Register<'a> {
                     era
                 }
             };
-            let as_read = [stands(&key, revision(pair)), stands(&era_key, revision(era_pair))];
+            let as_read = [stands(&key, revision(pair.as_ref())), stands(&era_key, revision(era_pair.as_ref()))];
             if self.change(Txn::new().when(as_read).and_then(changes), Twice::Never).await?.succeeded() {
                 // Another enrolment may have ended first, in the same era.
                 let _ = self.era.set(era);
@@ -126,27 +125,25 @@ impl<'a> Register<'a> {
 
     async fn look(&self) -> Result<Answer> {
         let (office, beat) = (self.keys.office(), self.keys.beat());
-        let found = self.read([get(&office), get(&beat), get(&self.keys.era())]).await?;
-        let [held, beaten, era] = [0, 1, 2].map(|nth| found.get(nth).and_then(single));
-        self.same_era(era)?;
+        let [held, beaten, era] = self.pairs([&office, &beat, &self.keys.era()]).await?;
+        self.same_era(era.as_ref())?;
         let Some(held) = held else { return Ok(Answer::Seen(None)) };
         let beaten = beaten.ok_or_else(|| unreadable(&beat, "nothing, although the office is held".into()))?;
         Ok(Answer::Seen(Some(Sight {
-            term: revision(Some(held)),
-            holder: decoded(&office, held, Holder::decode)?,
-            beat: revision(Some(beaten)),
-            said: decoded(&beat, beaten, Beat::decode)?,
+            term: revision(Some(&held)),
+            holder: decoded(&office, &held, Holder::decode)?,
+            beat: revision(Some(&beaten)),
+            said: decoded(&beat, &beaten, Beat::decode)?,
         })))
     }
 
     async fn take(&self, term: Revision, beat: Revision, holder: &Holder, says: Beat) -> Result<Answer> {
         let [office_key, beat_key, record_key] = [self.keys.office(), self.keys.beat(), self.keys.record()];
         loop {
-            let found = self.read([get(&record_key), get(&self.keys.era())]).await?;
-            let [pair, era] = [0, 1].map(|nth| found.get(nth).and_then(single));
-            self.same_era(era)?;
-            let record = pair.map(|pair| decoded(&record_key, pair, KeeperRecord::decode)).transpose()?;
-            let changed = revision(pair);
+            let [pair, era] = self.pairs([&record_key, &self.keys.era()]).await?;
+            self.same_era(era.as_ref())?;
+            let changed = revision(pair.as_ref());
+            let record = pair.map(|pair| decoded(&record_key, &pair, KeeperRecord::decode)).transpose()?;
             let txn = Txn::new()
                 .when(self.in_era([stands(&office_key, term), stands(&beat_key, beat), stands(&record_key, changed)]))
                 .and_then([
@@ -159,8 +156,7 @@ impl<'a> Register<'a> {
                 let term = response.header().map_or(0, |header| header.revision());
                 return Ok(Answer::Taken { term: counted(term), record: record.map(Box::new), changed });
             }
-            let found = reads(&response);
-            let seen = [0, 1].map(|nth| revision(found.get(nth).and_then(single)));
+            let seen = singles::<2>(&response).map(|pair| revision(pair.as_ref()));
             // Otherwise the record alone has changed since it was read.
             if seen != [term, beat] {
                 return Ok(Answer::Overtaken);
@@ -172,8 +168,8 @@ impl<'a> Register<'a> {
         let office = self.keys.office();
         let mut changes = vec![TxnOp::put(self.keys.beat(), says.encode(), None)];
         if says.resigned {
-            let found = self.read([get(&office)]).await?;
-            let Some(held) = found.first().and_then(single).filter(|held| revision(Some(held)) == term) else {
+            let [held] = self.pairs([&office]).await?;
+            let Some(held) = held.filter(|held| revision(Some(held)) == term) else {
                 return Ok(Answer::Overtaken);
             };
             changes.push(TxnOp::put(office.as_str(), held.value(), None));
@@ -203,11 +199,10 @@ impl<'a> Register<'a> {
         if response.succeeded() {
             return Ok(Answer::Stored(counted(response.header().map_or(0, |header| header.revision()))));
         }
-        let found = reads(&response);
-        let [office, stored] = [0, 1].map(|nth| found.get(nth).and_then(single));
+        let [office, stored] = singles(&response);
         // An attempt of which no answer came did it.
-        let done = revision(office) == term && stored.is_some_and(|pair| pair.value() == bytes);
-        Ok(if done { Answer::Stored(revision(stored)) } else { Answer::Overtaken })
+        let done = revision(office.as_ref()) == term && stored.as_ref().is_some_and(|pair| pair.value() == bytes);
+        Ok(if done { Answer::Stored(revision(stored.as_ref())) } else { Answer::Overtaken })
     }
 
     /// The era that was read; an error where it is not the one that this client enrolled in.
@@ -228,8 +223,13 @@ impl<'a> Register<'a> {
         compares.into_iter().chain(era).collect()
     }
 
-    async fn read<const N: usize>(&self, what: [TxnOp; N]) -> Result<Vec<GetResponse>> {
-        Ok(reads(&self.change(Txn::new().and_then(what), Twice::Harmless).await?))
+    /// What stands under these keys, of one moment.
+    async fn pairs<const N: usize>(&self, keys: [&str; N]) -> Result<[Option<KeyValue>; N]> {
+        Ok(singles(&self.read(keys.map(get)).await?))
+    }
+
+    async fn read(&self, what: impl Into<Vec<TxnOp>>) -> Result<TxnResponse> {
+        self.change(Txn::new().and_then(what), Twice::Harmless).await
     }
 
     async fn change(&self, txn: Txn, twice: Twice) -> Result<TxnResponse> {
@@ -259,8 +259,10 @@ fn reads(response: &TxnResponse) -> Vec<GetResponse> {
     found.filter_map(|found| if let TxnOpResponse::Get(found) = found { Some(found) } else { None }).collect()
 }
 
-fn single(found: &GetResponse) -> Option<&KeyValue> {
-    found.kvs().first()
+/// What the first reads of a transaction, of one key each, found.
+fn singles<const N: usize>(response: &TxnResponse) -> [Option<KeyValue>; N] {
+    let found = reads(response);
+    std::array::from_fn(|nth| found.get(nth).and_then(|found| found.kvs().first().cloned()))
 }
 
 fn revision(pair: Option<&KeyValue>) -> Revision {
