@@ -95,9 +95,10 @@ impl Write {
         };
         tracing::debug!(to = %self.to, %error, "an acknowledgement was not written");
         match (error, operation) {
-            (Error::Unknown { .. }, Some(operation)) | (Error::Unknown { first: Some(operation), .. }, None) => {
-                Looked::Settle(operation)
-            }
+            // Nothing is known of it any more, or nothing here asks any more.
+            (Error::Forgotten { .. } | Error::Closed, Some(_)) => Looked::Ended,
+            // Also where it could not be asked at all: the window stays open for it until somebody has answered.
+            (_, Some(operation)) | (Error::Unknown { first: Some(operation), .. }, None) => Looked::Settle(operation),
             _ => Looked::Ended,
         }
     }
@@ -105,10 +106,17 @@ impl Write {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write as _};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
     use super::*;
     use verbena_fabric::sim::{Faults, Outage, World};
-    use verbena_fabric::{Rights, window::WINDOW};
-    use verbena_terms::{Rank, ViewNumber};
+    use verbena_fabric::tcp::{TcpConfig, TcpFabric};
+    use verbena_fabric::{Address, Fabric, Rights, window::WINDOW};
+    use verbena_terms::{BootClock, Clock, Rank, ViewNumber};
 
     /// As many writes are lost as the fabric remembers; and what is settled while the target is cut off is not heard of.
     #[test]
@@ -134,5 +142,69 @@ mod tests {
         world.heal_all();
         write(2000..2400, Duration::from_millis(10));
         assert_eq!(region.load(0), Ok(2399));
+    }
+
+    /// A line between two nodes that loses whatever is said while it is cut, and that of a connection ever after.
+    fn line(to: String, cut: &Arc<AtomicBool>) -> std::io::Result<Address> {
+        fn pass(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool) {
+            let (mut bytes, mut is_lost) = ([0; 4096], false);
+            while let Ok(read @ 1..) = from.read(&mut bytes) {
+                is_lost |= cut.load(Ordering::SeqCst);
+                if !is_lost && to.write_all(&bytes[..read]).is_err() {
+                    break;
+                }
+            }
+            // Whoever has closed its end already needs not be told.
+            let _ = to.shutdown(Shutdown::Both);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = Address(format!("tcp://{}", listener.local_addr()?));
+        let cut = cut.clone();
+        std::thread::spawn(move || {
+            for caller in listener.incoming() {
+                let (caller, target) = (caller.unwrap(), TcpStream::connect(&to).unwrap());
+                for (from, to) in [(&caller, &target), (&target, &caller)] {
+                    let (from, to, cut) = (from.try_clone().unwrap(), to.try_clone().unwrap(), cut.clone());
+                    std::thread::spawn(move || pass(from, to, &cut));
+                }
+            }
+        });
+        Ok(address)
+    }
+
+    /// What was under way is not settled while no connection can be made; it is afterwards, and the window is not full for ever.
+    #[test]
+    fn a_target_that_could_not_be_asked_is_asked_again() {
+        let node = |rank| {
+            let handshake = Duration::from_millis(200);
+            let config = TcpConfig { listen: "127.0.0.1:0".parse().unwrap(), handshake, ..TcpConfig::default() };
+            TcpFabric::open(Incarnation::new(rank, 1), config).unwrap()
+        };
+        let (home, updater) = (node(1), node(2));
+        let cut = Arc::new(AtomicBool::new(false));
+        let address = line(updater.address().0.replace("tcp://", ""), &cut).unwrap();
+        let region = updater.register(64, ViewNumber(1)).unwrap();
+        let peer = home.connect(updater.identity(), &address).unwrap();
+        let remote = peer.open(&region.key(Rights::Change), BootClock.now() + Duration::from_secs(5)).unwrap();
+        let mut writes = Writes::default();
+        let mut write = |value: u64, within: Duration| {
+            let end = Instant::now() + within;
+            while region.load(0) != Ok(value) && Instant::now() < end {
+                writes.post(updater.identity(), remote.clone(), 0, value, BootClock.now());
+                let again = (Instant::now() + Duration::from_millis(20)).min(end);
+                while region.load(0) != Ok(value) && Instant::now() < again {
+                    writes.look(BootClock.now());
+                    std::thread::yield_now();
+                }
+            }
+            region.load(0)
+        };
+        assert_eq!(write(1, Duration::from_secs(5)), Ok(1));
+        cut.store(true, Ordering::SeqCst);
+        assert_eq!(write(2, Duration::from_secs(2)), Ok(1));
+        cut.store(false, Ordering::SeqCst);
+        for value in 3..3 + 2 * WINDOW as u64 {
+            assert_eq!(write(value, Duration::from_secs(5)), Ok(value));
+        }
     }
 }
