@@ -6,7 +6,7 @@ const DAY: u64 = 86_400;
 
 /// The day of a moment, in UTC, as `2027-11-21`.
 pub fn day(moment: SystemTime) -> String {
-    let days = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs() / DAY;
+    let days = since_1970(moment).as_secs() / DAY;
     // Years are counted from March here, so that the day that comes and goes is a year's last (Hinnant, chrono-compatible
     // low-level date algorithms, civil_from_days).
     let days = days + 719_468;
@@ -22,9 +22,21 @@ pub fn day(moment: SystemTime) -> String {
 
 /// A moment in UTC, as `2027-11-21T17:04:05.123Z`.
 pub fn moment(moment: SystemTime) -> String {
-    let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let (of_day, ms) = (since.as_secs() % DAY, since.subsec_millis());
-    format!("{}T{:02}:{:02}:{:02}.{ms:03}Z", day(moment), of_day / 3600, of_day / 60 % 60, of_day % 60)
+    format!("{}.{:03}Z", second(moment), since_1970(moment).subsec_millis())
+}
+
+/// A moment in UTC as the log has it: `2027-11-21T17:04:05.123456Z`.
+pub fn exact_moment(moment: SystemTime) -> String {
+    format!("{}.{:06}Z", second(moment), since_1970(moment).subsec_micros())
+}
+
+fn second(moment: SystemTime) -> String {
+    let of_day = since_1970(moment).as_secs() % DAY;
+    format!("{}T{:02}:{:02}:{:02}", day(moment), of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+fn since_1970(moment: SystemTime) -> Duration {
+    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
 /// Whole days from `now` to `then`; negative if it is past.
@@ -59,10 +71,11 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_told_to_the_millisecond() {
+    fn a_moment_is_told_to_the_millisecond_or_as_in_the_log() {
         assert_eq!(moment(SystemTime::UNIX_EPOCH), "1970-01-01T00:00:00.000Z");
-        let late = Duration::from_millis(1_735_689_599_007);
-        assert_eq!(moment(SystemTime::UNIX_EPOCH + late), "2024-12-31T23:59:59.007Z");
+        let late = SystemTime::UNIX_EPOCH + Duration::from_micros(1_735_689_599_007_089);
+        assert_eq!(moment(late), "2024-12-31T23:59:59.007Z");
+        assert_eq!(exact_moment(late), "2024-12-31T23:59:59.007089Z");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use verbena_node::{Event, Helper};
 
 use crate::config::{self, Flags, Loaded, Whose};
+use crate::date::exact_moment;
 use crate::error::{Error, Result};
 use crate::output::output;
 
@@ -140,10 +141,18 @@ impl Signals {
     }
 }
 
+/// A line for programs, with the time as the log has it: what happened can be laid beside the logs of other nodes.
+#[derive(Serialize)]
+struct Timed<'a, L> {
+    #[serde(flatten)]
+    line: &'a L,
+    time: String,
+}
+
 /// Prints one line, as JSON or in words. Who reads may have gone: the command goes on.
 pub(super) fn say<L: Serialize>(json: bool, line: &L, words: impl FnOnce(&L) -> String) {
     let mut out = output();
-    let _ = match serde_json::to_string(line) {
+    let _ = match serde_json::to_string(&Timed { line, time: exact_moment(SystemTime::now()) }) {
         Ok(text) if json => writeln!(out, "{text}"),
         _ => writeln!(out, "{}", words(line)),
     };

@@ -114,6 +114,9 @@ impl Node {
         loop {
             let event = self.events.recv_timeout(until.saturating_duration_since(Instant::now()));
             let event = event.unwrap_or_else(|_| panic!("{}: no {kind:?} in time; its log: {}", self.name, self.log()));
+            // 2027-11-21T17:04:05.123456Z
+            let is_timed = event["time"].as_str().is_some_and(|time| time.len() == 27 && time.ends_with('Z'));
+            assert!(is_timed, "{event}");
             if event["event"] == kind {
                 return event;
             }
