@@ -5,11 +5,11 @@
 mod common;
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::nodes::{Cluster, Node, are_in, in_effect};
+use common::nodes::{Cluster, Node, PATIENCE, are_in, in_effect};
 use common::traffic::{Ended, application, proxy_with, traffic};
 use common::verbena;
 use rustix::process::Signal;
@@ -264,4 +264,23 @@ fn proxies_are_restarted_one_by_one_and_the_others_answer_everything() {
             assert!(answers > 50 && writes > 5, "{answers} answers, {writes} writes");
         });
     }
+}
+
+#[test]
+fn a_home_that_lets_updates_wait_is_named_in_the_log() {
+    let (cluster, [_a, b, c]) = three("4s");
+    c.signal(Signal::STOP);
+    let socket = cluster.path().join("run/b.http.sock");
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--max-time", "20", "--unix-socket"]).arg(socket);
+    let begin = curl.args(["http://helper/v1/updates", "-d", r#"{"dependencies": ["x"]}"#]).stdout(Stdio::null());
+    let mut begin = begin.spawn().unwrap();
+    let (until, expected) = (Instant::now() + PATIENCE, "updates for a second: they wait home=\"c\" incarnation=3.");
+    while !b.log().contains(expected) {
+        assert!(Instant::now() < until, "{}", b.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    c.signal(Signal::CONT);
+    begin.wait().unwrap();
+    assert!(b.log().matches(expected).count() < 10, "{}", b.log());
 }

@@ -221,6 +221,16 @@ impl Updater {
         self.is_drained() && self.updates.is_empty() || self.is_closed && !self.rules.rest_is_true
     }
 
+    /// The homes for whose acknowledgement updates have waited so long or longer, and how many do.
+    pub fn late_homes(&self, long: Duration, now: Time) -> Vec<(Incarnation, usize)> {
+        let is_late = |update: &&Update| update.state.waits_since(self.limits).is_some_and(|since| since + long <= now);
+        let waits_for = |(at, stream): (usize, &Stream)| {
+            let is_said = |update: &&Update| update.begun.get(at).is_some_and(|&k| !stream.has_handled(k));
+            (stream.home, self.updates.values().filter(is_late).filter(is_said).count())
+        };
+        self.streams.iter().enumerate().map(waits_for).filter(|&(_, updates)| updates > 0).collect()
+    }
+
     /// The acknowledgement words that homes write, to be read and given to [`acknowledged`](Self::acknowledged).
     pub fn waiting_words(&self) -> impl Iterator<Item = u32> + '_ {
         self.streams.iter().filter(|stream| stream.is_waiting()).map(|stream| stream.word)
@@ -507,6 +517,18 @@ impl Updater {
 }
 
 impl State {
+    /// Since when it waits for homes, if it does.
+    fn waits_since(self, limits: UpdaterLimits) -> Option<Time> {
+        match self {
+            // Its client has stopped waiting: the deadline is over.
+            State::Confirming { client_waits: false, .. } => Some(Time::ZERO),
+            State::Beginning { deadline } | State::Confirming { deadline, .. } => {
+                Some(deadline - limits.begin_deadline)
+            }
+            State::Forwarded(_) | State::Unknown { .. } => None,
+        }
+    }
+
     fn deadline(self) -> Option<Time> {
         match self {
             State::Beginning { deadline } | State::Confirming { deadline, .. } => {

@@ -32,6 +32,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(20);
 /// How often the counts are taken.
 const COUNT_EVERY: Duration = Duration::from_millis(10);
+/// How long updates may wait for a home before it is said which one it is.
+const LATE: Duration = Duration::from_secs(1);
 /// Messages that are handled before acknowledgements and deadlines are looked at again.
 const AT_ONCE: usize = 256;
 
@@ -57,6 +59,8 @@ pub(super) struct Driver {
     /// What is to be opened where blocking is allowed.
     to_open: Vec<Opening>,
     complaints: Complaints,
+    /// Of homes that do not acknowledge.
+    late: Complaints,
 }
 
 /// What a turn is for.
@@ -88,6 +92,7 @@ impl Driver {
             counted: Time::ZERO,
             to_open: Vec::new(),
             complaints: Complaints::default(),
+            late: Complaints::default(),
         }
     }
 
@@ -184,10 +189,23 @@ impl Driver {
     fn publish_counts(&mut self, now: Time) {
         if now.since(self.counted) >= COUNT_EVERY {
             self.counted = now;
+            self.look_for_late_homes(now);
             let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
             *self.shared.counts.lock() =
                 Counts { home, updater: self.updater.counts(), unusable: self.complaints.counted(), begun: 0 };
         }
+    }
+
+    /// One home that does not acknowledge holds up every update: whoever runs the node has to know which.
+    fn look_for_late_homes(&mut self, now: Time) {
+        let late = self.updater.late_homes(LATE, now);
+        let Some(&(home, updates)) = late.iter().max_by_key(|(_, updates)| *updates) else { return };
+        if self.late.another(now).is_none() {
+            return;
+        }
+        let member = self.life.as_ref().and_then(|life| life.view.as_ref()?.member(home));
+        let name = member.map_or("", |member| member.name.as_str());
+        tracing::warn!(home = name, incarnation = %home, updates, homes = late.len(), "a home has not acknowledged updates for a second: they wait");
     }
 
     fn look_at_lease(&mut self) {

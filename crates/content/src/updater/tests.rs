@@ -351,3 +351,27 @@ fn a_node_that_leaves_has_nothing_to_prepare_and_forwards_nothing_more() {
     bench.updater.tick(at(2001), &mut bench.out);
     assert_eq!(bench.decisions(), [UpdaterAction::Abort(id)]);
 }
+
+#[test]
+fn homes_that_let_updates_wait_are_known() {
+    let mut bench = Bench::new();
+    let long = Duration::from_secs(1);
+    let late = |bench: &Bench, millis| bench.updater.late_homes(long, at(millis));
+    let id = bench.begin();
+    bench.begin();
+    assert_eq!(late(&bench, 1000), []);
+    assert_eq!(late(&bench, 1001), [(H2, 2), (H3, 2)]);
+    bench.updater.acknowledged(0, word(1, 3), at(2), &mut bench.out);
+    bench.updater.acknowledged(1, word(1, 2), at(2), &mut bench.out);
+    assert_eq!(late(&bench, 1001), [(H3, 1)], "the first is forwarded, and waits for nobody");
+    bench.acknowledge(1, 3);
+    assert_eq!(late(&bench, 1001), []);
+    // Confirmed in the next view, and still so when its client waits no longer.
+    bench.updater.view(&homes(2, &[H2]), at(100), &mut bench.out);
+    bench.updater.lease(lease(2), at(100), &mut bench.out);
+    bench.finish(id, Outcome::Answered, at(101));
+    assert_eq!(late(&bench, 1100), []);
+    assert_eq!(late(&bench, 1101), [(H2, 1)]);
+    bench.updater.tick(at(5000), &mut bench.out);
+    assert_eq!(late(&bench, 5000), [(H2, 1)]);
+}
