@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long runs, in parts: ten thousand seeds of each simulation, the larger model, an older kernel, and real processes that are killed, paused,
+# The long runs, in parts: ten thousand seeds of each simulation, the larger models, an older kernel, and real processes that are killed, paused,
 # restarted and cut off from each other.
 # `test-long.sh PART` runs one of them; each prints how long it took. VERBENA_SEEDS changes how many seeds, VERBENA_SEED the first seed of the
 # faults, VERBENA_PROFILE=debug which binaries are killed.
@@ -11,6 +11,7 @@ seeds=${VERBENA_SEEDS:-10000}
 content() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-content --test never_stale no_answer -- --nocapture; }
 # One after the other: each uses both cores, and remembers tens of millions of states.
 model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test every_order -- --nocapture --test-threads=1; }
+locks() { VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test every_order -- --nocapture --test-threads=1; }
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
 
@@ -39,8 +40,8 @@ never-stale() {
         fi
         for scheme in dependency-lists invalidate-all; do
             case "$scheme" in
-            dependency-lists) seconds=120 faults=21 hits=30 ;;
-            invalidate-all) seconds=210 faults=11 hits=10 ;;
+            dependency-lists) seconds=110 faults=21 hits=30 ;;
+            invalidate-all) seconds=200 faults=11 hits=10 ;;
             esac
             "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric "$fabric" --scheme "$scheme" --seconds "$seconds" --faults "$faults" \
                 --seed $((first + number)) --min-answers 170000 --min-soon 1700 --min-hits-percent "$hits" --min-updates 1900 || failed=1
@@ -66,8 +67,8 @@ cluster-faults() {
             case "$cluster-$scheme" in
             static-dependency-lists) every=10 hits=10 seconds=45 faults=8 ;;
             static-invalidate-all) every=40 hits=1 seconds=45 faults=6 ;;
-            etcd-dependency-lists) every=10 hits=10 seconds=540 faults=165 ;;
-            etcd-invalidate-all) every=40 hits=1 seconds=480 faults=135 ;;
+            etcd-dependency-lists) every=10 hits=10 seconds=510 faults=165 ;;
+            etcd-invalidate-all) every=40 hits=1 seconds=430 faults=135 ;;
             esac
             "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric tcp --network --cluster "$cluster" --scheme "$scheme" \
                 --every-ms "$every" --seconds "$seconds" --seed $((first + number)) --min-faults "$faults" --max-back-leases 3 \
@@ -79,13 +80,13 @@ cluster-faults() {
 }
 
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model rows debian never-stale cluster-faults
+    set -- fabric cluster content model locks rows debian never-stale cluster-faults
 fi
 for part in "$@"; do
     case "$part" in
-    fabric | cluster | content | model | rows | debian | never-stale | cluster-faults) ;;
+    fabric | cluster | content | model | locks | rows | debian | never-stale | cluster-faults) ;;
     *)
-        echo "usage: $0 [fabric|cluster|content|model|rows|debian|never-stale|cluster-faults]..." >&2
+        echo "usage: $0 [fabric|cluster|content|model|locks|rows|debian|never-stale|cluster-faults]..." >&2
         exit 2
         ;;
     esac

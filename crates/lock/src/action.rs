@@ -1,0 +1,36 @@
+//! What machines return.
+
+use thiserror::Error;
+
+use crate::{Batch, Message, Mode, To, Token};
+
+/// What is to be done, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Post this at the lock's words, and say `completed` when it is certain what came of it. One at a time.
+    Access(Batch),
+    /// Deliver this.
+    Send(To, Message),
+    /// A contender holds the lock now. After a downgrade it says so once more, in the other mode.
+    Granted(Mode, Token),
+    /// A contender does not get the lock, and stands in no queue.
+    Refused(Refusal),
+    /// A contender has nothing to do with the lock any more, and may request it again.
+    Left,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum Refusal {
+    /// It was a try, and the lock was not free.
+    #[error("the lock is not free")]
+    Busy,
+    /// All 2^32 tokens of this view have been given out; the next view has more.
+    #[error("the tokens of this view are used up")]
+    TokensUsedUp,
+}
+
+/// A message or a call that cannot be in any order of events: whoever sent it breaks the protocol. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Strange(pub(crate) &'static str);

@@ -1,0 +1,303 @@
+//! A node's part in one lock (L1: it stands in the queue once, whoever of its clients wants the lock).
+//!
+//! ```text
+//!           request: the door was found closed
+//!   idle --------------------------------------> knocking
+//!    |                                              | open
+//!    | request                                      v
+//!    +-----------------------------------------> entering --------------+-----------------------> held
+//!    ^                                              |   ^      nobody   |                         |  |
+//!    |   a try: somebody was there                  |   |      was      | somebody was:           |  |
+//!    +----------------------------------------------+   | lost: again   | tell them               |  |
+//!    |                                              |   +---------------+                         |  |
+//!    |                                              |  lost too often:  v       grant             |  |
+//!    |                                              +--- ask home --> waiting ------------------> |  |
+//!    |                                                                                            |  |
+//!    |                release of a reader: tell the home                                          |  |
+//!    +--------------------------------------------------------------------------------------------+  |
+//!    |                release of a writer, or downgrade: src/place.rs                                v
+//!    +------------------------------------------------------------------------------------------ leaving
+//! ```
+//!
+//! A request that nobody wants any more stays where it is, and is released when it is granted (rule L3): the queue is never mended from the middle.
+
+use verbena_terms::Rank;
+
+use crate::action::{Refusal, Strange};
+use crate::place::Place;
+use crate::{Action, Batch, Change, LockWord, Message, Mode, Outcome, Rules, To, Token};
+
+/// Swaps that a writer loses to others before it asks the home to put it into the queue (rule L3).
+const LOST_SWAPS: u32 = 8;
+
+/// What a node wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// Alone or with others.
+    pub mode: Mode,
+    /// Only if nobody has to be waited for.
+    pub is_try: bool,
+}
+
+/// A node's part in one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Contender {
+    pub(crate) lost_swaps: u32,
+    pub(crate) stint: Stint,
+    pub(crate) place: Place,
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stint {
+    Idle,
+    Knocking(Request),
+    Entering {
+        request: Request,
+        posted: Change,
+        /// Swaps that others were faster than.
+        lost: u32,
+    },
+    Waiting(Mode),
+    Held(Mode, Token),
+    /// As a writer, to be nothing or a reader.
+    Leaving {
+        token: Token,
+        becomes_reader: bool,
+    },
+}
+
+impl Contender {
+    /// Of node `me`, which has nothing to do with the lock.
+    pub fn new(me: Rank, rules: Rules) -> Self {
+        Contender { lost_swaps: LOST_SWAPS, stint: Stint::Idle, place: Place::new(me, rules), is_closed: false }
+    }
+
+    /// The mode and token it holds the lock with.
+    pub fn held(&self) -> Option<(Mode, Token)> {
+        match self.stint {
+            Stint::Held(mode, token) => Some((mode, token)),
+            _ => None,
+        }
+    }
+
+    /// Whether a [`request`](Self::request) may be made.
+    pub fn is_idle(&self) -> bool {
+        self.stint == Stint::Idle
+    }
+
+    /// The node wants the lock. One request at a time.
+    ///
+    /// # Errors
+    /// When there is another.
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+        if self.stint != Stint::Idle {
+            return Err(Strange("a request beside another one of the same node"));
+        }
+        if self.is_closed && !request.is_try {
+            self.stint = Stint::Knocking(request);
+            out.push(Action::Send(To::Home, Message::Knock));
+        } else {
+            self.enter(request, self.first_change(request), 0, out);
+        }
+        Ok(())
+    }
+
+    /// The node needs it no longer.
+    ///
+    /// # Errors
+    /// When it does not hold it.
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let Stint::Held(mode, token) = self.stint else {
+            return Err(Strange("a release of what is not held"));
+        };
+        self.end(mode, token, out);
+        Ok(())
+    }
+
+    /// From now on others may read with it: the hold becomes a reader's, with a token of its own, without ever being anybody else's.
+    ///
+    /// # Errors
+    /// When it does not hold the lock exclusively.
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let Stint::Held(Mode::Exclusive, token) = self.stint else {
+            return Err(Strange("a downgrade of what is not held exclusively"));
+        };
+        self.leave(token, true, out);
+        Ok(())
+    }
+
+    /// A batch is done.
+    ///
+    /// # Errors
+    /// When none was posted.
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match self.stint {
+            Stint::Entering { request, posted, lost } => {
+                self.entered(request, posted, lost, outcome, out);
+                Ok(())
+            }
+            Stint::Leaving { token, becomes_reader } => {
+                if self.place.completed(outcome, out)? {
+                    self.has_left(token, becomes_reader, out);
+                }
+                Ok(())
+            }
+            _ => Err(Strange("a batch that a contender did not post")),
+        }
+    }
+
+    /// A message arrived.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match (message, self.stint) {
+            (Message::Join, _) => self.place.join(from, self.stands(), out),
+            (Message::Behind { .. }, _) if !self.stands() => {
+                Err(Strange("a writer stands behind one that is not in the queue"))
+            }
+            (Message::Behind { writer, readers }, _) => {
+                let has_left = self.place.behind(writer, readers, out)?;
+                if let (true, Stint::Leaving { token, becomes_reader }) = (has_left, self.stint) {
+                    self.has_left(token, becomes_reader, out);
+                }
+                Ok(())
+            }
+            (Message::Grant { last }, Stint::Waiting(mode)) => {
+                self.granted(mode, last, out);
+                Ok(())
+            }
+            (Message::Open, Stint::Knocking(request)) => {
+                self.is_closed = false;
+                self.enter(request, self.first_change(request), 0, out);
+                Ok(())
+            }
+            (Message::Grant { .. } | Message::Open, _) => Err(Strange("an answer to what was not asked")),
+            (Message::After { .. } | Message::Released | Message::Enter | Message::Knock, _) => {
+                Err(Strange("what only homes are told"))
+            }
+        }
+    }
+
+    /// Whether others may have found this node at the tail.
+    pub(crate) fn stands(&self) -> bool {
+        match self.stint {
+            Stint::Idle | Stint::Knocking(_) => false,
+            Stint::Entering { request: Request { mode, .. }, .. } | Stint::Waiting(mode) | Stint::Held(mode, _) => {
+                mode == Mode::Exclusive
+            }
+            Stint::Leaving { .. } => true,
+        }
+    }
+
+    /// What is done first, when nothing is known of the word but perhaps that the door was closed.
+    fn first_change(&self, Request { mode, is_try }: Request) -> Change {
+        match mode {
+            // Whoever only tries leaves the word alone while somebody waits to be put in.
+            _ if is_try && self.is_closed => Change::Look,
+            Mode::Exclusive => self.swap(mode, LockWord::FREE),
+            Mode::Shared if is_try && self.place.rules.try_by_swap => Change::Look,
+            Mode::Shared => Change::AddReader,
+        }
+    }
+
+    fn swap(&self, mode: Mode, expected: LockWord) -> Change {
+        let new = match mode {
+            Mode::Exclusive => LockWord::writer(self.place.me),
+            Mode::Shared => LockWord { count: expected.count + 1, ..expected },
+        };
+        Change::Swap { expected, new }
+    }
+
+    fn enter(&mut self, request: Request, posted: Change, lost: u32, out: &mut Vec<Action>) {
+        out.push(Action::Access(Batch { change: Some(posted), read: true, ..Batch::default() }));
+        self.stint = Stint::Entering { request, posted, lost };
+    }
+
+    fn entered(&mut self, request: Request, posted: Change, lost: u32, outcome: &Outcome, out: &mut Vec<Action>) {
+        let Outcome { before, token, is_closed } = *outcome;
+        let Request { mode, is_try } = request;
+        let is_in = match posted {
+            Change::AddReader => true,
+            Change::Swap { expected, .. } => expected == before,
+            Change::Look => false,
+        };
+        let is_free = match mode {
+            Mode::Exclusive => before == LockWord::FREE,
+            Mode::Shared => before.tail == Rank::NOBODY,
+        };
+        self.is_closed = is_closed;
+        if is_in && is_free {
+            self.granted(mode, token, out);
+        } else if is_in && !is_try {
+            self.stint = Stint::Waiting(mode);
+            let (to, message) = match mode {
+                Mode::Exclusive => behind(self.place.me, before, self.place.rules),
+                Mode::Shared => (To::Contender(before.tail), Message::Join),
+            };
+            out.push(Action::Send(to, message));
+        } else if is_try && (!is_free || self.is_closed || lost == self.lost_swaps) {
+            self.stint = Stint::Idle;
+            out.extend([Action::Refused(Refusal::Busy), Action::Left]);
+        } else if lost == self.lost_swaps {
+            self.stint = Stint::Waiting(mode);
+            out.push(Action::Send(To::Home, Message::Enter));
+        } else {
+            // The first swap is a guess, and a look is none: they count all the same.
+            self.enter(request, self.swap(mode, before), lost + 1, out);
+        }
+    }
+
+    fn granted(&mut self, mode: Mode, last: Token, out: &mut Vec<Action>) {
+        match last.next(mode) {
+            Some(token) => {
+                self.stint = Stint::Held(mode, token);
+                out.push(Action::Granted(mode, token));
+            }
+            None => {
+                // Who is next is refused as well, until a view begins whose tokens are larger.
+                out.push(Action::Refused(Refusal::TokensUsedUp));
+                self.end(mode, last, out);
+            }
+        }
+    }
+
+    fn end(&mut self, mode: Mode, token: Token, out: &mut Vec<Action>) {
+        match mode {
+            Mode::Exclusive => self.leave(token, false, out),
+            Mode::Shared => {
+                self.stint = Stint::Idle;
+                out.extend([Action::Send(To::Home, Message::Released), Action::Left]);
+            }
+        }
+    }
+
+    fn leave(&mut self, token: Token, becomes_reader: bool, out: &mut Vec<Action>) {
+        self.stint = Stint::Leaving { token, becomes_reader };
+        if self.place.leave(token, becomes_reader.into(), out) {
+            self.has_left(token, becomes_reader, out);
+        }
+    }
+
+    fn has_left(&mut self, token: Token, becomes_reader: bool, out: &mut Vec<Action>) {
+        if becomes_reader {
+            self.granted(Mode::Shared, token, out);
+        } else {
+            self.stint = Stint::Idle;
+            out.push(Action::Left);
+        }
+    }
+}
+
+/// What a writer that found this word says, and to whom.
+pub(crate) fn behind(writer: Rank, before: LockWord, rules: Rules) -> (To, Message) {
+    let LockWord { tail, count } = before;
+    match tail {
+        Rank::NOBODY => (To::Home, Message::After { writer, readers: count }),
+        tail => {
+            let readers = if rules.after_readers_by_home { count } else { 0 };
+            (To::Contender(tail), Message::Behind { writer, readers })
+        }
+    }
+}

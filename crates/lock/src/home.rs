@@ -1,0 +1,178 @@
+//! The part of the node that owns the words of a lock: what no contender can know alone.
+//!
+//! * *The count* (rule L3). Readers that found no writer are counted in the word and release here. What has been released is taken off the word by a swap of
+//!   exactly what stands there; so whatever number a writer finds, it is the readers that have released and are not taken off, and those that
+//!   have yet to release. While such a swap is on its way nobody knows which of both numbers a writer found, and no writer is answered.
+//! * *Writers after readers* (rule L2). They are granted when as many have released as they found; the last writer's token is in the token word by then.
+//! * *The door* (rule L3). A writer that loses its swaps to others asks to be put into the queue. Who sees the door closed comes once more at most, because
+//!   it knocks the next time; so the home's swap is lost a bounded number of times.
+
+use std::collections::VecDeque;
+
+use verbena_terms::Rank;
+
+use crate::action::Strange;
+use crate::contender::behind;
+use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To};
+
+/// Released readers of a word that is never free of readers are taken off the count when they are so many (2^31 would be too late).
+const SETTLED_AT: u32 = 1 << 16;
+
+/// The home's part in one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Home {
+    rules: Rules,
+    pub(crate) settled_at: u32,
+    /// Readers that have released and are not taken off the word.
+    released: u32,
+    /// So many had released when the word was last found to count others too.
+    tried: u32,
+    /// The writer that is next, when so many have released.
+    pub(crate) next: Option<(Rank, u32)>,
+    /// Writers to be put into the queue.
+    pub(crate) entering: VecDeque<Rank>,
+    /// Who waits for the door to open.
+    pub(crate) knocked: Vec<Rank>,
+    is_closed: bool,
+    pub(crate) doing: Doing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Doing {
+    Nothing,
+    /// The token, for this writer.
+    Reading(Rank),
+    /// So many are taken off the word.
+    Settling {
+        expected: LockWord,
+        off: u32,
+    },
+    /// A writer is put into the queue.
+    Entering(LockWord),
+    Opening,
+}
+
+impl Home {
+    /// Of a lock that nobody holds.
+    pub fn new(rules: Rules) -> Self {
+        Home {
+            rules,
+            settled_at: SETTLED_AT,
+            released: 0,
+            tried: 0,
+            next: None,
+            entering: VecDeque::new(),
+            knocked: Vec::new(),
+            is_closed: false,
+            doing: Doing::Nothing,
+        }
+    }
+
+    /// Whether it has nothing to remember: the word says everything.
+    pub fn is_at_rest(&self) -> bool {
+        self.doing == Doing::Nothing
+            && self.released == 0
+            && self.next.is_none()
+            && self.entering.is_empty()
+            && self.knocked.is_empty()
+            && !self.is_closed
+    }
+
+    /// A message arrived.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match message {
+            Message::Released => self.released += 1,
+            Message::After { .. } if self.next.is_some() => return Err(Strange("two writers are next after readers")),
+            Message::After { writer, readers } => self.next = Some((writer, readers)),
+            Message::Enter => self.entering.push_back(from),
+            Message::Knock => self.knocked.push(from),
+            Message::Behind { .. } | Message::Join | Message::Grant { .. } | Message::Open => {
+                return Err(Strange("what only contenders are told"));
+            }
+        }
+        self.go_on(out);
+        Ok(())
+    }
+
+    /// A batch is done.
+    ///
+    /// # Errors
+    /// When none was posted.
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let Outcome { before, token, .. } = *outcome;
+        match std::mem::replace(&mut self.doing, Doing::Nothing) {
+            Doing::Nothing => return Err(Strange("a batch that a home did not post")),
+            Doing::Reading(writer) => {
+                out.push(Action::Send(To::Contender(writer), Message::Grant { last: token }));
+            }
+            Doing::Settling { expected, off } => {
+                if before == expected {
+                    self.released -= off;
+                } else if before.tail == Rank::NOBODY && off >= self.settled_at {
+                    self.settle(before, off, out);
+                    return Ok(());
+                } else {
+                    self.tried = off;
+                }
+            }
+            Doing::Entering(expected) if before == expected => {
+                let writer = self.entering.pop_front().ok_or(Strange("a writer that was not to be put in"))?;
+                match behind(writer, before, self.rules) {
+                    _ if before == LockWord::FREE => {
+                        out.push(Action::Send(To::Contender(writer), Message::Grant { last: token }));
+                    }
+                    (To::Home, _) => self.next = Some((writer, before.count)),
+                    (to, message) => out.push(Action::Send(to, message)),
+                }
+            }
+            Doing::Entering(_) => {
+                self.put_in(before, out);
+                return Ok(());
+            }
+            Doing::Opening => {
+                self.is_closed = false;
+                out.extend(self.knocked.drain(..).map(|rank| Action::Send(To::Contender(rank), Message::Open)));
+            }
+        }
+        self.go_on(out);
+        Ok(())
+    }
+
+    fn go_on(&mut self, out: &mut Vec<Action>) {
+        if self.doing != Doing::Nothing && (self.rules.answer_after_settling || self.next.is_none()) {
+            return;
+        }
+        if let Some((writer, readers)) = self.next
+            && self.released >= readers
+        {
+            self.released -= readers;
+            self.tried = 0;
+            self.next = None;
+            self.doing = Doing::Reading(writer);
+            out.push(Action::Access(Batch::default().and_read()));
+        } else if !self.entering.is_empty() {
+            self.put_in(LockWord::FREE, out);
+        } else if self.is_closed || !self.knocked.is_empty() {
+            self.doing = Doing::Opening;
+            out.push(Action::Access(Batch { door: Some(false), ..Batch::default() }));
+        } else if self.next.is_none() && self.released > self.tried {
+            self.settle(LockWord::readers(self.released), self.released, out);
+        }
+    }
+
+    fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) {
+        self.tried = 0;
+        self.doing = Doing::Settling { expected, off };
+        out.push(Action::Access(Batch::swap(expected, LockWord::readers(expected.count - off))));
+    }
+
+    fn put_in(&mut self, expected: LockWord, out: &mut Vec<Action>) {
+        let Some(&writer) = self.entering.front() else { return };
+        let door = (!std::mem::replace(&mut self.is_closed, true)).then_some(true);
+        self.doing = Doing::Entering(expected);
+        out.push(Action::Access(Batch { door, ..Batch::swap(expected, LockWord::writer(writer)) }.and_read()));
+    }
+}

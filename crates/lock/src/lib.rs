@@ -1,0 +1,31 @@
+//! Locks that many nodes share, taken in one round trip.
+//!
+//! A lock is a word at its home, `[tail : 32 | count : 32]`: the last writer in the queue, and the readers that came after it. A writer puts itself at
+//! the tail with a compare-and-swap, a reader adds itself to the count with a fetch-and-add, and what stood there before says whether the
+//! lock is theirs at once. If it is not, one message tells whoever is ahead, and one message brings the grant: nobody asks twice, and the home's
+//! processor is needed only where readers come before a writer, because nobody else sees all of them go (dissertation,
+//! chapter 4, N-CoSED).
+//!
+//! [`Contender`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
+//! happened and say what to do, and have no input, output or clock. docs/LOCKS.md has their states, the rules (L1 to L4) and
+//! why any mixture of readers and writers works out; `tests/every_order` tries all of them.
+
+mod access;
+mod action;
+mod contender;
+mod home;
+mod message;
+mod place;
+mod rules;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
+mod word;
+
+pub use access::{Batch, Change, Outcome};
+pub use action::{Action, Refusal, Strange};
+pub use contender::{Contender, Request};
+pub use home::Home;
+pub use message::{Message, To};
+pub use rules::Rules;
+pub use word::{DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Mode, TOKEN_WORD_AT, Token};

@@ -1,0 +1,51 @@
+//! What nodes say to each other about a lock.
+//!
+//! Each message is delivered exactly once within a view, or never because the view ends; in any order, however late (rules F5, L4).
+
+use serde::{Deserialize, Serialize};
+use verbena_terms::Rank;
+
+use crate::Token;
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum To {
+    /// The lock's home.
+    Home,
+    /// A contender.
+    Contender(Rank),
+}
+
+/// About one lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Message {
+    /// To a writer, from who found it at the tail: this writer stands behind you, after so many readers.
+    Behind {
+        /// Who is next.
+        writer: Rank,
+        /// The readers in between: each tells you itself.
+        readers: u32,
+    },
+    /// To a writer, from who found it at the tail: a reader stands behind you.
+    Join,
+    /// The lock is yours.
+    Grant {
+        /// The token of the last writer.
+        last: Token,
+    },
+    /// To the home: this writer is next, when so many readers have released.
+    After {
+        /// Who is next.
+        writer: Rank,
+        /// The readers that the word counted.
+        readers: u32,
+    },
+    /// To the home: a reader has released.
+    Released,
+    /// To the home, from a writer whose compare-and-swaps were lost to others: put me into the queue.
+    Enter,
+    /// To the home, from who found the door closed: say when I may come.
+    Knock,
+    /// To who knocked: come.
+    Open,
+}

@@ -1,0 +1,34 @@
+//! The rules, one switch each, so that a test can show that its checker sees what a rule prevents.
+
+/// Which rules are kept. Outside tests: all.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// L2: the last writer writes its token before it frees the lock.
+    pub token_before_free: bool,
+    /// L2: a writer that comes after readers is granted by the home, when they have released.
+    pub after_readers_by_home: bool,
+    /// L3: the home answers no writer while it settles the count.
+    pub answer_after_settling: bool,
+    /// L3: a contender counts the readers that it owes a grant from an earlier hold.
+    pub count_owed: bool,
+    /// L3: a reader tries by a swap.
+    pub try_by_swap: bool,
+}
+
+impl Rules {
+    /// Every rule.
+    pub const ALL: Rules = Rules {
+        token_before_free: true,
+        after_readers_by_home: true,
+        answer_after_settling: true,
+        count_owed: true,
+        try_by_swap: true,
+    };
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules::ALL
+    }
+}

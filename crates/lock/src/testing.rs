@@ -1,0 +1,125 @@
+//! What a model of all orders of events asks of the machines, and programs never do.
+
+use verbena_terms::Rank;
+
+use crate::contender::Stint;
+use crate::home::Doing;
+use crate::place::{Behind, Place, Step};
+use crate::{Batch, Change, Contender, Home, LockWord, Message, Mode, To};
+
+/// The same, where every node has another rank: of worlds that differ only in that, one is explored.
+pub trait Renamed: Sized {
+    /// With these names.
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self;
+}
+
+impl Contender {
+    /// It asks the home for help after so many swaps that others were faster than.
+    pub fn patient_for(mut self, lost_swaps: u32) -> Self {
+        self.lost_swaps = lost_swaps;
+        self
+    }
+
+    /// Whether a message from who stands behind would change nothing but what it remembers.
+    pub fn would_only_note_it(&self) -> bool {
+        let has_no_grant = matches!(self.stint, Stint::Entering { .. } | Stint::Waiting(Mode::Exclusive));
+        has_no_grant && self.stands() && self.place.owed == 0
+    }
+}
+
+impl Home {
+    /// It takes readers off the count of a word in use when so many have released.
+    pub fn settling_at(mut self, settled_at: u32) -> Self {
+        self.settled_at = settled_at;
+        self
+    }
+}
+
+impl Renamed for LockWord {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        let tail = if self.tail == Rank::NOBODY { Rank::NOBODY } else { name(self.tail) };
+        LockWord { tail, ..*self }
+    }
+}
+
+impl Renamed for Batch {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        Batch { change: self.change.map(|change| change.renamed(name)), ..*self }
+    }
+}
+
+impl Renamed for Change {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        match self {
+            Change::Swap { expected, new } => Change::Swap { expected: expected.renamed(name), new: new.renamed(name) },
+            Change::AddReader | Change::Look => *self,
+        }
+    }
+}
+
+impl Renamed for To {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        match self {
+            To::Home => To::Home,
+            To::Contender(rank) => To::Contender(name(*rank)),
+        }
+    }
+}
+
+impl Renamed for Message {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        match *self {
+            Message::Behind { writer, readers } => Message::Behind { writer: name(writer), readers },
+            Message::After { writer, readers } => Message::After { writer: name(writer), readers },
+            other => other,
+        }
+    }
+}
+
+impl Renamed for Place {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        let mut other = self.clone();
+        other.me = name(self.me);
+        let behind = |behind: &mut Behind| behind.writer = name(behind.writer);
+        rename(&mut other.readers, name);
+        other.behind.iter_mut().for_each(behind);
+        match other.leaving.as_mut().map(|leaving| &mut leaving.step) {
+            Some(Step::Freeing(word)) => *word = word.renamed(name),
+            Some(Step::Writing(next)) => behind(next),
+            Some(Step::Awaiting) | None => {}
+        }
+        other
+    }
+}
+
+impl Renamed for Contender {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        let mut other = self.clone();
+        other.place = self.place.renamed(name);
+        if let Stint::Entering { posted, .. } = &mut other.stint {
+            *posted = posted.renamed(name);
+        }
+        other
+    }
+}
+
+impl Renamed for Home {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        let mut other = self.clone();
+        other.next = self.next.map(|(writer, readers)| (name(writer), readers));
+        other.entering = self.entering.iter().map(|&writer| name(writer)).collect();
+        rename(&mut other.knocked, name);
+        match &mut other.doing {
+            Doing::Reading(writer) => *writer = name(*writer),
+            Doing::Entering(expected) => *expected = expected.renamed(name),
+            Doing::Settling { .. } | Doing::Nothing | Doing::Opening => {}
+        }
+        other
+    }
+}
+
+/// Those who are answered together: their order tells nobody anything.
+fn rename(ranks: &mut [Rank], name: &impl Fn(Rank) -> Rank) {
+    ranks.iter_mut().for_each(|rank| *rank = name(*rank));
+    ranks.sort_unstable();
+}

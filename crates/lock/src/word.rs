@@ -1,0 +1,144 @@
+//! The words of a lock, in memory of its home.
+//!
+//! ```text
+//!      0            8            16          24         32
+//!      +------------+------------+-----------+----------+
+//!      | lock word  | token word | door word |  unused  |
+//!      +------------+------------+-----------+----------+
+//!       63        32 31        0
+//!      +------------+-----------+
+//!      |    tail    |   count   |   lock word: the last writer in the queue, and how many readers came after it
+//!      |    view    |   count   |   token word: the last writer's token
+//!      +------------+-----------+
+//! ```
+//!
+//! The lock word is changed by atomics alone. The token word is written by whoever holds the lock exclusively, the door word by the home; so
+//! no word that atomics change is ever written plainly (rule F3).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use verbena_terms::{Rank, ViewNumber};
+
+/// Bytes that the words of one lock take.
+pub const LOCK_BYTES: u64 = 32;
+/// Where the lock word begins, in bytes from the lock's first.
+pub const LOCK_WORD_AT: u64 = 0;
+/// Where the token word begins. The door word follows it: one read brings both.
+pub const TOKEN_WORD_AT: u64 = 8;
+/// Where the door word begins. 0: whoever wants the lock enters by itself; 1: it asks the home (rule L3).
+pub const DOOR_WORD_AT: u64 = 16;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mode {
+    /// With others that ask for the same: a reader.
+    Shared,
+    /// Alone: a writer.
+    Exclusive,
+}
+
+/// The word that everything turns on (dissertation, 4.2): `[tail : 32 | count : 32]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LockWord {
+    /// The writer that entered the queue last and has not left as the last one; [`Rank::NOBODY`] where there is none.
+    pub tail: Rank,
+    /// The readers that entered after it, or after the last settlement where there is none.
+    pub count: u32,
+}
+
+impl LockWord {
+    /// Nobody holds the lock and nobody waits for it.
+    pub const FREE: LockWord = LockWord { tail: Rank::NOBODY, count: 0 };
+    /// What a reader adds.
+    pub const READER: u64 = 1;
+
+    /// This writer is the last one, and nobody came after it.
+    pub const fn writer(tail: Rank) -> Self {
+        LockWord { tail, count: 0 }
+    }
+
+    /// No writer is there, and so many readers are not settled.
+    pub const fn readers(count: u32) -> Self {
+        LockWord { tail: Rank::NOBODY, count }
+    }
+
+    /// As it stands in memory.
+    pub const fn to_bits(self) -> u64 {
+        (self.tail.0 as u64) << 32 | self.count as u64
+    }
+
+    /// The inverse of [`to_bits`](Self::to_bits).
+    pub const fn from_bits(bits: u64) -> Self {
+        LockWord { tail: Rank((bits >> 32) as u32), count: bits as u32 }
+    }
+}
+
+/// A fencing token, `[view : 32 | count : 32]` (rule L2). Every grant has one that is larger than those of all grants that ended before it, across
+/// views, homes and restarts; readers that hold a lock together have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(u64);
+
+impl Token {
+    /// What stands in the token word before the first writer of a view.
+    pub const fn first_of(view: ViewNumber) -> Self {
+        Token((view.0 as u64) << 32)
+    }
+
+    /// The token of a grant in this mode, where `self` is the last writer's: two more for a writer, one more for a reader. `None` when the
+    /// view's 2^32 are used up: the next view has more.
+    pub const fn next(self, mode: Mode) -> Option<Token> {
+        let step = match mode {
+            Mode::Shared => 1,
+            Mode::Exclusive => 2,
+        };
+        match (self.0 as u32).checked_add(step) {
+            Some(_) => Some(Token(self.0 + step as u64)),
+            None => None,
+        }
+    }
+
+    /// As it stands in memory, and as stores compare it.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`to_bits`](Self::to_bits).
+    pub const fn from_bits(bits: u64) -> Self {
+        Token(bits)
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_word_survives_its_bits() {
+        let word = LockWord { tail: Rank(7), count: u32::MAX };
+        assert_eq!(LockWord::from_bits(word.to_bits()), word);
+        assert_eq!(LockWord::writer(Rank(7)).to_bits() + LockWord::READER, 0x0000_0007_0000_0001);
+    }
+
+    #[test]
+    fn tokens_grow_with_writers_and_views() {
+        let first = Token::first_of(ViewNumber(3));
+        let reader = first.next(Mode::Shared).unwrap();
+        let writer = first.next(Mode::Exclusive).unwrap();
+        assert!(first < reader && reader < writer && writer < Token::first_of(ViewNumber(4)));
+    }
+
+    #[test]
+    fn tokens_of_a_view_end_rather_than_reach_into_the_next() {
+        let last = Token::from_bits(Token::first_of(ViewNumber(4)).to_bits() - 1);
+        assert_eq!(last.next(Mode::Shared), None);
+        assert_eq!(Token::from_bits(last.to_bits() - 1).next(Mode::Exclusive), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! What need not be tried because something else stands for it.
+
+use verbena_lock::{Batch, Message, To};
+
+use crate::world::{Event, Posted, State, World, rank};
+
+impl World {
+    /// What of it has to be tried. The rest leads to the same states, or to states in which fewer hold the lock:
+    ///
+    /// * A grant is delivered at once: until then who it is for can do nothing, and after it need not. So is what the home reads for it: nobody writes
+    ///   the token word before who waits for it does.
+    /// * That a writer is next after readers is told at once: until it is, the home can only find that a writer is at the tail.
+    /// * A request is made at once: its batch is executed later.
+    /// * A contender that waits hears who stands behind it when it holds the lock: before that it would only note it.
+    pub(crate) fn needed(&self, state: &State, events: &mut Vec<Event>) {
+        let mut all = vec![];
+        self.possible(state, &mut all);
+        let is_at_once = |event: &&Event| match event {
+            Event::Request(..) => true,
+            Event::Deliver(at) => matches!(state.wire[*at].2, Message::Grant { .. } | Message::After { .. }),
+            Event::Step(who) => *who == self.home() && self.only_reads(state),
+            Event::Release(_) | Event::Downgrade(_) => false,
+        };
+        match all.iter().find(is_at_once) {
+            Some(Event::Request(who, _)) => {
+                events.extend(all.iter().filter(|event| matches!(event, Event::Request(other, _) if other == who)));
+            }
+            Some(event) => events.push(*event),
+            None => events.extend(all.iter().filter(|event| match event {
+                Event::Deliver(at) => match state.wire[*at] {
+                    (To::Contender(to), _, Message::Join | Message::Behind { .. }) => {
+                        !state.contenders[to.0 as usize - 1].would_only_note_it()
+                    }
+                    _ => true,
+                },
+                _ => true,
+            })),
+        }
+    }
+
+    fn only_reads(&self, state: &State) -> bool {
+        let posted = state.posted[self.home()].as_ref();
+        !self.has_door() && posted.is_some_and(|posted| posted.is_reading)
+    }
+
+    /// What follows at once, because nobody can tell the difference:
+    ///
+    /// * The first step of a writer's release: until then it might as well hold the lock.
+    /// * What came of a contender's batch: it does the same if a message comes in between. (A home would not.)
+    /// * The read after a change, unless the door is looked at: whoever is in finds the token that the last writer left.
+    /// * That a reader has released, if it is its last request: until then it might as well hold the lock.
+    pub(crate) fn goes_on(&self, state: &mut State, event: Event) {
+        match event {
+            Event::Release(who) | Event::Downgrade(who) => {
+                if state.posted[who].is_some() {
+                    state.execute(who);
+                    self.hears(state, who);
+                } else if state.left[who] == 0
+                    && let Some(at) =
+                        state.wire.iter().position(|letter| *letter == (To::Home, rank(who), Message::Released))
+                {
+                    self.happens(state, Event::Deliver(at));
+                }
+            }
+            Event::Step(who) if who != self.home() => self.hears(state, who),
+            _ => {}
+        }
+    }
+
+    fn hears(&self, state: &mut State, who: usize) {
+        let Some(Posted { rest, .. }) = &state.posted[who] else { return };
+        if rest.change.is_none() && rest.token.is_none() && rest.read && !self.has_door() {
+            state.execute(who);
+        }
+        if state.posted[who].as_ref().is_some_and(|posted| posted.rest == Batch::default()) {
+            self.happens(state, Event::Step(who));
+        }
+    }
+}
