@@ -1,5 +1,6 @@
 //! What machines return.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{Batch, Message, Mode, To, Token};
@@ -20,7 +21,7 @@ pub enum Action {
 }
 
 /// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Error)]
 pub enum Refusal {
     /// It was a try, and the lock was not free.
     #[error("the lock is not free")]

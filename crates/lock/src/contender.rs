@@ -21,6 +21,7 @@
 //!
 //! A request that nobody wants any more stays where it is, and is released when it is granted (rule L3): the queue is never mended from the middle.
 
+use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
 use crate::action::{Refusal, Strange};
@@ -31,7 +32,7 @@ use crate::{Action, Batch, Change, LockWord, Message, Mode, Outcome, Rules, To, 
 const LOST_SWAPS: u32 = 8;
 
 /// What a node wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Request {
     /// Alone or with others.
     pub mode: Mode,
@@ -174,9 +175,7 @@ impl Contender {
                 Ok(())
             }
             (Message::Grant { .. } | Message::Open, _) => Err(Strange("an answer to what was not asked")),
-            (Message::After { .. } | Message::Released | Message::Enter | Message::Knock, _) => {
-                Err(Strange("what only homes are told"))
-            }
+            _ => Err(Strange("what a contender is not told")),
         }
     }
 

@@ -89,9 +89,7 @@ impl Home {
             Message::After { writer, readers } => self.next = Some((writer, readers)),
             Message::Enter => self.entering.push_back(from),
             Message::Knock => self.knocked.push(from),
-            Message::Behind { .. } | Message::Join | Message::Grant { .. } | Message::Open => {
-                return Err(Strange("what only contenders are told"));
-            }
+            _ => return Err(Strange("what a home is not told")),
         }
         self.go_on(out);
         Ok(())

@@ -7,7 +7,8 @@
 //! chapter 4, N-CoSED).
 //!
 //! [`Contender`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
-//! happened and say what to do, and have no input, output or clock. docs/LOCKS.md has their states, the rules (L1 to L4) and
+//! happened and say what to do, and have no input, output or clock. [`Side`] and [`HomeSide`] are the same for any [`Scheme`]: the chapter's two others are here to
+//! be compared with. docs/LOCKS.md has their states, the rules (L1 to L4) and
 //! why any mixture of readers and writers works out; `tests/every_order` tries all of them.
 
 mod access;
@@ -17,6 +18,8 @@ mod home;
 mod message;
 mod place;
 mod rules;
+mod scheme;
+mod srsl;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
@@ -28,4 +31,6 @@ pub use contender::{Contender, Request};
 pub use home::Home;
 pub use message::{Message, To};
 pub use rules::Rules;
+pub use scheme::{HomeSide, Scheme, Side};
+pub use srsl::{Client, Server};
 pub use word::{DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Mode, TOKEN_WORD_AT, Token};

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
-use crate::Token;
+use crate::{Refusal, Request, Token};
 
 /// Where a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,4 +48,12 @@ pub enum Message {
     Knock,
     /// To who knocked: come.
     Open,
+    /// To a server ([`Srsl`](crate::Scheme::Srsl)): this is wanted.
+    Ask(Request),
+    /// To a server: a writer has released.
+    Freed,
+    /// To a server: a writer becomes a reader.
+    Shared,
+    /// From a server: no.
+    Refuse(Refusal),
 }

@@ -5,7 +5,7 @@ use verbena_terms::Rank;
 use crate::contender::Stint;
 use crate::home::Doing;
 use crate::place::{Behind, Place, Step};
-use crate::{Batch, Change, Contender, Home, LockWord, Message, Mode, To};
+use crate::{Batch, Change, Contender, Home, HomeSide, LockWord, Message, Mode, Side, To};
 
 /// The same, where every node has another rank: of worlds that differ only in that, one is explored.
 pub trait Renamed: Sized {
@@ -122,4 +122,38 @@ impl Renamed for Home {
 fn rename(ranks: &mut [Rank], name: &impl Fn(Rank) -> Rank) {
     ranks.iter_mut().for_each(|rank| *rank = name(*rank));
     ranks.sort_unstable();
+}
+
+impl Renamed for Side {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        match self {
+            Side::Ncosed(contender) => Side::Ncosed(contender.renamed(name)),
+            Side::Dqnl(contender, mode) => Side::Dqnl(contender.renamed(name), *mode),
+            Side::Srsl(_) => self.clone(),
+        }
+    }
+}
+
+impl Renamed for HomeSide {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        match self {
+            HomeSide::Words(home) => HomeSide::Words(home.renamed(name)),
+            HomeSide::Server(server) => {
+                let mut other = server.clone();
+                other.writer = other.writer.map(name);
+                other.queue.iter_mut().for_each(|(rank, _)| *rank = name(*rank));
+                HomeSide::Server(other)
+            }
+        }
+    }
+}
+
+impl Side {
+    /// See [`Contender::would_only_note_it`].
+    pub fn would_only_note_it(&self) -> bool {
+        match self {
+            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.would_only_note_it(),
+            Side::Srsl(_) => false,
+        }
+    }
 }

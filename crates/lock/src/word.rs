@@ -30,7 +30,7 @@ pub const TOKEN_WORD_AT: u64 = 8;
 pub const DOOR_WORD_AT: u64 = 16;
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
     /// With others that ask for the same: a reader.
     Shared,

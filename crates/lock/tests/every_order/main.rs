@@ -10,7 +10,7 @@ mod symmetry;
 mod world;
 
 use stateright::{Checker, HasDiscoveries, Model};
-use verbena_lock::{Mode, Request, Rules};
+use verbena_lock::{Mode, Request, Rules, Scheme};
 
 use world::World;
 
@@ -22,6 +22,7 @@ const TRY_READ: Request = Request { is_try: true, ..READ };
 /// So many contenders, each with so many requests of any of these.
 fn world(contenders: usize, each: u8, requests: &[Request]) -> World {
     World {
+        scheme: Scheme::Ncosed,
         contenders,
         each,
         requests: requests.to_vec(),
@@ -104,6 +105,19 @@ fn counts_that_are_settled_while_others_read() {
     explore(busy(in_full(world(2, 2, &[WRITE, READ]))), 10_000);
     if is_long() {
         explore(busy(world(3, 2, &[WRITE, READ])), 200_000);
+    }
+}
+
+#[test]
+fn the_schemes_that_it_is_compared_with() {
+    for (scheme, at_least) in [(Scheme::Dqnl, 5_000), (Scheme::Srsl, 1_000)] {
+        let of = |world| World { scheme, ..world };
+        let any = [WRITE, READ, TRY_WRITE, TRY_READ];
+        explore(of(in_full(world(3, 1, &any))), at_least);
+        explore(World { downgrades: true, ..of(in_full(world(2, 2, &[WRITE, READ]))) }, at_least);
+        if is_long() {
+            explore(of(world(3, 2, &[WRITE, READ])), at_least);
+        }
     }
 }
 

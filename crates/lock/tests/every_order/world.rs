@@ -4,11 +4,12 @@ use std::fmt;
 
 use stateright::{Model, Property};
 use verbena_lock::{
-    Action, Batch, Change, Contender, Home, LockWord, Message, Mode, Outcome, Request, Rules, To, Token,
+    Action, Batch, Change, HomeSide, LockWord, Message, Mode, Outcome, Request, Rules, Scheme, Side, To, Token,
 };
 use verbena_terms::{Rank, ViewNumber};
 
 pub(crate) struct World {
+    pub scheme: Scheme,
     pub contenders: usize,
     /// Requests that each makes.
     pub each: u8,
@@ -30,9 +31,9 @@ pub(crate) struct State {
     pub word: LockWord,
     pub token: Token,
     pub is_closed: bool,
-    pub contenders: Vec<Contender>,
+    pub contenders: Vec<Side>,
     pub left: Vec<u8>,
-    pub home: Home,
+    pub home: HomeSide,
     /// What each contender, and last the home, has posted.
     pub posted: Vec<Option<Posted>>,
     /// In order, for it does not matter.
@@ -69,12 +70,12 @@ pub(crate) fn rank(at: usize) -> Rank {
 
 impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let World { contenders, each, requests, .. } = self;
+        let World { scheme, contenders, each, requests, .. } = self;
         let kinds: Vec<String> = requests
             .iter()
             .map(|request| format!("{}{:?}", if request.is_try { "Try" } else { "" }, request.mode))
             .collect();
-        write!(f, "{contenders} contenders, {each} requests each of {}", kinds.join(", "))?;
+        write!(f, "{scheme:?}: {contenders} contenders, {each} requests each of {}", kinds.join(", "))?;
         write!(f, "{}", if self.downgrades { ", downgrades" } else { "" })?;
         self.lost_swaps.map_or(Ok(()), |lost| write!(f, ", {lost} swaps lost at most"))?;
         self.settled_at.map_or(Ok(()), |readers| write!(f, ", settled at {readers}"))?;
@@ -112,15 +113,17 @@ impl State {
                     let at = self.wire.partition_point(|other| *other < letter);
                     self.wire.insert(at, letter);
                 }
-                Action::Granted(mode, token) => self.granted(mode, token),
+                Action::Granted(mode, token) => self.granted(who, mode, token),
                 Action::Refused(_) | Action::Left => {}
             }
         }
     }
 
-    fn granted(&mut self, mode: Mode, token: Token) {
+    fn granted(&mut self, who: usize, mode: Mode, token: Token) {
         let grows = match mode {
             Mode::Exclusive => token > self.highest,
+            // Where readers do not share, a writer that becomes one goes on as it was.
+            Mode::Shared if matches!(self.contenders[who], Side::Dqnl(..)) => token >= self.highest,
             Mode::Shared => token >= self.highest && token > self.highest_writer,
         };
         if !grows {
@@ -165,13 +168,13 @@ impl Model for World {
 
     fn init_states(&self) -> Vec<State> {
         let first = Token::first_of(ViewNumber(1));
-        let contender = |at| match self.lost_swaps {
-            Some(lost) => Contender::new(rank(at), self.rules).patient_for(lost),
-            None => Contender::new(rank(at), self.rules),
+        let contender = |at| match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
+            (Side::Ncosed(contender), Some(lost)) => Side::Ncosed(contender.patient_for(lost)),
+            (side, _) => side,
         };
-        let home = match self.settled_at {
-            Some(readers) => Home::new(self.rules).settling_at(readers),
-            None => Home::new(self.rules),
+        let home = match (HomeSide::new(self.scheme, first, self.rules), self.settled_at) {
+            (HomeSide::Words(home), Some(readers)) => HomeSide::Words(home.settling_at(readers)),
+            (home, _) => home,
         };
         vec![State {
             word: LockWord::FREE,
@@ -216,12 +219,19 @@ impl Model for World {
             Property::always("nothing is stuck", |world: &World, state: &State| {
                 let mut events = vec![];
                 world.actions(state, &mut events);
-                let is_over = state.contenders.iter().all(Contender::is_idle)
+                let is_over = state.contenders.iter().all(Side::is_idle)
                     && state.word == LockWord::FREE
                     && state.home.is_at_rest();
                 !events.is_empty() || is_over
             }),
-            Property::sometimes("readers share", |_, state: &State| state.holders(Mode::Shared) > 1),
+            match self.scheme {
+                Scheme::Ncosed | Scheme::Srsl => {
+                    Property::sometimes("readers share", |_, state: &State| state.holders(Mode::Shared) > 1)
+                }
+                Scheme::Dqnl => {
+                    Property::always("readers are alone too", |_, state: &State| state.holders(Mode::Shared) < 2)
+                }
+            },
         ]
     }
 }

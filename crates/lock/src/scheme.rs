@@ -1,0 +1,199 @@
+//! Three schemes behind one interface.
+
+use verbena_terms::Rank;
+
+use crate::action::Strange;
+use crate::{Action, Client, Contender, Home, Message, Mode, Outcome, Request, Rules, Server, Token};
+
+/// How a lock is passed from node to node (dissertation, 4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// A server and messages: readers share, everything goes through the server.
+    Srsl,
+    /// A distributed queue of writers: who asks to read waits like a writer, and holds the lock alone.
+    Dqnl,
+    /// A distributed queue of writers with readers in between.
+    #[default]
+    Ncosed,
+}
+
+/// A node's part in one lock, in any scheme.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Of [`Scheme::Ncosed`].
+    Ncosed(Contender),
+    /// Of [`Scheme::Dqnl`]: the same, where nobody is a reader; and what was asked for.
+    Dqnl(Contender, Mode),
+    /// Of [`Scheme::Srsl`].
+    Srsl(Client),
+}
+
+/// The home's part in one lock, in any scheme.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HomeSide {
+    /// Of the schemes that have words.
+    Words(Home),
+    /// Of [`Scheme::Srsl`].
+    Server(Server),
+}
+
+impl Side {
+    /// Of node `me`, which has nothing to do with the lock.
+    pub fn new(scheme: Scheme, me: Rank, rules: Rules) -> Self {
+        match scheme {
+            Scheme::Ncosed => Side::Ncosed(Contender::new(me, rules)),
+            Scheme::Dqnl => Side::Dqnl(Contender::new(me, rules), Mode::Exclusive),
+            Scheme::Srsl => Side::Srsl(Client::default()),
+        }
+    }
+
+    /// The mode and token it holds the lock with. Where readers do not share, one holds it as it asked, and alone.
+    pub fn held(&self) -> Option<(Mode, Token)> {
+        match self {
+            Side::Ncosed(contender) => contender.held(),
+            Side::Dqnl(contender, mode) => contender.held().map(|(_, token)| (*mode, token)),
+            Side::Srsl(client) => client.held(),
+        }
+    }
+
+    /// Whether a [`request`](Self::request) may be made.
+    pub fn is_idle(&self) -> bool {
+        match self {
+            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_idle(),
+            Side::Srsl(client) => client.is_idle(),
+        }
+    }
+
+    /// See [`Contender::request`].
+    ///
+    /// # Errors
+    /// When there is another request.
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match self {
+            Side::Ncosed(contender) => contender.request(request, out),
+            Side::Dqnl(contender, mode) => {
+                contender.request(Request { mode: Mode::Exclusive, ..request }, out)?;
+                *mode = request.mode;
+                Ok(())
+            }
+            Side::Srsl(client) => client.request(request, out),
+        }
+    }
+
+    /// See [`Contender::release`].
+    ///
+    /// # Errors
+    /// When the lock is not held.
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match self {
+            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.release(out),
+            Side::Srsl(client) => client.release(out),
+        }
+    }
+
+    /// See [`Contender::downgrade`]. Where readers do not share it changes nothing for others.
+    ///
+    /// # Errors
+    /// When the lock is not held exclusively.
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match self {
+            Side::Ncosed(contender) => contender.downgrade(out),
+            Side::Dqnl(contender, mode) => match (contender.held(), *mode) {
+                (Some((_, token)), Mode::Exclusive) => {
+                    *mode = Mode::Shared;
+                    out.push(Action::Granted(Mode::Shared, token));
+                    Ok(())
+                }
+                _ => Err(Strange("a downgrade of what is not held exclusively")),
+            },
+            Side::Srsl(client) => client.downgrade(out),
+        }
+    }
+
+    /// A batch is done.
+    ///
+    /// # Errors
+    /// When none was posted.
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+        self.as_asked(
+            out,
+            |contender, out| contender.completed(outcome, out),
+            |_, _| Err(Strange("a batch that a client of a server did not post")),
+        )
+    }
+
+    /// A message arrived.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        self.as_asked(
+            out,
+            |contender, out| contender.heard(from, message, out),
+            |client, out| client.heard(message, out),
+        )
+    }
+
+    /// What the machine says, with grants in the mode that was asked for.
+    fn as_asked(
+        &mut self,
+        out: &mut Vec<Action>,
+        contender_does: impl FnOnce(&mut Contender, &mut Vec<Action>) -> Result<(), Strange>,
+        client_does: impl FnOnce(&mut Client, &mut Vec<Action>) -> Result<(), Strange>,
+    ) -> Result<(), Strange> {
+        match self {
+            Side::Ncosed(contender) => contender_does(contender, out),
+            Side::Dqnl(contender, mode) => {
+                let from = out.len();
+                let done = contender_does(contender, out);
+                for action in &mut out[from..] {
+                    if let Action::Granted(granted, _) = action {
+                        *granted = *mode;
+                    }
+                }
+                done
+            }
+            Side::Srsl(client) => client_does(client, out),
+        }
+    }
+}
+
+impl HomeSide {
+    /// Of a lock that nobody holds. `last` is what stands in its token word.
+    pub fn new(scheme: Scheme, last: Token, rules: Rules) -> Self {
+        match scheme {
+            Scheme::Ncosed | Scheme::Dqnl => HomeSide::Words(Home::new(rules)),
+            Scheme::Srsl => HomeSide::Server(Server::new(last)),
+        }
+    }
+
+    /// Whether it has nothing to remember.
+    pub fn is_at_rest(&self) -> bool {
+        match self {
+            HomeSide::Words(home) => home.is_at_rest(),
+            HomeSide::Server(server) => server.is_at_rest(),
+        }
+    }
+
+    /// A message arrived.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match self {
+            HomeSide::Words(home) => home.heard(from, message, out),
+            HomeSide::Server(server) => server.heard(from, message, out),
+        }
+    }
+
+    /// A batch is done.
+    ///
+    /// # Errors
+    /// When none was posted.
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match self {
+            HomeSide::Words(home) => home.completed(outcome, out),
+            HomeSide::Server(_) => Err(Strange("a batch that a server did not post")),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The scheme SRSL: one server a lock, and messages; no words (dissertation, 4.3).
+//!
+//! A client asks the server, which grants in the order in which requests arrive, readers that follow each other together. It is what the other schemes are
+//! measured against.
+
+use std::collections::VecDeque;
+
+use verbena_terms::Rank;
+
+use crate::action::{Refusal, Strange};
+use crate::{Action, Message, Mode, Request, To, Token};
+
+/// A node's part in one lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Client {
+    stint: Stint,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Stint {
+    #[default]
+    Idle,
+    Waiting(Mode),
+    Held(Mode, Token),
+}
+
+impl Client {
+    /// The mode and token it holds the lock with.
+    pub fn held(&self) -> Option<(Mode, Token)> {
+        match self.stint {
+            Stint::Held(mode, token) => Some((mode, token)),
+            _ => None,
+        }
+    }
+
+    /// Whether a [`request`](Self::request) may be made.
+    pub fn is_idle(&self) -> bool {
+        self.stint == Stint::Idle
+    }
+
+    /// The node wants the lock. One request at a time.
+    ///
+    /// # Errors
+    /// When there is another.
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+        if self.stint != Stint::Idle {
+            return Err(Strange("a request beside another one of the same node"));
+        }
+        self.stint = Stint::Waiting(request.mode);
+        out.push(Action::Send(To::Home, Message::Ask(request)));
+        Ok(())
+    }
+
+    /// The node needs it no longer.
+    ///
+    /// # Errors
+    /// When it does not hold it.
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let Stint::Held(mode, _) = self.stint else {
+            return Err(Strange("a release of what is not held"));
+        };
+        self.stint = Stint::Idle;
+        let message = match mode {
+            Mode::Shared => Message::Released,
+            Mode::Exclusive => Message::Freed,
+        };
+        out.extend([Action::Send(To::Home, message), Action::Left]);
+        Ok(())
+    }
+
+    /// From now on others may read with it. It holds the lock as a reader when [`Action::Granted`] says so, and nobody else alone until then.
+    ///
+    /// # Errors
+    /// When it does not hold the lock exclusively.
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let Stint::Held(Mode::Exclusive, _) = self.stint else {
+            return Err(Strange("a downgrade of what is not held exclusively"));
+        };
+        self.stint = Stint::Waiting(Mode::Shared);
+        out.push(Action::Send(To::Home, Message::Shared));
+        Ok(())
+    }
+
+    /// A message arrived.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard(&mut self, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let Stint::Waiting(mode) = self.stint else {
+            return Err(Strange("an answer to what was not asked"));
+        };
+        match message {
+            Message::Grant { last } => {
+                let Some(token) = last.next(mode) else {
+                    // The server grants only what has a token.
+                    return Err(Strange("a grant without a token"));
+                };
+                self.stint = Stint::Held(mode, token);
+                out.push(Action::Granted(mode, token));
+            }
+            Message::Refuse(why) => {
+                self.stint = Stint::Idle;
+                out.extend([Action::Refused(why), Action::Left]);
+            }
+            _ => return Err(Strange("what a server does not say")),
+        }
+        Ok(())
+    }
+}
+
+/// The server's part.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    last: Token,
+    pub(crate) writer: Option<Rank>,
+    readers: u32,
+    pub(crate) queue: VecDeque<(Rank, Mode)>,
+}
+
+impl Server {
+    /// Of a lock that nobody holds. `last` is smaller than every token that is given out from now on.
+    pub fn new(last: Token) -> Self {
+        Server { last, writer: None, readers: 0, queue: VecDeque::new() }
+    }
+
+    /// Whether nobody holds the lock or waits for it.
+    pub fn is_at_rest(&self) -> bool {
+        self.writer.is_none() && self.readers == 0 && self.queue.is_empty()
+    }
+
+    /// A message arrived. A client's request may come before the release of what it held.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match message {
+            Message::Ask(Request { mode, is_try: true }) if !self.queue.is_empty() || !self.admits(mode) => {
+                out.push(Action::Send(To::Contender(from), Message::Refuse(Refusal::Busy)));
+            }
+            Message::Ask(Request { mode, .. }) => self.queue.push_back((from, mode)),
+            Message::Released if self.readers > 0 => self.readers -= 1,
+            Message::Freed if self.writer == Some(from) => self.writer = None,
+            Message::Shared if self.writer == Some(from) => {
+                self.writer = None;
+                self.grant(from, Mode::Shared, out);
+            }
+            _ => return Err(Strange("what a server is not told")),
+        }
+        while let Some(&(next, mode)) = self.queue.front()
+            && self.admits(mode)
+        {
+            self.queue.pop_front();
+            self.grant(next, mode, out);
+        }
+        Ok(())
+    }
+
+    fn admits(&self, mode: Mode) -> bool {
+        self.writer.is_none() && (mode == Mode::Shared || self.readers == 0)
+    }
+
+    fn grant(&mut self, to: Rank, mode: Mode, out: &mut Vec<Action>) {
+        let message = match self.last.next(mode) {
+            None => Message::Refuse(Refusal::TokensUsedUp),
+            Some(token) => {
+                let last = self.last;
+                match mode {
+                    Mode::Shared => self.readers += 1,
+                    Mode::Exclusive => (self.writer, self.last) = (Some(to), token),
+                }
+                Message::Grant { last }
+            }
+        };
+        out.push(Action::Send(To::Contender(to), message));
+    }
+}
