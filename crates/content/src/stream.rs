@@ -26,7 +26,8 @@ pub(crate) struct Stream {
     pub(crate) is_gone: bool,
     acknowledged: u32,
     queue: VecDeque<Body>,
-    sent_at: Time,
+    /// When all that waits was said, or the home was last heard to handle something.
+    since: Time,
 }
 
 /// What frames of this updater have in common.
@@ -40,7 +41,7 @@ pub(crate) struct Letterhead {
 
 impl Stream {
     pub(crate) fn new(home: Incarnation, word: u32) -> Self {
-        Stream { home, word, through: 0, is_gone: false, acknowledged: 0, queue: VecDeque::new(), sent_at: Time::ZERO }
+        Stream { home, word, through: 0, is_gone: false, acknowledged: 0, queue: VecDeque::new(), since: Time::ZERO }
     }
 
     /// Appends a message and gives its number.
@@ -74,11 +75,12 @@ impl Stream {
     }
 
     /// The home handled everything up to `k`. False if that is no news: a late or repeated write of the word.
-    pub(crate) fn acknowledge(&mut self, k: u32) -> bool {
+    pub(crate) fn acknowledge(&mut self, k: u32, now: Time) -> bool {
         let is_news = is_after(k, self.acknowledged) && !is_after(k, self.last());
         if is_news {
             self.queue.drain(..k.wrapping_sub(self.acknowledged) as usize);
             self.acknowledged = k;
+            self.since = now;
         }
         is_news
     }
@@ -95,13 +97,16 @@ impl Stream {
 
     /// When to say it again.
     pub(crate) fn again_at(&self, after: std::time::Duration) -> Option<Time> {
-        self.is_waiting().then(|| self.sent_at + after)
+        self.is_waiting().then(|| self.since + after)
     }
 
     /// The last `newest` messages as frames.
     pub(crate) fn frames(&mut self, newest: usize, head: Letterhead, now: Time) -> Vec<Updates> {
-        self.sent_at = now;
         let skip = self.queue.len().saturating_sub(newest);
+        // What is new does not put off the repeating of what may be lost before it: the home handles nothing after that.
+        if skip == 0 {
+            self.since = now;
+        }
         let mut first = self.acknowledged.wrapping_add(1).wrapping_add(skip as u32);
         let mut frames = Vec::new();
         let mut bodies = Vec::new();

@@ -277,7 +277,7 @@ impl Updater {
             return;
         }
         let Some(stream) = self.streams.iter_mut().find(|stream| stream.word == word) else { return };
-        if stream.acknowledge(k) {
+        if stream.acknowledge(k, now) {
             self.advance(now, out);
         }
     }

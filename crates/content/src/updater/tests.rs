@@ -353,6 +353,24 @@ fn a_node_that_leaves_has_nothing_to_prepare_and_forwards_nothing_more() {
 }
 
 #[test]
+fn what_is_lost_is_said_again_however_much_is_said_after_it() {
+    let mut bench = Bench::new();
+    for millis in 2..40 {
+        bench.updater.begin(scope(), at(millis), &mut bench.out).unwrap();
+        bench.updater.tick(at(millis), &mut bench.out);
+    }
+    let firsts = |bench: &Bench| bench.said_to(H2).iter().filter(|updates| updates.first == 2).count();
+    assert_eq!(firsts(&bench), 2, "once, and once more after 20 ms");
+    // While the home goes on nothing is lost.
+    for millis in 40..80 {
+        bench.updater.acknowledged(0, word(1, millis as u32 - 35), at(millis), &mut bench.out);
+        bench.updater.begin(scope(), at(millis), &mut bench.out).unwrap();
+        bench.updater.tick(at(millis), &mut bench.out);
+    }
+    assert!(bench.said_to(H2).iter().skip(40).all(|updates| updates.bodies.len() == 1));
+}
+
+#[test]
 fn homes_that_let_updates_wait_are_known() {
     let mut bench = Bench::new();
     let long = Duration::from_secs(1);
