@@ -115,11 +115,16 @@ impl Side {
     /// # Errors
     /// When none was posted.
     pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
-        self.as_asked(
-            out,
-            |contender, out| contender.completed(outcome, out),
-            |_, _| Err(Strange("a batch that a client of a server did not post")),
-        )
+        match self {
+            Side::Ncosed(contender) => contender.completed(outcome, out),
+            Side::Dqnl(contender, mode) => {
+                let first = out.len();
+                contender.completed(outcome, out)?;
+                granted_as(*mode, &mut out[first..]);
+                Ok(())
+            }
+            Side::Srsl(_) => Err(Strange("a batch that a client of a server did not post")),
+        }
     }
 
     /// A message arrived.
@@ -127,33 +132,24 @@ impl Side {
     /// # Errors
     /// When it cannot be in any order of events.
     pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
-        self.as_asked(
-            out,
-            |contender, out| contender.heard(from, message, out),
-            |client, out| client.heard(message, out),
-        )
-    }
-
-    /// What the machine says, with grants in the mode that was asked for.
-    fn as_asked(
-        &mut self,
-        out: &mut Vec<Action>,
-        contender_does: impl FnOnce(&mut Contender, &mut Vec<Action>) -> Result<(), Strange>,
-        client_does: impl FnOnce(&mut Client, &mut Vec<Action>) -> Result<(), Strange>,
-    ) -> Result<(), Strange> {
         match self {
-            Side::Ncosed(contender) => contender_does(contender, out),
+            Side::Ncosed(contender) => contender.heard(from, message, out),
             Side::Dqnl(contender, mode) => {
-                let from = out.len();
-                let done = contender_does(contender, out);
-                for action in &mut out[from..] {
-                    if let Action::Granted(granted, _) = action {
-                        *granted = *mode;
-                    }
-                }
-                done
+                let first = out.len();
+                contender.heard(from, message, out)?;
+                granted_as(*mode, &mut out[first..]);
+                Ok(())
             }
-            Side::Srsl(client) => client_does(client, out),
+            Side::Srsl(client) => client.heard(message, out),
+        }
+    }
+}
+
+/// Grants are told in the mode that was asked for.
+fn granted_as(mode: Mode, actions: &mut [Action]) {
+    for action in actions {
+        if let Action::Granted(granted, _) = action {
+            *granted = mode;
         }
     }
 }
