@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use verbena_terms::Rank;
 
 use crate::{Batch, Message, Mode, To, Token};
 
@@ -18,6 +19,13 @@ pub enum Action {
     Refused(Refusal),
     /// A contender has nothing to do with the lock any more, and may request it again.
     Left,
+}
+
+impl Action {
+    /// The lock is this contender's, after the writer that had this token.
+    pub(crate) fn grant(to: Rank, last: Token) -> Self {
+        Action::Send(To::Contender(to), Message::Grant { last })
+    }
 }
 
 /// Why a request was refused.

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
 use crate::action::{Refusal, Strange};
-use crate::place::Place;
+use crate::place::{Leave, Place};
 use crate::{Action, Batch, Change, LockWord, Message, Mode, Outcome, Rules, To, Token};
 
 /// Swaps that a writer loses to others before it asks the home to put it into the queue (rule L3).
@@ -61,11 +61,8 @@ pub(crate) enum Stint {
     },
     Waiting(Mode),
     Held(Mode, Token),
-    /// As a writer, to be nothing or a reader.
-    Leaving {
-        token: Token,
-        becomes_reader: bool,
-    },
+    /// As a writer, to be nothing or a reader: its place knows.
+    Leaving,
 }
 
 impl Contender {
@@ -124,7 +121,7 @@ impl Contender {
         let Stint::Held(Mode::Exclusive, token) = self.stint else {
             return Err(Strange("a downgrade of what is not held exclusively"));
         };
-        self.leave(token, true, out);
+        self.leave(Leave { token, becomes_reader: true }, out);
         Ok(())
     }
 
@@ -138,10 +135,9 @@ impl Contender {
                 self.entered(request, posted, lost, outcome, out);
                 Ok(())
             }
-            Stint::Leaving { token, becomes_reader } => {
-                if self.place.completed(outcome, out)? {
-                    self.has_left(token, becomes_reader, out);
-                }
+            Stint::Leaving => {
+                let left = self.place.completed(outcome, out)?;
+                self.has_left(left, out);
                 Ok(())
             }
             _ => Err(Strange("a batch that a contender did not post")),
@@ -159,10 +155,8 @@ impl Contender {
                 Err(Strange("a writer stands behind one that is not in the queue"))
             }
             (Message::Behind { writer, readers }, _) => {
-                let has_left = self.place.behind(writer, readers, out)?;
-                if let (true, Stint::Leaving { token, becomes_reader }) = (has_left, self.stint) {
-                    self.has_left(token, becomes_reader, out);
-                }
+                let left = self.place.behind(writer, readers, out)?;
+                self.has_left(left, out);
                 Ok(())
             }
             (Message::Grant { last }, Stint::Waiting(mode)) => {
@@ -186,7 +180,7 @@ impl Contender {
             Stint::Entering { request: Request { mode, .. }, .. } | Stint::Waiting(mode) | Stint::Held(mode, _) => {
                 mode == Mode::Exclusive
             }
-            Stint::Leaving { .. } => true,
+            Stint::Leaving => true,
         }
     }
 
@@ -264,7 +258,7 @@ impl Contender {
 
     fn end(&mut self, mode: Mode, token: Token, out: &mut Vec<Action>) {
         match mode {
-            Mode::Exclusive => self.leave(token, false, out),
+            Mode::Exclusive => self.leave(Leave { token, becomes_reader: false }, out),
             Mode::Shared => {
                 self.stint = Stint::Idle;
                 out.extend([Action::Send(To::Home, Message::Released), Action::Left]);
@@ -272,19 +266,20 @@ impl Contender {
         }
     }
 
-    fn leave(&mut self, token: Token, becomes_reader: bool, out: &mut Vec<Action>) {
-        self.stint = Stint::Leaving { token, becomes_reader };
-        if self.place.leave(token, becomes_reader.into(), out) {
-            self.has_left(token, becomes_reader, out);
-        }
+    fn leave(&mut self, leave: Leave, out: &mut Vec<Action>) {
+        self.stint = Stint::Leaving;
+        let left = self.place.leave(leave, out);
+        self.has_left(left, out);
     }
 
-    fn has_left(&mut self, token: Token, becomes_reader: bool, out: &mut Vec<Action>) {
-        if becomes_reader {
-            self.granted(Mode::Shared, token, out);
-        } else {
-            self.stint = Stint::Idle;
-            out.push(Action::Left);
+    fn has_left(&mut self, left: Option<Leave>, out: &mut Vec<Action>) {
+        match left {
+            Some(Leave { token, becomes_reader: true }) => self.granted(Mode::Shared, token, out),
+            Some(_) => {
+                self.stint = Stint::Idle;
+                out.push(Action::Left);
+            }
+            None => {}
         }
     }
 }

@@ -104,7 +104,7 @@ impl Home {
         match std::mem::replace(&mut self.doing, Doing::Nothing) {
             Doing::Nothing => return Err(Strange("a batch that a home did not post")),
             Doing::Reading(writer) => {
-                out.push(Action::Send(To::Contender(writer), Message::Grant { last: token }));
+                out.push(Action::grant(writer, token));
             }
             Doing::Settling { expected, off } => {
                 if before == expected {
@@ -118,12 +118,13 @@ impl Home {
             }
             Doing::Entering(expected) if before == expected => {
                 let writer = self.entering.pop_front().ok_or(Strange("a writer that was not to be put in"))?;
-                match behind(writer, before, self.rules) {
-                    _ if before == LockWord::FREE => {
-                        out.push(Action::Send(To::Contender(writer), Message::Grant { last: token }));
+                if before == LockWord::FREE {
+                    out.push(Action::grant(writer, token));
+                } else {
+                    match behind(writer, before, self.rules) {
+                        (To::Home, _) => self.next = Some((writer, before.count)),
+                        (to, message) => out.push(Action::Send(to, message)),
                     }
-                    (To::Home, _) => self.next = Some((writer, before.count)),
-                    (to, message) => out.push(Action::Send(to, message)),
                 }
             }
             Doing::Entering(_) => {

@@ -30,7 +30,7 @@ pub(crate) struct Place {
     pub readers: Vec<Rank>,
     /// The writer that does.
     pub behind: Option<Behind>,
-    pub leaving: Option<Leaving>,
+    pub leaving: Option<(Leave, Step)>,
     /// Readers of the hold before this one, whose messages have not arrived, and the token of that hold.
     pub owed: u32,
     owed_after: Token,
@@ -42,12 +42,13 @@ pub(crate) struct Behind {
     pub readers: u32,
 }
 
-/// It is left with this token, to stay as so many readers.
+/// How a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Leaving {
-    token: Token,
-    staying: u32,
-    pub step: Step,
+pub(crate) struct Leave {
+    /// It had this.
+    pub token: Token,
+    /// It goes on as a reader's.
+    pub becomes_reader: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +58,7 @@ pub(crate) enum Step {
     /// Another writer is at the tail: its message is awaited.
     Awaiting,
     /// The token is being written, because readers are granted next and the home will read it.
-    Writing(Behind),
+    Writing,
 }
 
 impl Place {
@@ -70,7 +71,7 @@ impl Place {
     pub fn join(&mut self, reader: Rank, stands: bool, out: &mut Vec<Action>) -> Result<(), Strange> {
         if self.owed > 0 {
             self.owed -= 1;
-            out.push(grant(reader, self.owed_after));
+            out.push(Action::grant(reader, self.owed_after));
         } else if stands {
             self.readers.push(reader);
         } else {
@@ -79,8 +80,8 @@ impl Place {
         Ok(())
     }
 
-    /// A writer stands behind it. Says whether the place is left by that.
-    pub fn behind(&mut self, writer: Rank, readers: u32, out: &mut Vec<Action>) -> Result<bool, Strange> {
+    /// A writer stands behind it. Says how the place is left, if it is by that.
+    pub fn behind(&mut self, writer: Rank, readers: u32, out: &mut Vec<Action>) -> Result<Option<Leave>, Strange> {
         if self.behind.is_some() {
             return Err(Strange("two writers stand behind one"));
         }
@@ -89,92 +90,74 @@ impl Place {
         }
         let behind = Behind { writer, readers };
         match self.leaving {
-            Some(Leaving { token, staying, step: Step::Awaiting }) => {
-                self.pass(behind, token, staying, out);
-                Ok(true)
-            }
+            Some((leave, Step::Awaiting)) => Ok(Some(self.pass(behind, leave, out))),
             _ => {
                 self.behind = Some(behind);
-                Ok(false)
+                Ok(None)
             }
         }
     }
 
-    /// The hold with this token ends, or becomes one of `staying` readers. Says whether the place is left.
-    pub fn leave(&mut self, token: Token, staying: u32, out: &mut Vec<Action>) -> bool {
+    /// The hold ends. Says how, if the place is left at once.
+    pub fn leave(&mut self, leave: Leave, out: &mut Vec<Action>) -> Option<Leave> {
         let step = match self.behind {
-            Some(behind) if behind.readers + staying == 0 => {
-                self.pass(behind, token, staying, out);
-                return true;
-            }
-            Some(behind) => {
-                out.push(Action::Access(Batch { token: Some(token), ..Batch::default() }));
-                Step::Writing(behind)
+            Some(behind) if behind.readers == 0 && !leave.becomes_reader => return Some(self.pass(behind, leave, out)),
+            Some(_) => {
+                out.push(Action::Access(Batch { token: Some(leave.token), ..Batch::default() }));
+                Step::Writing
             }
             None => {
                 let expected = LockWord { tail: self.me, count: self.readers.len() as u32 };
-                let token = self.rules.token_before_free.then_some(token);
-                out.push(Action::Access(Batch { token, ..free(expected, staying) }));
+                let token = self.rules.token_before_free.then_some(leave.token);
+                out.push(Action::Access(Batch { token, ..free(expected, leave) }));
                 Step::Freeing(expected)
             }
         };
-        self.leaving = Some(Leaving { token, staying, step });
-        false
+        self.leaving = Some((leave, step));
+        None
     }
 
-    /// What was posted is done. Says whether the place is left by that.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<bool, Strange> {
-        let Some(Leaving { token, staying, step }) = self.leaving else {
+    /// What was posted is done. Says how the place is left, if it is by that.
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<Option<Leave>, Strange> {
+        let Some((leave, step)) = self.leaving else {
             return Err(Strange("a batch that a place did not post"));
         };
-        let step = match step {
-            Step::Freeing(expected) if outcome.before == expected => {
-                self.left(expected.count, token, out);
-                return Ok(true);
+        let step = match (step, self.behind) {
+            (Step::Freeing(expected), _) if outcome.before == expected => {
+                self.left(expected.count, leave, out);
+                return Ok(Some(leave));
             }
-            Step::Freeing(_) if outcome.before.tail == self.me => {
-                out.push(Action::Access(free(outcome.before, staying)));
+            (Step::Freeing(_), _) if outcome.before.tail == self.me => {
+                out.push(Action::Access(free(outcome.before, leave)));
                 Step::Freeing(outcome.before)
             }
-            Step::Freeing(_) => match self.behind {
-                Some(behind) => {
-                    self.pass(behind, token, staying, out);
-                    return Ok(true);
-                }
-                None => Step::Awaiting,
-            },
-            Step::Writing(behind) => {
-                self.pass(behind, token, staying, out);
-                return Ok(true);
-            }
-            Step::Awaiting => return Err(Strange("a batch that a place did not post")),
+            (Step::Freeing(_) | Step::Writing, Some(behind)) => return Ok(Some(self.pass(behind, leave, out))),
+            (Step::Freeing(_), None) => Step::Awaiting,
+            (Step::Writing | Step::Awaiting, _) => return Err(Strange("a batch that a place did not post")),
         };
-        self.leaving = Some(Leaving { token, staying, step });
-        Ok(false)
+        self.leaving = Some((leave, step));
+        Ok(None)
     }
 
     /// The place goes to who stands behind. Where readers are in between the token word has this token by now: they read it, and the home.
-    fn pass(&mut self, behind: Behind, token: Token, staying: u32, out: &mut Vec<Action>) {
+    fn pass(&mut self, behind: Behind, leave: Leave, out: &mut Vec<Action>) -> Leave {
         let Behind { writer, readers } = behind;
-        self.left(readers, token, out);
-        out.push(match readers + staying {
-            0 => grant(writer, token),
+        self.left(readers, leave, out);
+        out.push(match readers + u32::from(leave.becomes_reader) {
+            0 => Action::grant(writer, leave.token),
             readers => Action::Send(To::Home, Message::After { writer, readers }),
         });
+        leave
     }
 
     /// So many readers stood behind it.
-    fn left(&mut self, readers: u32, token: Token, out: &mut Vec<Action>) {
+    fn left(&mut self, readers: u32, Leave { token, .. }: Leave, out: &mut Vec<Action>) {
         let owed = if self.rules.count_owed { readers.saturating_sub(self.readers.len() as u32) } else { 0 };
-        out.extend(self.readers.iter().map(|&reader| grant(reader, token)));
+        out.extend(self.readers.iter().map(|&reader| Action::grant(reader, token)));
         *self = Place { owed, owed_after: token, ..Place::new(self.me, self.rules) };
     }
 }
 
-fn free(expected: LockWord, staying: u32) -> Batch {
-    Batch::swap(expected, LockWord::readers(expected.count + staying))
-}
-
-fn grant(to: Rank, last: Token) -> Action {
-    Action::Send(To::Contender(to), Message::Grant { last })
+fn free(expected: LockWord, leave: Leave) -> Batch {
+    Batch::swap(expected, LockWord::readers(expected.count + u32::from(leave.becomes_reader)))
 }

@@ -26,9 +26,3 @@ impl Rules {
         try_by_swap: true,
     };
 }
-
-impl Default for Rules {
-    fn default() -> Self {
-        Rules::ALL
-    }
-}

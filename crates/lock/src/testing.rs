@@ -4,7 +4,7 @@ use verbena_terms::Rank;
 
 use crate::contender::Stint;
 use crate::home::Doing;
-use crate::place::{Behind, Place, Step};
+use crate::place::{Place, Step};
 use crate::{Batch, Change, Contender, Home, HomeSide, LockWord, Message, Mode, Side, To};
 
 /// The same, where every node has another rank: of worlds that differ only in that, one is explored.
@@ -80,13 +80,10 @@ impl Renamed for Place {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         let mut other = self.clone();
         other.me = name(self.me);
-        let behind = |behind: &mut Behind| behind.writer = name(behind.writer);
         rename(&mut other.readers, name);
-        other.behind.iter_mut().for_each(behind);
-        match other.leaving.as_mut().map(|leaving| &mut leaving.step) {
-            Some(Step::Freeing(word)) => *word = word.renamed(name),
-            Some(Step::Writing(next)) => behind(next),
-            Some(Step::Awaiting) | None => {}
+        other.behind.iter_mut().for_each(|behind| behind.writer = name(behind.writer));
+        if let Some((_, Step::Freeing(word))) = &mut other.leaving {
+            *word = word.renamed(name);
         }
         other
     }

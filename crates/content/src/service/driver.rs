@@ -168,7 +168,11 @@ impl Driver {
         }
         self.introduce(now);
         self.look_at_heads();
-        self.publish_counts(now);
+        if now.since(self.counted) >= COUNT_EVERY {
+            self.counted = now;
+            self.look_for_late_homes(now);
+            self.publish_counts();
+        }
         self.looking_since = match self.updater.waiting_words().next() {
             Some(_) => self.looking_since.or(Some(now)),
             None => None,
@@ -186,14 +190,10 @@ impl Driver {
         }
     }
 
-    fn publish_counts(&mut self, now: Time) {
-        if now.since(self.counted) >= COUNT_EVERY {
-            self.counted = now;
-            self.look_for_late_homes(now);
-            let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
-            *self.shared.counts.lock() =
-                Counts { home, updater: self.updater.counts(), unusable: self.complaints.counted(), begun: 0 };
-        }
+    fn publish_counts(&mut self) {
+        let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
+        *self.shared.counts.lock() =
+            Counts { home, updater: self.updater.counts(), unusable: self.complaints.counted(), begun: 0 };
     }
 
     /// One home that does not acknowledge holds up every update: whoever runs the node has to know which.

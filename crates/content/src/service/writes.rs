@@ -105,13 +105,14 @@ impl Write {
 }
 
 #[cfg(test)]
+#[path = "../../../fabric/tests/common/relay.rs"]
+mod relay;
+
+#[cfg(test)]
 mod tests {
-    use std::io::{Read, Write as _};
-    use std::net::{Shutdown, TcpListener, TcpStream};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
+    use super::relay::{Mode, Relays};
     use super::*;
     use verbena_fabric::sim::{Faults, Outage, World};
     use verbena_fabric::tcp::{TcpConfig, TcpFabric};
@@ -144,34 +145,6 @@ mod tests {
         assert_eq!(region.load(0), Ok(2399));
     }
 
-    /// A line between two nodes that loses whatever is said while it is cut, and that of a connection ever after.
-    fn line(to: String, cut: &Arc<AtomicBool>) -> std::io::Result<Address> {
-        fn pass(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool) {
-            let (mut bytes, mut is_lost) = ([0; 4096], false);
-            while let Ok(read @ 1..) = from.read(&mut bytes) {
-                is_lost |= cut.load(Ordering::SeqCst);
-                if !is_lost && to.write_all(&bytes[..read]).is_err() {
-                    break;
-                }
-            }
-            // Whoever has closed its end already needs not be told.
-            let _ = to.shutdown(Shutdown::Both);
-        }
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = Address(format!("tcp://{}", listener.local_addr()?));
-        let cut = cut.clone();
-        std::thread::spawn(move || {
-            for caller in listener.incoming() {
-                let (caller, target) = (caller.unwrap(), TcpStream::connect(&to).unwrap());
-                for (from, to) in [(&caller, &target), (&target, &caller)] {
-                    let (from, to, cut) = (from.try_clone().unwrap(), to.try_clone().unwrap(), cut.clone());
-                    std::thread::spawn(move || pass(from, to, &cut));
-                }
-            }
-        });
-        Ok(address)
-    }
-
     /// What was under way is not settled while no connection can be made; it is afterwards, and the window is not full for ever.
     #[test]
     fn a_target_that_could_not_be_asked_is_asked_again() {
@@ -181,8 +154,9 @@ mod tests {
             TcpFabric::open(Incarnation::new(rank, 1), config).unwrap()
         };
         let (home, updater) = (node(1), node(2));
-        let cut = Arc::new(AtomicBool::new(false));
-        let address = line(updater.address().0.replace("tcp://", ""), &cut).unwrap();
+        let relays = Relays::default();
+        let line = relays.to(updater.address().0.replace("tcp://", "").parse().unwrap());
+        let address = Address(format!("tcp://{}", line.address));
         let region = updater.register(64, ViewNumber(1)).unwrap();
         let peer = home.connect(updater.identity(), &address).unwrap();
         let remote = peer.open(&region.key(Rights::Change), BootClock.now() + Duration::from_secs(5)).unwrap();
@@ -200,9 +174,11 @@ mod tests {
             region.load(0)
         };
         assert_eq!(write(1, Duration::from_secs(5)), Ok(1));
-        cut.store(true, Ordering::SeqCst);
+        line.up(Mode::Lose);
+        line.down(Mode::Lose);
         assert_eq!(write(2, Duration::from_secs(2)), Ok(1));
-        cut.store(false, Ordering::SeqCst);
+        line.up(Mode::Pass);
+        line.down(Mode::Pass);
         for value in 3..3 + 2 * WINDOW as u64 {
             assert_eq!(write(value, Duration::from_secs(5)), Ok(value));
         }

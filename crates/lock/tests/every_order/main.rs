@@ -3,7 +3,7 @@
 //!
 //! Messages are delivered in any order, a little late or much later; each step of a batch is executed at a moment of its own, and what came of it is
 //! heard at another. Larger worlds are *reduced*: of contenders that could change places one order is explored, and of orders that nobody can
-//! tell apart one (`world.rs` says which, and the same faults are found in both). `VERBENA_LONG=1` explores the larger worlds.
+//! tell apart one (`reduced.rs` says which, and the same faults are found in both). `VERBENA_LONG=1` explores the larger worlds.
 
 mod reduced;
 mod symmetry;
@@ -39,11 +39,15 @@ fn in_full(world: World) -> World {
 }
 
 /// Depth first: the breadth does not fit into memory, and nothing is looked for that a shortest way would show better.
-fn explore(world: World, at_least: usize) {
+fn checked(world: World, finish: HasDiscoveries) -> impl Checker<World> {
     println!("{world}");
     let is_reduced = world.is_reduced;
-    let checker = world.checker().threads(2);
-    let checker = if is_reduced { checker.symmetry().spawn_dfs() } else { checker.spawn_dfs() }.join();
+    let checker = world.checker().threads(2).finish_when(finish);
+    if is_reduced { checker.symmetry().spawn_dfs() } else { checker.spawn_dfs() }.join()
+}
+
+fn explore(world: World, at_least: usize) {
+    let checker = checked(world, HasDiscoveries::All);
     println!("  {} states, {} deep", checker.unique_state_count(), checker.max_depth());
     checker.assert_properties();
     assert!(checker.unique_state_count() >= at_least, "only {} states", checker.unique_state_count());
@@ -122,19 +126,10 @@ fn the_schemes_that_it_is_compared_with() {
 }
 
 /// Without the rule something breaks, and both kinds of exploration see it.
-fn is_found(
-    property: &'static str,
-    contenders: usize,
-    each: u8,
-    requests: &[Request],
-    rules: Rules,
-    lost: Option<u32>,
-) {
+fn is_found(property: &'static str, contenders: usize, requests: &[Request], rules: Rules) {
     for is_reduced in [false, true] {
-        let world = World { rules, is_reduced, lost_swaps: lost, ..world(contenders, each, requests) };
-        println!("{world}");
-        let checker = world.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
-        let checker = if is_reduced { checker.symmetry().spawn_dfs() } else { checker.spawn_dfs() }.join();
+        let world = World { rules, is_reduced, ..world(contenders, 1, requests) };
+        let checker = checked(world, HasDiscoveries::AnyFailures);
         let found = checker.discovery(property).unwrap_or_else(|| panic!("{property}, although a rule is off"));
         println!("  found in {} steps", found.into_actions().len());
     }
@@ -142,27 +137,27 @@ fn is_found(
 
 #[test]
 fn l2_a_token_that_is_not_written_before_the_lock_is_free_is_found() {
-    is_found("nothing is wrong", 2, 1, &[WRITE], Rules { token_before_free: false, ..Rules::ALL }, None);
+    is_found("nothing is wrong", 2, &[WRITE], Rules { token_before_free: false, ..Rules::ALL });
 }
 
 #[test]
 fn l2_a_writer_that_does_not_wait_for_the_readers_before_it_is_found() {
     let rules = Rules { after_readers_by_home: false, ..Rules::ALL };
-    is_found("nothing is wrong", 3, 1, &[WRITE, READ], rules, None);
+    is_found("nothing is wrong", 3, &[WRITE, READ], rules);
 }
 
 #[test]
 fn l3_a_writer_that_is_answered_while_the_count_is_settled_is_found() {
     let rules = Rules { answer_after_settling: false, ..Rules::ALL };
-    is_found("nothing is wrong", 3, 1, &[WRITE, READ], rules, None);
+    is_found("nothing is wrong", 3, &[WRITE, READ], rules);
 }
 
 #[test]
 fn l3_a_reader_that_is_owed_a_grant_and_not_counted_is_found() {
-    is_found("nothing is wrong", 2, 1, &[WRITE, READ], Rules { count_owed: false, ..Rules::ALL }, None);
+    is_found("nothing is wrong", 2, &[WRITE, READ], Rules { count_owed: false, ..Rules::ALL });
 }
 
 #[test]
 fn l3_a_try_that_adds_itself_is_found() {
-    is_found("nothing is stuck", 2, 1, &[WRITE, TRY_READ], Rules { try_by_swap: false, ..Rules::ALL }, None);
+    is_found("nothing is stuck", 2, &[WRITE, TRY_READ], Rules { try_by_swap: false, ..Rules::ALL });
 }
