@@ -26,7 +26,7 @@ use verbena_terms::Rank;
 
 use crate::action::{Refusal, Strange};
 use crate::place::{Leave, Place};
-use crate::{Action, Batch, Change, LockWord, Message, Mode, Outcome, Rules, To, Token};
+use crate::{Action, Batch, Change, LockWord, Message, Mode, Outcome, Rules, Survivor, To, Token};
 
 /// Swaps that a writer loses to others before it asks the home to put it into the queue (rule L3).
 const LOST_SWAPS: u32 = 8;
@@ -82,6 +82,29 @@ impl Contender {
     /// Whether a [`request`](Self::request) may be made.
     pub fn is_idle(&self) -> bool {
         self.stint == Stint::Idle
+    }
+
+    /// What is left of it when the view ends (rule L5): not a try, which is made again.
+    pub(crate) fn survives(&self) -> Option<Survivor> {
+        match (self.stint, self.place.leaving) {
+            (Stint::Held(mode, token), _) => Some(Survivor::Holds(mode, token)),
+            (Stint::Knocking(request) | Stint::Entering { request, .. }, _) => {
+                (!request.is_try).then_some(Survivor::Waits(request.mode))
+            }
+            (Stint::Waiting(mode), _) => Some(Survivor::Waits(mode)),
+            (Stint::Leaving, Some((Leave { token, becomes_reader: true }, _))) => {
+                Some(Survivor::Holds(Mode::Exclusive, token))
+            }
+            (Stint::Idle | Stint::Leaving, _) => None,
+        }
+    }
+
+    /// Another client of the node has it next, as a writer and with this token, and it stays the node's all the while. `None` if that
+    /// cannot be: it is not held exclusively, or there is no further token.
+    pub(crate) fn again(&mut self) -> Option<Token> {
+        let Stint::Held(Mode::Exclusive, token) = &mut self.stint else { return None };
+        *token = token.next(Mode::Exclusive)?;
+        Some(*token)
     }
 
     /// The node wants the lock. One request at a time.
@@ -171,6 +194,16 @@ impl Contender {
             (Message::Grant { .. } | Message::Open, _) => Err(Strange("an answer to what was not asked")),
             _ => Err(Strange("what a contender is not told")),
         }
+    }
+
+    /// Whether nobody can still say something to it, and it has nothing to remember.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.is_idle() && self.place.owed == 0 && !self.is_closed
+    }
+
+    /// Whether others are known to wait behind it.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.place.behind.is_some() || !self.place.readers.is_empty()
     }
 
     /// Whether others may have found this node at the tail.

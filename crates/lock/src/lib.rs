@@ -14,6 +14,7 @@
 mod access;
 mod action;
 mod contender;
+mod heir;
 mod home;
 mod message;
 mod place;
@@ -28,6 +29,7 @@ mod word;
 pub use access::{Batch, Change, Outcome};
 pub use action::{Action, Refusal, Strange};
 pub use contender::{Contender, Request};
+pub use heir::{Heir, Survivor, in_order};
 pub use home::Home;
 pub use message::{Message, To};
 pub use rules::Rules;

@@ -3,7 +3,7 @@
 use verbena_terms::Rank;
 
 use crate::action::Strange;
-use crate::{Action, Client, Contender, Home, Message, Mode, Outcome, Request, Rules, Server, Token};
+use crate::{Action, Client, Contender, Home, Message, Mode, Outcome, Request, Rules, Server, Survivor, Token};
 
 /// How a lock is passed from node to node (dissertation, 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,6 +44,50 @@ impl Side {
             Scheme::Ncosed => Side::Ncosed(Contender::new(me, rules)),
             Scheme::Dqnl => Side::Dqnl(Contender::new(me, rules), Mode::Exclusive),
             Scheme::Srsl => Side::Srsl(Client::default()),
+        }
+    }
+
+    /// Of a node that has this of the lock from an earlier view (rule L5): in every scheme a server serves it.
+    pub fn of(survivor: Survivor) -> Self {
+        Side::Srsl(Client::of(survivor))
+    }
+
+    /// What the node has of the lock when the view ends. Nothing of a try, which is to be made again; and who was becoming a reader is a writer and has
+    /// to say so again.
+    pub fn survives(&self) -> Option<Survivor> {
+        match self {
+            Side::Ncosed(contender) => contender.survives(),
+            Side::Dqnl(contender, mode) => contender.survives().map(|survivor| match survivor {
+                Survivor::Holds(_, token) => Survivor::Holds(*mode, token),
+                Survivor::Waits(_) => Survivor::Waits(*mode),
+            }),
+            Side::Srsl(client) => client.survives(),
+        }
+    }
+
+    /// Another client of the node has it next, as a writer and with this token, and it stays the node's all the while. `None` if that
+    /// cannot be.
+    pub fn again(&mut self) -> Option<Token> {
+        match self {
+            Side::Ncosed(contender) => contender.again(),
+            Side::Dqnl(contender, Mode::Exclusive) => contender.again(),
+            Side::Dqnl(_, Mode::Shared) | Side::Srsl(_) => None,
+        }
+    }
+
+    /// Whether it has nothing to remember, and nobody can still say something to it.
+    pub fn is_at_rest(&self) -> bool {
+        match self {
+            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_at_rest(),
+            Side::Srsl(client) => client.is_idle(),
+        }
+    }
+
+    /// Whether others are known to wait behind it.
+    pub fn is_waited_for(&self) -> bool {
+        match self {
+            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_waited_for(),
+            Side::Srsl(_) => false,
         }
     }
 

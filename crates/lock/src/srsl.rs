@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use verbena_terms::Rank;
 
 use crate::action::{Refusal, Strange};
-use crate::{Action, Message, Mode, Request, To, Token};
+use crate::{Action, Message, Mode, Request, Survivor, To, Token};
 
 /// A node's part in one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,9 +22,29 @@ enum Stint {
     Idle,
     Waiting(Mode),
     Held(Mode, Token),
+    /// As a writer, until the server says that it is a reader.
+    Sharing(Token),
 }
 
 impl Client {
+    /// Of a node that has this of the lock already (rule L5).
+    pub(crate) fn of(survivor: Survivor) -> Self {
+        let stint = match survivor {
+            Survivor::Holds(mode, token) => Stint::Held(mode, token),
+            Survivor::Waits(mode) => Stint::Waiting(mode),
+        };
+        Client { stint }
+    }
+
+    pub(crate) fn survives(&self) -> Option<Survivor> {
+        match self.stint {
+            Stint::Idle => None,
+            Stint::Waiting(mode) => Some(Survivor::Waits(mode)),
+            Stint::Held(mode, token) => Some(Survivor::Holds(mode, token)),
+            Stint::Sharing(token) => Some(Survivor::Holds(Mode::Exclusive, token)),
+        }
+    }
+
     /// The mode and token it holds the lock with.
     pub fn held(&self) -> Option<(Mode, Token)> {
         match self.stint {
@@ -73,10 +93,10 @@ impl Client {
     /// # Errors
     /// When it does not hold the lock exclusively.
     pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
-        let Stint::Held(Mode::Exclusive, _) = self.stint else {
+        let Stint::Held(Mode::Exclusive, token) = self.stint else {
             return Err(Strange("a downgrade of what is not held exclusively"));
         };
-        self.stint = Stint::Waiting(Mode::Shared);
+        self.stint = Stint::Sharing(token);
         out.push(Action::Send(To::Home, Message::Shared));
         Ok(())
     }
@@ -86,8 +106,10 @@ impl Client {
     /// # Errors
     /// When it cannot be in any order of events.
     pub fn heard(&mut self, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
-        let Stint::Waiting(mode) = self.stint else {
-            return Err(Strange("an answer to what was not asked"));
+        let mode = match self.stint {
+            Stint::Waiting(mode) => mode,
+            Stint::Sharing(_) => Mode::Shared,
+            Stint::Idle | Stint::Held(..) => return Err(Strange("an answer to what was not asked")),
         };
         match message {
             Message::Grant { last } => {
@@ -146,13 +168,34 @@ impl Server {
             }
             _ => return Err(Strange("what a server is not told")),
         }
+        self.admit(out);
+        Ok(())
+    }
+
+    /// A token that is smaller than all that it gives out from now on, and not than those that it gave writers.
+    pub(crate) fn last(&self) -> Token {
+        self.last
+    }
+
+    /// This client had it before there was this server, and holds the lock or waits for it behind those that were there before.
+    pub(crate) fn inherit(&mut self, from: Rank, survivor: Survivor) -> Result<(), Strange> {
+        match survivor {
+            Survivor::Waits(mode) => self.queue.push_back((from, mode)),
+            Survivor::Holds(mode, _) if !self.admits(mode) => return Err(Strange("a lock that another holds too")),
+            Survivor::Holds(Mode::Exclusive, _) => self.writer = Some(from),
+            Survivor::Holds(Mode::Shared, _) => self.readers += 1,
+        }
+        Ok(())
+    }
+
+    /// Grants the lock to all who are next.
+    pub(crate) fn admit(&mut self, out: &mut Vec<Action>) {
         while let Some(&(next, mode)) = self.queue.front()
             && self.admits(mode)
         {
             self.queue.pop_front();
             self.grant(next, mode, out);
         }
-        Ok(())
     }
 
     fn admits(&self, mode: Mode) -> bool {

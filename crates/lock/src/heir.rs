@@ -1,0 +1,176 @@
+//! What becomes of a lock when a view ends (rule L5).
+//!
+//! Every view has new words, at homes that may be others. Whoever holds a lock goes on holding it, and whoever waits goes on waiting; each says so to the
+//! lock's home in the new view, as a [`Client`](crate::Client) of a server. The home serves them in an order that it knows, and for as long as there are any it
+//! stands in the new word itself, as a writer that nobody is: the [`Heir`]. So those who come in the new view find a writer at the tail and stand behind
+//! it; and when the last of the survivors has left, it leaves its place as any writer does.
+//!
+//! ```text
+//!   survivors --> Server: holders, queue             words of the new view
+//!                   |  grants, in order                [HEIR : n]  <--- CAS, FAA --- whoever comes now
+//!                   |                                      |    <--- behind, join ---
+//!                   +--- nobody is left -------------> the place is left: grants as src/place.rs says
+//! ```
+
+use serde::{Deserialize, Serialize};
+use verbena_terms::Rank;
+
+use crate::action::Strange;
+use crate::place::{Leave, Place};
+use crate::{Action, LockWord, Message, Mode, Outcome, Rules, Server, Token};
+
+/// What a node has of a lock when a view ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Survivor {
+    /// It holds it, with a token of an earlier view, or has yet to hear that it is a reader now.
+    Holds(Mode, Token),
+    /// It waits.
+    Waits(Mode),
+}
+
+/// Stands in the word for those who had the lock in an earlier view, or stood in its queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Heir {
+    server: Server,
+    place: Place,
+    /// It is at the tail, or others stand behind it.
+    stands: bool,
+}
+
+impl Heir {
+    /// The rank that is no node's.
+    pub const RANK: Rank = Rank(u32::MAX);
+
+    /// The word that it stands in at first. It is to be there before anybody knows of the word.
+    pub const WORD: LockWord = LockWord::writer(Heir::RANK);
+
+    /// Of the survivors, who wait in this order. `last` is what stands in the token word: smaller than any token of this view.
+    ///
+    /// # Errors
+    /// When they cannot all hold the lock.
+    pub fn new(
+        last: Token,
+        survivors: impl IntoIterator<Item = (Rank, Survivor)>,
+        rules: Rules,
+        out: &mut Vec<Action>,
+    ) -> Result<Self, Strange> {
+        let mut server = Server::new(last);
+        for (rank, survivor) in survivors {
+            server.inherit(rank, survivor)?;
+        }
+        let mut heir = Heir { server, place: Place::new(Heir::RANK, rules), stands: true };
+        heir.server.admit(out);
+        heir.leave_if_over(out);
+        Ok(heir)
+    }
+
+    /// Whether everybody has what it owes them.
+    pub fn is_over(&self) -> bool {
+        !self.stands && self.place.owed == 0
+    }
+
+    /// A survivor says what it said to an earlier home's word, or to the writer before it: that it has released.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard_of_survivor(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        self.server.heard(from, message, out)?;
+        self.leave_if_over(out);
+        Ok(())
+    }
+
+    /// Somebody stands behind it.
+    ///
+    /// # Errors
+    /// When it cannot be in any order of events.
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match message {
+            Message::Join => self.place.join(from, self.stands, out),
+            Message::Behind { writer, readers } if self.stands => {
+                let left = self.place.behind(writer, readers, out)?;
+                self.stands = left.is_none();
+                Ok(())
+            }
+            _ => Err(Strange("what an heir is not told")),
+        }
+    }
+
+    /// A batch is done.
+    ///
+    /// # Errors
+    /// When none was posted.
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let left = self.place.completed(outcome, out)?;
+        self.stands = left.is_none();
+        Ok(())
+    }
+
+    fn leave_if_over(&mut self, out: &mut Vec<Action>) {
+        if self.stands && self.place.leaving.is_none() && self.server.is_at_rest() {
+            let leave = Leave { token: self.server.last(), becomes_reader: false };
+            self.stands = self.place.leave(leave, out).is_none();
+        }
+    }
+}
+
+/// In which order survivors wait. Each comes with the writer that it found at the tail, or [`Rank::NOBODY`] where it found none or does not know.
+///
+/// Nobody comes before the writer that it found, and readers before the writer that found the same one: that is the order in which they
+/// stood. Where it does not say who is first, readers are, and lower ranks.
+pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Survivor)> {
+    survivors.sort_unstable_by_key(|&(rank, survivor, _)| (survivor.waits_for(), rank));
+    let mut ordered = Vec::with_capacity(survivors.len());
+    while !survivors.is_empty() {
+        let is_behind = |ahead: Rank| {
+            survivors.iter().any(|&(rank, survivor, _)| rank == ahead && survivor.waits_for() == Some(Mode::Exclusive))
+        };
+        // Where each stands behind another, somebody does not say what is true.
+        let first = survivors.iter().position(|&(.., ahead)| !is_behind(ahead)).unwrap_or(0);
+        let (rank, survivor, _) = survivors.remove(first);
+        ordered.push((rank, survivor));
+    }
+    ordered
+}
+
+impl Survivor {
+    /// `None` if it holds the lock.
+    fn waits_for(self) -> Option<Mode> {
+        match self {
+            Survivor::Holds(..) => None,
+            Survivor::Waits(mode) => Some(mode),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITES: Survivor = Survivor::Waits(Mode::Exclusive);
+    const READS: Survivor = Survivor::Waits(Mode::Shared);
+    const NOBODY: Rank = Rank::NOBODY;
+
+    fn ranks(survivors: &[(u32, Survivor, Rank)]) -> Vec<u32> {
+        let survivors = survivors.iter().map(|&(rank, survivor, ahead)| (Rank(rank), survivor, ahead)).collect();
+        in_order(survivors).into_iter().map(|(rank, _)| rank.0).collect()
+    }
+
+    #[test]
+    fn survivors_keep_the_order_in_which_they_stood() {
+        let holder = Survivor::Holds(Mode::Exclusive, Token::default());
+        let chain =
+            [(1, WRITES, Rank(7)), (2, READS, Rank(9)), (7, WRITES, Rank(9)), (3, READS, Rank(7)), (9, holder, NOBODY)];
+        assert_eq!(ranks(&chain), [9, 2, 7, 3, 1]);
+    }
+
+    #[test]
+    fn where_one_is_missing_the_others_keep_theirs() {
+        // 5 and what it found have gone: nobody knows whether 4 or 8 was first.
+        assert_eq!(ranks(&[(8, WRITES, Rank(5)), (2, WRITES, Rank(8)), (4, WRITES, NOBODY)]), [4, 8, 2]);
+    }
+
+    #[test]
+    fn who_contradict_each_other_are_all_served() {
+        assert_eq!(ranks(&[(1, WRITES, Rank(2)), (2, WRITES, Rank(1)), (3, WRITES, Rank(3))]), [1, 2, 3]);
+    }
+}
