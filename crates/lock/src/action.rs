@@ -37,6 +37,9 @@ pub enum Refusal {
     /// All 2^32 tokens of this view have been given out; the next view has more.
     #[error("the tokens of this view are used up")]
     TokensUsedUp,
+    /// Its home has no words left for another lock in this view.
+    #[error("the lock's home has no room for another lock")]
+    NoRoom,
 }
 
 /// A message or a call that cannot be in any order of events: whoever sent it breaks the protocol. Nothing was changed.

@@ -17,7 +17,7 @@ use verbena_terms::Rank;
 
 use crate::action::Strange;
 use crate::place::{Leave, Place};
-use crate::{Action, LockWord, Message, Mode, Outcome, Rules, Server, Token};
+use crate::{Action, LockWord, Message, Mode, Outcome, Rules, Server, To, Token};
 
 /// What a node has of a lock when a view ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -58,8 +58,10 @@ impl Heir {
         for (rank, survivor) in survivors {
             server.inherit(rank, survivor)?;
         }
+        let first = out.len();
+        server.admit(out);
+        to_survivors(&mut out[first..]);
         let mut heir = Heir { server, place: Place::new(Heir::RANK, rules), stands: true };
-        heir.server.admit(out);
         heir.leave_if_over(out);
         Ok(heir)
     }
@@ -74,7 +76,9 @@ impl Heir {
     /// # Errors
     /// When it cannot be in any order of events.
     pub fn heard_of_survivor(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let first = out.len();
         self.server.heard(from, message, out)?;
+        to_survivors(&mut out[first..]);
         self.leave_if_over(out);
         Ok(())
     }
@@ -109,6 +113,17 @@ impl Heir {
         if self.stands && self.place.leaving.is_none() && self.server.is_at_rest() {
             let leave = Leave { token: self.server.last(), becomes_reader: false };
             self.stands = self.place.leave(leave, out).is_none();
+        }
+    }
+}
+
+/// What its server says goes to clients from an earlier view.
+fn to_survivors(actions: &mut [Action]) {
+    for action in actions {
+        if let Action::Send(to, _) = action
+            && let To::Contender(rank) = *to
+        {
+            *to = To::Survivor(rank);
         }
     }
 }

@@ -14,16 +14,22 @@
 mod access;
 mod action;
 mod contender;
+mod directory;
 mod heir;
 mod home;
+mod local;
+mod locks;
 mod message;
+mod name;
 mod place;
 mod rules;
 mod scheme;
 mod srsl;
+mod stream;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+pub mod wire;
 mod word;
 
 pub use access::{Batch, Change, Outcome};
@@ -31,7 +37,10 @@ pub use action::{Action, Refusal, Strange};
 pub use contender::{Contender, Request};
 pub use heir::{Heir, Survivor, in_order};
 pub use home::Home;
+pub use local::{Answer, RequestId};
+pub use locks::{Locks, LocksAction, LocksOptions, PostId};
 pub use message::{Message, To};
+pub use name::{MAX_NAME_BYTES, Name, NameError};
 pub use rules::Rules;
 pub use scheme::{HomeSide, Scheme, Side};
 pub use srsl::{Client, Server};

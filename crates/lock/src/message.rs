@@ -8,12 +8,14 @@ use verbena_terms::Rank;
 use crate::{Refusal, Request, Token};
 
 /// Where a message goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum To {
     /// The lock's home.
     Home,
     /// A contender.
     Contender(Rank),
+    /// Who has the lock from an earlier view, from the lock's [`Heir`](crate::Heir).
+    Survivor(Rank),
 }
 
 /// About one lock.

@@ -62,6 +62,7 @@ impl Renamed for To {
         match self {
             To::Home => To::Home,
             To::Contender(rank) => To::Contender(name(*rank)),
+            To::Survivor(rank) => To::Survivor(name(*rank)),
         }
     }
 }

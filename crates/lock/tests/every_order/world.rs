@@ -266,7 +266,7 @@ impl World {
             Event::Downgrade(who) => (who, state.contenders[who].downgrade(&mut out)),
             Event::Deliver(at) => match state.wire.remove(at) {
                 (To::Home, from, message) => (self.home(), state.home.heard(from, message, &mut out)),
-                (To::Contender(to), from, message) => {
+                (To::Contender(to) | To::Survivor(to), from, message) => {
                     let who = to.0 as usize - 1;
                     (who, state.contenders[who].heard(from, message, &mut out))
                 }

@@ -1,0 +1,318 @@
+//! What the clients of one node have of one lock: those who hold it, those who wait, and the node's own place in the lock's queue (rule L1).
+//!
+//! The node stands in the queue once, for the first of its clients that wait. When a client is done another of the same node may go on with the node's
+//! hold, without a word to anybody: but only so often, where others wait or could (readers behind a writer do not show).
+
+use std::collections::VecDeque;
+
+use verbena_terms::Rank;
+
+use crate::action::{Refusal, Strange};
+use crate::{Action, Batch, Message, Mode, Outcome, Request, Side, Survivor, To, Token};
+
+/// Clients of a node that get its hold one after the other, or join it as readers, while others may wait.
+const AT_MOST: u32 = 16;
+
+/// One client's request for one lock. Given out by whoever drives the locks, and never twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The lock is the client's, for as long as the node's lease lasts. Said again, in the other mode, after a downgrade.
+    Granted(Mode, Token),
+    /// The client does not get it.
+    Refused(Refusal),
+    /// The node's lease has run out, and with it the hold. What is done from now on is not done under the lock.
+    Lost,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LocalAction {
+    Access(Batch),
+    Send(To, Message),
+    Answer(RequestId, Answer),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    side: Side,
+    is_survivor: bool,
+    holders: Vec<RequestId>,
+    waiting: VecDeque<(RequestId, Request)>,
+    /// For whom the node asked.
+    asked: Option<RequestId>,
+    /// Clients that got the node's hold from others, or joined it.
+    joined: u32,
+    /// The writer that the node found at the tail.
+    ahead: Rank,
+    /// The node has a lease: rule C5.
+    may_grant: bool,
+}
+
+impl Local {
+    pub fn new(side: Side) -> Self {
+        let (holders, waiting) = (vec![], VecDeque::new());
+        Local {
+            side,
+            is_survivor: false,
+            holders,
+            waiting,
+            asked: None,
+            joined: 0,
+            ahead: Rank::NOBODY,
+            may_grant: false,
+        }
+    }
+
+    /// Whether the node may grant what it holds.
+    pub fn may_grant(&mut self, may_grant: bool) {
+        self.may_grant = may_grant;
+    }
+
+    /// Nobody has anything to do with it.
+    pub fn is_over(&self) -> bool {
+        self.holders.is_empty() && self.waiting.is_empty() && self.side.is_at_rest()
+    }
+
+    /// The node has it from an earlier view: what it says goes to the server of those.
+    pub fn is_survivor(&self) -> bool {
+        self.is_survivor
+    }
+
+    /// A client wants the lock.
+    pub fn acquire(&mut self, id: RequestId, request: Request, out: &mut Vec<LocalAction>) {
+        let is_queued = matches!(self.side.survives(), Some(Survivor::Waits(_)));
+        let is_free_here = self.holders.is_empty() && self.waiting.is_empty() && !is_queued;
+        match self.side.held() {
+            Some((Mode::Shared, token)) if request.mode == Mode::Shared && self.may_join() => {
+                self.joined += 1;
+                self.give(id, Mode::Shared, token, out);
+            }
+            _ if request.is_try && !is_free_here => {
+                out.push(LocalAction::Answer(id, Answer::Refused(Refusal::Busy)));
+            }
+            _ => self.waiting.push_back((id, request)),
+        }
+    }
+
+    /// A client is done with it.
+    ///
+    /// # Errors
+    /// When it does not hold it.
+    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+        let at = self.holders.iter().position(|holder| *holder == id);
+        self.holders.remove(at.ok_or(Strange("a release of what is not held"))?);
+        if self.holders.is_empty() {
+            self.pass_on(out);
+        }
+        Ok(())
+    }
+
+    /// A client does not want it any more, or has died: it is released, or not waited for. The node stays where it is in the queue.
+    pub fn forget(&mut self, id: RequestId, out: &mut Vec<LocalAction>) {
+        self.waiting.retain(|(waiting, _)| *waiting != id);
+        // It holds it, or it does not.
+        let _ = self.release(id, out);
+    }
+
+    /// Others may read with the client from now on.
+    ///
+    /// # Errors
+    /// When it does not hold the lock exclusively.
+    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+        if !self.holders.contains(&id) {
+            return Err(Strange("a downgrade of what is not held"));
+        }
+        let mut actions = vec![];
+        self.side.downgrade(&mut actions)?;
+        self.follow(actions, out);
+        Ok(())
+    }
+
+    /// Whether the node should ask for it now.
+    pub fn wants(&self) -> bool {
+        self.side.is_idle() && !self.waiting.is_empty()
+    }
+
+    /// The node asks for it, where it knows the words.
+    pub fn ask(&mut self, out: &mut Vec<LocalAction>) {
+        let Some(&(id, request)) = self.waiting.front() else { return };
+        let mut actions = vec![];
+        self.ahead = Rank::NOBODY;
+        if self.side.request(request, &mut actions).is_ok() {
+            self.asked = Some(id);
+            self.follow(actions, out);
+        }
+    }
+
+    /// There are no words for it.
+    pub fn refuse(&mut self, out: &mut Vec<LocalAction>) {
+        let refused = self.waiting.drain(..).map(|(id, _)| id);
+        out.extend(refused.map(|id| LocalAction::Answer(id, Answer::Refused(Refusal::NoRoom))));
+    }
+
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+        let mut actions = vec![];
+        let said = self.side.heard(from, message, &mut actions);
+        self.follow(actions, out);
+        said
+    }
+
+    /// The server of those that had the lock in an earlier view says something.
+    pub fn heard_of_heir(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+        if self.is_survivor { self.heard(from, message, out) } else { Err(Strange("a lock that nobody had here")) }
+    }
+
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+        let mut actions = vec![];
+        let said = self.side.completed(outcome, &mut actions);
+        self.follow(actions, out);
+        said
+    }
+
+    /// The lease has run out: nobody holds anything any more (rule L6).
+    pub fn lapse(&mut self, out: &mut Vec<LocalAction>) {
+        self.may_grant = false;
+        let lost = std::mem::take(&mut self.holders);
+        if !lost.is_empty() {
+            out.extend(lost.into_iter().map(|id| LocalAction::Answer(id, Answer::Lost)));
+            self.let_go(out);
+        }
+    }
+
+    /// The view has ended, and the node is this one in the next. Gives what it has to report to the lock's home there, and what it says
+    /// after that.
+    pub fn view_ends(&mut self, fresh: Side, out: &mut Vec<LocalAction>) -> Option<(Survivor, Rank)> {
+        let front = self.waiting.front();
+        let survivor = self.side.survives().filter(|survivor| match survivor {
+            Survivor::Holds(..) => !self.holders.is_empty(),
+            // A try is made again.
+            Survivor::Waits(mode) => front.is_some_and(|(_, want)| want.mode == *mode && !want.is_try),
+        });
+        let is_downgrading = !self.holders.is_empty() && self.side.held().is_none();
+        let ahead = std::mem::replace(&mut self.ahead, Rank::NOBODY);
+        self.asked = front.map(|(id, _)| *id).filter(|_| matches!(survivor, Some(Survivor::Waits(_))));
+        self.is_survivor = survivor.is_some();
+        self.side = survivor.map_or(fresh, Side::of);
+        if is_downgrading {
+            let mut actions = vec![];
+            // It is a writer's hold that it has just been made of.
+            let _ = self.side.downgrade(&mut actions);
+            self.follow(actions, out);
+        }
+        survivor.map(|survivor| (survivor, ahead))
+    }
+
+    /// The node's life is over: what it held is lost, and who waits goes on waiting.
+    pub fn life_ends(&mut self, fresh: Side, out: &mut Vec<LocalAction>) {
+        out.extend(self.holders.drain(..).map(|id| LocalAction::Answer(id, Answer::Lost)));
+        *self = Local { waiting: std::mem::take(&mut self.waiting), ..Local::new(fresh) };
+    }
+
+    /// A survivor that has released is a contender like others from now on.
+    pub fn contend(&mut self, fresh: impl FnOnce() -> Side) {
+        if self.is_survivor && self.side.is_idle() {
+            (self.is_survivor, self.side) = (false, fresh());
+        }
+    }
+
+    fn may_join(&self) -> bool {
+        self.may_grant && !self.holders.is_empty() && self.waiting.is_empty() && self.joined < AT_MOST
+    }
+
+    fn give(&mut self, id: RequestId, mode: Mode, token: Token, out: &mut Vec<LocalAction>) {
+        self.holders.push(id);
+        out.push(LocalAction::Answer(id, Answer::Granted(mode, token)));
+    }
+
+    /// Nobody here holds it any more: whoever waits here does, or the node lets go.
+    fn pass_on(&mut self, out: &mut Vec<LocalAction>) {
+        let next = self.waiting.front().map(|(_, request)| request.mode);
+        let is_fair = self.joined < AT_MOST || !self.side.is_waited_for();
+        match (self.side.held(), next) {
+            (Some((Mode::Exclusive, _)), Some(next)) if self.may_grant && is_fair => {
+                self.joined += 1;
+                match next {
+                    Mode::Exclusive => match self.side.again() {
+                        Some(token) => self.hand_out(Mode::Exclusive, token, out),
+                        None => self.let_go(out),
+                    },
+                    Mode::Shared => {
+                        let mut actions = vec![];
+                        // It is held exclusively.
+                        let _ = self.side.downgrade(&mut actions);
+                        self.follow(actions, out);
+                    }
+                }
+            }
+            _ => self.let_go(out),
+        }
+    }
+
+    /// The node holds it in this mode, and whoever of those that wait may have it gets it.
+    fn hand_out(&mut self, mode: Mode, token: Token, out: &mut Vec<LocalAction>) {
+        while let Some(&(id, request)) = self.waiting.front()
+            && request.mode == mode
+            && (mode == Mode::Shared || self.holders.is_empty())
+        {
+            self.waiting.pop_front();
+            self.give(id, mode, token, out);
+        }
+        if self.holders.is_empty() {
+            // Whoever wanted it does not any more.
+            self.let_go(out);
+        }
+    }
+
+    fn let_go(&mut self, out: &mut Vec<LocalAction>) {
+        let mut actions = vec![];
+        // Where it is on its way to become a reader nobody holds it when it has.
+        if self.side.held().is_some() && self.side.release(&mut actions).is_ok() {
+            self.follow(actions, out);
+        }
+    }
+
+    fn follow(&mut self, actions: Vec<Action>, out: &mut Vec<LocalAction>) {
+        for action in actions {
+            match action {
+                Action::Access(batch) => out.push(LocalAction::Access(batch)),
+                Action::Send(to, message) => {
+                    if let (To::Contender(ahead), Message::Join | Message::Behind { .. }) = (to, message) {
+                        self.ahead = ahead;
+                    }
+                    out.push(LocalAction::Send(to, message));
+                }
+                Action::Granted(mode, token) => self.granted(mode, token, out),
+                Action::Refused(why) => self.refused(why, out),
+                Action::Left => {}
+            }
+        }
+    }
+
+    fn granted(&mut self, mode: Mode, token: Token, out: &mut Vec<LocalAction>) {
+        // A writer that has become a reader.
+        out.extend(self.holders.iter().map(|&id| LocalAction::Answer(id, Answer::Granted(mode, token))));
+        if self.holders.is_empty() {
+            self.joined = 0;
+        }
+        if self.may_grant {
+            self.hand_out(mode, token, out);
+        } else if self.holders.is_empty() {
+            // Without a lease nobody is granted anything: it is asked for again with one.
+            self.let_go(out);
+        }
+    }
+
+    fn refused(&mut self, why: Refusal, out: &mut Vec<LocalAction>) {
+        if let Some(asked) = self.asked.take()
+            && let Some(&(id, _)) = self.waiting.front()
+            && id == asked
+        {
+            self.waiting.pop_front();
+            out.push(LocalAction::Answer(id, Answer::Refused(why)));
+        }
+    }
+}

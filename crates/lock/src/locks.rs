@@ -1,0 +1,552 @@
+//! A node's part in all locks: those that its clients want, those that it is the home of, and what it says to the other members.
+//!
+//! ```text
+//!   clients --> Local (one a lock) --> Side -----+--> batches at the words of the lock's home
+//!                                                |
+//!   members <-> Stream (one a member) <-> letters+
+//!                                                |
+//!               Directory (as a home) --> Home, Heir (one a lock, while they have something to remember)
+//! ```
+//!
+//! It acts in the newest view that it has learnt of, and in no other: a view that ends takes its words, its streams and its slots with it (rules F4, F5), and
+//! only what [`Survivor`](crate::Survivor) says is carried over.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use hashlink::LruCache;
+use verbena_cluster::{Lease, View};
+use verbena_fabric::RegionKey;
+use verbena_terms::{Incarnation, Rank, Time};
+
+use crate::action::Strange;
+use crate::directory::{Directory, DirectoryAction, Owner};
+use crate::local::{Answer, Local, LocalAction, RequestId};
+use crate::name::Name;
+use crate::stream::{Run, Stream};
+use crate::wire::{Frame, Letter, MAX_FRAME_BYTES, Slot};
+use crate::{Batch, Heir, Outcome, Request, Rules, Scheme, Side, To};
+
+/// What a frame has beside its letters, in bytes.
+const FRAME_HEAD_BYTES: usize = 128;
+/// Where the words of so many locks are remembered that nobody here uses at the moment.
+const KNOWN: usize = 1 << 16;
+
+/// How a node's locks work.
+#[derive(Clone, Copy, Debug)]
+pub struct LocksOptions {
+    /// How locks are passed on: the same at every node of a cluster.
+    pub scheme: Scheme,
+    /// Locks that a home has words for in one view.
+    pub slots: u32,
+    /// Which rules are kept.
+    pub rules: Rules,
+}
+
+/// A batch that was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PostId(pub u64);
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LocksAction {
+    /// Tell whoever asked.
+    Answer(RequestId, Answer),
+    /// Post this at the words of this slot, when its home's words are open, and say [`completed`](Locks::completed) when it is certain what came of it.
+    Post(PostId, Slot, Batch),
+    /// Store this word among the node's own: nobody knows of that slot yet.
+    Store {
+        /// At which byte.
+        at: u64,
+        /// What.
+        word: u64,
+    },
+    /// Open these words, a member's or the node's own.
+    Open(RegionKey),
+    /// Send this.
+    Send(Frame),
+    /// Somebody breaks the protocol, in what this one said or did. Nothing was changed.
+    Strange(Incarnation, Strange),
+}
+
+/// A node's part in all locks.
+#[derive(Debug)]
+pub struct Locks {
+    options: LocksOptions,
+    me: Incarnation,
+    view: Option<Arc<View>>,
+    lease: Lease,
+    /// There is a lease, in this view: rule C5.
+    may_grant: bool,
+    /// What was held under the last lease has been given up.
+    has_lapsed: bool,
+    /// The locks that somebody here wants, or that have something to remember.
+    here: HashMap<Name, Here>,
+    requests: HashMap<RequestId, Name>,
+    /// Of those whose words are known.
+    names: HashMap<Slot, Name>,
+    /// Where the words of others are.
+    known: LruCache<Name, Slot>,
+    posts: HashMap<PostId, (Slot, Poster)>,
+    posted: u64,
+    /// As a home.
+    directory: Option<Directory>,
+    streams: BTreeMap<Incarnation, Stream<Letter>>,
+    to_self: VecDeque<Letter>,
+}
+
+#[derive(Debug)]
+struct Here {
+    local: Local,
+    words: Words,
+}
+
+/// What is known of a lock's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Words {
+    Unknown,
+    Asked,
+    At(Slot),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Poster {
+    Local,
+    Directory(Owner),
+}
+
+impl Locks {
+    /// Of a node that has no life yet.
+    pub fn new(options: LocksOptions) -> Self {
+        Locks {
+            options,
+            me: Incarnation::default(),
+            view: None,
+            lease: Lease::NONE,
+            may_grant: false,
+            has_lapsed: true,
+            here: HashMap::new(),
+            requests: HashMap::new(),
+            names: HashMap::new(),
+            known: LruCache::new(KNOWN),
+            posts: HashMap::new(),
+            posted: 0,
+            directory: None,
+            streams: BTreeMap::new(),
+            to_self: VecDeque::new(),
+        }
+    }
+
+    /// Bytes that a home's words take.
+    pub fn region_bytes(&self) -> u64 {
+        u64::from(self.options.slots) * crate::LOCK_BYTES
+    }
+
+    // Lives, views and leases.
+
+    /// A life begins as this incarnation. What clients held before is lost, and who waits goes on waiting.
+    pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
+        (self.me, self.view, self.directory) = (me, None, None);
+        self.act_by(Lease::NONE, Time::ZERO);
+        self.forget_view();
+        for name in self.names_here() {
+            let fresh = self.fresh();
+            self.with(&name, out, |local, actions| local.life_ends(fresh, actions));
+        }
+    }
+
+    /// There is a newer view. `words` are the node's own, made anew for it, if it is a home in it. From now on it does nothing in older ones.
+    pub fn view(&mut self, view: &Arc<View>, words: Option<RegionKey>, now: Time, out: &mut Vec<LocksAction>) {
+        if self.view.as_ref().is_some_and(|known| known.number() >= view.number()) {
+            return;
+        }
+        self.forget_view();
+        self.view = Some(view.clone());
+        let (me, is_member) = (self.me, view.member(self.me).is_some());
+        let members = || view.members().iter().map(|member| member.incarnation).filter(|_| is_member);
+        self.streams = members().filter(|&member| member != me).map(|member| (member, Stream::default())).collect();
+        self.directory = words.as_ref().map(|_| {
+            let LocksOptions { scheme, slots, rules } = self.options;
+            Directory::new(me, view.number(), members(), (scheme, rules, slots))
+        });
+        if let Some(key) = words {
+            members().for_each(|member| self.say(member, Letter::Words(key.clone())));
+        }
+        for name in self.names_here() {
+            self.survive(&name, view, out);
+        }
+        if is_member {
+            view.homes().for_each(|home| self.say(home.incarnation, Letter::Reported));
+        }
+        self.lease(self.lease, now, out);
+    }
+
+    /// What the node may do, as it stands at this time. To be said before anything else is done at a time.
+    pub fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<LocksAction>) {
+        let could = self.may_grant;
+        self.act_by(lease, now);
+        if now >= lease.until && !std::mem::replace(&mut self.has_lapsed, true) {
+            for name in self.names_here() {
+                self.with(&name, out, Local::lapse);
+            }
+        }
+        let is_in_effect = self.view.as_ref().is_some_and(|view| view.number() == lease.in_effect);
+        if let Some(directory) = self.directory.as_mut().filter(|_| is_in_effect) {
+            let mut actions = vec![];
+            note(self.me, directory.in_effect(&mut actions), out);
+            self.direct(actions, out);
+        }
+        if self.may_grant && !could {
+            self.names_here().iter().for_each(|name| self.advance(name, out));
+        }
+        self.hear_self(out);
+    }
+
+    // Clients.
+
+    /// A client wants a lock. `id` is new, and will be answered: granted or refused, and when it was granted perhaps lost.
+    pub fn acquire(&mut self, id: RequestId, name: Name, request: Request, out: &mut Vec<LocksAction>) {
+        self.requests.insert(id, name.clone());
+        if !self.here.contains_key(&name) {
+            let words = self.known.remove(&name).map_or(Words::Unknown, Words::At);
+            if let Words::At(slot) = words {
+                self.names.insert(slot, name.clone());
+            }
+            self.here.insert(name.clone(), Here { local: Local::new(self.fresh()), words });
+        }
+        self.with(&name, out, |local, actions| local.acquire(id, request, actions));
+        self.hear_self(out);
+    }
+
+    /// A client is done with a lock.
+    ///
+    /// # Errors
+    /// When it does not hold it, or not any more.
+    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        self.change(id, out, |local, actions| local.release(id, actions))?;
+        self.requests.remove(&id);
+        Ok(())
+    }
+
+    /// Others may read with a client that holds a lock exclusively. It does as a reader when it is told so, and nobody else alone until then.
+    ///
+    /// # Errors
+    /// When it does not hold it so.
+    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        self.change(id, out, |local, actions| local.downgrade(id, actions))
+    }
+
+    /// A client does not want a lock any more, or has died. Whether it holds it or waits for it, it hears nothing more.
+    pub fn forget(&mut self, id: RequestId, out: &mut Vec<LocksAction>) {
+        let Some(name) = self.requests.remove(&id) else { return };
+        self.with(&name, out, |local, actions| local.forget(id, actions));
+        self.hear_self(out);
+    }
+
+    // What arrives.
+
+    /// A member said this.
+    pub fn heard(&mut self, frame: Frame, now: Time, out: &mut Vec<LocksAction>) {
+        let Frame { view, from, to, first, heard, letters } = frame;
+        // Of a view that is over, or of one not learnt of yet: that is said again.
+        if to != self.me || self.view.as_ref().is_none_or(|known| known.number() != view) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(&from) else { return };
+        for letter in stream.heard(Run { first, letters, heard }, now) {
+            self.letter(from, letter, out);
+        }
+        self.hear_self(out);
+    }
+
+    /// It is certain what came of a batch.
+    pub fn completed(&mut self, id: PostId, outcome: &Outcome, out: &mut Vec<LocksAction>) {
+        // Of a view that is over nothing is remembered.
+        let Some((slot, poster)) = self.posts.remove(&id) else { return };
+        match (poster, &mut self.directory) {
+            (Poster::Local, _) => {
+                let Some(name) = self.names.get(&slot).cloned() else { return };
+                let said = self.with(&name, out, |local, actions| local.completed(outcome, actions));
+                note(self.me, said.unwrap_or(Ok(())), out);
+            }
+            (Poster::Directory(owner), Some(directory)) => {
+                let mut actions = vec![];
+                note(self.me, directory.completed(slot.number, owner, outcome, &mut actions), out);
+                self.direct(actions, out);
+            }
+            (Poster::Directory(_), None) => {}
+        }
+        self.hear_self(out);
+    }
+
+    // What is sent.
+
+    /// What is to be sent now.
+    pub fn flush(&mut self, now: Time, out: &mut Vec<LocksAction>) {
+        let Some(view) = self.view.as_ref().map(|view| view.number()) else { return };
+        for (&to, stream) in &mut self.streams {
+            for run in stream.due(now, MAX_FRAME_BYTES - FRAME_HEAD_BYTES, Letter::max_bytes) {
+                let Run { first, letters, heard } = run;
+                out.push(LocksAction::Send(Frame { view, from: self.me, to, first, heard, letters }));
+            }
+        }
+    }
+
+    /// When there is something to send if nothing happens before; [`Time::ZERO`] if at once.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.streams.values().filter_map(Stream::next_deadline).min()
+    }
+
+    /// Members that have not said what they have of locks from the last view: until they have, this home grants nothing. None where it has opened.
+    pub fn awaited(&self) -> impl Iterator<Item = Incarnation> {
+        self.directory.iter().flat_map(Directory::awaited)
+    }
+
+    // Within.
+
+    fn fresh(&self) -> Side {
+        Side::new(self.options.scheme, self.me.rank, self.options.rules)
+    }
+
+    /// In an order that does not change from run to run.
+    fn names_here(&self) -> Vec<Name> {
+        let mut names: Vec<Name> = self.here.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn act_by(&mut self, lease: Lease, now: Time) {
+        self.lease = lease;
+        let view = self.view.as_ref().filter(|view| view.member(self.me).is_some()).map(|view| view.number());
+        self.may_grant = view.is_some() && lease.valid_at(now) == view;
+        self.has_lapsed &= now >= lease.until;
+    }
+
+    fn forget_view(&mut self) {
+        self.names.clear();
+        self.known.clear();
+        self.posts.clear();
+        self.streams.clear();
+        self.to_self.clear();
+        self.here.values_mut().for_each(|here| here.words = Words::Unknown);
+    }
+
+    /// Reports to its home in this view what clients here have of a lock.
+    fn survive(&mut self, name: &Name, view: &View, out: &mut Vec<LocksAction>) {
+        let fresh = self.fresh();
+        let Some(here) = self.here.get_mut(name) else { return };
+        let mut actions = vec![];
+        let survivor = here.local.view_ends(fresh, &mut actions);
+        if let (Some((survivor, ahead)), Some(home)) = (survivor, name.home(view)) {
+            self.say(home, Letter::Survives { name: name.clone(), survivor, ahead });
+        }
+        self.act(name, actions, out);
+        self.drop_if_over(name);
+    }
+
+    /// A client does something with what it holds.
+    fn change(
+        &mut self,
+        id: RequestId,
+        out: &mut Vec<LocksAction>,
+        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), Strange>,
+    ) -> Result<(), Strange> {
+        let name = self.requests.get(&id).cloned();
+        let said = name.and_then(|name| self.with(&name, out, event));
+        self.hear_self(out);
+        said.unwrap_or(Err(Strange("a lock that is not held, or not any more")))
+    }
+
+    fn with<T>(
+        &mut self,
+        name: &Name,
+        out: &mut Vec<LocksAction>,
+        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> T,
+    ) -> Option<T> {
+        let here = self.here.get_mut(name)?;
+        here.local.may_grant(self.may_grant);
+        let mut actions = vec![];
+        let said = event(&mut here.local, &mut actions);
+        self.act(name, actions, out);
+        self.advance(name, out);
+        Some(said)
+    }
+
+    /// Asks for the lock if a client wants it and the node does not stand in the queue.
+    fn advance(&mut self, name: &Name, out: &mut Vec<LocksAction>) {
+        let fresh = || Side::new(self.options.scheme, self.me.rank, self.options.rules);
+        let Some(here) = self.here.get_mut(name) else { return };
+        here.local.contend(fresh);
+        here.local.may_grant(self.may_grant);
+        if self.may_grant && here.local.wants() {
+            match here.words {
+                Words::At(_) => {
+                    let mut actions = vec![];
+                    here.local.ask(&mut actions);
+                    self.act(name, actions, out);
+                }
+                Words::Unknown => {
+                    if let Some(home) = self.view.as_ref().and_then(|view| name.home(view)) {
+                        here.words = Words::Asked;
+                        self.say(home, Letter::Resolve(name.clone()));
+                    }
+                }
+                Words::Asked => {}
+            }
+        }
+        self.drop_if_over(name);
+    }
+
+    fn drop_if_over(&mut self, name: &Name) {
+        if let Some(here) = self.here.get(name)
+            && here.local.is_over()
+        {
+            if let Words::At(slot) = here.words {
+                self.names.remove(&slot);
+                self.known.insert(name.clone(), slot);
+            }
+            self.here.remove(name);
+        }
+    }
+
+    fn act(&mut self, name: &Name, actions: Vec<LocalAction>, out: &mut Vec<LocksAction>) {
+        let Some(Here { local, words }) = self.here.get(name) else { return };
+        let (is_survivor, words) = (local.is_survivor(), *words);
+        for action in actions {
+            match (action, words) {
+                (LocalAction::Answer(id, answer), _) => {
+                    if !matches!(answer, Answer::Granted(..)) {
+                        self.requests.remove(&id);
+                    }
+                    out.push(LocksAction::Answer(id, answer));
+                }
+                (LocalAction::Access(batch), Words::At(slot)) => self.post(slot, Poster::Local, batch, out),
+                (LocalAction::Send(to, message), _) if is_survivor => {
+                    if let Some(home) = self.view.as_ref().and_then(|view| name.home(view)) {
+                        self.say(home, Letter::OfSurvivor { name: name.clone(), to, message });
+                    }
+                }
+                (LocalAction::Send(to, message), Words::At(slot)) => {
+                    let whom = match to {
+                        To::Contender(rank) if rank != Heir::RANK => self.member(rank),
+                        _ => Some(slot.home),
+                    };
+                    if let Some(whom) = whom {
+                        self.say(whom, Letter::About { slot, to, message });
+                    }
+                }
+                // It is in no queue before its words are known.
+                (LocalAction::Access(_) | LocalAction::Send(..), Words::Unknown | Words::Asked) => {}
+            }
+        }
+    }
+
+    fn direct(&mut self, actions: Vec<DirectoryAction>, out: &mut Vec<LocksAction>) {
+        for action in actions {
+            match action {
+                DirectoryAction::Store { at, word } => out.push(LocksAction::Store { at, word }),
+                DirectoryAction::Access { slot, owner, batch } => {
+                    let slot = Slot { home: self.me, number: slot };
+                    self.post(slot, Poster::Directory(owner), batch, out);
+                }
+                DirectoryAction::Tell(rank, letter) => {
+                    if let Some(member) = self.member(rank) {
+                        self.say(member, letter);
+                    }
+                }
+            }
+        }
+    }
+
+    fn member(&self, rank: Rank) -> Option<Incarnation> {
+        Some(self.view.as_ref()?.of_rank(rank)?.incarnation)
+    }
+
+    fn post(&mut self, slot: Slot, poster: Poster, batch: Batch, out: &mut Vec<LocksAction>) {
+        self.posted += 1;
+        let id = PostId(self.posted);
+        self.posts.insert(id, (slot, poster));
+        out.push(LocksAction::Post(id, slot, batch));
+    }
+
+    fn say(&mut self, member: Incarnation, letter: Letter) {
+        if member == self.me {
+            self.to_self.push_back(letter);
+        } else if let Some(stream) = self.streams.get_mut(&member) {
+            stream.push(letter);
+        }
+    }
+
+    fn hear_self(&mut self, out: &mut Vec<LocksAction>) {
+        while let Some(letter) = self.to_self.pop_front() {
+            self.letter(self.me, letter, out);
+        }
+    }
+
+    fn letter(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) {
+        let me = self.me;
+        let home = |name: &Name| self.view.as_ref().and_then(|view| name.home(view));
+        let said = match letter {
+            Letter::Words(key) if key.owner == from => {
+                out.push(LocksAction::Open(key));
+                Ok(())
+            }
+            Letter::Found { name, slot } if home(&name) == Some(from) => {
+                self.found(name, slot.map(|number| Slot { home: from, number }), out);
+                Ok(())
+            }
+            Letter::About { slot, to: To::Contender(rank), message } if rank == me.rank => {
+                let name = self.names.get(&slot).cloned();
+                let said = name
+                    .and_then(|name| self.with(&name, out, |local, actions| local.heard(from.rank, message, actions)));
+                said.unwrap_or(Err(Strange("a lock that nobody wants here")))
+            }
+            Letter::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
+                let said = self.with(&name, out, |local, actions| local.heard_of_heir(from.rank, message, actions));
+                said.unwrap_or(Err(Strange("a lock that nobody had here")))
+            }
+            Letter::About { slot, .. } if slot.home == me => self.tell_directory(from, letter, out),
+            Letter::Survives { ref name, .. } | Letter::Resolve(ref name) | Letter::OfSurvivor { ref name, .. }
+                if home(name) == Some(me) =>
+            {
+                self.tell_directory(from, letter, out)
+            }
+            Letter::Reported => self.tell_directory(from, letter, out),
+            _ => Err(Strange("a letter for another")),
+        };
+        note(from, said, out);
+    }
+
+    fn tell_directory(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        let directory = self.directory.as_mut().ok_or(Strange("a node that is no home, taken for one"))?;
+        let mut actions = vec![];
+        let said = directory.heard(from, letter, &mut actions);
+        self.direct(actions, out);
+        said
+    }
+
+    /// The home says where a lock's words are, or that there are none.
+    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) {
+        match (self.here.get_mut(&name), slot) {
+            (Some(here), Some(slot)) => {
+                here.words = Words::At(slot);
+                self.names.insert(slot, name.clone());
+                self.advance(&name, out);
+            }
+            (Some(here), None) => {
+                here.words = Words::Unknown;
+                self.with(&name, out, Local::refuse);
+            }
+            (None, Some(slot)) => {
+                self.known.insert(name, slot);
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+fn note(from: Incarnation, said: Result<(), Strange>, out: &mut Vec<LocksAction>) {
+    if let Err(strange) = said {
+        out.push(LocksAction::Strange(from, strange));
+    }
+}

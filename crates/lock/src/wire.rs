@@ -1,0 +1,253 @@
+//! What nodes send each other about locks.
+//!
+//! ```text
+//!  0        4         6         8
+//!  +--------+---------+---------+------------------------------------------+
+//!  | "VLCK" |    1    |    0    |  one frame, postcard 1 (varints)          |
+//!  +--------+---------+---------+------------------------------------------+
+//!
+//!  frame   = view from to first heard letters          letters are numbered, from `first` on (src/stream.rs)
+//!  letter  = 0 words key                               home -> member: where its words are
+//!          | 1 survives name survivor ahead            member -> home: I had this in the last view (rule L5)
+//!          | 2 reported                                member -> home: and nothing else
+//!          | 3 resolve name                            member -> home: where are this lock's words?
+//!          | 4 found name slot?                        home -> member: there; nowhere, because there are no more
+//!          | 5 about home slot to message              of a lock that has words
+//!          | 6 of-survivor name to message             of a lock that somebody had in an earlier view
+//! ```
+//!
+//! A view, a sender and a number are in each (rule F5). Decoding is total: any bytes give a frame that keeps the bounds, or an error.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use verbena_fabric::RegionKey;
+use verbena_terms::{Format, FormatError, Incarnation, Rank, ViewNumber};
+
+use crate::name::Name;
+use crate::{Message, Survivor, To};
+
+/// What a frame begins with.
+pub const FRAME: Format = Format::new(*b"VLCK", 1);
+/// Longest frame, in bytes. A longer one is refused unread.
+pub const MAX_FRAME_BYTES: usize = 32 * 1024;
+
+/// A run of one member's numbered letters to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// The view that their numbers belong to.
+    pub view: ViewNumber,
+    /// Who says it.
+    pub from: Incarnation,
+    /// To whom.
+    pub to: Incarnation,
+    /// Number of the first letter; the others follow without gaps. Of the next one where there is none.
+    pub first: u64,
+    /// Number of the last letter of the other's that was heard.
+    pub heard: u64,
+    /// What is said.
+    pub letters: Vec<Letter>,
+}
+
+/// One of a lock's words: whose, and which. It means one lock in one view (rule L1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Slot {
+    /// The home.
+    pub home: Incarnation,
+    /// Which of its slots.
+    pub number: u32,
+}
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Letter {
+    /// The home's words, to change.
+    Words(RegionKey),
+    /// The sender had this of a lock when the last view ended.
+    Survives {
+        /// Of which.
+        name: Name,
+        /// What.
+        survivor: Survivor,
+        /// The writer that it found at the tail; nobody where it found none, or does not know.
+        ahead: Rank,
+    },
+    /// It has said all that survives at it.
+    Reported,
+    /// The sender wants to use this lock's words.
+    Resolve(Name),
+    /// Where they are.
+    Found {
+        /// Of which lock.
+        name: Name,
+        /// `None` where all slots of the home are in use.
+        slot: Option<u32>,
+    },
+    /// To the home, a contender or the heir of a lock.
+    About {
+        /// Which lock.
+        slot: Slot,
+        /// To whom of it at the addressee.
+        to: To,
+        /// What.
+        message: Message,
+    },
+    /// To the server of those that had a lock before this view, or from it.
+    OfSurvivor {
+        /// Which lock.
+        name: Name,
+        /// To the server, or a survivor.
+        to: To,
+        /// What.
+        message: Message,
+    },
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WireError {
+    /// Another format or version (rule F6).
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Too long.
+    #[error("a frame of {found} bytes; at most {MAX_FRAME_BYTES}")]
+    Long {
+        /// How long it is.
+        found: usize,
+    },
+    /// It ends early, or a value in it is out of bounds.
+    #[error("a frame of {length} bytes cannot be read: {source}")]
+    Malformed {
+        /// How long it is.
+        length: usize,
+        /// What postcard says.
+        source: postcard::Error,
+    },
+    /// It goes on behind its end.
+    #[error("{extra} bytes behind the end of a frame")]
+    Trailing {
+        /// How many.
+        extra: usize,
+    },
+}
+
+impl Letter {
+    /// At most so many bytes in a frame.
+    pub fn max_bytes(&self) -> usize {
+        let named = |name: &Name| name.as_bytes().len();
+        64 + match self {
+            Letter::Survives { name, .. }
+            | Letter::Resolve(name)
+            | Letter::Found { name, .. }
+            | Letter::OfSurvivor { name, .. } => named(name),
+            Letter::Words(_) | Letter::Reported | Letter::About { .. } => 0,
+        }
+    }
+}
+
+impl Frame {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, FRAME.header().to_vec())
+            .expect("invariant: a frame has no type that postcard refuses")
+    }
+
+    /// The inverse.
+    ///
+    /// # Errors
+    /// For whatever is no frame.
+    pub fn decode(bytes: &[u8]) -> Result<Frame, WireError> {
+        if bytes.len() > MAX_FRAME_BYTES {
+            return Err(WireError::Long { found: bytes.len() });
+        }
+        let (frame, rest) = postcard::take_from_bytes(FRAME.check(bytes)?)
+            .map_err(|source| WireError::Malformed { length: bytes.len(), source })?;
+        if rest.is_empty() { Ok(frame) } else { Err(WireError::Trailing { extra: rest.len() }) }
+    }
+}
+
+/// Whether these bytes are a frame; panics if what is read is not written as something that reads the same.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn exercise(bytes: &[u8]) -> bool {
+    let Ok(frame) = Frame::decode(bytes) else { return false };
+    let written = frame.encode();
+    assert!(written.len() <= bytes.len(), "{frame:?} has grown");
+    assert_eq!(Frame::decode(&written), Ok(frame));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Refusal, Request, Token};
+    use proptest::prelude::*;
+    use verbena_fabric::{Rights, Secret};
+
+    fn frame() -> Frame {
+        let (name, me) = (Name::new(&[0xab; 1024]).unwrap(), Incarnation::new(u32::MAX, u32::MAX));
+        let survivor = Survivor::Holds(Mode::Shared, Token::from_bits(u64::MAX));
+        let key = RegionKey {
+            owner: me,
+            region: u32::MAX,
+            view: ViewNumber(u32::MAX),
+            bytes: u64::MAX,
+            rights: Rights::Change,
+            secret: Secret([7; 16]),
+        };
+        let slot = Slot { home: me, number: u32::MAX };
+        let message = Message::After { writer: me.rank, readers: u32::MAX };
+        let ask = Message::Ask(Request { mode: Mode::Shared, is_try: true });
+        let letters = vec![
+            Letter::Words(key),
+            Letter::Survives { name: name.clone(), survivor, ahead: me.rank },
+            Letter::Reported,
+            Letter::Resolve(name.clone()),
+            Letter::Found { name: name.clone(), slot: Some(u32::MAX) },
+            Letter::About { slot, to: To::Contender(me.rank), message },
+            Letter::OfSurvivor { name: name.clone(), to: To::Home, message: ask },
+            Letter::OfSurvivor { name, to: To::Survivor(me.rank), message: Message::Refuse(Refusal::NoRoom) },
+        ];
+        Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
+    }
+
+    #[test]
+    fn frames_survive_their_bytes() {
+        assert!(exercise(&frame().encode()));
+    }
+
+    #[test]
+    fn no_letter_is_longer_than_it_says() {
+        let empty = Frame { letters: vec![], ..frame() };
+        for letter in frame().letters {
+            let one = Frame { letters: vec![letter.clone()], ..empty.clone() };
+            assert!(one.encode().len() - empty.encode().len() <= letter.max_bytes(), "{letter:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused_with_a_reason() {
+        let said = |bytes: &[u8]| Frame::decode(bytes).unwrap_err().to_string();
+        let mut bytes = frame().encode();
+        assert!(said(&bytes[..40]).starts_with("a frame of 40 bytes cannot be read"));
+        bytes.push(0);
+        assert_eq!(said(&bytes), "1 bytes behind the end of a frame");
+        bytes[4] = 9;
+        assert!(said(&bytes).contains("version"), "{}", said(&bytes));
+        assert_eq!(said(&[0; MAX_FRAME_BYTES + 1]), "a frame of 32769 bytes; at most 32768");
+        let long = Frame { letters: vec![Letter::Reported], ..frame() }.encode();
+        let resolve = [&long[..long.len() - 1], &[3, 0x81, 0x08][..], &[1; 1025]].concat();
+        assert!(said(&resolve).contains("cannot be read"), "a name of 1025 bytes");
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_is_total(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), is_whole in any::<bool>(), at in 0..4000usize) {
+            exercise(&bytes);
+            let mut sound = frame().encode();
+            if is_whole {
+                let at = at % sound.len();
+                sound.splice(at..(at + 3).min(at + bytes.len()).min(sound.len()), bytes.drain(..bytes.len().min(3)));
+            }
+            exercise(&sound);
+        }
+    }
+}
