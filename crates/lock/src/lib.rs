@@ -19,11 +19,14 @@ mod heir;
 mod home;
 mod local;
 mod locks;
+mod members;
 mod message;
 mod name;
 mod place;
 mod rules;
 mod scheme;
+#[cfg(feature = "testing")]
+pub mod service;
 mod srsl;
 mod stream;
 #[cfg(feature = "testing")]

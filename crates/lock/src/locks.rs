@@ -11,24 +11,22 @@
 //! It acts in the newest view that it has learnt of, and in no other: a view that ends takes its words, its streams and its slots with it (rules F4, F5), and
 //! only what [`Survivor`](crate::Survivor) says is carried over.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use hashlink::LruCache;
 use verbena_cluster::{Lease, View};
 use verbena_fabric::RegionKey;
-use verbena_terms::{Incarnation, Rank, Time};
+use verbena_terms::{Incarnation, Time};
 
 use crate::action::Strange;
 use crate::directory::{Directory, DirectoryAction, Owner};
 use crate::local::{Answer, Local, LocalAction, RequestId};
+use crate::members::Members;
 use crate::name::Name;
-use crate::stream::{Run, Stream};
-use crate::wire::{Frame, Letter, MAX_FRAME_BYTES, Slot};
+use crate::wire::{Frame, Letter, Slot};
 use crate::{Batch, Heir, Outcome, Request, Rules, Scheme, Side, To};
 
-/// What a frame has beside its letters, in bytes.
-const FRAME_HEAD_BYTES: usize = 128;
 /// Where the words of so many locks are remembered that nobody here uses at the moment.
 const KNOWN: usize = 1 << 16;
 
@@ -74,7 +72,8 @@ pub enum LocksAction {
 pub struct Locks {
     options: LocksOptions,
     me: Incarnation,
-    view: Option<Arc<View>>,
+    /// Of the newest view that was learnt of.
+    members: Members,
     lease: Lease,
     /// There is a lease, in this view: rule C5.
     may_grant: bool,
@@ -91,8 +90,6 @@ pub struct Locks {
     posted: u64,
     /// As a home.
     directory: Option<Directory>,
-    streams: BTreeMap<Incarnation, Stream<Letter>>,
-    to_self: VecDeque<Letter>,
 }
 
 #[derive(Debug)]
@@ -121,7 +118,7 @@ impl Locks {
         Locks {
             options,
             me: Incarnation::default(),
-            view: None,
+            members: Members::default(),
             lease: Lease::NONE,
             may_grant: false,
             has_lapsed: true,
@@ -132,8 +129,6 @@ impl Locks {
             posts: HashMap::new(),
             posted: 0,
             directory: None,
-            streams: BTreeMap::new(),
-            to_self: VecDeque::new(),
         }
     }
 
@@ -146,9 +141,9 @@ impl Locks {
 
     /// A life begins as this incarnation. What clients held before is lost, and who waits goes on waiting.
     pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
-        (self.me, self.view, self.directory) = (me, None, None);
+        self.me = me;
+        self.act_in(None, false);
         self.act_by(Lease::NONE, Time::ZERO);
-        self.forget_view();
         for name in self.names_here() {
             let fresh = self.fresh();
             self.with(&name, out, |local, actions| local.life_ends(fresh, actions));
@@ -157,27 +152,17 @@ impl Locks {
 
     /// There is a newer view. `words` are the node's own, made anew for it, if it is a home in it. From now on it does nothing in older ones.
     pub fn view(&mut self, view: &Arc<View>, words: Option<RegionKey>, now: Time, out: &mut Vec<LocksAction>) {
-        if self.view.as_ref().is_some_and(|known| known.number() >= view.number()) {
+        if !self.members.is_news(view.number()) {
             return;
         }
-        self.forget_view();
-        self.view = Some(view.clone());
-        let (me, is_member) = (self.me, view.member(self.me).is_some());
-        let members = || view.members().iter().map(|member| member.incarnation).filter(|_| is_member);
-        self.streams = members().filter(|&member| member != me).map(|member| (member, Stream::default())).collect();
-        self.directory = words.as_ref().map(|_| {
-            let LocksOptions { scheme, slots, rules } = self.options;
-            Directory::new(me, view.number(), members(), (scheme, rules, slots))
-        });
+        self.act_in(Some(view.clone()), words.is_some());
         if let Some(key) = words {
-            members().for_each(|member| self.say(member, Letter::Words(key.clone())));
+            self.members.say_to_all(&Letter::Words(key));
         }
         for name in self.names_here() {
-            self.survive(&name, view, out);
+            self.survive(&name, out);
         }
-        if is_member {
-            view.homes().for_each(|home| self.say(home.incarnation, Letter::Reported));
-        }
+        self.members.say_to_homes(&Letter::Reported);
         self.lease(self.lease, now, out);
     }
 
@@ -190,7 +175,7 @@ impl Locks {
                 self.with(&name, out, Local::lapse);
             }
         }
-        let is_in_effect = self.view.as_ref().is_some_and(|view| view.number() == lease.in_effect);
+        let is_in_effect = self.members.view() == Some(lease.in_effect);
         if let Some(directory) = self.directory.as_mut().filter(|_| is_in_effect) {
             let mut actions = vec![];
             note(self.me, directory.in_effect(&mut actions), out);
@@ -247,13 +232,8 @@ impl Locks {
 
     /// A member said this.
     pub fn heard(&mut self, frame: Frame, now: Time, out: &mut Vec<LocksAction>) {
-        let Frame { view, from, to, first, heard, letters } = frame;
-        // Of a view that is over, or of one not learnt of yet: that is said again.
-        if to != self.me || self.view.as_ref().is_none_or(|known| known.number() != view) {
-            return;
-        }
-        let Some(stream) = self.streams.get_mut(&from) else { return };
-        for letter in stream.heard(Run { first, letters, heard }, now) {
+        let from = frame.from;
+        for letter in self.members.heard(frame, now) {
             self.letter(from, letter, out);
         }
         self.hear_self(out);
@@ -283,18 +263,12 @@ impl Locks {
 
     /// What is to be sent now.
     pub fn flush(&mut self, now: Time, out: &mut Vec<LocksAction>) {
-        let Some(view) = self.view.as_ref().map(|view| view.number()) else { return };
-        for (&to, stream) in &mut self.streams {
-            for run in stream.due(now, MAX_FRAME_BYTES - FRAME_HEAD_BYTES, Letter::max_bytes) {
-                let Run { first, letters, heard } = run;
-                out.push(LocksAction::Send(Frame { view, from: self.me, to, first, heard, letters }));
-            }
-        }
+        out.extend(self.members.due(now).into_iter().map(LocksAction::Send));
     }
 
     /// When there is something to send if nothing happens before; [`Time::ZERO`] if at once.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.streams.values().filter_map(Stream::next_deadline).min()
+        self.members.next_deadline()
     }
 
     /// Members that have not said what they have of locks from the last view: until they have, this home grants nothing. None where it has opened.
@@ -316,29 +290,34 @@ impl Locks {
     }
 
     fn act_by(&mut self, lease: Lease, now: Time) {
+        let view = self.members.view();
         self.lease = lease;
-        let view = self.view.as_ref().filter(|view| view.member(self.me).is_some()).map(|view| view.number());
         self.may_grant = view.is_some() && lease.valid_at(now) == view;
         self.has_lapsed &= now >= lease.until;
     }
 
-    fn forget_view(&mut self) {
+    /// Forgets all that is of another view: its words, its slots, what was posted in it.
+    fn act_in(&mut self, view: Option<Arc<View>>, is_home: bool) {
+        self.members = Members::new(self.me, view);
+        let number = self.members.view().filter(|_| is_home);
+        self.directory = number.map(|number| {
+            let LocksOptions { scheme, slots, rules } = self.options;
+            Directory::new(self.me, number, self.members.all(), (scheme, rules, slots))
+        });
         self.names.clear();
         self.known.clear();
         self.posts.clear();
-        self.streams.clear();
-        self.to_self.clear();
         self.here.values_mut().for_each(|here| here.words = Words::Unknown);
     }
 
-    /// Reports to its home in this view what clients here have of a lock.
-    fn survive(&mut self, name: &Name, view: &View, out: &mut Vec<LocksAction>) {
+    /// Reports to its home what clients here have of a lock from the view before.
+    fn survive(&mut self, name: &Name, out: &mut Vec<LocksAction>) {
         let fresh = self.fresh();
         let Some(here) = self.here.get_mut(name) else { return };
         let mut actions = vec![];
         let survivor = here.local.view_ends(fresh, &mut actions);
-        if let (Some((survivor, ahead)), Some(home)) = (survivor, name.home(view)) {
-            self.say(home, Letter::Survives { name: name.clone(), survivor, ahead });
+        if let (Some((survivor, ahead)), Some(home)) = (survivor, self.members.home_of(name)) {
+            self.members.say(home, Letter::Survives { name: name.clone(), survivor, ahead });
         }
         self.act(name, actions, out);
         self.drop_if_over(name);
@@ -386,9 +365,9 @@ impl Locks {
                     self.act(name, actions, out);
                 }
                 Words::Unknown => {
-                    if let Some(home) = self.view.as_ref().and_then(|view| name.home(view)) {
+                    if let Some(home) = self.members.home_of(name) {
                         here.words = Words::Asked;
-                        self.say(home, Letter::Resolve(name.clone()));
+                        self.members.say(home, Letter::Resolve(name.clone()));
                     }
                 }
                 Words::Asked => {}
@@ -422,17 +401,17 @@ impl Locks {
                 }
                 (LocalAction::Access(batch), Words::At(slot)) => self.post(slot, Poster::Local, batch, out),
                 (LocalAction::Send(to, message), _) if is_survivor => {
-                    if let Some(home) = self.view.as_ref().and_then(|view| name.home(view)) {
-                        self.say(home, Letter::OfSurvivor { name: name.clone(), to, message });
+                    if let Some(home) = self.members.home_of(name) {
+                        self.members.say(home, Letter::OfSurvivor { name: name.clone(), to, message });
                     }
                 }
                 (LocalAction::Send(to, message), Words::At(slot)) => {
                     let whom = match to {
-                        To::Contender(rank) if rank != Heir::RANK => self.member(rank),
+                        To::Contender(rank) if rank != Heir::RANK => self.members.of_rank(rank),
                         _ => Some(slot.home),
                     };
                     if let Some(whom) = whom {
-                        self.say(whom, Letter::About { slot, to, message });
+                        self.members.say(whom, Letter::About { slot, to, message });
                     }
                 }
                 // It is in no queue before its words are known.
@@ -450,16 +429,12 @@ impl Locks {
                     self.post(slot, Poster::Directory(owner), batch, out);
                 }
                 DirectoryAction::Tell(rank, letter) => {
-                    if let Some(member) = self.member(rank) {
-                        self.say(member, letter);
+                    if let Some(member) = self.members.of_rank(rank) {
+                        self.members.say(member, letter);
                     }
                 }
             }
         }
-    }
-
-    fn member(&self, rank: Rank) -> Option<Incarnation> {
-        Some(self.view.as_ref()?.of_rank(rank)?.incarnation)
     }
 
     fn post(&mut self, slot: Slot, poster: Poster, batch: Batch, out: &mut Vec<LocksAction>) {
@@ -469,23 +444,15 @@ impl Locks {
         out.push(LocksAction::Post(id, slot, batch));
     }
 
-    fn say(&mut self, member: Incarnation, letter: Letter) {
-        if member == self.me {
-            self.to_self.push_back(letter);
-        } else if let Some(stream) = self.streams.get_mut(&member) {
-            stream.push(letter);
-        }
-    }
-
     fn hear_self(&mut self, out: &mut Vec<LocksAction>) {
-        while let Some(letter) = self.to_self.pop_front() {
+        while let Some(letter) = self.members.said_to_self() {
             self.letter(self.me, letter, out);
         }
     }
 
     fn letter(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) {
         let me = self.me;
-        let home = |name: &Name| self.view.as_ref().and_then(|view| name.home(view));
+        let home = |name: &Name| self.members.home_of(name);
         let said = match letter {
             Letter::Words(key) if key.owner == from => {
                 out.push(LocksAction::Open(key));

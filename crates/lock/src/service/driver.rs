@@ -1,0 +1,225 @@
+//! Gives the machine what arrives, and does what it says, in turns. It never waits; who gives it its turns does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_cluster::{Lease, LeaseWord, View};
+use verbena_fabric::{Fabric, Message as Arrived};
+use verbena_terms::{Clock, Complaints, Incarnation, Time};
+
+use super::life::{Life, Opened, Opening};
+use crate::wire::Frame;
+use crate::{Answer, Locks, LocksAction, LocksOptions, Name, Request, RequestId, Strange};
+
+/// How long an answer is looked for without a pause.
+const EAGER: Duration = Duration::from_micros(500);
+/// After that.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The longest between two turns: that the lease has ended must not be seen late.
+const IDLE: Duration = Duration::from_millis(20);
+/// Messages that are handled before anything else is looked at.
+const AT_ONCE: usize = 256;
+
+/// The part of a node that acts.
+pub(super) struct Driver {
+    clock: Arc<dyn Clock>,
+    /// Known from the first life on.
+    lease: Option<Arc<LeaseWord>>,
+    locks: Locks,
+    /// Between two lives there is none.
+    pub(super) life: Option<Life>,
+    requests: u64,
+    answers: Vec<(RequestId, Answer)>,
+    awaiting_since: Option<Time>,
+    complaints: Complaints,
+}
+
+impl Driver {
+    pub(super) fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Self {
+        Driver {
+            clock,
+            lease: None,
+            locks: Locks::new(options),
+            life: None,
+            requests: 0,
+            answers: vec![],
+            awaiting_since: None,
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// Handles what has arrived, and what has ended.
+    pub(super) fn turn(&mut self) {
+        self.look_at_lease();
+        for _ in 0..AT_ONCE {
+            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
+            self.arrived(&message);
+        }
+        self.go_on();
+    }
+
+    /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.
+    pub(super) fn openings(&mut self) -> Vec<Opening> {
+        let now = self.clock.now();
+        self.life.as_mut().map(|life| life.openings(now)).unwrap_or_default()
+    }
+
+    pub(super) fn opened(&mut self, opened: Opened) {
+        let now = self.clock.now();
+        if let Some(life) = &mut self.life {
+            life.opened(opened, now);
+        }
+        self.go_on();
+    }
+
+    /// What became of requests since this was asked last.
+    pub(super) fn answers(&mut self) -> Vec<(RequestId, Answer)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// How long there is nothing to do unless something arrives.
+    pub(super) fn patience(&self) -> Duration {
+        let now = self.clock.now();
+        let (again, is_awaited) = self.life.as_ref().map(Life::next_deadline).unwrap_or_default();
+        if is_awaited && self.awaiting_since.is_some_and(|since| now.since(since) < EAGER) {
+            return Duration::ZERO;
+        }
+        let look = is_awaited.then(|| now + LOOK_AGAIN);
+        let next = [again, look, self.locks.next_deadline()].into_iter().flatten().min();
+        next.map_or(IDLE, |next| next.since(now).min(IDLE))
+    }
+
+    /// What broke the protocol or could not be read, so far.
+    pub(super) fn complained(&self) -> u64 {
+        self.complaints.counted()
+    }
+
+    // Lives and views.
+
+    pub(super) fn life_begins(
+        &mut self,
+        fabric: Arc<dyn Fabric>,
+        lease: &Arc<LeaseWord>,
+    ) -> verbena_fabric::Result<()> {
+        self.lease.get_or_insert_with(|| lease.clone());
+        let life = Life::begin(fabric)?;
+        self.act(|locks, out| locks.life_begins(life.me(), out));
+        self.life = Some(life);
+        Ok(())
+    }
+
+    /// Drops all that belongs to the life, the fabric and its regions too.
+    pub(super) fn life_ends(&mut self) {
+        self.act(|locks, out| locks.life_begins(Incarnation::default(), out));
+        self.life = None;
+    }
+
+    /// When this returns it has ended what it did in older views.
+    pub(super) fn view(&mut self, view: &Arc<View>) {
+        self.look_at_lease();
+        let (now, bytes) = (self.clock.now(), self.locks.region_bytes());
+        let Some(life) = &mut self.life else { return };
+        let words = life.view(view, bytes).unwrap_or_else(|error| {
+            tracing::error!(%error, "there is no memory for the words of locks: those of this home are granted to nobody");
+            None
+        });
+        self.act(|locks, out| locks.view(view, words, now, out));
+        self.go_on();
+    }
+
+    // Clients.
+
+    pub(super) fn acquire(&mut self, name: Name, request: Request) -> RequestId {
+        self.requests += 1;
+        let id = RequestId(self.requests);
+        self.look_at_lease();
+        self.act(|locks, out| locks.acquire(id, name, request, out));
+        self.go_on();
+        id
+    }
+
+    pub(super) fn release(&mut self, id: RequestId) -> Result<(), Strange> {
+        self.change(|locks, out| locks.release(id, out))
+    }
+
+    pub(super) fn downgrade(&mut self, id: RequestId) -> Result<(), Strange> {
+        self.change(|locks, out| locks.downgrade(id, out))
+    }
+
+    pub(super) fn forget(&mut self, id: RequestId) {
+        self.look_at_lease();
+        self.act(|locks, out| locks.forget(id, out));
+        self.go_on();
+    }
+
+    // Within.
+
+    fn change(
+        &mut self,
+        event: impl FnOnce(&mut Locks, &mut Vec<LocksAction>) -> Result<(), Strange>,
+    ) -> Result<(), Strange> {
+        self.look_at_lease();
+        let said = self.act(event);
+        self.go_on();
+        said
+    }
+
+    fn look_at_lease(&mut self) {
+        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
+        let now = self.clock.now();
+        self.act(|locks, out| locks.lease(lease, now, out));
+    }
+
+    /// Posts and answers until nothing more is there, then sends what is to be said.
+    fn go_on(&mut self) {
+        let now = self.clock.now();
+        while let Some(life) = &mut self.life {
+            let done = life.look(now);
+            if done.is_empty() {
+                break;
+            }
+            for (id, outcome) in done {
+                self.act(|locks, out| locks.completed(id, &outcome, out));
+            }
+        }
+        self.act(|locks, out| locks.flush(now, out));
+        let is_awaited = self.life.as_ref().is_some_and(|life| life.next_deadline().1);
+        self.awaiting_since = if is_awaited { self.awaiting_since.or(Some(now)) } else { None };
+    }
+
+    fn arrived(&mut self, message: &Arrived) {
+        match Frame::decode(&message.body) {
+            Ok(frame) if frame.from == message.from && frame.view == message.view => {
+                let now = self.clock.now();
+                self.act(|locks, out| locks.heard(frame, now, out));
+            }
+            Ok(frame) => self.complain(message.from, &format_args!("a frame of {} in {}", frame.from, frame.view)),
+            Err(error) => self.complain(message.from, &error),
+        }
+    }
+
+    fn complain(&mut self, from: Incarnation, what: &dyn std::fmt::Display) {
+        if let Some(number) = self.complaints.another(self.clock.now()) {
+            tracing::warn!(%from, number, "dropped {what}");
+        }
+    }
+
+    fn act<T>(&mut self, event: impl FnOnce(&mut Locks, &mut Vec<LocksAction>) -> T) -> T {
+        let mut actions = vec![];
+        let said = event(&mut self.locks, &mut actions);
+        let now = self.clock.now();
+        for action in actions {
+            match (action, &mut self.life) {
+                (LocksAction::Answer(id, answer), _) => self.answers.push((id, answer)),
+                (LocksAction::Strange(from, strange), _) => self.complain(from, &strange),
+                (LocksAction::Post(id, slot, batch), Some(life)) => life.posts.post(id, slot, batch, now),
+                (LocksAction::Store { at, word }, Some(life)) => life.store(at, word),
+                (LocksAction::Open(key), Some(life)) => life.learn(key, now),
+                (LocksAction::Send(frame), Some(life)) => life.send(&frame),
+                // Between two lives nobody hears it.
+                (_, None) => {}
+            }
+        }
+        said
+    }
+}

@@ -1,0 +1,254 @@
+//! Batches on their way to the words of locks, until it is certain what came of each (rule F2).
+//!
+//! ```text
+//!              words are open            answered
+//!   waiting ---------------------> posted ---------> done
+//!      ^                              |  no answer
+//!      |  some of it was barred       v
+//!      +-------------------------- settling: one effect after the other; asked again for as long as nobody answers
+//! ```
+//!
+//! What was executed is taken out of the batch, so what is posted again is only what certainly never will be. When the view ends nobody needs what is
+//! on its way: but it is settled all the same, because a fabric's window has room for so many that are not.
+
+use std::time::Duration;
+
+use verbena_fabric::{Class, Completed, Error, Operation, OperationId, Pending, Settled, SharedRemote};
+use verbena_terms::{Incarnation, Time};
+
+use crate::wire::Slot;
+use crate::{Batch, Change, DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Outcome, PostId, TOKEN_WORD_AT, Token};
+
+/// How long a batch may take.
+const POST_DEADLINE: Duration = Duration::from_millis(100);
+/// How long a home may take to say what became of one.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(1);
+/// What stands in the door word of a closed door.
+const CLOSED: u64 = 1;
+/// When what could not be posted is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(2);
+
+/// All that are on their way.
+#[derive(Default)]
+pub(super) struct Posts {
+    under_way: Vec<Post>,
+}
+
+struct Post {
+    id: PostId,
+    slot: Slot,
+    /// What is not executed yet.
+    rest: Batch,
+    outcome: Outcome,
+    /// Its view has ended: nobody waits for it.
+    is_over: bool,
+    stage: Stage,
+}
+
+enum Stage {
+    Waiting(Time),
+    Posted(SharedRemote, Pending<Completed>),
+    Settling(SharedRemote, Unsettled, Pending<Settled>),
+}
+
+/// Effects of which it is not known whether they were executed, in order.
+#[derive(Clone, Copy)]
+struct Unsettled {
+    next: OperationId,
+    last: OperationId,
+    /// One before them never will be.
+    is_barred: bool,
+}
+
+enum Looked {
+    Unchanged,
+    /// It has got to another stage.
+    Again,
+    Done,
+}
+
+impl Posts {
+    /// One more.
+    pub(super) fn post(&mut self, id: PostId, slot: Slot, batch: Batch, now: Time) {
+        let (outcome, stage) = (Outcome::default(), Stage::Waiting(now));
+        self.under_way.push(Post { id, slot, rest: batch, outcome, is_over: false, stage });
+    }
+
+    /// Nobody waits for any of them any more. Those to whom is no member need not be settled either.
+    pub(super) fn view_ends(&mut self, is_member: impl Fn(Incarnation) -> bool) {
+        self.under_way.retain(|post| !matches!(post.stage, Stage::Waiting(_)) && is_member(post.slot.home));
+        self.under_way.iter_mut().for_each(|post| post.is_over = true);
+    }
+
+    /// Posts what can be, looks what has ended, and gives what came of it.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        words: impl Fn(Incarnation) -> Option<SharedRemote>,
+    ) -> Vec<(PostId, Outcome)> {
+        let mut done = vec![];
+        self.under_way.retain_mut(|post| {
+            let stays = !post.go_on(now, &words);
+            if !stays && !post.is_over {
+                done.push((post.id, post.outcome));
+            }
+            stays
+        });
+        done
+    }
+
+    /// When something is to be posted again; and whether an answer is awaited.
+    pub(super) fn next_deadline(&self) -> (Option<Time>, bool) {
+        let again = self.under_way.iter().filter_map(|post| match post.stage {
+            Stage::Waiting(at) => Some(at),
+            Stage::Posted(..) | Stage::Settling(..) => None,
+        });
+        (again.min(), self.under_way.iter().any(|post| matches!(post.stage, Stage::Posted(..) | Stage::Settling(..))))
+    }
+}
+
+impl Post {
+    /// Says whether it has ended.
+    fn go_on(&mut self, now: Time, words: &impl Fn(Incarnation) -> Option<SharedRemote>) -> bool {
+        loop {
+            let looked = match &mut self.stage {
+                Stage::Waiting(at) if *at > now => Looked::Unchanged,
+                Stage::Waiting(_) => match words(self.slot.home) {
+                    Some(remote) => {
+                        let posted = remote.post(self.operations(), Class::Control, now + POST_DEADLINE);
+                        self.get_to(Stage::Posted(remote, posted))
+                    }
+                    None => Looked::Unchanged,
+                },
+                Stage::Posted(remote, posted) => match posted.poll_now() {
+                    None => Looked::Unchanged,
+                    Some(answer) => {
+                        let remote = remote.clone();
+                        self.answered(answer, remote, now)
+                    }
+                },
+                Stage::Settling(remote, unsettled, settled) => match settled.poll_now() {
+                    None => Looked::Unchanged,
+                    Some(answer) => {
+                        let (remote, unsettled) = (remote.clone(), *unsettled);
+                        self.settled(answer, remote, unsettled, now)
+                    }
+                },
+            };
+            match looked {
+                Looked::Unchanged => return false,
+                Looked::Done => return true,
+                Looked::Again if self.is_over && matches!(self.stage, Stage::Waiting(_)) => return true,
+                Looked::Again => {}
+            }
+        }
+    }
+
+    fn answered(&mut self, answer: verbena_fabric::Result<Completed>, remote: SharedRemote, now: Time) -> Looked {
+        match answer {
+            Ok(done) => {
+                let mut words = done.iter().map(|done| done.word().unwrap_or(0));
+                while self.rest.door.is_some() || self.rest.token.is_some() || self.rest.change.is_some() {
+                    self.executed(words.next().unwrap_or(0));
+                }
+                if self.rest.read {
+                    self.outcome.token = Token::from_bits(words.next().unwrap_or(0));
+                    self.outcome.is_closed = words.next() == Some(CLOSED);
+                }
+                Looked::Done
+            }
+            Err(Error::Unknown { first: Some(next), last: Some(last), .. }) => {
+                self.settle(remote, Unsettled { next, last, is_barred: false }, now)
+            }
+            // The home has made these words anew, or has gone: the view is about to end here too.
+            Err(Error::Revoked { .. } | Error::Closed) => self.give_up(),
+            Err(error) => {
+                tracing::debug!(home = %self.slot.home, %error, "a lock's words were not reached");
+                self.get_to(Stage::Waiting(now + AGAIN_AFTER))
+            }
+        }
+    }
+
+    fn settled(
+        &mut self,
+        answer: verbena_fabric::Result<Settled>,
+        remote: SharedRemote,
+        mut unsettled: Unsettled,
+        now: Time,
+    ) -> Looked {
+        match answer {
+            Ok(Settled::Executed(word)) if !unsettled.is_barred => self.executed(word),
+            // Then nothing behind it was executed either; but it is to be settled, for the window.
+            Ok(Settled::Barred) => unsettled.is_barred = true,
+            Ok(Settled::Executed(_)) => {
+                tracing::error!(home = %self.slot.home, "a batch was executed from its middle on");
+                return self.give_up();
+            }
+            Err(Error::Closed) => return self.give_up(),
+            Err(Error::Forgotten { operation, .. }) => {
+                if !self.is_over {
+                    tracing::error!(home = %self.slot.home, %operation, "nobody knows whether a lock's word was changed");
+                }
+                return self.give_up();
+            }
+            // It could not be asked, or has not answered: until it has, this holds up all that comes after it.
+            Err(_) => return self.settle(remote, unsettled, now),
+        }
+        unsettled.next = OperationId(unsettled.next.0 + 1);
+        if unsettled.next <= unsettled.last {
+            self.settle(remote, unsettled, now)
+        } else {
+            self.get_to(Stage::Waiting(now))
+        }
+    }
+
+    fn settle(&mut self, remote: SharedRemote, unsettled: Unsettled, now: Time) -> Looked {
+        let settled = remote.settle(unsettled.next, Class::Control, now + SETTLE_DEADLINE);
+        self.get_to(Stage::Settling(remote, unsettled, settled))
+    }
+
+    fn get_to(&mut self, stage: Stage) -> Looked {
+        self.stage = stage;
+        Looked::Again
+    }
+
+    /// Whoever waits for it waits until the view ends.
+    fn give_up(&mut self) -> Looked {
+        self.is_over = true;
+        Looked::Done
+    }
+
+    /// The next part of the batch was executed, and gave this.
+    fn executed(&mut self, word: u64) {
+        if self.rest.door.take().is_none() && self.rest.token.take().is_none() {
+            self.rest.change = None;
+            self.outcome.before = LockWord::from_bits(word);
+        }
+    }
+
+    fn operations(&self) -> verbena_fabric::Batch {
+        let at = u64::from(self.slot.number) * LOCK_BYTES;
+        let lock = at + LOCK_WORD_AT;
+        let mut batch = verbena_fabric::Batch::new();
+        if let Some(is_closed) = self.rest.door {
+            batch.push(Operation::WriteWord { at: at + DOOR_WORD_AT, value: if is_closed { CLOSED } else { 0 } });
+        }
+        if let Some(token) = self.rest.token {
+            batch.push(Operation::WriteWord { at: at + TOKEN_WORD_AT, value: token.to_bits() });
+        }
+        if let Some(change) = self.rest.change {
+            batch.push(match change {
+                Change::Swap { expected, new } => {
+                    Operation::CompareSwap { at: lock, expected: expected.to_bits(), desired: new.to_bits() }
+                }
+                Change::AddReader => Operation::FetchAdd { at: lock, addend: LockWord::READER },
+                Change::Look => Operation::ReadWord { at: lock },
+            });
+        }
+        if self.rest.read {
+            batch.push(Operation::ReadWord { at: at + TOKEN_WORD_AT });
+            batch.push(Operation::ReadWord { at: at + DOOR_WORD_AT });
+        }
+        batch
+    }
+}

@@ -1,0 +1,90 @@
+//! The service without a thread, for a simulation: the same driver takes its turns when it is told to, on a clock that it is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_cluster::{LeaseWord, View};
+use verbena_fabric::Fabric;
+use verbena_terms::{Clock, Time};
+
+use super::driver::Driver;
+use crate::{Answer, LocksOptions, Name, Request, RequestId, Strange};
+
+/// The shortest between two turns: time has to go on.
+const PACE: Duration = Duration::from_micros(20);
+
+/// A driver whose turns somebody else gives it.
+pub struct Stepped {
+    driver: Driver,
+    clock: Arc<dyn Clock>,
+}
+
+impl Stepped {
+    /// On this clock, which must be that of its fabrics.
+    pub fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Stepped {
+        Stepped { driver: Driver::new(options, clock.clone()), clock }
+    }
+
+    /// A life begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same in all lives.
+    ///
+    /// # Errors
+    /// If the port is taken.
+    pub fn life_begins(&mut self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
+        self.driver.life_begins(fabric, lease)
+    }
+
+    /// The life is over: its regions and its fabric are dropped, and what clients held is lost.
+    pub fn life_ends(&mut self) {
+        self.driver.life_ends();
+    }
+
+    /// The cluster has a newer view. When this returns the service has ended what it did in older ones.
+    pub fn view_learnt(&mut self, view: &Arc<View>) {
+        self.driver.view(view);
+    }
+
+    /// A client wants a lock.
+    pub fn acquire(&mut self, name: Name, request: Request) -> RequestId {
+        self.driver.acquire(name, request)
+    }
+
+    /// A client is done with it.
+    ///
+    /// # Errors
+    /// When it does not hold it.
+    pub fn release(&mut self, id: RequestId) -> Result<(), Strange> {
+        self.driver.release(id)
+    }
+
+    /// Others may read with a client.
+    ///
+    /// # Errors
+    /// When it does not hold the lock exclusively.
+    pub fn downgrade(&mut self, id: RequestId) -> Result<(), Strange> {
+        self.driver.downgrade(id)
+    }
+
+    /// A client does not want it any more, or has died.
+    pub fn forget(&mut self, id: RequestId) {
+        self.driver.forget(id);
+    }
+
+    /// What became of requests since this was asked last.
+    pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
+        self.driver.answers()
+    }
+
+    /// What broke the protocol or could not be read, so far.
+    pub fn strange(&self) -> u64 {
+        self.driver.complained()
+    }
+
+    /// Does what there is to do. Gives when the next turn is due if nothing arrives before.
+    pub fn turn(&mut self) -> Time {
+        self.driver.turn();
+        for opening in self.driver.openings() {
+            self.driver.opened(opening.run());
+        }
+        self.clock.now() + self.driver.patience().max(PACE)
+    }
+}

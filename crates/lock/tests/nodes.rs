@@ -1,0 +1,193 @@
+//! Locks among nodes of a simulated network where nothing fails: what it takes to get one, and what is told whom.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_cluster::{Lease, LeaseWord, Member, Role, Roles, View};
+use verbena_fabric::sim::{Faults, World};
+use verbena_lock::service::Stepped;
+use verbena_lock::{Answer, LocksOptions, Mode, Name, Refusal, Request, RequestId, Rules, Scheme, Token};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+
+const WRITE: Request = Request { mode: Mode::Exclusive, is_try: false };
+const READ: Request = Request { mode: Mode::Shared, is_try: false };
+
+/// Nodes of ranks 1.., of which the first is the home of all locks. Their leases are for ever, and their views in effect.
+struct Nodes {
+    world: World,
+    nodes: Vec<(Stepped, Arc<LeaseWord>)>,
+    answers: Vec<(usize, RequestId, Answer)>,
+    view: u32,
+}
+
+fn me(at: usize) -> Incarnation {
+    Incarnation::new(at as u32 + 1, 1)
+}
+
+impl Nodes {
+    fn new(count: usize, slots: u32) -> Nodes {
+        let world = World::new(7, Faults::none());
+        let nodes = (0..count).map(|at| {
+            let options = LocksOptions { scheme: Scheme::Ncosed, slots, rules: Rules::ALL };
+            let (mut node, lease) = (Stepped::new(options, world.clock(Rank(at as u32 + 1))), Arc::default());
+            node.life_begins(world.node(me(at)), &lease).unwrap();
+            (node, lease)
+        });
+        let nodes = nodes.collect();
+        let mut nodes = Nodes { world, nodes, answers: vec![], view: 0 };
+        nodes.next_view(&(0..count).collect::<Vec<_>>());
+        nodes
+    }
+
+    /// A view of these, which all of them learn of.
+    fn next_view(&mut self, members: &[usize]) {
+        self.view += 1;
+        let member = |&at: &usize| Member {
+            incarnation: me(at),
+            name: format!("n{at}"),
+            address: format!("sim://{}", at + 1),
+            roles: if at == members[0] { Roles::ALL } else { Roles::of(Role::Reader) },
+        };
+        let view = View::new(ViewNumber(self.view), members.iter().map(member).collect(), vec![]).unwrap();
+        let view = Arc::new(view);
+        for &at in members {
+            let (node, lease) = &mut self.nodes[at];
+            node.view_learnt(&view);
+            lease.store(Lease { until: Time::FAR, acknowledged: view.number(), in_effect: view.number() });
+        }
+        self.run();
+    }
+
+    /// Everybody does what there is to do, for a while.
+    fn run(&mut self) {
+        for _ in 0..400 {
+            for (at, (node, _)) in self.nodes.iter_mut().enumerate() {
+                node.turn();
+                self.answers.extend(node.answers().into_iter().map(|(id, answer)| (at, id, answer)));
+                assert_eq!(node.strange(), 0);
+            }
+            self.world.run_until(self.world.now() + Duration::from_micros(100));
+        }
+    }
+
+    fn acquire(&mut self, at: usize, name: &str, request: Request) -> RequestId {
+        let id = self.nodes[at].0.acquire(Name::new(name.as_bytes()).unwrap(), request);
+        self.run();
+        id
+    }
+
+    fn release(&mut self, at: usize, id: RequestId) {
+        self.nodes[at].0.release(id).unwrap();
+        self.run();
+    }
+
+    fn answers(&mut self) -> Vec<(usize, RequestId, Answer)> {
+        std::mem::take(&mut self.answers)
+    }
+}
+
+fn granted(view: u32, mode: Mode, count: u64) -> Answer {
+    Answer::Granted(mode, Token::from_bits(Token::first_of(ViewNumber(view)).to_bits() + count))
+}
+
+#[test]
+fn a_lock_goes_from_node_to_node() {
+    let mut nodes = Nodes::new(3, 10);
+    let first = nodes.acquire(1, "a", WRITE);
+    assert_eq!(nodes.answers(), [(1, first, granted(1, Mode::Exclusive, 2))]);
+    let (second, third) = (nodes.acquire(2, "a", WRITE), nodes.acquire(0, "a", READ));
+    assert_eq!(nodes.answers(), []);
+    nodes.release(1, first);
+    assert_eq!(nodes.answers(), [(2, second, granted(1, Mode::Exclusive, 4))]);
+    nodes.release(2, second);
+    assert_eq!(nodes.answers(), [(0, third, granted(1, Mode::Shared, 5))]);
+    let other = nodes.acquire(1, "b", WRITE);
+    assert_eq!(nodes.answers(), [(1, other, granted(1, Mode::Exclusive, 2))]);
+    nodes.release(0, third);
+    let fourth = nodes.acquire(0, "a", Request { is_try: true, ..WRITE });
+    assert_eq!(nodes.answers(), [(0, fourth, granted(1, Mode::Exclusive, 6))]);
+    let busy = nodes.acquire(2, "a", Request { is_try: true, ..READ });
+    assert_eq!(nodes.answers(), [(2, busy, Answer::Refused(Refusal::Busy))]);
+}
+
+#[test]
+fn clients_of_a_node_are_one_in_the_queue_and_go_on_with_its_hold() {
+    let mut nodes = Nodes::new(2, 10);
+    let first = nodes.acquire(1, "a", WRITE);
+    let (second, reader, other) =
+        (nodes.acquire(1, "a", WRITE), nodes.acquire(1, "a", READ), nodes.acquire(1, "a", READ));
+    nodes.answers();
+    nodes.release(1, first);
+    assert_eq!(nodes.answers(), [(1, second, granted(1, Mode::Exclusive, 4))]);
+    nodes.release(1, second);
+    let shared = granted(1, Mode::Shared, 5);
+    assert_eq!(nodes.answers(), [(1, reader, shared), (1, other, shared)]);
+    let joins = nodes.acquire(1, "a", READ);
+    assert_eq!(nodes.answers(), [(1, joins, shared)]);
+    let writer = nodes.acquire(0, "a", WRITE);
+    for id in [reader, other, joins] {
+        assert_eq!(nodes.answers(), []);
+        nodes.release(1, id);
+    }
+    assert_eq!(nodes.answers(), [(0, writer, granted(1, Mode::Exclusive, 6))]);
+}
+
+#[test]
+fn holders_and_waiters_outlive_a_view_and_those_that_went_are_passed_over() {
+    let mut nodes = Nodes::new(4, 10);
+    let held = nodes.acquire(1, "a", WRITE);
+    let (gone, second, third) =
+        (nodes.acquire(2, "a", WRITE), nodes.acquire(3, "a", READ), nodes.acquire(0, "a", WRITE));
+    assert_eq!(nodes.answers(), [(1, held, granted(1, Mode::Exclusive, 2))]);
+    nodes.next_view(&[0, 1, 3]);
+    let late = nodes.acquire(3, "b", WRITE);
+    assert_eq!(nodes.answers(), [(3, late, granted(2, Mode::Exclusive, 2))]);
+    nodes.release(1, held);
+    assert_eq!(nodes.answers(), [(3, second, granted(2, Mode::Shared, 1))]);
+    let newcomer = nodes.acquire(1, "a", READ);
+    nodes.release(3, second);
+    assert_eq!(nodes.answers(), [(0, third, granted(2, Mode::Exclusive, 2))]);
+    nodes.release(0, third);
+    assert_eq!(nodes.answers(), [(1, newcomer, granted(2, Mode::Shared, 3))]);
+    nodes.nodes[2].0.life_ends();
+    assert_eq!(nodes.nodes[2].0.answers(), [], "{gone:?} waits on");
+    nodes.release(1, newcomer);
+    let last = nodes.acquire(0, "a", WRITE);
+    assert_eq!(nodes.answers(), [(0, last, granted(2, Mode::Exclusive, 4))]);
+}
+
+#[test]
+fn a_home_without_room_says_so() {
+    let mut nodes = Nodes::new(2, 1);
+    let first = nodes.acquire(1, "a", WRITE);
+    let none = nodes.acquire(1, "b", WRITE);
+    let answers = [(1, first, granted(1, Mode::Exclusive, 2)), (1, none, Answer::Refused(Refusal::NoRoom))];
+    assert_eq!(nodes.answers(), answers);
+    nodes.next_view(&[0, 1]);
+    let again = nodes.acquire(1, "b", WRITE);
+    assert_eq!(nodes.answers(), [(1, again, Answer::Refused(Refusal::NoRoom))]);
+    nodes.release(1, first);
+    nodes.next_view(&[0, 1]);
+    let at_last = nodes.acquire(1, "b", WRITE);
+    assert_eq!(nodes.answers(), [(1, at_last, granted(3, Mode::Exclusive, 2))]);
+}
+
+#[test]
+fn what_is_not_held_cannot_be_released_or_shared() {
+    let mut nodes = Nodes::new(2, 10);
+    let (held, waits) = (nodes.acquire(0, "a", READ), nodes.acquire(1, "a", WRITE));
+    let node = &mut nodes.nodes[1].0;
+    let said = "a release of what is not held";
+    assert_eq!(node.release(waits).unwrap_err().to_string(), said);
+    assert!(node.release(RequestId(77)).is_err() && node.downgrade(waits).is_err());
+    assert!(nodes.nodes[0].0.downgrade(held).is_err());
+    nodes.nodes[1].0.forget(waits);
+    nodes.release(0, held);
+    assert_eq!(nodes.nodes[0].0.release(held).unwrap_err().to_string(), "a lock that is not held, or not any more");
+    assert_eq!(nodes.answers().len(), 1);
+    let free = nodes.acquire(0, "a", WRITE);
+    // Who gave up had its turn, and a token with it.
+    assert_eq!(nodes.answers(), [(0, free, granted(1, Mode::Exclusive, 4))]);
+}
