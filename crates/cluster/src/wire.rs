@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         let bytes = message(Body::Acknowledge(ViewNumber(300))).encode();
-        assert_eq!(bytes, [b"VCLU\x03\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
+        assert_eq!(bytes, [b"VCLU\x04\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
     }
 
     #[test]
