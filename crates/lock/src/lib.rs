@@ -25,7 +25,6 @@ mod name;
 mod place;
 mod rules;
 mod scheme;
-#[cfg(feature = "testing")]
 pub mod service;
 mod srsl;
 mod stream;

@@ -28,7 +28,6 @@ pub(super) struct Driver {
     locks: Locks,
     /// Between two lives there is none.
     pub(super) life: Option<Life>,
-    requests: u64,
     answers: Vec<(RequestId, Answer)>,
     awaiting_since: Option<Time>,
     complaints: Complaints,
@@ -41,16 +40,18 @@ impl Driver {
             lease: None,
             locks: Locks::new(options),
             life: None,
-            requests: 0,
             answers: vec![],
             awaiting_since: None,
             complaints: Complaints::default(),
         }
     }
 
-    /// Handles what has arrived, and what has ended.
-    pub(super) fn turn(&mut self) {
+    /// Handles what woke it, what else has arrived, and what has ended.
+    pub(super) fn turn(&mut self, woken: Option<Arrived>) {
         self.look_at_lease();
+        if let Some(message) = woken {
+            self.arrived(&message);
+        }
         for _ in 0..AT_ONCE {
             let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
             self.arrived(&message);
@@ -129,13 +130,10 @@ impl Driver {
 
     // Clients.
 
-    pub(super) fn acquire(&mut self, name: Name, request: Request) -> RequestId {
-        self.requests += 1;
-        let id = RequestId(self.requests);
+    pub(super) fn acquire(&mut self, id: RequestId, name: Name, request: Request) {
         self.look_at_lease();
         self.act(|locks, out| locks.acquire(id, name, request, out));
         self.go_on();
-        id
     }
 
     pub(super) fn release(&mut self, id: RequestId) -> Result<(), Strange> {

@@ -1,10 +1,182 @@
-//! Locks at work in one node: what drives the machine over a fabric.
+//! Locks at work in one node: a thread that drives the machine over a fabric, and the handle that programs' requests come by.
 //!
 //! There is nothing to decide here. The driver gives [`Locks`](crate::Locks) what arrives, and does what it says, in order.
 
 mod driver;
 mod life;
 mod posts;
+#[cfg(feature = "testing")]
 mod stepped;
+mod thread;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use thiserror::Error;
+use tokio::sync::mpsc;
+use verbena_cluster::{LeaseWord, View};
+use verbena_fabric::Fabric;
+use verbena_terms::{BootClock, ViewNumber};
+
+use crate::{Answer, LocksOptions, Name, Request, RequestId, Strange};
+use driver::Driver;
+#[cfg(feature = "testing")]
 pub use stepped::Stepped;
+
+/// Requests that may wait for the thread. One more is refused.
+const REQUESTS: usize = 8192;
+
+/// Why a request did not get to the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// Its requests do not get through.
+    #[error("{REQUESTS} requests for locks are waiting")]
+    Overloaded,
+    /// The service is stopping.
+    #[error("the service of locks has stopped")]
+    Stopped,
+}
+
+/// Is told what becomes of a request, on the service's thread: must not block.
+pub type Told = Box<dyn FnMut(Answer) + Send>;
+/// Is told whether it was done, on the service's thread: must not block.
+pub type Done = Box<dyn FnOnce(Result<(), Strange>) + Send>;
+
+/// A node's locks. Cheap to clone; the thread ends when the last clone is gone.
+#[derive(Clone)]
+pub struct LockService {
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+/// What the thread shares with whoever holds a [`LockService`].
+#[derive(Default)]
+struct Shared {
+    requests: AtomicU64,
+    /// Requests that wait for the thread.
+    waiting: AtomicUsize,
+    complained: AtomicU64,
+}
+
+enum Command {
+    LifeBegins {
+        fabric: Arc<dyn Fabric>,
+        lease: Arc<LeaseWord>,
+        reply: std::sync::mpsc::SyncSender<verbena_fabric::Result<()>>,
+    },
+    LifeEnds(std::sync::mpsc::SyncSender<()>),
+    View {
+        view: Arc<View>,
+        prepared: Box<dyn FnOnce(ViewNumber) + Send>,
+    },
+    Acquire {
+        id: RequestId,
+        name: Name,
+        request: Request,
+        told: Told,
+    },
+    Release {
+        id: RequestId,
+        done: Done,
+    },
+    Downgrade {
+        id: RequestId,
+        done: Done,
+    },
+    Forget(RequestId),
+    Opened(Box<life::Opened>),
+}
+
+impl LockService {
+    /// Starts the thread. Nobody is granted anything before [`life_begins`](Self::life_begins).
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start(options: LocksOptions) -> verbena_fabric::Result<LockService> {
+        let (commands, received) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared::default());
+        let driver = Driver::new(options, Arc::new(BootClock));
+        thread::spawn(driver, shared.clone(), commands.downgrade(), received)?;
+        Ok(LockService { shared, commands })
+    }
+
+    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same
+    /// in all lives. What clients held before is lost; who waits goes on waiting.
+    ///
+    /// # Errors
+    /// If its port is taken, or the service has stopped.
+    pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
+        let (reply, begun) = std::sync::mpsc::sync_channel(1);
+        let stopped = |_| verbena_fabric::Error::Closed;
+        self.tell(Command::LifeBegins { fabric, lease: lease.clone(), reply }).map_err(stopped)?;
+        begun.recv().map_err(|_| verbena_fabric::Error::Closed)?
+    }
+
+    /// The life is over. Returns when its regions and its fabric are dropped. What clients held is lost.
+    pub fn life_ends(&self) {
+        let (reply, ended) = std::sync::mpsc::sync_channel(1);
+        if self.tell(Command::LifeEnds(reply)).is_ok() {
+            // A thread that has ended has dropped them too.
+            let _ = ended.recv();
+        }
+    }
+
+    /// The cluster has a newer view. `prepared` is told when the node has ended what it did with locks in older ones (rule C3).
+    ///
+    /// # Errors
+    /// If the service has stopped.
+    pub fn view_learnt(
+        &self,
+        view: Arc<View>,
+        prepared: impl FnOnce(ViewNumber) + Send + 'static,
+    ) -> Result<(), Refused> {
+        self.tell(Command::View { view, prepared: Box::new(prepared) })
+    }
+
+    /// A client wants a lock. `told` hears that it is granted or refused; after a grant that it was lost, if it is, and that it is
+    /// shared after a downgrade; and nothing after that.
+    ///
+    /// # Errors
+    /// If too many wait, or the service has stopped.
+    pub fn acquire(&self, name: Name, request: Request, told: Told) -> Result<RequestId, Refused> {
+        if self.shared.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS {
+            self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refused::Overloaded);
+        }
+        let id = RequestId(self.shared.requests.fetch_add(1, Ordering::Relaxed) + 1);
+        self.tell(Command::Acquire { id, name, request, told })?;
+        Ok(id)
+    }
+
+    /// A client is done with a lock. `done` hears an error if it did not hold it, or not any more.
+    ///
+    /// # Errors
+    /// If the service has stopped.
+    pub fn release(&self, id: RequestId, done: Done) -> Result<(), Refused> {
+        self.tell(Command::Release { id, done })
+    }
+
+    /// Others may read with a client from the moment on at which it is told that it reads.
+    ///
+    /// # Errors
+    /// If the service has stopped.
+    pub fn downgrade(&self, id: RequestId, done: Done) -> Result<(), Refused> {
+        self.tell(Command::Downgrade { id, done })
+    }
+
+    /// A client does not want a lock any more, or has died: it is released, or not waited for.
+    pub fn forget(&self, id: RequestId) {
+        // A service that has stopped has forgotten it.
+        let _ = self.tell(Command::Forget(id));
+    }
+
+    /// What other nodes said that could not be used, since the service started.
+    pub fn unusable(&self) -> u64 {
+        self.shared.complained.load(Ordering::Relaxed)
+    }
+
+    /// Without a bound: what comes this way is as rare as views, or ends something that was counted when it was asked for.
+    fn tell(&self, command: Command) -> Result<(), Refused> {
+        self.commands.send(command).map_err(|_| Refused::Stopped)
+    }
+}

@@ -17,12 +17,13 @@ const PACE: Duration = Duration::from_micros(20);
 pub struct Stepped {
     driver: Driver,
     clock: Arc<dyn Clock>,
+    requests: u64,
 }
 
 impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Stepped {
-        Stepped { driver: Driver::new(options, clock.clone()), clock }
+        Stepped { driver: Driver::new(options, clock.clone()), clock, requests: 0 }
     }
 
     /// A life begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same in all lives.
@@ -45,7 +46,10 @@ impl Stepped {
 
     /// A client wants a lock.
     pub fn acquire(&mut self, name: Name, request: Request) -> RequestId {
-        self.driver.acquire(name, request)
+        self.requests += 1;
+        let id = RequestId(self.requests);
+        self.driver.acquire(id, name, request);
+        id
     }
 
     /// A client is done with it.
@@ -81,7 +85,7 @@ impl Stepped {
 
     /// Does what there is to do. Gives when the next turn is due if nothing arrives before.
     pub fn turn(&mut self) -> Time {
-        self.driver.turn();
+        self.driver.turn(None);
         for opening in self.driver.openings() {
             self.driver.opened(opening.run());
         }
