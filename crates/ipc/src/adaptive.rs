@@ -22,8 +22,8 @@ use verbena_terms::BootClock;
 use crate::bell;
 use crate::error::{Breach, Error};
 use crate::layout::{
-    BEACON, BEACON_BYTES, CLIENT_SLEEPS, FOR_RESPONSE, FOR_ROOM, FORMAT_WORD, Geometry, HELPER_SLEEPS,
-    HELPER_WANTS_ROOM, RINGS, SIZES_WORD,
+    BEACON, BEACON_BYTES, BOARD, BOARD_WORDS, CLIENT_SLEEPS, FOR_RESPONSE, FOR_ROOM, FORMAT_WORD, Geometry,
+    HELPER_SLEEPS, HELPER_WANTS_ROOM, RINGS, SIZES_WORD,
 };
 use crate::memory::{Mapping, Memory, Sharing};
 use crate::mode::{ClientEnd, HelperEnd, Waited, Want};
@@ -46,6 +46,12 @@ impl Beacon {
     /// Sleeps by `sleep` with the beacon up, unless something is `there`. Whether it slept.
     pub(crate) fn sleep_unless(&self, there: impl FnMut() -> bool, sleep: impl FnOnce()) -> bool {
         bell::sleep_unless(&self.page, HELPER_SLEEPS, 1, there, sleep)
+    }
+
+    /// Writes a word of the board. What this process does after it comes after it for whoever reads the word.
+    pub(crate) fn publish(&self, at: usize, value: u64) {
+        assert!(at < BOARD_WORDS, "the board has {BOARD_WORDS} words, and not one at {at}");
+        self.page.store(BOARD + at, value, Ordering::SeqCst);
     }
 
     /// Whether the helper sleeps, asked after something was published to it by this process.
@@ -173,6 +179,11 @@ impl ClientEnd for Client {
         Ok(response)
     }
 
+    fn board(&self, at: usize) -> u64 {
+        assert!(at < BOARD_WORDS, "the board has {BOARD_WORDS} words, and not one at {at}");
+        self.beacon.load(BOARD + at, Ordering::SeqCst)
+    }
+
     fn wait(&mut self, want: Want, at_most: Duration) -> Waited {
         let Client { memory, requests, responses, spin, .. } = self;
         let mut there = || {
@@ -229,6 +240,17 @@ mod tests {
         let slept = beacon.sleep_unless(|| false, || assert!(client.send(request, b"two").unwrap()));
         assert!(slept && rings(&*helper));
         assert!(!beacon.sleep_unless(|| helper.has_request(), || panic!("a request is there")));
+    }
+
+    #[test]
+    fn what_is_on_the_board_is_read_by_all_and_outlives_the_helper() {
+        let (beacon, helper, client) = pair();
+        let (_, passed) = open(&beacon, Geometry::new(4096).unwrap()).unwrap();
+        let other = accept(Geometry::new(4096).unwrap(), passed).unwrap();
+        beacon.publish(7, u64::MAX);
+        assert_eq!([client.board(7), other.board(7), client.board(6)], [u64::MAX, u64::MAX, 0]);
+        drop((beacon, helper));
+        assert_eq!(client.board(7), u64::MAX);
     }
 
     #[test]

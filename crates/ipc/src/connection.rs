@@ -111,6 +111,20 @@ impl Connection {
         self.end.longest()
     }
 
+    /// A word of the helper's [`Board`](crate::Board), as it is now: one load, without a word to the helper. It stays readable when the helper has
+    /// died, as it was then.
+    ///
+    /// # Panics
+    /// From [`BOARD_WORDS`](crate::BOARD_WORDS) on.
+    pub fn board(&self, at: usize) -> u64 {
+        self.end.board(at)
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> ConnectionCounters {
         self.counters

@@ -33,6 +33,7 @@
 //! ```text
 //!     0      0   format: "VIPB", version
 //!   128     16   helper sleeps: 0 or 1
+//!   256     32   the board: eight words that services of the helper write for all clients
 //! ```
 
 use verbena_terms::Format;
@@ -40,7 +41,7 @@ use verbena_terms::Format;
 use crate::error::Error;
 
 pub(crate) const RINGS: Format = Format::new(*b"VIPR", 1);
-pub(crate) const BEACON: Format = Format::new(*b"VIPB", 1);
+pub(crate) const BEACON: Format = Format::new(*b"VIPB", 2);
 
 pub(crate) const WORD_BYTES: usize = 8;
 pub(crate) const FORMAT_WORD: usize = 0;
@@ -55,6 +56,10 @@ const RING_START: usize = 512;
 
 pub(crate) const BEACON_BYTES: usize = 4096;
 pub(crate) const HELPER_SLEEPS: usize = 16;
+pub(crate) const BOARD: usize = 32;
+
+/// Words of a [`Board`](crate::Board).
+pub const BOARD_WORDS: usize = 8;
 
 /// Words before the payload of a message: length and kind, then the request number.
 pub(crate) const FRAME_WORDS: u64 = 2;

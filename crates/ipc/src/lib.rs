@@ -54,6 +54,7 @@ pub use error::{Breach, Error, Over, Refusal};
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, ring_ends};
 pub use handshake::Farewell;
+pub use layout::BOARD_WORDS;
 pub use mode::Mode;
-pub use request::{ClientId, Event, Request, Responder, Waker};
+pub use request::{Board, ClientId, Event, Request, Responder, Waker};
 pub use server::{Options, Server};

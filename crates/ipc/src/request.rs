@@ -157,6 +157,21 @@ impl Drop for Responder {
     }
 }
 
+/// Words in the page that all clients read and only this process writes: how a client knows what holds now without asking, and a client whose
+/// helper has stopped what held last.
+#[derive(Clone)]
+pub struct Board(pub(crate) Arc<Common>);
+
+impl Board {
+    /// Writes a word. What is done after it comes after it for whoever reads it.
+    ///
+    /// # Panics
+    /// From [`BOARD_WORDS`](crate::BOARD_WORDS) on.
+    pub fn publish(&self, at: usize, value: u64) {
+        self.0.adaptive.publish(at, value);
+    }
+}
+
 /// Makes [`Server::poll`](crate::Server::poll) return, from any thread.
 #[derive(Clone)]
 pub struct Waker(pub(crate) Arc<Mailbox>);

@@ -28,7 +28,7 @@ use crate::handshake::{Farewell, HELLO_BYTES, Reply, parse_hello};
 use crate::layout::Geometry;
 use crate::mode::{self, Common};
 use crate::peer::{self, Peer};
-use crate::request::{ClientId, Event, Late, Mailbox, Waker};
+use crate::request::{Board, ClientId, Event, Late, Mailbox, Waker};
 use crate::session::{BATCH, Session};
 use crate::spin::{self, Spin};
 
@@ -138,6 +138,11 @@ impl Server {
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         Counters { clients: self.sessions.len() as u64, ..self.counters }
+    }
+
+    /// What services write for all clients.
+    pub fn board(&self) -> Board {
+        Board(self.common.clone())
     }
 
     /// Ends [`poll`](Self::poll) early, from another thread.
