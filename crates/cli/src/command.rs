@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 
-use crate::commands::{bench, cluster, completions, config, doctor, keys, node, proxy, status, top, traces};
+use crate::commands::{bench, cluster, completions, config, doctor, keys, lock, node, proxy, status, top, traces};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -38,6 +38,8 @@ enum Subcommands {
     Status(status::Command),
     #[command(subcommand)]
     Cluster(cluster::Command),
+    #[command(subcommand)]
+    Lock(lock::Command),
     Top(top::Command),
     Doctor(doctor::Command),
     #[command(subcommand)]
@@ -50,25 +52,25 @@ enum Subcommands {
 }
 
 /// Runs one command line: the program's name and its arguments. What it could not do is an error; the exit code is another
-/// than success only where this program plays the target of an experiment.
+/// than success only where it is that of a command that was run under a lock, or this program plays the target of an experiment.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|first| first == CHILD_ARGUMENT) {
         let rest: Vec<_> = arguments[2..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
         return Ok(child_main(&rest));
     }
-    execute(Command::try_parse_from(arguments)?)?;
-    Ok(ExitCode::SUCCESS)
+    execute(Command::try_parse_from(arguments)?)
 }
 
-fn execute(command: Command) -> Result<()> {
+fn execute(command: Command) -> Result<ExitCode> {
     log::start(command.log.as_deref().unwrap_or(command.subcommand.default_log()))?;
     let file = command.config.as_deref();
-    match command.subcommand {
+    let done = match command.subcommand {
         Subcommands::Proxy(proxy) => proxy.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
         Subcommands::Cluster(cluster) => cluster.run(file),
+        Subcommands::Lock(lock) => return lock.run(file),
         Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),
         Subcommands::Config(config) => config.run(file),
@@ -76,7 +78,8 @@ fn execute(command: Command) -> Result<()> {
         Subcommands::Bench(bench) => bench.run(),
         Subcommands::Traces(traces) => traces.run(),
         Subcommands::Completions(completions) => completions.run(),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 impl Subcommands {

@@ -6,6 +6,7 @@ pub mod completions;
 pub mod config;
 pub mod doctor;
 pub mod keys;
+pub mod lock;
 pub mod node;
 pub mod proxy;
 mod running;

@@ -80,6 +80,18 @@ pub enum Error {
     /// Some cache may not know of the write (rule P7).
     #[error("not every cache may know of the write: do not tell the client that it is done")]
     Unconfirmed,
+    /// A lock that was tried is not free.
+    #[error("the lock is not free")]
+    NotFree,
+    /// A lock was not free in time.
+    #[error("the lock was not free within {waited:?}")]
+    NotInTime {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// What was held is not held any more: the node had no lease for a while, or its helper has ended (rule L6).
+    #[error("the lock was lost: its node had no lease for a while, or its helper has ended")]
+    Lost,
     /// What was asked for changed with each part of the answer.
     #[error("the cluster's view changed again and again while it was being read: ask again")]
     Unsteady,

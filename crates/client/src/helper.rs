@@ -54,18 +54,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How often a report is begun again because the view changed while it was read.
 const ATTEMPTS: usize = 5;
 
+/// A connection to the helper at `socket`, made within `patience`.
+pub(crate) fn connect_to(socket: &Socket, patience: Duration) -> Result<Connection> {
+    Connection::connect(&socket.path(), BootClock.now() + patience).map_err(|error| match error {
+        verbena_ipc::Error::NoHelper { path } => Error::NoHelper { tried: path, running: socket.others() },
+        other => other.into(),
+    })
+}
+
 impl Helper {
     /// Connects to the helper at `socket`. Each call, this one too, waits at most `patience`.
     ///
     /// # Errors
     /// [`Error::NoHelper`] with the path that was tried if nobody listens there.
     pub fn connect(socket: &Socket, patience: Duration) -> Result<Self> {
-        let connected = Connection::connect(&socket.path(), BootClock.now() + patience);
-        let connection = connected.map_err(|error| match error {
-            verbena_ipc::Error::NoHelper { path } => Error::NoHelper { tried: path, running: socket.others() },
-            other => other.into(),
-        })?;
-        Ok(Helper { connection, patience })
+        Ok(Helper { connection: connect_to(socket, patience)?, patience })
     }
 
     /// How the helper is.

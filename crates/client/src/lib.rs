@@ -1,7 +1,7 @@
 //! What a program links to talk to the helper of its machine.
 //!
 //! A program knows nothing of the cluster: it finds the helper's socket ([`Socket`], [`Place`]) and asks. It does so in one of two
-//! ways. For state and metrics it connects over shared memory ([`Helper`]; requests and answers in [`wire`]). For writes it tells
+//! ways. For state, metrics and locks it connects over shared memory ([`Helper`], [`Locks`]; requests and answers in [`wire`]). For writes it tells
 //! the helper over HTTP what they touch ([`Updates`]; requests and answers in [`api`]), or lets a layer of `tower` do it for every
 //! request ([`AnnounceLayer`]). The helper reads the same two files. Every call has a deadline.
 //!
@@ -16,6 +16,8 @@ mod error;
 mod helper;
 #[cfg(feature = "tower")]
 mod layer;
+mod lock_wire;
+mod locks;
 mod place;
 mod scope;
 mod socket;
@@ -32,6 +34,7 @@ pub use error::{Error, Result};
 pub use helper::{Draining, Helper, Report, Roll};
 #[cfg(feature = "tower")]
 pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeOf, Write};
+pub use locks::{Hold, Locks};
 pub use place::Place;
 pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, Socket};

@@ -21,6 +21,8 @@ use verbena_terms::{Format, Incarnation, ViewNumber};
 use crate::api::Told;
 use crate::error::{Error, Result};
 
+pub use crate::lock_wire::{BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockMode, LockRequest};
+
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);
 /// Marks an answer.
@@ -38,7 +40,7 @@ pub const PART_NAMES: usize = 28;
 pub const SAMPLED_KEYS: u32 = 1 << 16;
 
 /// What a program asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// How the helper is.
     Status,
@@ -78,6 +80,8 @@ pub enum Request {
     },
     /// Leave the cluster in good order, and end. Answered when the node has left; a moment later its process ends.
     Drain,
+    /// Something about locks.
+    Lock(LockRequest),
 }
 
 /// What the helper answers.
@@ -129,6 +133,8 @@ pub enum Answer {
     },
     /// To [`Request::Drain`].
     Drained(Departure),
+    /// To [`Request::Lock`].
+    Lock(LockAnswer),
 }
 
 /// How a helper is.

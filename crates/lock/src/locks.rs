@@ -48,6 +48,8 @@ pub struct PostId(pub u64);
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LocksAction {
+    /// What clients held is lost from now on. To be said to them before anything that follows is done (rule L6).
+    Lapsed,
     /// Tell whoever asked.
     Answer(RequestId, Answer),
     /// Post this at the words of this slot, when its home's words are open, and say [`completed`](Locks::completed) when it is certain what came of it.
@@ -141,6 +143,7 @@ impl Locks {
 
     /// A life begins as this incarnation. What clients held before is lost, and who waits goes on waiting.
     pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
+        out.push(LocksAction::Lapsed);
         self.me = me;
         self.act_in(None, false);
         self.act_by(Lease::NONE, Time::ZERO);
@@ -171,6 +174,7 @@ impl Locks {
         let could = self.may_grant;
         self.act_by(lease, now);
         if now >= lease.until && !std::mem::replace(&mut self.has_lapsed, true) {
+            out.push(LocksAction::Lapsed);
             for name in self.names_here() {
                 self.with(&name, out, Local::lapse);
             }

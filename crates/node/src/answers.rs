@@ -16,6 +16,7 @@ use crate::drain::Drain;
 use crate::neighbours::Neighbours;
 use crate::rings::Rings;
 use crate::status::Status;
+use crate::tickets::Tickets;
 
 /// How often the thread looks whether it is to stop, should the waker's call be lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -26,6 +27,7 @@ pub(crate) struct Answers {
     pub(crate) status: Arc<Status>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) content: Content,
+    pub(crate) tickets: Tickets,
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) drain: Arc<Drain>,
     pub(crate) metrics: Arc<Registry>,
@@ -35,35 +37,28 @@ pub(crate) struct Answers {
 
 impl Answers {
     /// Answers until it is to stop. The server, dropped with it, tells every program.
-    pub(crate) fn run(mut self) {
-        let Answers { status, desk, content, neighbours, drain, metrics, .. } = &self;
-        let mut readings = Readings {
-            status: status.clone(),
-            desk: desk.clone(),
-            content: content.clone(),
-            neighbours: neighbours.clone(),
-            drain: drain.clone(),
-            metrics: metrics.clone(),
-            texts: HashMap::new(),
-            drains: vec![],
-            clients: 0,
-        };
-        while !self.stop.load(Ordering::Acquire) {
-            if let Err(error) = self.server.poll(LOOK_EVERY, &mut |event| readings.handle(event)) {
+    pub(crate) fn run(self) {
+        let Answers { mut server, status, desk, content, tickets, neighbours, drain, metrics, rings, stop } = self;
+        let (asked, left) = (drain.clone(), status.clone());
+        let (texts, drains, clients) = (HashMap::new(), vec![], 0);
+        let mut readings =
+            Readings { status, desk, content, tickets, neighbours, drain, metrics, texts, drains, clients };
+        while !stop.load(Ordering::Acquire) {
+            if let Err(error) = server.poll(LOOK_EVERY, &mut |event| readings.handle(event)) {
                 // The kernel refuses epoll itself: nobody will be answered any more, and half a helper is worse than none.
                 panic!("programs cannot be answered: {error}");
             }
-            self.rings.are(self.server.counters());
+            rings.are(server.counters());
         }
         // The node has left: who asked for that is told how, before the server goes.
-        let departure = self.drain.left(self.status.departure());
+        let departure = asked.left(left.departure());
         for drain in std::mem::take(&mut readings.drains) {
             if let Err(error) = drain.answer(Answer::Drained(departure).encode()) {
                 tracing::warn!(%error, "an answer could not be given");
             }
         }
         // A kernel that refuses epoll now has nobody's answer left to give.
-        let _ = self.server.poll(Duration::ZERO, &mut |event| readings.handle(event));
+        let _ = server.poll(Duration::ZERO, &mut |event| readings.handle(event));
     }
 }
 
@@ -71,6 +66,7 @@ struct Readings {
     status: Arc<Status>,
     desk: Arc<Desk>,
     content: Content,
+    tickets: Tickets,
     neighbours: Arc<Neighbours>,
     drain: Arc<Drain>,
     metrics: Arc<Registry>,
@@ -88,10 +84,12 @@ impl Readings {
             Event::Gone { client } => {
                 self.clients -= 1;
                 self.texts.remove(&client);
+                self.tickets.gone(client);
                 self.drains.retain(|drain| drain.client() != client);
             }
             Event::Request(request) => {
                 let answer = match Request::decode(request.bytes()) {
+                    Ok(Request::Lock(asked)) => return self.tickets.handle(request, asked),
                     Ok(asked) => self.answer(request.client(), asked),
                     Err(error) => Some(Answer::Refused(format!("the request cannot be read: {error}"))),
                 };
@@ -117,7 +115,8 @@ impl Readings {
             Request::Work => Answer::Work(Work { pages: pages(&self.content), leaving: self.status.leaving() }),
             Request::Details { from } => self.neighbours.details(from),
             Request::Departed { from } => self.status.departed(from),
-            Request::Drain => return None,
+            // Locks are answered elsewhere.
+            Request::Drain | Request::Lock(_) => return None,
             Request::Expel(who) => match self.status.expellable(who) {
                 Ok(()) => {
                     self.desk.expel(who);

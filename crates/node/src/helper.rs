@@ -24,6 +24,7 @@ use crate::drain::Drain;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::keeping::Register;
+use crate::locks::Locks;
 use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
 use crate::neighbours::Neighbours;
@@ -36,6 +37,7 @@ use crate::service::Service;
 use crate::status::Status;
 use crate::successor::Successor;
 use crate::thread;
+use crate::tickets::Tickets;
 
 /// What happens to a helper, for whoever started it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -179,6 +181,8 @@ impl Helper {
         let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
+        let (locks, lock_service, lapses) = Locks::start(server.board())?;
+        services.push(Box::new(locks));
 
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
@@ -200,6 +204,7 @@ impl Helper {
             desk: desk.clone(),
             status: status.clone(),
             lease: lease.clone(),
+            board: server.board(),
             metrics: metrics.clone(),
             services,
             observer,
@@ -223,6 +228,7 @@ impl Helper {
             status,
             desk: desk.clone(),
             content: content.clone(),
+            tickets: Tickets::new(lock_service, lapses),
             neighbours: neighbours.clone(),
             drain: drain.clone(),
             metrics,

@@ -33,6 +33,7 @@ mod helper;
 mod history;
 mod keeping;
 mod life;
+mod locks;
 mod mark;
 mod membership;
 mod neighbours;
@@ -49,6 +50,7 @@ mod status;
 mod store;
 mod successor;
 mod thread;
+mod tickets;
 mod told;
 mod waiting;
 

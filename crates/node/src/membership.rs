@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_client::wire;
+use verbena_client::wire::{self, BOARD_LEASE};
 use verbena_cluster::{
     Keeper, KeeperAction, KeeperEvent, LeaseWord, Message, Notice, OfficeEvent, Participant, ParticipantAction,
     ParticipantEvent, StartRecord,
 };
 use verbena_fabric::{Address, Interconnect, Opened};
+use verbena_ipc::Board;
 use verbena_metrics::Registry;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
@@ -42,6 +43,8 @@ pub(crate) struct Parts {
     pub(crate) desk: Arc<Desk>,
     pub(crate) status: Arc<Status>,
     pub(crate) lease: Arc<LeaseWord>,
+    /// Where programs see how long the lease lasts.
+    pub(crate) board: Board,
     pub(crate) metrics: Arc<Registry>,
     pub(crate) services: Vec<Box<dyn Service>>,
     pub(crate) observer: Observer,
@@ -428,6 +431,7 @@ impl Driver {
             }
             ParticipantAction::Publish(lease) => {
                 self.parts.lease.store(lease);
+                self.parts.board.publish(BOARD_LEASE, lease.until.nanos());
                 self.post.iter().for_each(|post| post.fabric.set_view(lease.acknowledged));
             }
             ParticipantAction::Send(message) => self.send(message),

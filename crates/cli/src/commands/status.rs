@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use verbena_client::api::Node;
 use verbena_client::wire::{Departed, Member, Pages, SAMPLED_KEYS, State, Status};
-use verbena_client::{Helper, Roll};
+use verbena_client::{Helper, Roll, Socket};
 use verbena_terms::Lapse;
 
 use crate::config::{self, Flags, Whose};
@@ -91,11 +91,21 @@ impl Command {
 
 /// The first helper that listens where the configuration says; if none does, why not at the first of its sockets.
 pub(super) fn connect(file: Option<&Path>, flags: &Flags, patience: Lapse) -> Result<Helper> {
+    reach(file, flags, patience, Helper::connect)
+}
+
+/// The same, in any way of connecting to one.
+pub(super) fn reach<T>(
+    file: Option<&Path>,
+    flags: &Flags,
+    patience: Lapse,
+    connect: impl Fn(&Socket, Duration) -> verbena_client::Result<T>,
+) -> Result<T> {
     let settings = config::load(file, &flags.0, Whose::Running)?.config.settings();
     let patience = patience.0.max(Duration::from_millis(1));
     let mut missed = None;
     for socket in settings.sockets()? {
-        match Helper::connect(&socket, patience) {
+        match connect(&socket, patience) {
             Err(error @ verbena_client::Error::NoHelper { .. }) => {
                 missed.get_or_insert(error);
             }

@@ -29,18 +29,21 @@ pub(super) struct Driver {
     /// Between two lives there is none.
     pub(super) life: Option<Life>,
     answers: Vec<(RequestId, Answer)>,
+    lapsed: Box<dyn FnMut() + Send>,
     awaiting_since: Option<Time>,
     complaints: Complaints,
 }
 
 impl Driver {
-    pub(super) fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Self {
+    /// `lapsed` is called whenever all that clients hold is lost, before anybody else can get it.
+    pub(super) fn new(options: LocksOptions, clock: Arc<dyn Clock>, lapsed: Box<dyn FnMut() + Send>) -> Self {
         Driver {
             clock,
             lease: None,
             locks: Locks::new(options),
             life: None,
             answers: vec![],
+            lapsed,
             awaiting_since: None,
             complaints: Complaints::default(),
         }
@@ -208,6 +211,7 @@ impl Driver {
         let now = self.clock.now();
         for action in actions {
             match (action, &mut self.life) {
+                (LocksAction::Lapsed, _) => (self.lapsed)(),
                 (LocksAction::Answer(id, answer), _) => self.answers.push((id, answer)),
                 (LocksAction::Strange(from, strange), _) => self.complain(from, &strange),
                 (LocksAction::Post(id, slot, batch), Some(life)) => life.posts.post(id, slot, batch, now),

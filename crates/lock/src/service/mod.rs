@@ -88,14 +88,15 @@ enum Command {
 }
 
 impl LockService {
-    /// Starts the thread. Nobody is granted anything before [`life_begins`](Self::life_begins).
+    /// Starts the thread. Nobody is granted anything before [`life_begins`](Self::life_begins). `lapsed` is called on that thread whenever all that clients
+    /// hold is lost, before anybody else can get it: it must not block.
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn start(options: LocksOptions) -> verbena_fabric::Result<LockService> {
+    pub fn start(options: LocksOptions, lapsed: impl FnMut() + Send + 'static) -> verbena_fabric::Result<LockService> {
         let (commands, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
-        let driver = Driver::new(options, Arc::new(BootClock));
+        let driver = Driver::new(options, Arc::new(BootClock), Box::new(lapsed));
         thread::spawn(driver, shared.clone(), commands.downgrade(), received)?;
         Ok(LockService { shared, commands })
     }

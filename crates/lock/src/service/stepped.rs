@@ -23,7 +23,7 @@ pub struct Stepped {
 impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Stepped {
-        Stepped { driver: Driver::new(options, clock.clone()), clock, requests: 0 }
+        Stepped { driver: Driver::new(options, clock.clone(), Box::new(|| {})), clock, requests: 0 }
     }
 
     /// A life begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same in all lives.

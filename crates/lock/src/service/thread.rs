@@ -57,6 +57,8 @@ impl Desk {
                 command = received.recv() => match command {
                     Some(command) => {
                         self.command(command);
+                        // Before the lease is looked at again: what is granted and lost at once is told in this order.
+                        self.tell_all();
                         None
                     }
                     None => return,
@@ -68,9 +70,7 @@ impl Desk {
             for opening in self.driver.openings() {
                 open_elsewhere(opening, self.commands.clone());
             }
-            for (id, answer) in self.driver.answers() {
-                self.tell(id, answer);
-            }
+            self.tell_all();
             self.shared.complained.store(self.driver.complained(), Ordering::Relaxed);
         }
     }
@@ -110,12 +110,14 @@ impl Desk {
         }
     }
 
-    fn tell(&mut self, id: RequestId, answer: Answer) {
-        if let Some(told) = self.askers.get_mut(&id) {
-            told(answer);
-        }
-        if !matches!(answer, Answer::Granted(..)) {
-            self.askers.remove(&id);
+    fn tell_all(&mut self) {
+        for (id, answer) in self.driver.answers() {
+            if let Some(told) = self.askers.get_mut(&id) {
+                told(answer);
+            }
+            if !matches!(answer, Answer::Granted(..)) {
+                self.askers.remove(&id);
+            }
         }
     }
 }

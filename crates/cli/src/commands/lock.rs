@@ -1,0 +1,25 @@
+//! `verbena lock`: locks that the whole cluster shares.
+
+pub mod run;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::error::Result;
+
+/// Take locks that the whole cluster shares.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(run::Command),
+}
+
+impl Command {
+    /// Does what it says.
+    pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
+        match self {
+            Command::Run(run) => run.run(file),
+        }
+    }
+}

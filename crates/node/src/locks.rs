@@ -1,0 +1,69 @@
+//! Locks, hosted: membership's notices on one side, [`LockService`] on the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbena_client::wire::BOARD_LAPSES;
+use verbena_cluster::Notice;
+use verbena_ipc::Board;
+use verbena_lock::service::LockService;
+use verbena_lock::{LocksOptions, Rules, Scheme};
+
+use crate::life::Life;
+use crate::service::{Replies, Service};
+
+/// Locks that a home has words for in one view: 8 MiB.
+const SLOTS: u32 = 1 << 18;
+
+/// The service of locks.
+pub(crate) struct Locks {
+    service: LockService,
+}
+
+impl Locks {
+    /// The service, the handle by which programs use it, and how often all that they held was lost, which is on the board too.
+    ///
+    /// # Errors
+    /// If there can be no thread for it.
+    pub(crate) fn start(board: Board) -> verbena_fabric::Result<(Locks, LockService, Arc<AtomicU64>)> {
+        let lapses = Arc::new(AtomicU64::new(0));
+        let options = LocksOptions { scheme: Scheme::default(), slots: SLOTS, rules: Rules::ALL };
+        let counted = lapses.clone();
+        let service = LockService::start(options, move || {
+            board.publish(BOARD_LAPSES, counted.fetch_add(1, Ordering::SeqCst) + 1);
+        })?;
+        Ok((Locks { service: service.clone() }, service, lapses))
+    }
+}
+
+impl Service for Locks {
+    fn name(&self) -> &'static str {
+        "locks"
+    }
+
+    fn begin(&mut self, life: &Life) -> Result<(), String> {
+        self.service.life_begins(life.fabric.clone(), &life.lease).map_err(|error| error.to_string())
+    }
+
+    fn notice(&mut self, notice: &Notice, replies: &Replies) {
+        match notice {
+            Notice::ViewLearnt(view) => {
+                let replies = replies.clone();
+                if let Err(error) = self.service.view_learnt(view.clone(), move |view| replies.prepared(view)) {
+                    tracing::error!(%error, "locks do not hear of membership");
+                }
+            }
+            Notice::Expelled(_) | Notice::Superseded(_) => self.service.life_ends(),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, replies: &Replies) {
+        // What clients hold ends with the lease, which ends when the node leaves: nobody has to settle anything.
+        replies.closed(true);
+    }
+
+    fn end(&mut self) {
+        self.service.life_ends();
+    }
+}
