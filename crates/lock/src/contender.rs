@@ -84,7 +84,8 @@ impl Contender {
         self.stint == Stint::Idle
     }
 
-    /// What is left of it when the view ends (rule L5): not a try, which is made again.
+    /// What is left of it when the view ends (rule L5): not a try, which is made again. Who was becoming a reader is one: others may read with it
+    /// already.
     pub(crate) fn survives(&self) -> Option<Survivor> {
         match (self.stint, self.place.leaving) {
             (Stint::Held(mode, token), _) => Some(Survivor::Holds(mode, token)),
@@ -92,9 +93,7 @@ impl Contender {
                 (!request.is_try).then_some(Survivor::Waits(request.mode))
             }
             (Stint::Waiting(mode), _) => Some(Survivor::Waits(mode)),
-            (Stint::Leaving, Some((Leave { token, becomes_reader: true }, _))) => {
-                Some(Survivor::Holds(Mode::Exclusive, token))
-            }
+            (Stint::Leaving, Some((Leave { token, becomes_reader: true }, _))) => Some(Survivor::reads_after(token)),
             (Stint::Idle | Stint::Leaving, _) => None,
         }
     }

@@ -22,7 +22,7 @@ use crate::{Action, LockWord, Message, Mode, Outcome, Rules, Server, To, Token};
 /// What a node has of a lock when a view ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Survivor {
-    /// It holds it, with a token of an earlier view, or has yet to hear that it is a reader now.
+    /// It holds it, with a token of an earlier view.
     Holds(Mode, Token),
     /// It waits.
     Waits(Mode),
@@ -148,6 +148,12 @@ pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Surviv
 }
 
 impl Survivor {
+    /// A writer that had this token and was becoming a reader. Others may read with it already, and no other writer has come between.
+    pub(crate) fn reads_after(token: Token) -> Self {
+        // A writer's token is even, and never a view's last.
+        Survivor::Holds(Mode::Shared, token.next(Mode::Shared).unwrap_or(token))
+    }
+
     /// `None` if it holds the lock.
     fn waits_for(self) -> Option<Mode> {
         match self {

@@ -192,16 +192,13 @@ impl Local {
             // A try is made again.
             Survivor::Waits(mode) => front.is_some_and(|(_, want)| want.mode == *mode && !want.is_try),
         });
-        let is_downgrading = !self.holders.is_empty() && self.side.held().is_none();
+        let was_downgrading = !self.holders.is_empty() && self.side.held().is_none();
         let ahead = std::mem::replace(&mut self.ahead, Rank::NOBODY);
         self.asked = front.map(|(id, _)| *id).filter(|_| matches!(survivor, Some(Survivor::Waits(_))));
         self.is_survivor = survivor.is_some();
         self.side = survivor.map_or(fresh, Side::of);
-        if is_downgrading {
-            let mut actions = vec![];
-            // It is a writer's hold that it has just been made of.
-            let _ = self.side.downgrade(&mut actions);
-            self.follow(actions, out);
+        if was_downgrading && let Some((mode, token)) = self.side.held() {
+            self.granted(mode, token, out);
         }
         survivor.map(|survivor| (survivor, ahead))
     }

@@ -52,8 +52,8 @@ impl Side {
         Side::Srsl(Client::of(survivor))
     }
 
-    /// What the node has of the lock when the view ends. Nothing of a try, which is to be made again; and who was becoming a reader is a writer and has
-    /// to say so again.
+    /// What the node has of the lock when the view ends. Nothing of a try, which is to be made again; and who was becoming a reader is one, and
+    /// [`held`](Self::held) says with which token.
     pub fn survives(&self) -> Option<Survivor> {
         match self {
             Side::Ncosed(contender) => contender.survives(),

@@ -41,7 +41,7 @@ impl Client {
             Stint::Idle => None,
             Stint::Waiting(mode) => Some(Survivor::Waits(mode)),
             Stint::Held(mode, token) => Some(Survivor::Holds(mode, token)),
-            Stint::Sharing(token) => Some(Survivor::Holds(Mode::Exclusive, token)),
+            Stint::Sharing(token) => Some(Survivor::reads_after(token)),
         }
     }
 

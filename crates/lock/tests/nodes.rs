@@ -159,6 +159,21 @@ fn holders_and_waiters_outlive_a_view_and_those_that_went_are_passed_over() {
 }
 
 #[test]
+fn who_was_becoming_a_reader_when_a_view_ends_is_one() {
+    let mut nodes = Nodes::new(3, 10);
+    let (held, waits) = (nodes.acquire(1, "a", WRITE), nodes.acquire(2, "a", READ));
+    assert_eq!(nodes.answers(), [(1, held, granted(1, Mode::Exclusive, 2))]);
+    nodes.nodes[1].0.downgrade(held).unwrap();
+    nodes.next_view(&[0, 1, 2]);
+    assert_eq!(nodes.answers(), [(1, held, granted(1, Mode::Shared, 3)), (2, waits, granted(2, Mode::Shared, 1))]);
+    let writer = nodes.acquire(0, "a", WRITE);
+    nodes.release(1, held);
+    assert_eq!(nodes.answers(), []);
+    nodes.release(2, waits);
+    assert_eq!(nodes.answers(), [(0, writer, granted(2, Mode::Exclusive, 2))]);
+}
+
+#[test]
 fn a_home_without_room_says_so() {
     let mut nodes = Nodes::new(2, 1);
     let first = nodes.acquire(1, "a", WRITE);
