@@ -131,7 +131,8 @@ fn to_survivors(actions: &mut [Action]) {
 /// In which order survivors wait. Each comes with the writer that it found at the tail, or [`Rank::NOBODY`] where it found none or does not know.
 ///
 /// Nobody comes before the writer that it found, and readers before the writer that found the same one: that is the order in which they
-/// stood. Where it does not say who is first, readers are, and lower ranks.
+/// stood. Where it does not say who is first, readers are, and lower ranks. It does not where they stand in a circle: a writer has granted the lock to the
+/// next one, which has not heard of it, and stands in the queue again.
 pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Survivor)> {
     survivors.sort_unstable_by_key(|&(rank, survivor, _)| (survivor.waits_for(), rank));
     let mut ordered = Vec::with_capacity(survivors.len());
@@ -139,12 +140,19 @@ pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Surviv
         let is_behind = |ahead: Rank| {
             survivors.iter().any(|&(rank, survivor, _)| rank == ahead && survivor.waits_for() == Some(Mode::Exclusive))
         };
-        // Where each stands behind another, somebody does not say what is true.
-        let first = survivors.iter().position(|&(.., ahead)| !is_behind(ahead)).unwrap_or(0);
+        let first = survivors.iter().position(|&(.., ahead)| !is_behind(ahead));
+        let first = first.unwrap_or_else(|| first_of_circle(&survivors));
         let (rank, survivor, _) = survivors.remove(first);
         ordered.push((rank, survivor));
     }
     ordered
+}
+
+/// Each stands behind a writer among them: so whoever goes from one to the next comes to a circle, and goes round it.
+fn first_of_circle(survivors: &[(Rank, Survivor, Rank)]) -> usize {
+    let ahead_of = |at: usize| survivors.iter().position(|(rank, ..)| *rank == survivors[at].2);
+    let way = std::iter::successors(Some(0), |&at| ahead_of(at));
+    way.skip(survivors.len()).take(survivors.len()).min().unwrap_or(0)
 }
 
 impl Survivor {
@@ -188,6 +196,15 @@ mod tests {
     fn where_one_is_missing_the_others_keep_theirs() {
         // 5 and what it found have gone: nobody knows whether 4 or 8 was first.
         assert_eq!(ranks(&[(8, WRITES, Rank(5)), (2, WRITES, Rank(8)), (4, WRITES, NOBODY)]), [4, 8, 2]);
+    }
+
+    #[test]
+    fn who_stands_behind_a_circle_is_not_served_before_it() {
+        // 7 granted 9 the lock, which has not heard of it, and stands behind it again.
+        assert_eq!(
+            ranks(&[(1, WRITES, Rank(9)), (2, READS, Rank(1)), (7, WRITES, Rank(9)), (9, WRITES, Rank(7))]),
+            [7, 9, 1, 2]
+        );
     }
 
     #[test]
