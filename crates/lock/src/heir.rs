@@ -31,10 +31,10 @@ pub enum Survivor {
 /// Stands in the word for those who had the lock in an earlier view, or stood in its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Heir {
-    server: Server,
-    place: Place,
+    pub(crate) server: Server,
+    pub(crate) place: Place,
     /// It is at the tail, or others stand behind it.
-    stands: bool,
+    pub(crate) stands: bool,
 }
 
 impl Heir {

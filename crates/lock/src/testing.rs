@@ -5,7 +5,7 @@ use verbena_terms::Rank;
 use crate::contender::Stint;
 use crate::home::Doing;
 use crate::place::{Place, Step};
-use crate::{Batch, Change, Contender, Home, HomeSide, LockWord, Message, Mode, Side, To};
+use crate::{Batch, Change, Contender, Heir, Home, HomeSide, LockWord, Message, Mode, Server, Side, To};
 
 /// The same, where every node has another rank: of worlds that differ only in that, one is explored.
 pub trait Renamed: Sized {
@@ -136,13 +136,23 @@ impl Renamed for HomeSide {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
             HomeSide::Words(home) => HomeSide::Words(home.renamed(name)),
-            HomeSide::Server(server) => {
-                let mut other = server.clone();
-                other.writer = other.writer.map(name);
-                other.queue.iter_mut().for_each(|(rank, _)| *rank = name(*rank));
-                HomeSide::Server(other)
-            }
+            HomeSide::Server(server) => HomeSide::Server(server.renamed(name)),
         }
+    }
+}
+
+impl Renamed for Server {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        let mut other = self.clone();
+        other.writer = other.writer.map(name);
+        other.queue.iter_mut().for_each(|(rank, _)| *rank = name(*rank));
+        other
+    }
+}
+
+impl Renamed for Heir {
+    fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
+        Heir { server: self.server.renamed(name), place: self.place.renamed(name), ..*self }
     }
 }
 

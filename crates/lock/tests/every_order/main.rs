@@ -3,13 +3,20 @@
 //!
 //! Messages are delivered in any order, a little late or much later; each step of a batch is executed at a moment of its own, and what came of it is
 //! heard at another. Larger worlds are *reduced*: of contenders that could change places one order is explored, and of orders that nobody can
-//! tell apart one (`reduced.rs` says which, and the same faults are found in both). `VERBENA_LONG=1` explores the larger worlds.
+//! tell apart one (`reduced.rs` says which, and the same faults are found in both). `VERBENA_LONG=1` explores the larger worlds. `across.rs` does all that
+//! where the view ends.
 
+mod across;
 mod reduced;
 mod symmetry;
+mod view;
 mod world;
 
-use stateright::{Checker, HasDiscoveries, Model};
+use std::fmt;
+use std::hash::Hash;
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model, Representative};
 use verbena_lock::{Mode, Request, Rules, Scheme};
 
 use world::World;
@@ -38,17 +45,33 @@ fn in_full(world: World) -> World {
     World { is_reduced: false, ..world }
 }
 
+/// A world whose orders of events are explored.
+trait Explored: Model<State: Seen, Action: Clone + PartialEq + fmt::Debug> + fmt::Display + Send + Sync + 'static {
+    /// Of what nobody can tell apart one is taken.
+    fn is_reduced(&self) -> bool;
+}
+
+/// What a state has to be able to do for that.
+trait Seen: Representative + Clone + PartialEq + Hash + fmt::Debug + Send + Sync + 'static {}
+impl<State: Representative + Clone + PartialEq + Hash + fmt::Debug + Send + Sync + 'static> Seen for State {}
+
 /// Depth first: the breadth does not fit into memory, and nothing is looked for that a shortest way would show better.
-fn checked(world: World, finish: HasDiscoveries) -> impl Checker<World> {
+fn checked<W: Explored>(world: W, finish: HasDiscoveries) -> impl Checker<W> {
     println!("{world}");
-    let is_reduced = world.is_reduced;
+    let is_reduced = world.is_reduced();
     let checker = world.checker().threads(2).finish_when(finish);
     if is_reduced { checker.symmetry().spawn_dfs() } else { checker.spawn_dfs() }.join()
 }
 
-fn explore(world: World, at_least: usize) {
+fn explore(world: impl Explored, at_least: usize) {
+    let started = Instant::now();
     let checker = checked(world, HasDiscoveries::All);
-    println!("  {} states, {} deep", checker.unique_state_count(), checker.max_depth());
+    println!(
+        "  {} states, {} deep, {} ms",
+        checker.unique_state_count(),
+        checker.max_depth(),
+        started.elapsed().as_millis()
+    );
     checker.assert_properties();
     assert!(checker.unique_state_count() >= at_least, "only {} states", checker.unique_state_count());
 }

@@ -1,8 +1,9 @@
 //! What need not be tried because something else stands for it.
 
-use verbena_lock::{Batch, Message, To};
+use verbena_lock::{Batch, Message};
 
-use crate::world::{Event, Posted, State, World, rank};
+use crate::view::{Address, Letter, Posted, View, rank};
+use crate::world::{Event, State, World};
 
 impl World {
     /// What of it has to be tried. The rest leads to the same states, or to states in which fewer hold the lock:
@@ -17,8 +18,8 @@ impl World {
         self.possible(state, &mut all);
         let is_at_once = |event: &&Event| match event {
             Event::Request(..) => true,
-            Event::Deliver(at) => matches!(state.wire[*at].2, Message::Grant { .. } | Message::After { .. }),
-            Event::Step(who) => *who == self.home() && self.only_reads(state),
+            Event::Deliver(at) => state.view.is_at_once(*at),
+            Event::Step(who) => *who == self.home() && !self.has_door() && state.view.only_reads(*who),
             Event::Release(_) | Event::Downgrade(_) => false,
         };
         match all.iter().find(is_at_once) {
@@ -27,8 +28,8 @@ impl World {
             }
             Some(event) => events.push(*event),
             None => events.extend(all.iter().filter(|event| match event {
-                Event::Deliver(at) => match state.wire[*at] {
-                    (To::Contender(to), _, Message::Join | Message::Behind { .. }) => {
+                Event::Deliver(at) => match state.view.wire[*at] {
+                    (Address::Contender(to), _, Message::Join | Message::Behind { .. }) => {
                         !state.contenders[to.0 as usize - 1].would_only_note_it()
                     }
                     _ => true,
@@ -36,11 +37,6 @@ impl World {
                 _ => true,
             })),
         }
-    }
-
-    fn only_reads(&self, state: &State) -> bool {
-        let posted = state.posted[self.home()].as_ref();
-        !self.has_door() && posted.is_some_and(|posted| posted.is_reading)
     }
 
     /// What follows at once, because nobody can tell the difference:
@@ -52,12 +48,11 @@ impl World {
     pub(crate) fn goes_on(&self, state: &mut State, event: Event) {
         match event {
             Event::Release(who) | Event::Downgrade(who) => {
-                if state.posted[who].is_some() {
-                    state.execute(who);
+                if state.view.posted[who].is_some() {
+                    state.view.execute(who);
                     self.hears(state, who);
                 } else if state.left[who] == 0
-                    && let Some(at) =
-                        state.wire.iter().position(|letter| *letter == (To::Home, rank(who), Message::Released))
+                    && let Some(at) = state.view.release_of(who)
                 {
                     self.happens(state, Event::Deliver(at));
                 }
@@ -68,12 +63,36 @@ impl World {
     }
 
     fn hears(&self, state: &mut State, who: usize) {
-        let Some(Posted { rest, .. }) = &state.posted[who] else { return };
-        if rest.change.is_none() && rest.token.is_none() && rest.read && !self.has_door() {
-            state.execute(who);
-        }
-        if state.posted[who].as_ref().is_some_and(|posted| posted.rest == Batch::default()) {
+        if state.view.goes_on(who, self.has_door()) {
             self.happens(state, Event::Step(who));
         }
+    }
+}
+
+impl View {
+    /// A grant, or that a writer is next after readers.
+    pub(crate) fn is_at_once(&self, letter: usize) -> bool {
+        matches!(self.wire[letter].2, Message::Grant { .. } | Message::After { .. })
+    }
+
+    pub(crate) fn only_reads(&self, home: usize) -> bool {
+        self.posted[home].as_ref().is_some_and(|posted| posted.is_reading)
+    }
+
+    /// The letter that says that it has released, which it did as a reader or as a survivor.
+    pub(crate) fn release_of(&self, who: usize) -> Option<usize> {
+        let is_release = |(_, from, message): &Letter| {
+            *from == rank(who) && matches!(message, Message::Released | Message::Freed | Message::Shared)
+        };
+        self.wire.iter().position(is_release)
+    }
+
+    /// Makes the step that nobody can tell from the one before it. Whether all have been made.
+    pub(crate) fn goes_on(&mut self, who: usize, has_door: bool) -> bool {
+        let Some(Posted { rest, .. }) = &self.posted[who] else { return false };
+        if rest.change.is_none() && rest.token.is_none() && rest.read && !has_door {
+            self.execute(who);
+        }
+        self.posted[who].as_ref().is_some_and(|posted| posted.rest == Batch::default())
     }
 }

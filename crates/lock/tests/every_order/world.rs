@@ -3,10 +3,18 @@
 use std::fmt;
 
 use stateright::{Model, Property};
-use verbena_lock::{
-    Action, Batch, Change, HomeSide, LockWord, Message, Mode, Outcome, Request, Rules, Scheme, Side, To, Token,
-};
-use verbena_terms::{Rank, ViewNumber};
+use verbena_lock::{Action, HomeSide, Mode, Request, Rules, Scheme, Side, Strange, Token};
+use verbena_terms::ViewNumber;
+
+use crate::Explored;
+use crate::view::{Address, Grants, Posted, View, holders, rank, writers_are_alone};
+
+pub(crate) const STRANGE: &str = "a machine finds strange what it heard";
+pub(crate) const TWO_BATCHES: &str = "a machine has two batches on their way";
+pub(crate) const TOO_SMALL: &str = "a token is not larger than earlier ones";
+
+/// The view in which everything begins.
+pub(crate) const FIRST: ViewNumber = ViewNumber(1);
 
 pub(crate) struct World {
     pub scheme: Scheme,
@@ -28,31 +36,12 @@ pub(crate) struct World {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    pub word: LockWord,
-    pub token: Token,
-    pub is_closed: bool,
+    pub view: View,
     pub contenders: Vec<Side>,
     pub left: Vec<u8>,
-    pub home: HomeSide,
-    /// What each contender, and last the home, has posted.
-    pub posted: Vec<Option<Posted>>,
-    /// In order, for it does not matter.
-    pub wire: Vec<Letter>,
-    /// Of all grants so far, and of those to writers.
-    pub highest: Token,
-    pub highest_writer: Token,
+    pub grants: Grants,
     pub wrong: Option<&'static str>,
 }
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Posted {
-    pub rest: Batch,
-    pub outcome: Outcome,
-    /// It changes nothing.
-    pub is_reading: bool,
-}
-
-pub(crate) type Letter = (To, Rank, Message);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Event {
@@ -62,10 +51,6 @@ pub(crate) enum Event {
     Deliver(usize),
     /// The next step of what it posted is executed, or it hears what came of it.
     Step(usize),
-}
-
-pub(crate) fn rank(at: usize) -> Rank {
-    Rank(at as u32 + 1)
 }
 
 impl fmt::Display for World {
@@ -84,6 +69,23 @@ impl fmt::Display for World {
 }
 
 impl World {
+    /// A contender that has nothing to do with the lock.
+    pub(crate) fn contender(&self, at: usize) -> Side {
+        match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
+            (Side::Ncosed(contender), Some(lost)) => Side::Ncosed(contender.patient_for(lost)),
+            (side, _) => side,
+        }
+    }
+
+    /// A view in which nothing has happened.
+    pub(crate) fn view(&self, number: ViewNumber) -> View {
+        let home = match (HomeSide::new(self.scheme, Token::first_of(number), self.rules), self.settled_at) {
+            (HomeSide::Words(home), Some(readers)) => HomeSide::Words(home.settling_at(readers)),
+            (home, _) => home,
+        };
+        View::new(number, home, self.contenders)
+    }
+
     pub(crate) fn home(&self) -> usize {
         self.contenders
     }
@@ -95,70 +97,36 @@ impl World {
 }
 
 impl State {
-    fn act(&mut self, who: usize, said: Result<(), verbena_lock::Strange>, actions: Vec<Action>) {
+    fn readers(&self) -> usize {
+        holders(self.contenders.iter(), Mode::Shared)
+    }
+
+    fn act(&mut self, who: usize, said: Result<(), Strange>, actions: Vec<Action>) {
         if said.is_err() {
-            self.wrong = Some("a machine finds strange what it heard");
+            self.wrong = Some(STRANGE);
         }
         for action in actions {
             match action {
                 Action::Access(batch) => {
-                    let is_reading = batch == Batch { read: true, ..Batch::default() };
-                    let posted = Posted { rest: batch, outcome: Outcome::default(), is_reading };
-                    if self.posted[who].replace(posted).is_some() {
-                        self.wrong = Some("a machine has two batches on their way");
+                    if !self.view.post(who, batch) {
+                        self.wrong = Some(TWO_BATCHES);
                     }
                 }
-                Action::Send(to, message) => {
-                    let letter = (to, rank(who), message);
-                    let at = self.wire.partition_point(|other| *other < letter);
-                    self.wire.insert(at, letter);
+                Action::Send(to, message) => self.view.send((to.into(), rank(who), message)),
+                Action::Granted(mode, token) => {
+                    if !self.grants.grow(&self.contenders[who], mode, token) {
+                        self.wrong = Some(TOO_SMALL);
+                    }
                 }
-                Action::Granted(mode, token) => self.granted(who, mode, token),
                 Action::Refused(_) | Action::Left => {}
             }
         }
     }
+}
 
-    fn granted(&mut self, who: usize, mode: Mode, token: Token) {
-        let grows = match mode {
-            Mode::Exclusive => token > self.highest,
-            // Where readers do not share, a writer that becomes one goes on as it was.
-            Mode::Shared if matches!(self.contenders[who], Side::Dqnl(..)) => token >= self.highest,
-            Mode::Shared => token >= self.highest && token > self.highest_writer,
-        };
-        if !grows {
-            self.wrong = Some("a token is not larger than earlier ones");
-        }
-        self.highest = self.highest.max(token);
-        if mode == Mode::Exclusive {
-            self.highest_writer = token;
-        }
-    }
-
-    fn holders(&self, mode: Mode) -> usize {
-        self.contenders.iter().filter(|contender| contender.held().is_some_and(|(held, _)| held == mode)).count()
-    }
-
-    /// The next step of the batch; `None` when all have been made.
-    pub(crate) fn execute(&mut self, who: usize) -> Option<()> {
-        let Posted { rest, outcome, .. } = self.posted[who].as_mut()?;
-        if let Some(door) = rest.door.take() {
-            self.is_closed = door;
-        } else if let Some(token) = rest.token.take() {
-            self.token = token;
-        } else if let Some(change) = rest.change.take() {
-            outcome.before = self.word;
-            match change {
-                Change::Swap { expected, new } if self.word == expected => self.word = new,
-                Change::Swap { .. } | Change::Look => {}
-                Change::AddReader => self.word = LockWord::from_bits(self.word.to_bits() + LockWord::READER),
-            }
-        } else if std::mem::take(&mut rest.read) {
-            (outcome.token, outcome.is_closed) = (self.token, self.is_closed);
-        } else {
-            return None;
-        }
-        Some(())
+impl Explored for World {
+    fn is_reduced(&self) -> bool {
+        self.is_reduced
     }
 }
 
@@ -167,26 +135,11 @@ impl Model for World {
     type Action = Event;
 
     fn init_states(&self) -> Vec<State> {
-        let first = Token::first_of(ViewNumber(1));
-        let contender = |at| match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
-            (Side::Ncosed(contender), Some(lost)) => Side::Ncosed(contender.patient_for(lost)),
-            (side, _) => side,
-        };
-        let home = match (HomeSide::new(self.scheme, first, self.rules), self.settled_at) {
-            (HomeSide::Words(home), Some(readers)) => HomeSide::Words(home.settling_at(readers)),
-            (home, _) => home,
-        };
         vec![State {
-            word: LockWord::FREE,
-            token: first,
-            is_closed: false,
-            contenders: (0..self.contenders).map(contender).collect(),
+            view: self.view(FIRST),
+            contenders: (0..self.contenders).map(|at| self.contender(at)).collect(),
             left: vec![self.each; self.contenders],
-            home,
-            posted: vec![None; self.contenders + 1],
-            wire: vec![],
-            highest: first,
-            highest_writer: first,
+            grants: Grants::none_of(FIRST),
             wrong: None,
         }]
     }
@@ -210,27 +163,19 @@ impl Model for World {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("writers are alone", |_, state: &State| {
-                let (writers, readers) = (state.holders(Mode::Exclusive), state.holders(Mode::Shared));
-                writers == 0 || (writers == 1 && readers == 0)
-            }),
+            Property::always("writers are alone", |_, state: &State| writers_are_alone(state.contenders.iter())),
             Property::always("nothing is wrong", |_, state: &State| state.wrong.is_none()),
             // No request can be made and nothing is on its way: then everybody has had what they wanted, and the word says so.
             Property::always("nothing is stuck", |world: &World, state: &State| {
                 let mut events = vec![];
                 world.actions(state, &mut events);
-                let is_over = state.contenders.iter().all(Side::is_idle)
-                    && state.word == LockWord::FREE
-                    && state.home.is_at_rest();
-                !events.is_empty() || is_over
+                !events.is_empty() || (state.contenders.iter().all(Side::is_idle) && state.view.is_over())
             }),
             match self.scheme {
                 Scheme::Ncosed | Scheme::Srsl => {
-                    Property::sometimes("readers share", |_, state: &State| state.holders(Mode::Shared) > 1)
+                    Property::sometimes("readers share", |_, state: &State| state.readers() > 1)
                 }
-                Scheme::Dqnl => {
-                    Property::always("readers are alone too", |_, state: &State| state.holders(Mode::Shared) < 2)
-                }
+                Scheme::Dqnl => Property::always("readers are alone too", |_, state: &State| state.readers() < 2),
             },
         ]
     }
@@ -250,9 +195,8 @@ impl World {
                 }
             }
         }
-        events.extend((0..state.posted.len()).filter(|&who| state.posted[who].is_some()).map(Event::Step));
-        let same = |at: &usize| *at > 0 && state.wire[*at] == state.wire[*at - 1];
-        events.extend((0..state.wire.len()).filter(|at| !same(at)).map(Event::Deliver));
+        events.extend(state.view.posters().map(Event::Step));
+        events.extend(state.view.letters().map(Event::Deliver));
     }
 
     pub(crate) fn happens(&self, state: &mut State, event: Event) {
@@ -264,21 +208,23 @@ impl World {
             }
             Event::Release(who) => (who, state.contenders[who].release(&mut out)),
             Event::Downgrade(who) => (who, state.contenders[who].downgrade(&mut out)),
-            Event::Deliver(at) => match state.wire.remove(at) {
-                (To::Home, from, message) => (self.home(), state.home.heard(from, message, &mut out)),
-                (To::Contender(to) | To::Survivor(to), from, message) => {
+            Event::Deliver(at) => match state.view.wire.remove(at) {
+                (Address::Home | Address::Server, from, message) => {
+                    (self.home(), state.view.home.heard(from, message, &mut out))
+                }
+                (Address::Contender(to) | Address::Survivor(to), from, message) => {
                     let who = to.0 as usize - 1;
                     (who, state.contenders[who].heard(from, message, &mut out))
                 }
             },
             Event::Step(who) => {
-                if state.execute(who).is_some() {
+                if state.view.execute(who).is_some() {
                     return;
                 }
-                let Some(Posted { outcome, .. }) = state.posted[who].take() else { return };
+                let Some(Posted { outcome, .. }) = state.view.posted[who].take() else { return };
                 let said = match state.contenders.get_mut(who) {
                     Some(contender) => contender.completed(&outcome, &mut out),
-                    None => state.home.completed(&outcome, &mut out),
+                    None => state.view.home.completed(&outcome, &mut out),
                 };
                 (who, said)
             }
