@@ -11,18 +11,6 @@ use rustix::process::Signal;
 
 const LEASE: Duration = Duration::from_secs(1);
 
-/// On addresses of their own, so that tests that run at the same time do not meet.
-fn on_tcp() -> Cluster {
-    let [_, high, low, _] = std::process::id().to_le_bytes().map(|byte| byte);
-    let host = format!("127.{}.{}.{}", 1 + low % 250, high, 1 + std::process::id() % 250);
-    let address = |port: u16| format!("tcp://{host}:{port}");
-    Cluster::new("1s", &[("a", address(7001)), ("b", address(7002)), ("c", address(7003))])
-}
-
-fn on_shm() -> Cluster {
-    Cluster::new("1s", &["a", "b", "c"].map(|name| (name, format!("shm://{name}"))))
-}
-
 fn start_of(node: &Node, rank: u64) -> u64 {
     let members = in_effect(&node.status().1).expect("it has a view in effect");
     members.iter().find(|(other, _)| *other == rank).expect("the rank is in the view").1
@@ -30,12 +18,12 @@ fn start_of(node: &Node, rank: u64) -> u64 {
 
 #[test]
 fn over_tcp() {
-    live_and_die("tcp", &on_tcp());
+    live_and_die("tcp", &Cluster::on_tcp("1s"));
 }
 
 #[test]
 fn over_shared_memory() {
-    live_and_die("shm", &on_shm());
+    live_and_die("shm", &Cluster::on_shm("1s"));
 }
 
 fn live_and_die(provider: &str, cluster: &Cluster) {

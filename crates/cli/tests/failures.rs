@@ -12,10 +12,6 @@ use common::nodes::{Cluster, Node, PATIENCE, are_in, in_effect};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-fn cluster(lease: &str) -> Cluster {
-    Cluster::new(lease, &["a", "b", "c"].map(|name| (name, format!("shm://{name}"))))
-}
-
 fn three(cluster: &Cluster) -> [Node; 3] {
     let nodes = ["a", "b", "c"].map(|name| cluster.start(name));
     nodes.iter().for_each(all_in);
@@ -39,7 +35,7 @@ fn views(cluster: &Cluster, name: &str) -> Vec<Value> {
 
 #[test]
 fn who_is_killed_and_starts_again_at_once_comes_in_the_view_in_which_it_goes() {
-    let cluster = cluster("1s");
+    let cluster = Cluster::on_shm("1s");
     let [a, b, c] = three(&cluster);
     c.kill();
     let _c = cluster.start("c");
@@ -54,7 +50,7 @@ fn who_is_killed_and_starts_again_at_once_comes_in_the_view_in_which_it_goes() {
 
 #[test]
 fn a_keeper_that_is_back_within_a_lease_costs_nobody_its_life() {
-    let cluster = cluster("3s");
+    let cluster = Cluster::on_shm("3s");
     let [a, b, c] = three(&cluster);
     a.kill();
     let a = cluster.start("a");
@@ -67,7 +63,7 @@ fn a_keeper_that_is_back_within_a_lease_costs_nobody_its_life() {
 
 #[test]
 fn a_keeper_that_was_stopped_for_longer_than_a_lease_expels_nobody() {
-    let cluster = cluster("1s");
+    let cluster = Cluster::on_shm("1s");
     let [a, b, c] = three(&cluster);
     a.signal(Signal::STOP);
     for node in [&b, &c] {
@@ -82,7 +78,7 @@ fn a_keeper_that_was_stopped_for_longer_than_a_lease_expels_nobody() {
 
 #[test]
 fn a_keeper_whose_disc_refuses_grants_leases_and_makes_no_view() {
-    let cluster = cluster("2s");
+    let cluster = Cluster::on_shm("2s");
     let [a, b, c] = three(&cluster);
     // Where the next record is written beside the old one nothing can be written.
     let beside = cluster.path().join("state-a/keeper.new");
@@ -105,7 +101,7 @@ fn a_keeper_whose_disc_refuses_grants_leases_and_makes_no_view() {
 
 #[test]
 fn who_is_stopped_for_less_than_a_lease_goes_on() {
-    let cluster = cluster("4s");
+    let cluster = Cluster::on_shm("4s");
     let [a, b, c] = three(&cluster);
     let (before, view) = (lives(&a), a.status().1["view"].clone());
     b.signal(Signal::STOP);
@@ -133,7 +129,7 @@ fn clock(directory: &Path) -> Option<String> {
 
 #[test]
 fn the_time_of_day_is_nothing_to_leases_and_views() {
-    let cluster = cluster("2s");
+    let cluster = Cluster::on_shm("2s");
     let Some(library) = clock(cluster.path()) else {
         return println!("skipped: no C compiler to build what sets the clock of one process");
     };

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const SAMPLED: u64 = 65_536;
 
 fn three(lease: &str) -> (Cluster, [Node; 3]) {
-    let cluster = Cluster::new(lease, &["a", "b", "c"].map(|name| (name, format!("shm://{name}"))));
+    let cluster = Cluster::on_shm(lease);
     let nodes = ["a", "b", "c"].map(|name| cluster.start(name));
     for node in &nodes {
         node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));

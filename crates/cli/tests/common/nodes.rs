@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,21 @@ pub struct Node {
 }
 
 impl Cluster {
+    /// Nodes `a`, `b` and `c` on shared memory, with this lease.
+    pub fn on_shm(lease: &str) -> Self {
+        Cluster::new(lease, &["a", "b", "c"].map(|name| (name, format!("shm://{name}"))))
+    }
+
+    /// The same on loopback, on addresses of their own, so that tests that run at the same time do not meet.
+    pub fn on_tcp(lease: &str) -> Self {
+        static NTH: AtomicU16 = AtomicU16::new(0);
+        let [_, high, low, _] = std::process::id().to_le_bytes();
+        let host = format!("127.{}.{}.{}", 1 + low % 250, high, 1 + std::process::id() % 250);
+        let nth = NTH.fetch_add(1, Ordering::Relaxed);
+        let address = |port: u16| format!("tcp://{host}:{}", port + 10 * nth);
+        Cluster::new(lease, &[("a", address(7001)), ("b", address(7002)), ("c", address(7003))])
+    }
+
     /// A cluster of these members, names and addresses, with this lease.
     pub fn new(lease: &str, members: &[(&str, String)]) -> Self {
         let directory = tempfile::tempdir().unwrap();

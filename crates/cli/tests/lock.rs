@@ -1,0 +1,284 @@
+//! Locks with real processes: `verbena lock run` and programs at several nodes, of which some are stopped or killed.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::nodes::{Cluster, Node, are_in};
+use common::verbena;
+use rustix::process::Signal;
+use verbena_client::wire::LockMode;
+use verbena_client::{Error, Hold, Locks, Socket};
+
+const LEASE: Duration = Duration::from_millis(500);
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn on_shm() -> Cluster {
+    Cluster::on_shm("500ms")
+}
+
+fn on_tcp() -> Cluster {
+    Cluster::on_tcp("500ms")
+}
+
+fn three(cluster: &Cluster) -> [Node; 3] {
+    let nodes = NAMES.map(|name| cluster.start(name));
+    for node in &nodes {
+        node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
+    }
+    nodes
+}
+
+/// `verbena lock run` at a node.
+fn lock_run(cluster: &Cluster, node: &str, arguments: &[&str]) -> Command {
+    let mut command = verbena(&["lock", "run", "--cluster-name", node]);
+    command.args(arguments).current_dir(cluster.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What it ended with, and what it complained of.
+fn ended(output: Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn connect(cluster: &Cluster, node: &str) -> Locks {
+    let socket = Socket::new(Some(&cluster.path().join("run")), Some(node)).unwrap();
+    Locks::connect(&socket, Duration::from_secs(5)).unwrap()
+}
+
+fn acquire(locks: &mut Locks, name: &str, mode: LockMode) -> Hold {
+    locks.acquire(name.as_bytes(), mode, Some(Duration::from_secs(20))).unwrap()
+}
+
+/// The moments that commands wrote into a file, nanoseconds.
+fn moments(cluster: &Cluster, file: &str) -> Vec<u128> {
+    let text = std::fs::read_to_string(cluster.path().join(file)).unwrap_or_default();
+    text.lines().map(|line| line.trim().parse().unwrap()).collect()
+}
+
+fn wait_for(what: &str, mut is_it: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_it() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not {what} in time");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Reads a number, takes its time, and writes the next one.
+const COUNTS: &str = "n=$(cat number); sleep 0.02; echo $((n + 1)) > number; echo \"$VERBENA_LOCK_TOKEN\" >> tokens";
+
+fn number(directory: &Path) -> usize {
+    std::fs::read_to_string(directory.join("number")).unwrap().trim().parse().unwrap()
+}
+
+fn commands_take_turns(cluster: &Cluster) {
+    let _nodes = three(cluster);
+    std::fs::write(cluster.path().join("number"), "0").unwrap();
+    let run = |at: usize| lock_run(cluster, NAMES[at % 3], &["count", "--", "sh", "-c", COUNTS]).spawn().unwrap();
+    for child in (0..30).map(run).collect::<Vec<Child>>() {
+        assert_eq!(ended(child.wait_with_output().unwrap()), (Some(0), String::new()));
+    }
+    assert_eq!(number(cluster.path()), 30);
+    let tokens = moments(cluster, "tokens");
+    assert!(tokens.len() == 30 && tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    // Those who share hold it together, and with nobody who holds it alone.
+    let meet = "touch in-$1; for i in $(seq 400); do test -e in-1 -a -e in-2 && exit 0; sleep 0.01; done; exit 1";
+    let readers = ["1", "2"].map(|reader| {
+        let arguments = ["--shared", "count", "--", "sh", "-c", meet, "sh", reader];
+        lock_run(cluster, NAMES[reader.len()], &arguments).spawn().unwrap()
+    });
+    for reader in readers {
+        assert_eq!(ended(reader.wait_with_output().unwrap()), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn commands_take_turns_on_shm() {
+    commands_take_turns(&on_shm());
+}
+
+#[test]
+fn commands_take_turns_on_tcp() {
+    commands_take_turns(&on_tcp());
+}
+
+/// So that we know that the commands above would be seen not to take turns.
+#[test]
+fn commands_without_a_lock_lose_some() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("number"), "0").unwrap();
+    let run = |_| Command::new("sh").args(["-c", COUNTS]).current_dir(directory.path()).spawn().unwrap();
+    for mut child in (0..30).map(run).collect::<Vec<Child>>() {
+        child.wait().unwrap();
+    }
+    assert!(number(directory.path()) < 30);
+}
+
+#[test]
+fn exit_codes_say_how_it_went() {
+    let cluster = on_shm();
+    let no_helper = lock_run(&cluster, "a", &["x", "--", "true"]).output().unwrap();
+    assert_eq!(no_helper.status.code(), Some(3));
+    let _nodes = three(&cluster);
+    let run = |arguments: &[&str]| ended(lock_run(&cluster, "a", arguments).output().unwrap());
+    assert_eq!(run(&["x", "--", "sh", "-c", "exit 42"]), (Some(42), String::new()));
+    assert_eq!(run(&["x", "--", "sh", "-c", "kill -9 $$"]), (Some(137), String::new()));
+    let (code, said) = run(&["x", "--", "nonesuch"]);
+    assert!(code == Some(127) && said.contains("cannot run nonesuch"), "{said}");
+    let (code, said) = run(&["x", "--", "/etc/passwd"]);
+    assert!(code == Some(126) && said.contains("Permission denied"), "{said}");
+    let mut other = connect(&cluster, "b");
+    let held = acquire(&mut other, "x", LockMode::Exclusive);
+    let not_free = "verbena: x: the lock is not free\n";
+    assert_eq!(run(&["--no-wait", "x", "--", "true"]), (Some(75), not_free.into()));
+    assert_eq!(run(&["--no-wait", "--conflict-exit-code", "9", "x", "--", "true"]).0, Some(9));
+    let (code, said) = run(&["--timeout", "50ms", "x", "--", "true"]);
+    assert_eq!((code, &said[..]), (Some(75), "verbena: x: the lock was not free within 50ms\n"));
+    other.release(held).unwrap();
+    let (code, said) = run(&[&"n".repeat(1025), "--", "true"]);
+    assert!(code == Some(1) && said.contains("a lock's name of 1025 bytes: it must have 1 to 1024"), "{said}");
+    for wrong in
+        [&["x"][..], &["--no-wait", "--timeout", "1s", "x", "--", "true"], &["--timeout", "soon", "x", "--", "true"]]
+    {
+        assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
+    }
+    assert_eq!(run(&["--no-wait", "x", "--", "true"]), (Some(0), String::new()));
+}
+
+/// The program that holds it dies, and with it the command that it ran.
+#[test]
+fn who_dies_leaves_nothing_behind() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let held = "echo $$ > pid; exec sleep 60";
+    let mut holder = lock_run(&cluster, "a", &["x", "--", "sh", "-c", held]).spawn().unwrap();
+    wait_for("held", || cluster.path().join("pid").exists() && !moments(&cluster, "pid").is_empty());
+    let waits = lock_run(&cluster, "b", &["x", "--", "true"]).spawn().unwrap();
+    let mut dies = lock_run(&cluster, "c", &["x", "--", "true"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    // One that waits dies before it is granted, one that holds while others wait.
+    dies.kill().unwrap();
+    holder.kill().unwrap();
+    let began = Instant::now();
+    assert_eq!(ended(waits.wait_with_output().unwrap()), (Some(0), String::new()));
+    assert!(began.elapsed() < 3 * LEASE, "{:?}", began.elapsed());
+    let command = moments(&cluster, "pid")[0];
+    wait_for("dead", || !Path::new(&format!("/proc/{command}/fd/0")).exists());
+    assert_eq!(ended(lock_run(&cluster, "c", &["x", "--", "true"]).output().unwrap()).0, Some(0));
+    let _ = (holder.wait(), dies.wait());
+}
+
+/// The helper of a holder is killed, or stopped for longer than a lease: the command is told before anybody else has the lock.
+fn a_holder_is_told(cluster: &Cluster, hurt: impl FnOnce(Node) -> Option<Node>) {
+    let [a, b, c] = three(cluster);
+    let told = "trap 'date +%s%N >> told; exit 0' TERM; echo 1 >> held; for i in $(seq 1000); do sleep 0.01; done";
+    let holder = lock_run(cluster, "c", &["x", "--", "sh", "-c", told]).spawn().unwrap();
+    wait_for("held", || !moments(cluster, "held").is_empty());
+    let next = lock_run(cluster, "a", &["x", "--", "sh", "-c", "date +%s%N >> next"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    let hurt = hurt(c);
+    assert_eq!(ended(next.wait_with_output().unwrap()), (Some(0), String::new()));
+    let taken = began.elapsed();
+    assert!(taken < 3 * LEASE, "free again after {taken:?}");
+    let (code, said) = ended(holder.wait_with_output().unwrap());
+    assert!(code == Some(76) && said.contains("the lock x was lost"), "{code:?} {said}");
+    let (told, next) = (moments(cluster, "told"), moments(cluster, "next"));
+    assert!(told.len() == 1 && next.len() == 1 && told[0] < next[0], "told {told:?}, next {next:?}");
+    println!(
+        "counted: told {:?} before the next had it, free again after {taken:?}",
+        Duration::from_nanos((next[0] - told[0]) as u64)
+    );
+    if let Some(hurt) = hurt {
+        hurt.signal(Signal::CONT);
+        hurt.wait_until("back", |status| are_in(status, &[1, 2, 3]));
+        assert_eq!(ended(lock_run(cluster, "c", &["x", "--", "true"]).output().unwrap()), (Some(0), String::new()));
+    }
+    drop((a, b));
+}
+
+fn killed(node: Node) -> Option<Node> {
+    node.kill();
+    None
+}
+
+fn stopped(node: Node) -> Option<Node> {
+    node.signal(Signal::STOP);
+    Some(node)
+}
+
+#[test]
+fn a_holder_is_told_when_its_helper_is_killed_on_shm() {
+    a_holder_is_told(&on_shm(), killed);
+}
+
+#[test]
+fn a_holder_is_told_when_its_helper_is_killed_on_tcp() {
+    a_holder_is_told(&on_tcp(), killed);
+}
+
+#[test]
+fn a_holder_is_told_when_its_helper_is_stopped_on_shm() {
+    a_holder_is_told(&on_shm(), stopped);
+}
+
+#[test]
+fn a_holder_is_told_when_its_helper_is_stopped_on_tcp() {
+    a_holder_is_told(&on_tcp(), stopped);
+}
+
+/// A home is killed: locks that it was the home of are held on, and those who wait for them get them.
+#[test]
+fn holds_outlive_their_home() {
+    let cluster = on_tcp();
+    let [_a, b, c] = three(&cluster);
+    let names: Vec<String> = (0..24).map(|nth| format!("lock {nth}")).collect();
+    let (mut here, mut there) = (connect(&cluster, "a"), connect(&cluster, "b"));
+    let held: Vec<Hold> = names.iter().map(|name| acquire(&mut here, name, LockMode::Exclusive)).collect();
+    c.kill();
+    b.wait_until("two in", |status| are_in(status, &[1, 2]));
+    for (name, held) in names.iter().zip(held) {
+        assert!(here.is_held(&held), "{name} was lost");
+        assert!(matches!(there.try_acquire(name.as_bytes(), LockMode::Shared), Err(Error::NotFree)), "{name}");
+        here.release(held).unwrap();
+        let next = acquire(&mut there, name, LockMode::Exclusive);
+        assert!(next.token() > held.token());
+        there.release(next).unwrap();
+    }
+}
+
+#[test]
+fn what_a_program_may_not_do_is_an_error_and_changes_nothing() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let mut locks = connect(&cluster, "a");
+    let refused = |result: Result<Hold, Error>| match result {
+        Err(Error::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(locks.acquire(b"", LockMode::Shared, None)).contains("of 0 bytes"));
+    let mut reader = acquire(&mut locks, "x", LockMode::Shared);
+    assert!(matches!(locks.share(&mut reader), Err(Error::Refused(_))));
+    assert!(locks.is_held(&reader));
+    locks.release(reader).unwrap();
+    assert!(matches!(locks.release(reader), Err(Error::Refused(_))), "released twice");
+    let mut writer = acquire(&mut locks, "x", LockMode::Exclusive);
+    let before = writer.token();
+    locks.share(&mut writer).unwrap();
+    assert!(writer.token() > before && writer.mode() == LockMode::Shared && locks.is_held(&writer));
+    let mut other = connect(&cluster, "b");
+    let with = other.try_acquire(b"x", LockMode::Shared).unwrap();
+    other.release(with).unwrap();
+    locks.release(writer).unwrap();
+    // Who waited in vain holds up nobody.
+    let held = acquire(&mut other, "x", LockMode::Exclusive);
+    let in_vain = locks.acquire(b"x", LockMode::Exclusive, Some(Duration::from_millis(20)));
+    assert!(matches!(in_vain, Err(Error::NotInTime { .. })));
+    other.release(held).unwrap();
+    let again = acquire(&mut other, "x", LockMode::Exclusive);
+    other.release(again).unwrap();
+}
