@@ -192,8 +192,7 @@ impl Directory {
         let mut actions = vec![];
         let heir = Heir::new(self.first, in_order(survivors), self.rules, &mut actions)?;
         let number = self.add(name, Some(Box::new(heir)), out);
-        self.act(number, Owner::Heir, actions, out);
-        Ok(())
+        self.act(number, Owner::Heir, actions, out)
     }
 
     fn home(
@@ -220,8 +219,7 @@ impl Directory {
         if home.is_at_rest() && self.scheme != Scheme::Srsl {
             lock.home = None;
         }
-        self.act(number, Owner::Home, actions, out);
-        said
+        said.and(self.act(number, Owner::Home, actions, out))
     }
 
     fn heir(
@@ -237,12 +235,17 @@ impl Directory {
         if heir.is_over() {
             lock.heir = None;
         }
-        self.act(number, Owner::Heir, actions, out);
-        said
+        said.and(self.act(number, Owner::Heir, actions, out))
     }
 
-    fn act(&mut self, number: u32, owner: Owner, actions: Vec<Action>, out: &mut Vec<DirectoryAction>) {
-        let Some(lock) = self.locks.get(number as usize) else { return };
+    fn act(
+        &mut self,
+        number: u32,
+        owner: Owner,
+        actions: Vec<Action>,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), Strange> {
+        let mut said = Ok(());
         let slot = Slot { home: self.me, number };
         for action in actions {
             match action {
@@ -253,16 +256,15 @@ impl Directory {
                     out.push(DirectoryAction::Tell(rank, Letter::About { slot, to, message }));
                 }
                 Action::Send(to @ To::Survivor(rank), message) => {
-                    let name = lock.name.clone();
+                    let name = self.locks[number as usize].name.clone();
                     out.push(DirectoryAction::Tell(rank, Letter::OfSurvivor { name, to, message }));
                 }
-                // A home has nothing to say to itself, and holds nothing.
-                Action::Send(To::Home, _)
-                | Action::Access(_)
-                | Action::Granted(..)
-                | Action::Refused(_)
-                | Action::Left => {}
+                // From the heir, which leaves readers behind.
+                Action::Send(To::Home, message) => said = said.and(self.home(number, Heir::RANK, message, out)),
+                // Without words there is nobody to leave them to; and neither holds anything.
+                Action::Access(_) | Action::Granted(..) | Action::Refused(_) | Action::Left => {}
             }
         }
+        said
     }
 }

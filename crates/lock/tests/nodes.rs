@@ -174,6 +174,22 @@ fn who_was_becoming_a_reader_when_a_view_ends_is_one() {
 }
 
 #[test]
+fn readers_and_a_writer_that_come_behind_survivors_get_their_turn() {
+    let mut nodes = Nodes::new(4, 10);
+    let held = nodes.acquire(1, "a", WRITE);
+    nodes.next_view(&[0, 1, 2, 3]);
+    let (reader, other, writer) =
+        (nodes.acquire(0, "a", READ), nodes.acquire(2, "a", READ), nodes.acquire(3, "a", WRITE));
+    nodes.answers();
+    nodes.release(1, held);
+    let shared = granted(2, Mode::Shared, 1);
+    assert_eq!(nodes.answers(), [(0, reader, shared), (2, other, shared)]);
+    nodes.release(0, reader);
+    nodes.release(2, other);
+    assert_eq!(nodes.answers(), [(3, writer, granted(2, Mode::Exclusive, 2))]);
+}
+
+#[test]
 fn a_home_without_room_says_so() {
     let mut nodes = Nodes::new(2, 1);
     let first = nodes.acquire(1, "a", WRITE);

@@ -1,0 +1,150 @@
+//! What clients of a node do, one after the other.
+
+use verbena_lock::{Answer, Mode, Name, Request, RequestId, Token};
+
+use crate::checker::Held;
+use crate::cluster::{Cluster, Event};
+use crate::settings::{LEASE, NAMES, ms};
+use crate::store::{Became, Update};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    Idle,
+    Waits { id: RequestId, name: u64 },
+    Holds { id: RequestId, name: u64, mode: Mode, token: Token },
+}
+
+pub fn name(nth: u64) -> Name {
+    Name::new(format!("lock {nth}").as_bytes()).unwrap()
+}
+
+impl Cluster {
+    /// A client decides what to do next.
+    pub fn client(&mut self, at: usize, nth: usize) {
+        let node = &self.nodes[at];
+        if node.service.is_none() || self.world.is_paused(node.me) {
+            // Its helper does not hear it now.
+            return self.later(ms(5), Event::Client { at, nth });
+        }
+        match node.clients[nth] {
+            Client::Idle if self.is_calm => return,
+            Client::Idle => self.wants(at, nth),
+            Client::Waits { id, .. } => {
+                if !self.is_calm && self.dice.below(3) == 0 {
+                    self.checker.seen.cancelled += 1;
+                    self.nodes[at].clients[nth] = Client::Idle;
+                    self.with(at, |service| service.forget(id));
+                }
+            }
+            Client::Holds { id, name, mode, token } => self.ends(at, nth, (id, name, mode, token)),
+        }
+        let pause = self.pause();
+        self.later(pause, Event::Client { at, nth });
+    }
+
+    fn wants(&mut self, at: usize, nth: usize) {
+        let which = self.dice.below(NAMES);
+        let mode = if self.dice.below(2) == 0 { Mode::Exclusive } else { Mode::Shared };
+        let request = Request { mode, is_try: self.dice.below(6) == 0 };
+        let Some(service) = &mut self.nodes[at].service else { return };
+        let id = service.acquire(name(which), request);
+        self.nodes[at].clients[nth] = Client::Waits { id, name: which };
+        self.after(at);
+        if matches!(self.nodes[at].clients[nth], Client::Waits { .. }) {
+            self.checker.seen.waited += 1;
+        }
+    }
+
+    fn ends(&mut self, at: usize, nth: usize, (id, name, mode, token): (RequestId, u64, Mode, Token)) {
+        let run = self.nodes[at].run;
+        let believed = self.checker.of(at, run).any(|held| held.id == id && self.checker.believes(held));
+        match self.dice.below(8) {
+            0 if mode == Mode::Exclusive && believed => {
+                // Others may read from now on, and it knows.
+                self.checker.shares(at, run, id);
+                self.with(at, |service| {
+                    // The lease may have ended since.
+                    let _ = service.downgrade(id);
+                });
+            }
+            1..=3 if mode == Mode::Exclusive && believed => self.update(name, token),
+            4 => {
+                self.checker.ended(at, run, id);
+                self.nodes[at].clients[nth] = Client::Idle;
+                self.with(at, |service| service.forget(id));
+            }
+            _ => {
+                self.checker.ended(at, run, id);
+                self.nodes[at].clients[nth] = Client::Idle;
+                let mut released = Ok(());
+                self.with(at, |service| released = service.release(id));
+                if released.is_err() && believed {
+                    self.checker.broken.push(format!("node {at} did not hold {name}: {released:?}"));
+                }
+            }
+        }
+    }
+
+    /// Reads the store at once, and writes to it later: perhaps when it has long lost the lock. Once a hold: what it writes itself it knows of.
+    fn update(&mut self, name: u64, token: Token) {
+        if std::mem::replace(&mut self.updated[name as usize], token) == token {
+            return;
+        }
+        self.updates += 1;
+        let update = Update { token, read: self.stores[name as usize].read(token), writes: self.updates };
+        let late = match self.dice.below(3) {
+            0 => self.dice.between(ms(0), 3 * LEASE),
+            _ => ms(0),
+        };
+        self.later(late, Event::Store { name, update });
+    }
+
+    pub fn stored(&mut self, name: u64, update: Update) {
+        match self.stores[name as usize].write(update, self.settings.is_guarded) {
+            Became::Stored => {}
+            Became::Refused => self.checker.seen.refused += 1,
+            Became::Overwrote => self.checker.seen.overwritten += 1,
+        }
+    }
+
+    /// Clients hear what became of their requests.
+    pub fn hear(&mut self, at: usize) {
+        let Some(service) = &mut self.nodes[at].service else { return };
+        for (id, answer) in service.answers() {
+            let run = self.nodes[at].run;
+            let clients = self.nodes[at].clients.iter();
+            let client = clients.zip(0..).find_map(|(client, nth)| match *client {
+                Client::Waits { id: other, name } | Client::Holds { id: other, name, .. } if other == id => {
+                    Some((nth, name))
+                }
+                _ => None,
+            });
+            // It has cancelled.
+            let Some((nth, name)) = client else { continue };
+            let before = self.checker.ended(at, run, id);
+            self.nodes[at].clients[nth] = match answer {
+                Answer::Granted(mode, token) => {
+                    let node = &self.nodes[at];
+                    let (lease, clock) = (node.lease.clone(), node.clock.clone());
+                    self.checker.granted(Held { node: at, run, id, name, mode, token, lease, clock });
+                    Client::Holds { id, name, mode, token }
+                }
+                Answer::Refused(_) => Client::Idle,
+                Answer::Lost => {
+                    self.checker.seen.lost += u64::from(before.is_some());
+                    Client::Idle
+                }
+            };
+        }
+    }
+
+    /// How long clients take their time: mostly a little, sometimes longer than a lease.
+    fn pause(&mut self) -> std::time::Duration {
+        let most = match self.dice.below(4) {
+            0 => 2 * LEASE,
+            1 => LEASE / 4,
+            _ => ms(2),
+        };
+        self.dice.between(ms(0), most)
+    }
+}

@@ -1,0 +1,57 @@
+//! What a seed decides, and what tests switch off.
+
+use std::time::Duration;
+
+use verbena_fabric::sim::{Dice, Faults, Seed};
+use verbena_lock::Rules;
+
+pub const LEASE: Duration = Duration::from_millis(100);
+pub const DRIFT: Duration = Duration::from_millis(2);
+/// How long it storms.
+pub const STORM: Duration = Duration::from_millis(1200);
+pub const NAMES: u64 = 2;
+
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub seed: Seed,
+    pub faults: Faults,
+    pub nodes: usize,
+    /// Of which so many are homes.
+    pub homes: usize,
+    /// At each node.
+    pub clients: usize,
+    pub slots: u32,
+    /// One-sided operations are executed after the target's end too.
+    pub leaves_memory: bool,
+    pub rules: Rules,
+    /// Rule C3: a view is in effect when the leases of those who left are over.
+    pub waits_for_leases: bool,
+    /// Rule L6: a client looks whether its node still has the lease.
+    pub looks_at_lease: bool,
+    /// Rule L7: the store that clients write to compares tokens.
+    pub is_guarded: bool,
+}
+
+impl Settings {
+    pub fn of(seed: Seed) -> Settings {
+        let mut dice = Dice::new(seed.number() ^ 0x5eed);
+        let nodes = 3 + dice.below(2) as usize;
+        Settings {
+            seed,
+            faults: Faults::swarm(seed, LEASE / 2),
+            nodes,
+            homes: 1 + dice.below(nodes as u64) as usize,
+            clients: 1 + dice.below(3) as usize,
+            slots: if dice.below(8) == 0 { 1 } else { 16 },
+            leaves_memory: dice.below(2) == 0,
+            rules: Rules::ALL,
+            waits_for_leases: true,
+            looks_at_lease: true,
+            is_guarded: true,
+        }
+    }
+}
