@@ -11,7 +11,10 @@ seeds=${VERBENA_SEEDS:-10000}
 content() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-content --test never_stale no_answer -- --nocapture; }
 # One after the other: each uses both cores, and remembers tens of millions of states.
 model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test every_order -- --nocapture --test-threads=1; }
-locks() { VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test every_order -- --nocapture --test-threads=1; }
+locks() {
+    VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test every_order -- --nocapture --test-threads=1
+    VERBENA_SEEDS=$((2 * seeds)) cargo test --release --locked -p verbena-lock --test storm locks_hold -- --nocapture
+}
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
 

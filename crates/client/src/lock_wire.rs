@@ -57,7 +57,7 @@ pub enum LockAnswer {
     Held {
         /// How.
         mode: LockMode,
-        /// Larger than that of every hold that ended before this one began.
+        /// Larger than those of all who held it alone before, and of a program that holds it alone larger than all before.
         token: u64,
         /// What [`BOARD_LAPSES`] counted when it was granted.
         lapses: u64,

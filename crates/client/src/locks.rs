@@ -41,8 +41,8 @@ impl Hold {
         self.mode
     }
 
-    /// The fencing token: larger than that of every hold of this lock that ended before this one began, also across failures of any node. Those
-    /// who share the lock may have the same.
+    /// The fencing token: larger than those of all who held the lock alone before, also across failures of any node; and of a hold of one alone
+    /// larger than all before. Those who share the lock may have the same.
     pub fn token(&self) -> u64 {
         self.token
     }

@@ -215,6 +215,13 @@ mod tests {
     }
 
     #[test]
+    fn every_frame_of_the_corpus_is_read_as_it_is_written() {
+        let inputs = verbena_terms::testing::corpus("lock_message");
+        let read = inputs.iter().filter(|input| exercise(input)).count();
+        assert!(read >= 8 && inputs.len() - read >= 6, "{read} of {} inputs are frames", inputs.len());
+    }
+
+    #[test]
     fn no_letter_is_longer_than_it_says() {
         let empty = Frame { letters: vec![], ..frame() };
         for letter in frame().letters {

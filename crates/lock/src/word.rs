@@ -74,7 +74,7 @@ impl LockWord {
     }
 }
 
-/// A fencing token, `[view : 32 | count : 32]` (rule L2). Every grant has one that is larger than those of all grants that ended before it, across
+/// A fencing token, `[view : 32 | count : 32]` (rule L2). A writer's is larger than those of all grants before it, a reader's than those of all writers before it, across
 /// views, homes and restarts; readers that hold a lock together have the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
