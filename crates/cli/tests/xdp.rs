@@ -1,4 +1,5 @@
-//! Pages whose home is in another network, reached by `xdp` over a virtual link: never stale, and validated though the home's process is stopped.
+//! Pages and locks whose home is in another network, reached by `xdp` over a virtual link: pages are never stale, and validated though the home's
+//! process is stopped; locks are taken and let go.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -12,6 +13,8 @@ use std::time::Duration;
 use common::traffic::{Client, application, enough, proxy, started, traffic};
 use common::verbena;
 use rustix::process::{Pid, Signal, kill_process};
+use verbena_client::wire::LockMode;
+use verbena_client::{Locks, Socket};
 use verbena_namespaces::{End, Namespace};
 
 #[test]
@@ -56,9 +59,18 @@ fn is_never_stale_between(here: impl Into<IpAddr>, there: impl Into<IpAddr>) {
     let mut client = Client::new(&address);
     let is_hit = (0..50).any(|_| client.ask("GET", "/page/0").hit);
     assert!(is_hit, "no hit any more");
+    let socket = Socket::new(Some(&directory.path().join("run")), Some("proxy")).unwrap();
+    let mut locks = Locks::connect(&socket, Duration::from_secs(5)).unwrap();
+    let mut take = || {
+        let hold = locks.acquire(b"x", LockMode::Exclusive, Some(Duration::from_millis(500)))?;
+        locks.release(hold)
+    };
+    // Its home says once where its words are.
+    take().unwrap();
     let process = Pid::from_child(&home.0);
     kill_process(process, Signal::STOP).unwrap();
     let hits = (0..20).filter(|_| client.ask("GET", "/page/0").hit).count();
+    let taken = (0..20).filter(|_| take().is_ok()).count();
     kill_process(process, Signal::CONT).unwrap();
-    assert_eq!(hits, 20, "of 20 requests while the home was stopped");
+    assert_eq!((hits, taken), (20, 20), "of 20 requests and 20 locks while the home was stopped");
 }
