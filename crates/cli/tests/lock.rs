@@ -231,6 +231,28 @@ fn a_holder_is_told_when_its_helper_is_stopped_on_tcp() {
     a_holder_is_told(&on_tcp(), stopped);
 }
 
+/// The command's own check of all that it asks for, at all nodes at once.
+#[test]
+fn a_lock_that_goes_round_is_held_by_one_at_a_time() {
+    let cluster = on_tcp();
+    let _nodes = three(&cluster);
+    let stress = |node: &&str| {
+        let arguments = ["lock", "stress", "x", "--clients", "3", "--shared", "40", "--seconds", "2", "--json"];
+        let mut command = verbena(&arguments);
+        command.args(["--cluster-name", *node]).current_dir(cluster.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for child in NAMES.iter().map(stress).collect::<Vec<Child>>() {
+        let output = child.wait_with_output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (output.status.code(), report["broken"].as_u64(), report["lost"].as_u64()),
+            (Some(0), Some(0), Some(0))
+        );
+        assert!(report["taken"].as_u64().unwrap() > 50 && report["fairness"].as_f64().unwrap() > 0.5, "{report}");
+    }
+}
+
 /// A home is killed: locks that it was the home of are held on, and those who wait for them get them.
 #[test]
 fn holds_outlive_their_home() {

@@ -45,8 +45,15 @@ struct Shard {
     buckets: [AtomicU64; BUCKETS],
 }
 
+impl Default for Latency {
+    fn default() -> Self {
+        Latency::new()
+    }
+}
+
 impl Latency {
-    pub(crate) fn new() -> Self {
+    /// One that no registry shows.
+    pub fn new() -> Self {
         let shard = || Shard { sum_ns: AtomicU64::new(0), buckets: [const { AtomicU64::new(0) }; BUCKETS] };
         Latency { shards: (0..shard_count()).map(|_| CachePadded::new(shard())).collect() }
     }

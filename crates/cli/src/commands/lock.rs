@@ -1,6 +1,7 @@
 //! `verbena lock`: locks that the whole cluster shares.
 
 pub mod run;
+pub mod stress;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use crate::error::Result;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(run::Command),
+    Stress(stress::Command),
 }
 
 impl Command {
@@ -20,6 +22,7 @@ impl Command {
     pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
         match self {
             Command::Run(run) => run.run(file),
+            Command::Stress(stress) => stress.run(file).map(|()| ExitCode::SUCCESS),
         }
     }
 }
