@@ -1,6 +1,6 @@
 //! What clients of a node do, one after the other.
 
-use verbena_lock::{Answer, Mode, Name, Request, RequestId, Token};
+use verbena_lock::{Answer, Mode, Name, Refusal, Request, RequestId, Token};
 
 use crate::checker::Held;
 use crate::cluster::{Cluster, Event};
@@ -10,7 +10,7 @@ use crate::store::{Became, Update};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     Idle,
-    Waits { id: RequestId, name: u64 },
+    Waits { id: RequestId, name: u64, is_try: bool },
     Holds { id: RequestId, name: u64, mode: Mode, token: Token },
 }
 
@@ -20,11 +20,15 @@ pub fn name(nth: u64) -> Name {
 
 impl Cluster {
     /// A client decides what to do next.
-    pub fn client(&mut self, at: usize, nth: usize) {
+    pub fn client(&mut self, at: usize, nth: usize, run: u64) {
         let node = &self.nodes[at];
+        if node.run != run {
+            // A client of a process that is no more.
+            return;
+        }
         if node.service.is_none() || self.world.is_paused(node.me) {
             // Its helper does not hear it now.
-            return self.later(ms(5), Event::Client { at, nth });
+            return self.later(ms(5), Event::Client { at, nth, run });
         }
         match node.clients[nth] {
             Client::Idle if self.is_calm => return,
@@ -39,16 +43,17 @@ impl Cluster {
             Client::Holds { id, name, mode, token } => self.ends(at, nth, (id, name, mode, token)),
         }
         let pause = self.pause();
-        self.later(pause, Event::Client { at, nth });
+        self.later(pause, Event::Client { at, nth, run });
     }
 
     fn wants(&mut self, at: usize, nth: usize) {
         let which = self.dice.below(NAMES);
         let mode = if self.dice.below(2) == 0 { Mode::Exclusive } else { Mode::Shared };
-        let request = Request { mode, is_try: self.dice.below(6) == 0 };
+        let is_try = self.dice.below(6) == 0;
+        let request = Request { mode, is_try };
         let Some(service) = &mut self.nodes[at].service else { return };
         let id = service.acquire(name(which), request);
-        self.nodes[at].clients[nth] = Client::Waits { id, name: which };
+        self.nodes[at].clients[nth] = Client::Waits { id, name: which, is_try };
         self.after(at);
         if matches!(self.nodes[at].clients[nth], Client::Waits { .. }) {
             self.checker.seen.waited += 1;
@@ -114,13 +119,12 @@ impl Cluster {
             let run = self.nodes[at].run;
             let clients = self.nodes[at].clients.iter();
             let client = clients.zip(0..).find_map(|(client, nth)| match *client {
-                Client::Waits { id: other, name } | Client::Holds { id: other, name, .. } if other == id => {
-                    Some((nth, name))
-                }
+                Client::Waits { id: other, name, is_try } if other == id => Some((nth, name, is_try)),
+                Client::Holds { id: other, name, .. } if other == id => Some((nth, name, false)),
                 _ => None,
             });
             // It has cancelled.
-            let Some((nth, name)) = client else { continue };
+            let Some((nth, name, is_try)) = client else { continue };
             let before = self.checker.ended(at, run, id);
             self.nodes[at].clients[nth] = match answer {
                 Answer::Granted(mode, token) => {
@@ -129,8 +133,21 @@ impl Cluster {
                     self.checker.granted(Held { node: at, run, id, name, mode, token, lease, clock });
                     Client::Holds { id, name, mode, token }
                 }
-                Answer::Refused(_) => Client::Idle,
+                Answer::Refused(why) => {
+                    let may_be = match why {
+                        Refusal::Busy => is_try,
+                        Refusal::NoRoom => self.settings.slots == 1,
+                        Refusal::TokensUsedUp => false,
+                    };
+                    if !may_be {
+                        self.checker.broken.push(format!("node {at} was refused {name}: {why}"));
+                    }
+                    Client::Idle
+                }
                 Answer::Lost => {
+                    if self.settings.looks_at_lease && before.as_ref().is_some_and(|held| self.checker.believes(held)) {
+                        self.checker.broken.push(format!("node {at} has lost {name} within its lease"));
+                    }
                     self.checker.seen.lost += u64::from(before.is_some());
                     Client::Idle
                 }

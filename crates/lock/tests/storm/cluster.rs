@@ -61,6 +61,7 @@ pub enum Event {
     Client {
         at: usize,
         nth: usize,
+        run: u64,
     },
     Store {
         name: u64,
@@ -130,7 +131,7 @@ impl Cluster {
         let mut cluster = Cluster {
             nodes: nodes.collect(),
             dice: Dice::new(settings.seed),
-            keeper: Keeper::new(settings.homes, settings.waits_for_leases),
+            keeper: Keeper::new(&settings),
             checker: Checker::new(settings.looks_at_lease),
             stores: vec![Store::default(); NAMES as usize],
             updates: 0,
@@ -176,21 +177,25 @@ impl Cluster {
             let request = Request { mode: Mode::Exclusive, is_try: false };
             let Some(service) = &mut self.nodes[at].service else { continue };
             let id = service.acquire(name(nth), request);
-            self.nodes[at].clients[0] = Client::Waits { id, name: nth };
+            let (granted, run) = (self.checker.seen.granted, self.nodes[at].run);
+            self.nodes[at].clients[0] = Client::Waits { id, name: nth, is_try: false };
             self.after(at);
-            self.later(ms(1), Event::Client { at, nth: 0 });
+            self.later(ms(1), Event::Client { at, nth: 0, run });
             self.run(8 * LEASE);
-            if self.nodes[at].clients[0] != Client::Idle {
+            if self.nodes[at].clients[0] != Client::Idle || self.checker.seen.granted == granted {
                 self.checker.broken.push(format!("stuck: node {at} does not get {nth}, or does not let it go"));
             }
         }
-        for (at, node) in self.nodes.iter().enumerate() {
-            let strange = node.service.as_ref().map_or(0, Stepped::strange);
-            if strange > 0 {
-                self.checker.broken.push(format!("node {at} found {strange} letters strange"));
-            }
-        }
+        (0..self.nodes.len()).for_each(|at| self.found_strange(at));
         self.struck.views = self.keeper.view.as_ref().map_or(0, |view| view.number().0.into());
+    }
+
+    /// Nobody here breaks the protocol.
+    fn found_strange(&mut self, at: usize) {
+        let strange = self.nodes[at].service.as_ref().map_or(0, Stepped::strange);
+        if strange > 0 {
+            self.checker.broken.push(format!("node {at} found {strange} letters strange"));
+        }
     }
 
     /// Something happens later, in the world's time.
@@ -263,7 +268,7 @@ impl Cluster {
             }
             Event::Replied { to, at, sent, reply } if self.nodes[at].me == to => self.replied(at, sent, &reply),
             Event::Replied { .. } => {}
-            Event::Client { at, nth } => self.client(at, nth),
+            Event::Client { at, nth, run } => self.client(at, nth, run),
             Event::Store { name, update } => self.stored(name, update),
             Event::Strike => self.strike(),
             Event::Restart { at } => {
@@ -288,8 +293,9 @@ impl Cluster {
         node.service = Some(Stepped::new(options, node.clock.clone()));
         self.live(at);
         self.nodes[at].clients = vec![Client::Idle; self.settings.clients];
+        let run = self.nodes[at].run;
         for nth in 0..self.settings.clients {
-            self.later(ms(10), Event::Client { at, nth });
+            self.later(ms(10), Event::Client { at, nth, run });
         }
     }
 
@@ -335,9 +341,10 @@ impl Cluster {
         lease.store(now);
         if view.number() > now.acknowledged {
             let run = self.nodes[at].run;
-            self.checker.seen.survived +=
-                self.checker.of(at, run).filter(|held| self.checker.believes(held)).count() as u64;
+            let before = self.checker.of(at, run).count();
             self.with(at, |service| service.view_learnt(view));
+            let after = self.checker.of(at, run).filter(|held| self.checker.believes(held)).count();
+            self.checker.seen.survived += before.min(after) as u64;
             // Only when what it did in older views is at an end.
             lease.store(Lease { acknowledged: view.number(), ..now });
             // It is said at once, rather than with the next renewal.
@@ -366,6 +373,7 @@ impl Cluster {
         match self.dice.below(5) {
             0 if self.nodes[at].service.is_some() => {
                 self.struck.crashes += 1;
+                self.found_strange(at);
                 self.world.crash(me);
                 // Its clients live on, and believe what they held until the lease is over.
                 self.nodes[at].service = None;

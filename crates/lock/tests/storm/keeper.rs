@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbena_cluster::{Member, Role, Roles, View};
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
-use crate::settings::{DRIFT, LEASE};
+use crate::settings::{DRIFT, LEASE, Settings};
 
 pub struct Keeper {
     homes: usize,
@@ -34,7 +34,8 @@ pub enum Reply {
 }
 
 impl Keeper {
-    pub fn new(homes: usize, waits_for_leases: bool) -> Keeper {
+    pub fn new(settings: &Settings) -> Keeper {
+        let &Settings { homes, waits_for_leases, .. } = settings;
         Keeper {
             homes,
             waits_for_leases,
@@ -97,7 +98,7 @@ impl Keeper {
         }
         let number = self.number();
         let have_all = self.members.values().all(|kept| kept.acknowledged == number);
-        if !self.waits_for_leases || (have_all && self.gone_at <= now) {
+        if have_all && (self.gone_at <= now || !self.waits_for_leases) {
             self.in_effect = number;
         }
     }
