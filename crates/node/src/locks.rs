@@ -48,6 +48,8 @@ impl Service for Locks {
     fn notice(&mut self, notice: &Notice, replies: &Replies) {
         match notice {
             Notice::ViewLearnt(view) => {
+                // Of the departed nothing is left that a home of locks would hold: it opens when their leases are over (rule L5).
+                view.departed().iter().for_each(|gone| replies.settled(gone.incarnation));
                 let replies = replies.clone();
                 if let Err(error) = self.service.view_learnt(view.clone(), move |view| replies.prepared(view)) {
                     tracing::error!(%error, "locks do not hear of membership");
