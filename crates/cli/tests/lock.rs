@@ -296,8 +296,14 @@ fn what_a_program_may_not_do_is_an_error_and_changes_nothing() {
     let with = other.try_acquire(b"x", LockMode::Shared).unwrap();
     other.release(with).unwrap();
     locks.release(writer).unwrap();
-    // Who waited in vain holds up nobody.
+    // Who waited or tried in vain holds up nobody, however often, and keeps what it has.
     let held = acquire(&mut other, "x", LockMode::Exclusive);
+    let kept = acquire(&mut locks, "y", LockMode::Exclusive);
+    for nth in 0..3000 {
+        let tried = locks.try_acquire(b"x", LockMode::Shared);
+        assert!(matches!(tried, Err(Error::NotFree)), "{nth}: {tried:?}");
+    }
+    locks.release(kept).unwrap();
     let in_vain = locks.acquire(b"x", LockMode::Exclusive, Some(Duration::from_millis(20)));
     assert!(matches!(in_vain, Err(Error::NotInTime { .. })));
     other.release(held).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use verbena_client::wire::{Answer, LockAnswer, LockMode, LockRequest};
@@ -10,16 +10,23 @@ use verbena_ipc::{ClientId, Request, Responder};
 use verbena_lock::service::LockService;
 use verbena_lock::{Mode, Name, Refusal, RequestId};
 
+/// Tickets among which nobody looks for those that were refused.
+const FEW: usize = 1024;
+
 /// Of all programs.
 pub(crate) struct Tickets {
     service: LockService,
     /// How often all that was held was lost.
     lapses: Arc<AtomicU64>,
     held: HashMap<(ClientId, u64), Ticket>,
+    /// At so many those that were refused are dropped.
+    clear_at: usize,
 }
 
 struct Ticket {
     id: RequestId,
+    /// It was refused: nothing is held by it, or waited for.
+    is_over: Arc<AtomicBool>,
     /// Who waits to be told what comes next of it.
     waiting: Waiting,
 }
@@ -28,7 +35,7 @@ type Waiting = Arc<Mutex<Option<Responder>>>;
 
 impl Tickets {
     pub(crate) fn new(service: LockService, lapses: Arc<AtomicU64>) -> Self {
-        Tickets { service, lapses, held: HashMap::new() }
+        Tickets { service, lapses, held: HashMap::new(), clear_at: FEW }
     }
 
     /// A program went: nothing of it is held or waited for.
@@ -47,7 +54,7 @@ impl Tickets {
     pub(crate) fn handle(&mut self, request: Request<'_>, asked: LockRequest) {
         let client = request.client();
         match asked {
-            LockRequest::Acquire { ticket, .. } if self.held.contains_key(&(client, ticket)) => {
+            LockRequest::Acquire { ticket, .. } if self.is_in_use(client, ticket) => {
                 refuse(request, format!("ticket {ticket} is in use"));
             }
             LockRequest::Acquire { ticket, name, mode, is_try } => match Name::new(&name) {
@@ -70,7 +77,7 @@ impl Tickets {
                 None => refuse(request, format!("ticket {ticket} holds nothing")),
             },
             LockRequest::Share { ticket } => match self.held.get(&(client, ticket)) {
-                Some(Ticket { id, waiting }) => {
+                Some(Ticket { id, waiting, .. }) => {
                     *waiting.lock() = Some(request.defer());
                     let waiting = waiting.clone();
                     let done = Box::new(move |shared: Result<(), verbena_lock::Strange>| {
@@ -83,7 +90,7 @@ impl Tickets {
                 None => refuse(request, format!("ticket {ticket} holds nothing")),
             },
             LockRequest::Cancel { ticket } => {
-                if let Some(Ticket { id, waiting }) = self.held.remove(&(client, ticket)) {
+                if let Some(Ticket { id, waiting, .. }) = self.held.remove(&(client, ticket)) {
                     self.service.forget(id);
                     tell(&waiting, Answer::Lock(LockAnswer::Cancelled));
                 }
@@ -92,13 +99,23 @@ impl Tickets {
         }
     }
 
+    fn is_in_use(&self, client: ClientId, ticket: u64) -> bool {
+        self.held.get(&(client, ticket)).is_some_and(|held| !held.is_over.load(Ordering::Acquire))
+    }
+
     fn acquire(&mut self, key: (ClientId, u64), name: Name, want: verbena_lock::Request, request: Request<'_>) {
+        if self.held.len() >= self.clear_at {
+            self.held.retain(|_, ticket| !ticket.is_over.load(Ordering::Acquire));
+            self.clear_at = FEW + 2 * self.held.len();
+        }
         let waiting: Waiting = Arc::new(Mutex::new(Some(request.defer())));
-        let (told, lapses) = (waiting.clone(), self.lapses.clone());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (told, lapses, refused) = (waiting.clone(), self.lapses.clone(), is_over.clone());
         let asked = self.service.acquire(
             name,
             want,
             Box::new(move |answer| {
+                refused.store(matches!(answer, verbena_lock::Answer::Refused(_)), Ordering::Release);
                 let answer = match answer {
                     verbena_lock::Answer::Granted(mode, token) => {
                         let lapses = lapses.load(Ordering::SeqCst);
@@ -112,7 +129,7 @@ impl Tickets {
             }),
         );
         match asked {
-            Ok(id) => drop(self.held.insert(key, Ticket { id, waiting })),
+            Ok(id) => drop(self.held.insert(key, Ticket { id, is_over, waiting })),
             Err(error) => tell(&waiting, Answer::Refused(error.to_string())),
         }
     }
