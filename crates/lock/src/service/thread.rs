@@ -96,9 +96,11 @@ impl Desk {
             }
             Command::Release { id, done } => {
                 let released = self.driver.release(id);
-                if released.is_ok() {
-                    self.askers.remove(&id);
+                if released.is_err() {
+                    // Whoever waits for it does not any more.
+                    self.driver.forget(id);
                 }
+                self.askers.remove(&id);
                 done(released);
             }
             Command::Downgrade { id, done } => done(self.driver.downgrade(id)),
