@@ -192,7 +192,11 @@ impl Post {
                 return self.give_up();
             }
             // It could not be asked, or has not answered: until it has, this holds up all that comes after it.
-            Err(_) => return self.settle(remote, unsettled, now),
+            // In the next turn, for what fails at once may do so as long as time stands still.
+            Err(_) => {
+                self.settle(remote, unsettled, now);
+                return Looked::Unchanged;
+            }
         }
         unsettled.next = OperationId(unsettled.next.0 + 1);
         if unsettled.next <= unsettled.last {
