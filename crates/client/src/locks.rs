@@ -122,9 +122,10 @@ impl Locks {
 
     /// Whether it is still held, now: two loads and a look at the clock. False as soon as anybody else could have the lock.
     pub fn is_held(&self, hold: &Hold) -> bool {
+        // The losses last: whoever is stopped in between sees a loss rather than the lease that followed it.
         !self.connection.is_over()
-            && self.connection.board(BOARD_LAPSES) == hold.lapses
             && BootClock.now() < self.held_until()
+            && self.connection.board(BOARD_LAPSES) == hold.lapses
     }
 
     /// Until when what is held is held if the node's lease is not renewed any more, on CLOCK_BOOTTIME.
