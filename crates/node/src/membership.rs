@@ -430,8 +430,9 @@ impl Driver {
                 self.preside(OfficeEvent::Enrol);
             }
             ParticipantAction::Publish(lease) => {
-                self.parts.lease.store(lease);
+                // First: what is granted by the lease must not look lost to who reads the board.
                 self.parts.board.publish(BOARD_LEASE, lease.until.nanos());
+                self.parts.lease.store(lease);
                 self.post.iter().for_each(|post| post.fabric.set_view(lease.acknowledged));
             }
             ParticipantAction::Send(message) => self.send(message),
