@@ -16,6 +16,9 @@ use crate::{
     To, Token,
 };
 
+/// No slot has this number: there are no words.
+const NOWHERE: u32 = u32::MAX;
+
 /// A home's locks in one view.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
@@ -190,9 +193,17 @@ impl Directory {
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), Strange> {
         let mut actions = vec![];
-        let heir = Heir::new(self.first, in_order(survivors), self.rules, &mut actions)?;
-        let number = self.add(name, Some(Box::new(heir)), out);
-        self.act(number, Owner::Heir, actions, out)
+        match Heir::new(self.first, in_order(survivors), self.rules, &mut actions) {
+            Ok(heir) => {
+                let number = self.add(name, Some(Box::new(heir)), out);
+                self.act(number, Owner::Heir, actions, out)
+            }
+            Err(strange) => {
+                // Two say that they hold it. Nobody else gets it in this view.
+                self.numbers.insert(name, NOWHERE);
+                Err(strange)
+            }
+        }
     }
 
     fn home(

@@ -91,8 +91,7 @@ impl Home {
             Message::Knock => self.knocked.push(from),
             _ => return Err(Strange("what a home is not told")),
         }
-        self.go_on(out);
-        Ok(())
+        self.go_on(out)
     }
 
     /// A batch is done.
@@ -110,8 +109,7 @@ impl Home {
                 if before == expected {
                     self.released -= off;
                 } else if before.tail == Rank::NOBODY && off >= self.settled_at {
-                    self.settle(before, off, out);
-                    return Ok(());
+                    return self.settle(before, off, out);
                 } else {
                     self.tried = off;
                 }
@@ -136,13 +134,12 @@ impl Home {
                 out.extend(self.knocked.drain(..).map(|rank| Action::Send(To::Contender(rank), Message::Open)));
             }
         }
-        self.go_on(out);
-        Ok(())
+        self.go_on(out)
     }
 
-    fn go_on(&mut self, out: &mut Vec<Action>) {
+    fn go_on(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
         if self.doing != Doing::Nothing && (self.rules.answer_after_settling || self.next.is_none()) {
-            return;
+            return Ok(());
         }
         if let Some((writer, readers)) = self.next
             && self.released >= readers
@@ -158,14 +155,17 @@ impl Home {
             self.doing = Doing::Opening;
             out.push(Action::Access(Batch { door: Some(false), ..Batch::default() }));
         } else if self.next.is_none() && self.released > self.tried {
-            self.settle(LockWord::readers(self.released), self.released, out);
+            return self.settle(LockWord::readers(self.released), self.released, out);
         }
+        Ok(())
     }
 
-    fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) {
+    fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) -> Result<(), Strange> {
+        let stay = expected.count.checked_sub(off).ok_or(Strange("more readers released than there were"))?;
         self.tried = 0;
         self.doing = Doing::Settling { expected, off };
-        out.push(Action::Access(Batch::swap(expected, LockWord::readers(expected.count - off))));
+        out.push(Action::Access(Batch::swap(expected, LockWord::readers(stay))));
+        Ok(())
     }
 
     fn put_in(&mut self, expected: LockWord, out: &mut Vec<Action>) {
