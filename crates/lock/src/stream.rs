@@ -11,6 +11,8 @@ use verbena_terms::Time;
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// But not less often than this.
 const REPEAT_AT_LEAST: Duration = Duration::from_millis(160);
+/// So many letters are on their way at most: more is said when some of them were heard.
+const WINDOW: usize = 1024;
 /// So long an acknowledgement waits for something to say with it.
 const ACKNOWLEDGE_AFTER: Duration = Duration::from_millis(5);
 
@@ -65,6 +67,11 @@ impl<T: Clone> Stream<T> {
         self.unsent += 1;
     }
 
+    /// What was said until now was lost: it counts as if it had not been.
+    pub fn repeat(&mut self) {
+        (self.unsent, self.patience) = (self.queue.len(), REPEAT_AFTER);
+    }
+
     /// The other said this. Gives what is new of it: nothing where letters before it are missing.
     pub fn heard(&mut self, run: Run<T>, now: Time) -> impl Iterator<Item = T> + use<T> {
         let sent = self.heard_there + (self.queue.len() - self.unsent) as u64;
@@ -88,9 +95,9 @@ impl<T: Clone> Stream<T> {
     pub fn due(&mut self, now: Time, bytes: usize, size: impl Fn(&T) -> usize) -> Vec<Run<T>> {
         let sent = self.queue.len() - self.unsent;
         let is_late = sent > 0 && now >= self.since + self.patience;
-        let from = if is_late { 0 } else { sent };
+        let (from, end) = (if is_late { 0 } else { sent }, self.queue.len().min(WINDOW));
         let is_owed = self.owed_since.is_some_and(|since| now >= since + ACKNOWLEDGE_AFTER);
-        if from == self.queue.len() && !is_owed {
+        if from == end && !is_owed {
             return vec![];
         }
         if from == 0 {
@@ -99,11 +106,11 @@ impl<T: Clone> Stream<T> {
         if is_late {
             self.patience = (2 * self.patience).min(REPEAT_AT_LEAST);
         }
-        (self.unsent, self.owed_since) = (0, None);
+        (self.unsent, self.owed_since) = (self.queue.len() - end, None);
         let run =
             |first: usize| Run { first: self.heard_there + 1 + first as u64, letters: vec![], heard: self.heard_here };
         let (mut runs, mut room) = (vec![run(from)], bytes);
-        for (at, letter) in self.queue.iter().enumerate().skip(from) {
+        for (at, letter) in self.queue.iter().enumerate().take(end).skip(from) {
             let size = size(letter);
             if size > room && runs.last().is_some_and(|run| !run.letters.is_empty()) {
                 runs.push(run(at));
@@ -119,7 +126,8 @@ impl<T: Clone> Stream<T> {
 
     /// When there is something to be sent; [`Time::ZERO`] if at once.
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.unsent > 0 {
+        let sent = self.queue.len() - self.unsent;
+        if sent < self.queue.len().min(WINDOW) {
             return Some(Time::ZERO);
         }
         let repeat = (!self.queue.is_empty()).then(|| self.since + self.patience);
@@ -172,6 +180,25 @@ mod tests {
             })
             .collect();
         assert_eq!(until_again, [60, 140, 300, 460, 620]);
+    }
+
+    #[test]
+    fn no_more_is_on_its_way_than_a_window_and_what_is_heard_makes_room() {
+        let (mut me, mut you) = (Stream::default(), Stream::default());
+        let all = 2 * WINDOW as u32 + 7;
+        (1..=all).for_each(|letter| me.push(letter));
+        let first = me.due(at(0), usize::MAX, |_| 1);
+        assert_eq!(first[0].letters.len(), WINDOW);
+        assert_eq!((me.next_deadline(), me.due(at(1), usize::MAX, |_| 1)), (Some(at(20)), vec![]));
+        assert_eq!(me.due(at(20), usize::MAX, |_| 1), first);
+        let mut got = heard(&mut you, &first[0], at(20));
+        for round in 1..=2 {
+            let now = at(20 + 5 * round);
+            heard(&mut me, &you.due(now, usize::MAX, |_| 1)[0], now);
+            assert_eq!(me.next_deadline(), Some(Time::ZERO));
+            got.extend(heard(&mut you, &me.due(now, usize::MAX, |_| 1)[0], now));
+        }
+        assert_eq!(got, (1..=all).collect::<Vec<_>>());
     }
 
     #[test]
