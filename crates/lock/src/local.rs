@@ -32,6 +32,8 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalAction {
     Access(Batch),
+    /// Read the lock word.
+    Look,
     Send(To, Message),
     Answer(RequestId, Answer),
 }
@@ -44,8 +46,10 @@ pub(crate) struct Local {
     waiting: VecDeque<(RequestId, Request)>,
     /// For whom the node asked.
     asked: Option<RequestId>,
-    /// Clients that got the node's hold from others, or joined it.
+    /// Clients that got the node's hold from others, or joined it, since it was last known that nobody else waits.
     joined: u32,
+    /// The lock word is read to know that, or a writer stood in it.
+    has_looked: bool,
     /// The writer that the node found at the tail.
     ahead: Rank,
     /// The node has a lease: rule C5.
@@ -62,6 +66,7 @@ impl Local {
             waiting,
             asked: None,
             joined: 0,
+            has_looked: false,
             ahead: Rank::NOBODY,
             may_grant: false,
         }
@@ -94,7 +99,10 @@ impl Local {
             _ if request.is_try && !is_free_here => {
                 out.push(LocalAction::Answer(id, Answer::Refused(Refusal::Busy)));
             }
-            _ => self.waiting.push_back((id, request)),
+            _ => {
+                self.waiting.push_back((id, request));
+                self.look(out);
+            }
         }
     }
 
@@ -173,6 +181,35 @@ impl Local {
         said
     }
 
+    /// Whether a writer waits does not show to readers. Where so many have joined that another must not any more, they look.
+    fn look(&mut self, out: &mut Vec<LocalAction>) {
+        let wants_to_join = self.waiting.front().is_some_and(|(_, request)| request.mode == Mode::Shared);
+        if wants_to_join && self.reads_together().is_some() && self.joined >= AT_MOST && !self.has_looked {
+            self.has_looked = true;
+            out.push(LocalAction::Look);
+        }
+    }
+
+    /// The token, if clients hold it as readers, and the lock's word says who waits.
+    fn reads_together(&self) -> Option<Token> {
+        match self.side.held() {
+            Some((Mode::Shared, token)) if !self.holders.is_empty() && self.side.is_in_word() => Some(token),
+            _ => None,
+        }
+    }
+
+    /// This stood in the lock word a moment ago.
+    pub fn looked(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) {
+        if let Some(token) = self.reads_together()
+            && self.may_grant
+            && self.has_looked
+            && outcome.before.tail == Rank::NOBODY
+        {
+            (self.joined, self.has_looked) = (0, false);
+            self.hand_out(Mode::Shared, token, out);
+        }
+    }
+
     /// The lease has run out: nobody holds anything any more (rule L6).
     pub fn lapse(&mut self, out: &mut Vec<LocalAction>) {
         self.may_grant = false;
@@ -195,7 +232,7 @@ impl Local {
         let was_downgrading = !self.holders.is_empty() && self.side.held().is_none();
         let ahead = std::mem::replace(&mut self.ahead, Rank::NOBODY);
         self.asked = front.map(|(id, _)| *id).filter(|_| matches!(survivor, Some(Survivor::Waits(_))));
-        self.is_survivor = survivor.is_some();
+        (self.is_survivor, self.has_looked) = (survivor.is_some(), false);
         self.side = survivor.map_or(fresh, Side::of);
         if was_downgrading && let Some((mode, token)) = self.side.held() {
             self.granted(mode, token, out);
@@ -293,7 +330,7 @@ impl Local {
         // A writer that has become a reader.
         out.extend(self.holders.iter().map(|&id| LocalAction::Answer(id, Answer::Granted(mode, token))));
         if self.holders.is_empty() {
-            self.joined = 0;
+            (self.joined, self.has_looked) = (0, false);
         }
         if self.may_grant {
             self.hand_out(mode, token, out);

@@ -25,7 +25,7 @@ use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
 use crate::name::Name;
 use crate::wire::{Frame, Letter, Slot};
-use crate::{Batch, Heir, Outcome, Request, Rules, Scheme, Side, To};
+use crate::{Batch, Change, Heir, Outcome, Request, Rules, Scheme, Side, To};
 
 /// Where the words of so many locks are remembered that nobody here uses at the moment.
 const KNOWN: usize = 1 << 16;
@@ -111,6 +111,8 @@ enum Words {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Poster {
     Local,
+    /// A client, who wants to know whether somebody waits.
+    Look,
     Directory(Owner),
 }
 
@@ -145,7 +147,7 @@ impl Locks {
     pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
         out.push(LocksAction::Lapsed);
         self.me = me;
-        self.act_in(None, false);
+        self.act_in(None, 0);
         self.act_by(Lease::NONE, Time::ZERO);
         for name in self.names_here() {
             let fresh = self.fresh();
@@ -153,12 +155,13 @@ impl Locks {
         }
     }
 
-    /// There is a newer view. `words` are the node's own, made anew for it, if it is a home in it. From now on it does nothing in older ones.
+    /// There is a newer view. `words` are the node's own, made anew for it, if it is a home in it: a home without them refuses new locks. From now on
+    /// it does nothing in older views.
     pub fn view(&mut self, view: &Arc<View>, words: Option<RegionKey>, now: Time, out: &mut Vec<LocksAction>) {
         if !self.members.is_news(view.number()) {
             return;
         }
-        self.act_in(Some(view.clone()), words.is_some());
+        self.act_in(Some(view.clone()), words.as_ref().map_or(0, |_| self.options.slots));
         if let Some(key) = words {
             self.members.say_to_all(&Letter::Words(key));
         }
@@ -179,12 +182,7 @@ impl Locks {
                 self.with(&name, out, Local::lapse);
             }
         }
-        let is_in_effect = self.members.view() == Some(lease.in_effect);
-        if let Some(directory) = self.directory.as_mut().filter(|_| is_in_effect) {
-            let mut actions = vec![];
-            note(self.me, directory.in_effect(&mut actions), out);
-            self.direct(actions, out);
-        }
+        self.open(out);
         if self.may_grant && !could {
             self.names_here().iter().for_each(|name| self.advance(name, out));
         }
@@ -247,11 +245,17 @@ impl Locks {
     pub fn completed(&mut self, id: PostId, outcome: &Outcome, out: &mut Vec<LocksAction>) {
         // Of a view that is over nothing is remembered.
         let Some((slot, poster)) = self.posts.remove(&id) else { return };
+        let name = self.names.get(&slot).cloned();
         match (poster, &mut self.directory) {
             (Poster::Local, _) => {
-                let Some(name) = self.names.get(&slot).cloned() else { return };
+                let Some(name) = name else { return };
                 let said = self.with(&name, out, |local, actions| local.completed(outcome, actions));
                 note(self.me, said.unwrap_or(Ok(())), out);
+            }
+            (Poster::Look, _) => {
+                if let Some(name) = name {
+                    self.with(&name, out, |local, actions| local.looked(outcome, actions));
+                }
             }
             (Poster::Directory(owner), Some(directory)) => {
                 let mut actions = vec![];
@@ -264,6 +268,11 @@ impl Locks {
     }
 
     // What is sent.
+
+    /// A member can be told something from now on. What it was told before was lost.
+    pub fn reached(&mut self, member: Incarnation) {
+        self.members.reached(member);
+    }
 
     /// What is to be sent now.
     pub fn flush(&mut self, now: Time, out: &mut Vec<LocksAction>) {
@@ -301,11 +310,11 @@ impl Locks {
     }
 
     /// Forgets all that is of another view: its words, its slots, what was posted in it.
-    fn act_in(&mut self, view: Option<Arc<View>>, is_home: bool) {
+    fn act_in(&mut self, view: Option<Arc<View>>, slots: u32) {
         self.members = Members::new(self.me, view);
-        let number = self.members.view().filter(|_| is_home);
+        let number = self.members.view().filter(|_| self.members.is_home());
         self.directory = number.map(|number| {
-            let LocksOptions { scheme, slots, rules } = self.options;
+            let LocksOptions { scheme, rules, .. } = self.options;
             Directory::new(self.me, number, self.members.all(), (scheme, rules, slots))
         });
         self.names.clear();
@@ -383,6 +392,8 @@ impl Locks {
     fn drop_if_over(&mut self, name: &Name) {
         if let Some(here) = self.here.get(name)
             && here.local.is_over()
+            // Its home is asked once, however often clients come and go before it answers.
+            && here.words != Words::Asked
         {
             if let Words::At(slot) = here.words {
                 self.names.remove(&slot);
@@ -404,6 +415,10 @@ impl Locks {
                     out.push(LocksAction::Answer(id, answer));
                 }
                 (LocalAction::Access(batch), Words::At(slot)) => self.post(slot, Poster::Local, batch, out),
+                (LocalAction::Look, Words::At(slot)) => {
+                    let look = Batch { change: Some(Change::Look), ..Batch::default() };
+                    self.post(slot, Poster::Look, look, out);
+                }
                 (LocalAction::Send(to, message), _) if is_survivor => {
                     if let Some(home) = self.members.home_of(name) {
                         self.members.say(home, Letter::OfSurvivor { name: name.clone(), to, message });
@@ -419,7 +434,8 @@ impl Locks {
                     }
                 }
                 // It is in no queue before its words are known.
-                (LocalAction::Access(_) | LocalAction::Send(..), Words::Unknown | Words::Asked) => {}
+                (LocalAction::Access(_) | LocalAction::Look | LocalAction::Send(..), Words::Unknown | Words::Asked) => {
+                }
             }
         }
     }
@@ -463,8 +479,7 @@ impl Locks {
                 Ok(())
             }
             Letter::Found { name, slot } if home(&name) == Some(from) => {
-                self.found(name, slot.map(|number| Slot { home: from, number }), out);
-                Ok(())
+                self.found(name, slot.map(|number| Slot { home: from, number }), out)
             }
             Letter::About { slot, to: To::Contender(rank), message } if rank == me.rank => {
                 let name = self.names.get(&slot).cloned();
@@ -482,10 +497,24 @@ impl Locks {
             {
                 self.tell_directory(from, letter, out)
             }
-            Letter::Reported => self.tell_directory(from, letter, out),
+            Letter::Reported => {
+                let said = self.tell_directory(from, letter, out);
+                self.open(out);
+                said
+            }
             _ => Err(Strange("a letter for another")),
         };
         note(from, said, out);
+    }
+
+    /// As a home, if its view is in effect.
+    fn open(&mut self, out: &mut Vec<LocksAction>) {
+        let is_in_effect = self.members.view() == Some(self.lease.in_effect);
+        if let Some(directory) = self.directory.as_mut().filter(|_| is_in_effect) {
+            let mut actions = vec![];
+            note(self.me, directory.in_effect(&mut actions), out);
+            self.direct(actions, out);
+        }
     }
 
     fn tell_directory(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
@@ -497,22 +526,20 @@ impl Locks {
     }
 
     /// The home says where a lock's words are, or that there are none.
-    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) {
-        match (self.here.get_mut(&name), slot) {
-            (Some(here), Some(slot)) => {
-                here.words = Words::At(slot);
+    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        let here = self.here.get_mut(&name).filter(|here| here.words == Words::Asked);
+        let here = here.ok_or(Strange("words of a lock that nobody asked for"))?;
+        here.words = slot.map_or(Words::Unknown, Words::At);
+        match slot {
+            Some(slot) => {
                 self.names.insert(slot, name.clone());
                 self.advance(&name, out);
             }
-            (Some(here), None) => {
-                here.words = Words::Unknown;
+            None => {
                 self.with(&name, out, Local::refuse);
             }
-            (None, Some(slot)) => {
-                self.known.insert(name, slot);
-            }
-            (None, None) => {}
         }
+        Ok(())
     }
 }
 

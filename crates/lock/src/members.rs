@@ -41,6 +41,11 @@ impl Members {
         self.view.as_ref().is_none_or(|known| known.number() < view)
     }
 
+    /// Whether this node owns words.
+    pub fn is_home(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.homes().any(|home| home.incarnation == self.me))
+    }
+
     /// All of them; nobody where this node is none.
     pub fn all(&self) -> impl Iterator<Item = Incarnation> {
         let view = self.view.as_ref().filter(|view| view.member(self.me).is_some());
@@ -91,6 +96,13 @@ impl Members {
                 stream.heard(Run { first, letters, heard }, now).collect()
             }
             _ => vec![],
+        }
+    }
+
+    /// What a member was told before was lost: it is said again at once.
+    pub fn reached(&mut self, member: Incarnation) {
+        if let Some(stream) = self.streams.get_mut(&member) {
+            stream.repeat();
         }
     }
 

@@ -91,6 +91,11 @@ impl Side {
         }
     }
 
+    /// Whether the lock's word says who reads with it, and who waits to write.
+    pub fn is_in_word(&self) -> bool {
+        matches!(self, Side::Ncosed(_))
+    }
+
     /// The mode and token it holds the lock with. Where readers do not share, one holds it as it asked, and alone.
     pub fn held(&self) -> Option<(Mode, Token)> {
         match self {

@@ -135,6 +135,24 @@ fn clients_of_a_node_are_one_in_the_queue_and_go_on_with_its_hold() {
 }
 
 #[test]
+fn readers_of_a_node_join_without_end_unless_a_writer_waits_elsewhere() {
+    let mut nodes = Nodes::new(2, 10);
+    let mut readers: Vec<RequestId> = (0..40).map(|_| nodes.acquire(1, "a", READ)).collect();
+    let shared = granted(1, Mode::Shared, 1);
+    assert_eq!(nodes.answers(), readers.iter().map(|&id| (1, id, shared)).collect::<Vec<_>>());
+    let writer = nodes.acquire(0, "a", WRITE);
+    let late: Vec<RequestId> = (0..40).map(|_| nodes.acquire(1, "a", READ)).collect();
+    let joined: Vec<RequestId> = nodes.answers().iter().map(|(_, id, _)| *id).collect();
+    assert!(!joined.is_empty() && joined.len() <= 16, "{joined:?} of {late:?} joined while {writer:?} waited");
+    readers.extend(&joined);
+    readers.into_iter().for_each(|id| nodes.release(1, id));
+    assert_eq!(nodes.answers(), [(0, writer, granted(1, Mode::Exclusive, 2))]);
+    nodes.release(0, writer);
+    let waited = late.into_iter().filter(|id| !joined.contains(id));
+    assert_eq!(nodes.answers(), waited.map(|id| (1, id, granted(1, Mode::Shared, 3))).collect::<Vec<_>>());
+}
+
+#[test]
 fn holders_and_waiters_outlive_a_view_and_those_that_went_are_passed_over() {
     let mut nodes = Nodes::new(4, 10);
     let held = nodes.acquire(1, "a", WRITE);

@@ -181,7 +181,7 @@ impl Helper {
         let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
-        let (locks, lock_service, lapses) = Locks::start(server.board())?;
+        let (locks, lock_service) = Locks::start(server.board())?;
         services.push(Box::new(locks));
 
         let lease = Arc::new(LeaseWord::new());
@@ -228,7 +228,7 @@ impl Helper {
             status,
             desk: desk.clone(),
             content: content.clone(),
-            tickets: Tickets::new(lock_service, lapses),
+            tickets: Tickets::new(lock_service),
             neighbours: neighbours.clone(),
             drain: drain.clone(),
             metrics,

@@ -1,8 +1,5 @@
 //! Locks, hosted: membership's notices on one side, [`LockService`] on the other.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use verbena_client::wire::BOARD_LAPSES;
 use verbena_cluster::Notice;
 use verbena_ipc::Board;
@@ -21,18 +18,14 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// The service, the handle by which programs use it, and how often all that they held was lost, which is on the board too.
+    /// The service, and the handle by which programs use it. How often all that they held was lost is on the board.
     ///
     /// # Errors
     /// If there can be no thread for it.
-    pub(crate) fn start(board: Board) -> verbena_fabric::Result<(Locks, LockService, Arc<AtomicU64>)> {
-        let lapses = Arc::new(AtomicU64::new(0));
+    pub(crate) fn start(board: Board) -> verbena_fabric::Result<(Locks, LockService)> {
         let options = LocksOptions { scheme: Scheme::default(), slots: SLOTS, rules: Rules::ALL };
-        let counted = lapses.clone();
-        let service = LockService::start(options, move || {
-            board.publish(BOARD_LAPSES, counted.fetch_add(1, Ordering::SeqCst) + 1);
-        })?;
-        Ok((Locks { service: service.clone() }, service, lapses))
+        let service = LockService::start(options, move |losses| board.publish(BOARD_LAPSES, losses))?;
+        Ok((Locks { service: service.clone() }, service))
     }
 }
 

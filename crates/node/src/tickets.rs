@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use verbena_client::wire::{Answer, LockAnswer, LockMode, LockRequest};
@@ -10,127 +9,178 @@ use verbena_ipc::{ClientId, Request, Responder};
 use verbena_lock::service::LockService;
 use verbena_lock::{Mode, Name, Refusal, RequestId};
 
-/// Tickets among which nobody looks for those that were refused.
+/// Tickets of a program among which nobody looks for those that were refused.
 const FEW: usize = 1024;
+/// Tickets that a program may have.
+const AT_MOST: usize = 1 << 20;
 
 /// Of all programs.
 pub(crate) struct Tickets {
     service: LockService,
-    /// How often all that was held was lost.
-    lapses: Arc<AtomicU64>,
-    held: HashMap<(ClientId, u64), Ticket>,
+    programs: HashMap<ClientId, Program>,
+}
+
+/// Of one.
+#[derive(Default)]
+struct Program {
+    tickets: HashMap<u64, Ticket>,
     /// At so many those that were refused are dropped.
     clear_at: usize,
 }
 
 struct Ticket {
     id: RequestId,
-    /// It was refused: nothing is held by it, or waited for.
-    is_over: Arc<AtomicBool>,
-    /// Who waits to be told what comes next of it.
-    waiting: Waiting,
+    standing: Arc<Mutex<Standing>>,
 }
 
-type Waiting = Arc<Mutex<Option<Responder>>>;
+/// How it stands with a ticket, as its program was told last.
+struct Standing {
+    state: State,
+    /// Who waits to be told what comes next.
+    waiting: Option<Responder>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It waits for its lock, or has it.
+    Open,
+    /// Nothing is held by it, or waited for.
+    Refused,
+    Lost,
+}
 
 impl Tickets {
-    pub(crate) fn new(service: LockService, lapses: Arc<AtomicU64>) -> Self {
-        Tickets { service, lapses, held: HashMap::new(), clear_at: FEW }
+    pub(crate) fn new(service: LockService) -> Self {
+        Tickets { service, programs: HashMap::new() }
     }
 
     /// A program went: nothing of it is held or waited for.
     pub(crate) fn gone(&mut self, client: ClientId) {
-        let service = &self.service;
-        self.held.retain(|(holder, _), ticket| {
-            let stays = *holder != client;
-            if !stays {
-                service.forget(ticket.id);
-            }
-            stays
-        });
+        let gone = self.programs.remove(&client).unwrap_or_default();
+        gone.tickets.values().for_each(|ticket| self.service.forget(ticket.id));
     }
 
     /// Answers, now or later.
     pub(crate) fn handle(&mut self, request: Request<'_>, asked: LockRequest) {
-        let client = request.client();
+        let program = self.programs.entry(request.client()).or_default();
         match asked {
-            LockRequest::Acquire { ticket, .. } if self.is_in_use(client, ticket) => {
-                refuse(request, format!("ticket {ticket} is in use"));
-            }
             LockRequest::Acquire { ticket, name, mode, is_try } => match Name::new(&name) {
                 Ok(name) => {
                     let want = verbena_lock::Request { mode: to_mode(mode), is_try };
-                    self.acquire((client, ticket), name, want, request);
+                    program.acquire(&self.service, ticket, name, want, request);
                 }
                 Err(error) => refuse(request, error.to_string()),
             },
-            LockRequest::Release { ticket } => match self.held.remove(&(client, ticket)) {
-                Some(Ticket { id, .. }) => {
-                    let waiting: Waiting = Arc::new(Mutex::new(Some(request.defer())));
-                    // One that was there can only have been lost since.
-                    let done = Box::new(move |released: Result<(), _>| {
-                        tell(&waiting, Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
-                    });
-                    // A service that has stopped drops who waits, and so they are told.
-                    let _ = self.service.release(id, done);
-                }
-                None => refuse(request, format!("ticket {ticket} holds nothing")),
-            },
-            LockRequest::Share { ticket } => match self.held.get(&(client, ticket)) {
-                Some(Ticket { id, waiting, .. }) => {
-                    *waiting.lock() = Some(request.defer());
-                    let waiting = waiting.clone();
-                    let done = Box::new(move |shared: Result<(), verbena_lock::Strange>| {
-                        if let Err(error) = shared {
-                            tell(&waiting, Answer::Refused(error.to_string()));
-                        }
-                    });
-                    let _ = self.service.downgrade(*id, done);
-                }
-                None => refuse(request, format!("ticket {ticket} holds nothing")),
-            },
-            LockRequest::Cancel { ticket } => {
-                if let Some(Ticket { id, waiting, .. }) = self.held.remove(&(client, ticket)) {
-                    self.service.forget(id);
-                    tell(&waiting, Answer::Lock(LockAnswer::Cancelled));
-                }
-                give(request, &Answer::Lock(LockAnswer::Done));
+            LockRequest::Release { ticket } => program.release(&self.service, ticket, request),
+            LockRequest::Share { ticket } => program.share(&self.service, ticket, request),
+            LockRequest::Cancel { ticket } => program.cancel(&self.service, ticket, request),
+        }
+    }
+}
+
+impl Program {
+    fn acquire(
+        &mut self,
+        service: &LockService,
+        ticket: u64,
+        name: Name,
+        want: verbena_lock::Request,
+        request: Request<'_>,
+    ) {
+        if self.tickets.get(&ticket).is_some_and(|ticket| !ticket.is_refused()) {
+            return refuse(request, format!("ticket {ticket} is in use"));
+        }
+        if self.tickets.len() >= self.clear_at {
+            self.tickets.retain(|_, ticket| !ticket.is_refused());
+            self.clear_at = AT_MOST.min(FEW + 2 * self.tickets.len());
+        }
+        if self.tickets.len() >= AT_MOST {
+            return refuse(request, format!("a program holds or waits for {AT_MOST} locks at most"));
+        }
+        let standing = Arc::new(Mutex::new(Standing { state: State::Open, waiting: Some(request.defer()) }));
+        let told = standing.clone();
+        let asked = service.acquire(name, want, Box::new(move |answer, losses| told.lock().hear(answer, losses)));
+        match asked {
+            Ok(id) => drop(self.tickets.insert(ticket, Ticket { id, standing })),
+            Err(error) => standing.lock().tell(Answer::Refused(error.to_string())),
+        }
+    }
+
+    fn release(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
+        let Some(Ticket { id, .. }) = self.tickets.remove(&ticket) else {
+            return refuse(request, format!("ticket {ticket} holds nothing"));
+        };
+        let responder = request.defer();
+        // One that was there can only have been lost since.
+        let done = Box::new(move |released: Result<(), _>| {
+            answer(responder, &Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
+        });
+        // A service that has stopped drops who waits, and so they are told.
+        let _ = service.release(id, done);
+    }
+
+    fn share(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
+        let Some(Ticket { id, standing }) = self.tickets.get(&ticket) else {
+            return refuse(request, format!("ticket {ticket} holds nothing"));
+        };
+        let mut now = standing.lock();
+        match now.state {
+            State::Lost => give(request, &Answer::Lock(LockAnswer::Lost)),
+            State::Refused => refuse(request, format!("ticket {ticket} holds nothing")),
+            State::Open if now.waiting.is_some() => refuse(request, format!("ticket {ticket} waits for an answer")),
+            State::Open => {
+                now.waiting = Some(request.defer());
+                let told = standing.clone();
+                let done = Box::new(move |shared: Result<(), verbena_lock::Strange>| {
+                    if let Err(error) = shared {
+                        told.lock().tell(Answer::Refused(error.to_string()));
+                    }
+                });
+                let _ = service.downgrade(*id, done);
             }
         }
     }
 
-    fn is_in_use(&self, client: ClientId, ticket: u64) -> bool {
-        self.held.get(&(client, ticket)).is_some_and(|held| !held.is_over.load(Ordering::Acquire))
+    fn cancel(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
+        if let Some(Ticket { id, standing }) = self.tickets.remove(&ticket) {
+            service.forget(id);
+            standing.lock().tell(Answer::Lock(LockAnswer::Cancelled));
+        }
+        give(request, &Answer::Lock(LockAnswer::Done));
+    }
+}
+
+impl Ticket {
+    fn is_refused(&self) -> bool {
+        self.standing.lock().state == State::Refused
+    }
+}
+
+impl Standing {
+    fn hear(&mut self, answer: verbena_lock::Answer, losses: u64) {
+        let answer = match answer {
+            verbena_lock::Answer::Granted(mode, token) => {
+                Answer::Lock(LockAnswer::Held { mode: from_mode(mode), token: token.to_bits(), lapses: losses })
+            }
+            verbena_lock::Answer::Refused(why) => {
+                self.state = State::Refused;
+                match why {
+                    Refusal::Busy => Answer::Lock(LockAnswer::NotFree),
+                    why => Answer::Refused(why.to_string()),
+                }
+            }
+            verbena_lock::Answer::Lost => {
+                self.state = State::Lost;
+                Answer::Lock(LockAnswer::Lost)
+            }
+        };
+        self.tell(answer);
     }
 
-    fn acquire(&mut self, key: (ClientId, u64), name: Name, want: verbena_lock::Request, request: Request<'_>) {
-        if self.held.len() >= self.clear_at {
-            self.held.retain(|_, ticket| !ticket.is_over.load(Ordering::Acquire));
-            self.clear_at = FEW + 2 * self.held.len();
-        }
-        let waiting: Waiting = Arc::new(Mutex::new(Some(request.defer())));
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (told, lapses, refused) = (waiting.clone(), self.lapses.clone(), is_over.clone());
-        let asked = self.service.acquire(
-            name,
-            want,
-            Box::new(move |answer| {
-                refused.store(matches!(answer, verbena_lock::Answer::Refused(_)), Ordering::Release);
-                let answer = match answer {
-                    verbena_lock::Answer::Granted(mode, token) => {
-                        let lapses = lapses.load(Ordering::SeqCst);
-                        LockAnswer::Held { mode: from_mode(mode), token: token.to_bits(), lapses }
-                    }
-                    verbena_lock::Answer::Refused(Refusal::Busy) => LockAnswer::NotFree,
-                    verbena_lock::Answer::Refused(why) => return tell(&told, Answer::Refused(why.to_string())),
-                    verbena_lock::Answer::Lost => LockAnswer::Lost,
-                };
-                tell(&told, Answer::Lock(answer));
-            }),
-        );
-        match asked {
-            Ok(id) => drop(self.held.insert(key, Ticket { id, is_over, waiting })),
-            Err(error) => tell(&waiting, Answer::Refused(error.to_string())),
+    /// Whoever waits; nobody does where a lock was lost and nothing was asked.
+    fn tell(&mut self, what: Answer) {
+        if let Some(responder) = self.waiting.take() {
+            answer(responder, &what);
         }
     }
 }
@@ -149,11 +199,8 @@ fn from_mode(mode: Mode) -> LockMode {
     }
 }
 
-/// Whoever waits; nobody does where a lock was lost and nothing was asked.
-fn tell(waiting: &Waiting, answer: Answer) {
-    if let Some(responder) = waiting.lock().take()
-        && let Err(error) = responder.answer(answer.encode())
-    {
+fn answer(responder: Responder, answer: &Answer) {
+    if let Err(error) = responder.answer(answer.encode()) {
         tracing::warn!(%error, "an answer could not be given");
     }
 }

@@ -28,23 +28,34 @@ pub(super) struct Driver {
     locks: Locks,
     /// Between two lives there is none.
     pub(super) life: Option<Life>,
-    answers: Vec<(RequestId, Answer)>,
-    lapsed: Box<dyn FnMut() + Send>,
-    awaiting_since: Option<Time>,
+    answers: Vec<Answered>,
+    /// How often all that clients held was lost.
+    losses: u64,
+    lapsed: Box<dyn FnMut(u64) + Send>,
+    /// When an answer was last asked for or came.
+    stirred: Time,
     complaints: Complaints,
 }
 
+/// What became of a request, and how often all that clients held had been lost by then.
+pub(super) struct Answered {
+    pub(super) id: RequestId,
+    pub(super) answer: Answer,
+    pub(super) losses: u64,
+}
+
 impl Driver {
-    /// `lapsed` is called whenever all that clients hold is lost, before anybody else can get it.
-    pub(super) fn new(options: LocksOptions, clock: Arc<dyn Clock>, lapsed: Box<dyn FnMut() + Send>) -> Self {
+    /// `lapsed` is called whenever all that clients hold is lost, before anybody else can get it, with how often that was.
+    pub(super) fn new(options: LocksOptions, clock: Arc<dyn Clock>, lapsed: Box<dyn FnMut(u64) + Send>) -> Self {
         Driver {
             clock,
             lease: None,
             locks: Locks::new(options),
             life: None,
             answers: vec![],
+            losses: 0,
             lapsed,
-            awaiting_since: None,
+            stirred: Time::ZERO,
             complaints: Complaints::default(),
         }
     }
@@ -70,14 +81,14 @@ impl Driver {
 
     pub(super) fn opened(&mut self, opened: Opened) {
         let now = self.clock.now();
-        if let Some(life) = &mut self.life {
-            life.opened(opened, now);
+        if let Some(member) = self.life.as_mut().and_then(|life| life.opened(opened, now)) {
+            self.locks.reached(member);
         }
         self.go_on();
     }
 
     /// What became of requests since this was asked last.
-    pub(super) fn answers(&mut self) -> Vec<(RequestId, Answer)> {
+    pub(super) fn answers(&mut self) -> Vec<Answered> {
         std::mem::take(&mut self.answers)
     }
 
@@ -85,7 +96,7 @@ impl Driver {
     pub(super) fn patience(&self) -> Duration {
         let now = self.clock.now();
         let (again, is_awaited) = self.life.as_ref().map(Life::next_deadline).unwrap_or_default();
-        if is_awaited && self.awaiting_since.is_some_and(|since| now.since(since) < EAGER) {
+        if is_awaited && now < self.stirred + EAGER {
             return Duration::ZERO;
         }
         let look = is_awaited.then(|| now + LOOK_AGAIN);
@@ -121,12 +132,14 @@ impl Driver {
     /// When this returns it has ended what it did in older views.
     pub(super) fn view(&mut self, view: &Arc<View>) {
         self.look_at_lease();
-        let (now, bytes) = (self.clock.now(), self.locks.region_bytes());
+        let bytes = self.locks.region_bytes();
         let Some(life) = &mut self.life else { return };
-        let words = life.view(view, bytes).unwrap_or_else(|error| {
-            tracing::error!(%error, "there is no memory for the words of locks: those of this home are granted to nobody");
+        let words = life.view(view, bytes, self.clock.now()).unwrap_or_else(|error| {
+            tracing::error!(%error, "there is no memory for the words of locks: this home refuses those that it is asked for");
             None
         });
+        // Memory takes its time.
+        let now = self.clock.now();
         self.act(|locks, out| locks.view(view, words, now, out));
         self.go_on();
     }
@@ -179,13 +192,12 @@ impl Driver {
             if done.is_empty() {
                 break;
             }
+            self.stirred = now;
             for (id, outcome) in done {
                 self.act(|locks, out| locks.completed(id, &outcome, out));
             }
         }
         self.act(|locks, out| locks.flush(now, out));
-        let is_awaited = self.life.as_ref().is_some_and(|life| life.next_deadline().1);
-        self.awaiting_since = if is_awaited { self.awaiting_since.or(Some(now)) } else { None };
     }
 
     fn arrived(&mut self, message: &Arrived) {
@@ -211,10 +223,18 @@ impl Driver {
         let now = self.clock.now();
         for action in actions {
             match (action, &mut self.life) {
-                (LocksAction::Lapsed, _) => (self.lapsed)(),
-                (LocksAction::Answer(id, answer), _) => self.answers.push((id, answer)),
+                (LocksAction::Lapsed, _) => {
+                    self.losses += 1;
+                    (self.lapsed)(self.losses);
+                }
+                (LocksAction::Answer(id, answer), _) => {
+                    self.answers.push(Answered { id, answer, losses: self.losses });
+                }
                 (LocksAction::Strange(from, strange), _) => self.complain(from, &strange),
-                (LocksAction::Post(id, slot, batch), Some(life)) => life.posts.post(id, slot, batch, now),
+                (LocksAction::Post(id, slot, batch), Some(life)) => {
+                    life.posts.post(id, slot, batch, now);
+                    self.stirred = now;
+                }
                 (LocksAction::Store { at, word }, Some(life)) => life.store(at, word),
                 (LocksAction::Open(key), Some(life)) => life.learn(key, now),
                 (LocksAction::Send(frame), Some(life)) => life.send(&frame),

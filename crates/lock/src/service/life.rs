@@ -17,47 +17,88 @@ const LOCKS: Port = Port(18);
 const OPEN_DEADLINE: Duration = Duration::from_secs(1);
 /// When words that could not be opened are tried again.
 const OPEN_AGAIN: Duration = Duration::from_millis(50);
+/// When a member whose address could not be used is tried again.
+const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Life {
     fabric: Arc<dyn Fabric>,
     pub(super) inbox: Inbox,
     own: Option<Box<dyn Region>>,
-    peers: BTreeMap<Incarnation, Arc<dyn Peer>>,
+    peers: BTreeMap<Incarnation, Link>,
     words: BTreeMap<Incarnation, Words>,
     pub(super) posts: Posts,
     frames: u64,
 }
 
+/// A member, as this node reaches it.
+struct Link {
+    address: Address,
+    access: Access<Arc<dyn Peer>>,
+}
+
 /// A home's words, as this node has them.
 struct Words {
     key: RegionKey,
-    access: Access,
+    access: Access<SharedRemote>,
 }
 
-enum Access {
+enum Access<T> {
     ToOpen(Time),
     Opening,
-    Open(SharedRemote),
+    Open(T),
 }
 
-/// Words that are to be opened. That may block a thread, so it happens away from the driver.
+impl<T> Access<T> {
+    /// When it is to be opened.
+    fn due(&self) -> Option<Time> {
+        match self {
+            Access::ToOpen(at) => Some(*at),
+            Access::Opening | Access::Open(_) => None,
+        }
+    }
+
+    fn open(&self) -> Option<&T> {
+        match self {
+            Access::Open(open) => Some(open),
+            Access::ToOpen(_) | Access::Opening => None,
+        }
+    }
+}
+
+/// What is to be opened. That may block a thread, so it happens away from the driver.
 pub(super) struct Opening {
-    peer: Arc<dyn Peer>,
-    key: RegionKey,
-    deadline: Time,
+    /// In whose life.
+    me: Incarnation,
+    what: ToOpen,
 }
 
-/// They are open, or cannot be opened.
+enum ToOpen {
+    Peer { fabric: Arc<dyn Fabric>, member: Incarnation, address: Address },
+    Words { peer: Arc<dyn Peer>, key: RegionKey, deadline: Time },
+}
+
+/// It is open, or cannot be opened.
 pub(super) struct Opened {
-    key: RegionKey,
-    words: verbena_fabric::Result<SharedRemote>,
+    me: Incarnation,
+    what: IsOpen,
+}
+
+enum IsOpen {
+    Peer(Incarnation, verbena_fabric::Result<Arc<dyn Peer>>),
+    Words(RegionKey, verbena_fabric::Result<SharedRemote>),
 }
 
 impl Opening {
-    /// Opens them. May block.
+    /// Opens it. May block.
     pub(super) fn run(self) -> Opened {
-        let words = self.peer.open(&self.key, self.deadline);
-        Opened { key: self.key, words }
+        let what = match self.what {
+            ToOpen::Peer { fabric, member, address } => IsOpen::Peer(member, fabric.connect(member, &address)),
+            ToOpen::Words { peer, key, deadline } => {
+                let words = peer.open(&key, deadline);
+                IsOpen::Words(key, words)
+            }
+        };
+        Opened { me: self.me, what }
     }
 }
 
@@ -76,21 +117,15 @@ impl Life {
     ///
     /// # Errors
     /// If there is no memory for them.
-    pub(super) fn view(&mut self, view: &View, bytes: u64) -> verbena_fabric::Result<Option<RegionKey>> {
+    pub(super) fn view(&mut self, view: &View, bytes: u64, now: Time) -> verbena_fabric::Result<Option<RegionKey>> {
         let me = self.me();
         self.words.clear();
         self.peers.retain(|peer, _| view.member(*peer).is_some());
         self.posts.view_ends(|home| view.member(home).is_some());
         for member in view.members() {
-            let (peer, address) = (member.incarnation, Address(member.address.clone()));
-            if self.peers.contains_key(&peer) {
-                continue;
-            }
-            let address = if peer == me { self.fabric.address() } else { address };
-            match self.fabric.connect(peer, &address) {
-                Ok(connected) => drop(self.peers.insert(peer, connected)),
-                Err(error) => tracing::warn!(%peer, %address, %error, "a member cannot be reached on this fabric"),
-            }
+            let peer = member.incarnation;
+            let address = if peer == me { self.fabric.address() } else { Address(member.address.clone()) };
+            self.peers.entry(peer).or_insert(Link { address, access: Access::ToOpen(now) });
         }
         if !view.member(me).is_some_and(|member| member.roles.has(Role::Home)) {
             self.own = None;
@@ -121,55 +156,77 @@ impl Life {
 
     /// What is to be opened now: it is being opened from now on.
     pub(super) fn openings(&mut self, now: Time) -> Vec<Opening> {
+        let me = self.me();
+        let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
         let mut openings = vec![];
+        for (member, link) in &mut self.peers {
+            if is_due(link.access.due()) {
+                link.access = Access::Opening;
+                let (fabric, address) = (self.fabric.clone(), link.address.clone());
+                openings.push(Opening { me, what: ToOpen::Peer { fabric, member: *member, address } });
+            }
+        }
         for (home, words) in &mut self.words {
-            if let (Access::ToOpen(at), Some(peer)) = (&words.access, self.peers.get(home))
-                && *at <= now
+            if is_due(words.access.due())
+                && let Some(peer) = self.peers.get(home).and_then(|link| link.access.open())
             {
                 words.access = Access::Opening;
-                openings.push(Opening { peer: peer.clone(), key: words.key.clone(), deadline: now + OPEN_DEADLINE });
+                let (peer, key, deadline) = (peer.clone(), words.key.clone(), now + OPEN_DEADLINE);
+                openings.push(Opening { me, what: ToOpen::Words { peer, key, deadline } });
             }
         }
         openings
     }
 
-    pub(super) fn opened(&mut self, opened: Opened, now: Time) {
-        let Opened { key, words } = opened;
-        let Some(known) = self.words.get_mut(&key.owner).filter(|known| known.key == key) else { return };
-        known.access = match words {
-            Ok(words) => Access::Open(words),
-            Err(error) => {
-                tracing::debug!(home = %key.owner, %error, "a home's words could not be opened");
-                Access::ToOpen(now + OPEN_AGAIN)
+    /// Something was opened, or not. Gives the member that can be told something from now on.
+    pub(super) fn opened(&mut self, opened: Opened, now: Time) -> Option<Incarnation> {
+        if opened.me != self.me() {
+            return None;
+        }
+        match opened.what {
+            IsOpen::Peer(member, peer) => {
+                let link = self.peers.get_mut(&member)?;
+                let (is_open, address) = (peer.is_ok(), &link.address);
+                link.access = peer.map(Access::Open).unwrap_or_else(|error| {
+                    tracing::warn!(peer = %member, %address, %error, "a member cannot be reached on this fabric");
+                    Access::ToOpen(now + CONNECT_AGAIN)
+                });
+                is_open.then_some(member)
             }
-        };
+            IsOpen::Words(key, words) => {
+                let known = self.words.get_mut(&key.owner).filter(|known| known.key == key)?;
+                known.access = words.map(Access::Open).unwrap_or_else(|error| {
+                    tracing::debug!(home = %key.owner, %error, "a home's words could not be opened");
+                    Access::ToOpen(now + OPEN_AGAIN)
+                });
+                None
+            }
+        }
     }
 
     /// Posts what can be, and gives what came of what was.
     pub(super) fn look(&mut self, now: Time) -> Vec<(crate::PostId, crate::Outcome)> {
         let words = &self.words;
-        self.posts.look(now, |home| match words.get(&home)?.access {
-            Access::Open(ref remote) => Some(remote.clone()),
-            Access::ToOpen(_) | Access::Opening => None,
-        })
+        self.posts.look(now, |home| words.get(&home)?.access.open().cloned())
     }
 
     /// It may be lost: it is said again.
     pub(super) fn send(&mut self, frame: &Frame) {
-        let Some(peer) = self.peers.get(&frame.to) else { return };
+        let Some(peer) = self.peers.get(&frame.to).and_then(|link| link.access.open()) else { return };
         self.frames += 1;
         if let Err(error) = peer.send(Class::Control, frame.view, LOCKS, self.frames, &frame.encode()) {
             tracing::debug!(to = %frame.to, %error, "a message about locks was not sent");
         }
     }
 
-    /// When something is to be done if nothing arrives; and whether an answer is awaited.
+    /// When something is to be done if nothing arrives; and whether an answer is awaited that somebody waits for. Words wait until their owner can be
+    /// reached, batches until the words are open: that is said by [`opened`](Self::opened).
     pub(super) fn next_deadline(&self) -> (Option<Time>, bool) {
-        let (posts, is_awaited) = self.posts.next_deadline();
-        let openings = self.words.values().filter_map(|words| match words.access {
-            Access::ToOpen(at) => Some(at),
-            Access::Opening | Access::Open(_) => None,
-        });
-        (openings.chain(posts).min(), is_awaited)
+        let (posts, is_awaited) =
+            self.posts.next_deadline(|home| self.words.get(&home).is_some_and(|words| words.access.open().is_some()));
+        let is_reached = |home| self.peers.get(home).is_some_and(|link| link.access.open().is_some());
+        let words = self.words.iter().filter(|(home, _)| is_reached(*home)).filter_map(|(_, words)| words.access.due());
+        let links = self.peers.values().filter_map(|link| link.access.due());
+        (links.chain(words).chain(posts).min(), is_awaited)
     }
 }

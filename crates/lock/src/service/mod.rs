@@ -37,8 +37,8 @@ pub enum Refused {
     Stopped,
 }
 
-/// Is told what becomes of a request, on the service's thread: must not block.
-pub type Told = Box<dyn FnMut(Answer) + Send>;
+/// Is told what becomes of a request, and how often all that clients held had been lost by then; on the service's thread: must not block.
+pub type Told = Box<dyn FnMut(Answer, u64) + Send>;
 /// Is told whether it was done, on the service's thread: must not block.
 pub type Done = Box<dyn FnOnce(Result<(), Strange>) + Send>;
 
@@ -89,11 +89,14 @@ enum Command {
 
 impl LockService {
     /// Starts the thread. Nobody is granted anything before [`life_begins`](Self::life_begins). `lapsed` is called on that thread whenever all that clients
-    /// hold is lost, before anybody else can get it: it must not block.
+    /// hold is lost, before anybody else can get it, with how often that was: it must not block.
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn start(options: LocksOptions, lapsed: impl FnMut() + Send + 'static) -> verbena_fabric::Result<LockService> {
+    pub fn start(
+        options: LocksOptions,
+        lapsed: impl FnMut(u64) + Send + 'static,
+    ) -> verbena_fabric::Result<LockService> {
         let (commands, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let driver = Driver::new(options, Arc::new(BootClock), Box::new(lapsed));

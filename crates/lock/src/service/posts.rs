@@ -97,13 +97,14 @@ impl Posts {
         done
     }
 
-    /// When something is to be posted again; and whether an answer is awaited.
-    pub(super) fn next_deadline(&self) -> (Option<Time>, bool) {
+    /// When something is to be posted again, where words are open; and whether an answer is awaited that somebody waits for.
+    pub(super) fn next_deadline(&self, is_open: impl Fn(Incarnation) -> bool) -> (Option<Time>, bool) {
         let again = self.under_way.iter().filter_map(|post| match post.stage {
-            Stage::Waiting(at) => Some(at),
+            Stage::Waiting(at) => is_open(post.slot.home).then_some(at),
             Stage::Posted(..) | Stage::Settling(..) => None,
         });
-        (again.min(), self.under_way.iter().any(|post| matches!(post.stage, Stage::Posted(..) | Stage::Settling(..))))
+        let is_awaited = |post: &Post| !post.is_over && !matches!(post.stage, Stage::Waiting(_));
+        (again.min(), self.under_way.iter().any(is_awaited))
     }
 }
 

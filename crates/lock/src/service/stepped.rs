@@ -23,7 +23,7 @@ pub struct Stepped {
 impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Stepped {
-        Stepped { driver: Driver::new(options, clock.clone(), Box::new(|| {})), clock, requests: 0 }
+        Stepped { driver: Driver::new(options, clock.clone(), Box::new(|_| {})), clock, requests: 0 }
     }
 
     /// A life begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same in all lives.
@@ -75,7 +75,7 @@ impl Stepped {
 
     /// What became of requests since this was asked last.
     pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
-        self.driver.answers()
+        self.driver.answers().into_iter().map(|answered| (answered.id, answered.answer)).collect()
     }
 
     /// What broke the protocol or could not be read, so far.

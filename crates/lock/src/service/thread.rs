@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use verbena_fabric::Error;
 use verbena_fabric::Message as Arrived;
 
-use super::driver::Driver;
+use super::driver::{Answered, Driver};
 use super::life::{Life, Opening};
 use super::{Command, Shared, Told};
 use crate::{Answer, RequestId};
@@ -113,9 +113,9 @@ impl Desk {
     }
 
     fn tell_all(&mut self) {
-        for (id, answer) in self.driver.answers() {
+        for Answered { id, answer, losses } in self.driver.answers() {
             if let Some(told) = self.askers.get_mut(&id) {
-                told(answer);
+                told(answer, losses);
             }
             if !matches!(answer, Answer::Granted(..)) {
                 self.askers.remove(&id);
