@@ -172,6 +172,22 @@ fn who_dies_leaves_nothing_behind() {
     let _ = (holder.wait(), dies.wait());
 }
 
+/// `lock run` is killed while its command has started another process: nobody has the lock while that runs.
+#[test]
+fn what_a_command_started_is_protected_when_lock_run_is_killed() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let held = "(date +%s%N > began; sleep 1.5; date +%s%N > ended) & wait";
+    let mut holder = lock_run(&cluster, "a", &["x", "--", "sh", "-c", held]).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("held", || !moments(&cluster, "began").is_empty());
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let next = lock_run(&cluster, "b", &["x", "--", "sh", "-c", "date +%s%N > next"]).output().unwrap();
+    assert_eq!(ended(next), (Some(0), String::new()));
+    let (end, next) = (moments(&cluster, "ended"), moments(&cluster, "next"));
+    assert!(end[0] < next[0], "the next began {} us before the last had ended", (end[0] - next[0]) / 1000);
+}
+
 /// The helper of a holder is killed, or stopped for longer than a lease: the command is told before anybody else has the lock.
 fn a_holder_is_told(cluster: &Cluster, hurt: impl FnOnce(Node) -> Option<Node>) {
     let [a, b, c] = three(cluster);

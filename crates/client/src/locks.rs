@@ -1,5 +1,6 @@
 //! Locks of the cluster, for a program.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use verbena_ipc::Connection;
@@ -108,9 +109,14 @@ impl Locks {
     /// Lets others read with it, from the moment on at which this returns. The token is another one, and nobody held the lock alone meanwhile.
     ///
     /// # Errors
-    /// [`Error::Lost`]; [`Error::Refused`] if it is not held exclusively.
+    /// [`Error::Lost`]; [`Error::Refused`] if it is not held exclusively. After any other it may be held either way, and counts as shared.
     pub fn share(&mut self, hold: &mut Hold) -> Result<()> {
-        match self.call(LockRequest::Share { ticket: hold.ticket })? {
+        let was = std::mem::replace(&mut hold.mode, LockMode::Shared);
+        let answer = self.call(LockRequest::Share { ticket: hold.ticket });
+        if let Err(Error::Refused(_)) = answer {
+            hold.mode = was;
+        }
+        match answer? {
             LockAnswer::Held { mode, token, lapses } => {
                 *hold = Hold { mode, token, lapses, ..*hold };
                 Ok(())
@@ -153,6 +159,14 @@ impl Locks {
 
     fn call(&mut self, request: LockRequest) -> Result<LockAnswer> {
         read(&self.connection.call(&Request::Lock(request).encode(), BootClock.now() + AT_ONCE)?)
+    }
+}
+
+/// The connection's socket. What is held is held as long as any process has it: whoever starts another that is to be protected by a lock lets it inherit
+/// the socket, so that the lock is not free before both have ended.
+impl AsFd for Locks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,6 +42,13 @@ pub struct Connection {
     over: Option<Over>,
     counters: ConnectionCounters,
     payload: Vec<u8>,
+}
+
+/// Its socket. The helper takes the program for alive as long as any process has it.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 /// The answer to a posted request.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -9,7 +10,8 @@ use std::process::{Child, Command as Process, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use verbena_client::wire::LockMode;
@@ -109,7 +111,7 @@ impl Command {
             other => other?,
         };
         // From this thread: the command dies with the thread that started it.
-        let child = match self.start(hold) {
+        let child = match self.start(&locks, hold) {
             Ok(child) => child,
             Err(error) => {
                 let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
@@ -131,7 +133,7 @@ impl Command {
         }
     }
 
-    fn start(&self, hold: Hold) -> io::Result<Child> {
+    fn start(&self, locks: &Locks, hold: Hold) -> io::Result<Child> {
         let mode = match hold.mode() {
             LockMode::Shared => "shared",
             LockMode::Exclusive => "exclusive",
@@ -142,9 +144,22 @@ impl Command {
             .env("VERBENA_LOCK", OsString::from_vec(self.name.as_bytes().to_vec()))
             .env("VERBENA_LOCK_MODE", mode)
             .env("VERBENA_LOCK_TOKEN", hold.token().to_string());
-        // SAFETY: prctl(2) is a system call that touches no memory and takes no lock, so it may stand between fork and exec.
+        let (me, socket) = (getpid(), locks.as_fd().as_raw_fd());
+        let before = move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The signal does not come for a death before it was asked for.
+            if getppid() != Some(me) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            // SAFETY: it is open: `locks` has it until the process has been started, and this runs before that.
+            let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+            // Of this process and the command, the last one that ends makes the lock free.
+            Ok(fcntl_setfd(socket, FdFlags::empty())?)
+        };
+        // SAFETY: prctl(2), getppid(2) and fcntl(2) are system calls that take no lock, and nothing there allocates: so they may stand between fork
+        // and exec.
         unsafe {
-            process.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+            process.pre_exec(before);
         }
         process.spawn()
     }
