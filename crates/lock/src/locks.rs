@@ -11,6 +11,8 @@
 //! It acts in the newest view that it has learnt of, and in no other: a view that ends takes its words, its streams and its slots with it (rules F4, F5), and
 //! only what [`Survivor`](crate::Survivor) says is carried over.
 
+mod letters;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time};
 
 use crate::action::Strange;
-use crate::directory::{Directory, DirectoryAction, Owner};
+use crate::directory::{Directory, Owner};
 use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
 use crate::name::Name;
@@ -440,106 +442,11 @@ impl Locks {
         }
     }
 
-    fn direct(&mut self, actions: Vec<DirectoryAction>, out: &mut Vec<LocksAction>) {
-        for action in actions {
-            match action {
-                DirectoryAction::Store { at, word } => out.push(LocksAction::Store { at, word }),
-                DirectoryAction::Access { slot, owner, batch } => {
-                    let slot = Slot { home: self.me, number: slot };
-                    self.post(slot, Poster::Directory(owner), batch, out);
-                }
-                DirectoryAction::Tell(rank, letter) => {
-                    if let Some(member) = self.members.of_rank(rank) {
-                        self.members.say(member, letter);
-                    }
-                }
-            }
-        }
-    }
-
     fn post(&mut self, slot: Slot, poster: Poster, batch: Batch, out: &mut Vec<LocksAction>) {
         self.posted += 1;
         let id = PostId(self.posted);
         self.posts.insert(id, (slot, poster));
         out.push(LocksAction::Post(id, slot, batch));
-    }
-
-    fn hear_self(&mut self, out: &mut Vec<LocksAction>) {
-        while let Some(letter) = self.members.said_to_self() {
-            self.letter(self.me, letter, out);
-        }
-    }
-
-    fn letter(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) {
-        let me = self.me;
-        let home = |name: &Name| self.members.home_of(name);
-        let said = match letter {
-            Letter::Words(key) if key.owner == from => {
-                out.push(LocksAction::Open(key));
-                Ok(())
-            }
-            Letter::Found { name, slot } if home(&name) == Some(from) => {
-                self.found(name, slot.map(|number| Slot { home: from, number }), out)
-            }
-            Letter::About { slot, to: To::Contender(rank), message } if rank == me.rank => {
-                let name = self.names.get(&slot).cloned();
-                let said = name
-                    .and_then(|name| self.with(&name, out, |local, actions| local.heard(from.rank, message, actions)));
-                said.unwrap_or(Err(Strange("a lock that nobody wants here")))
-            }
-            Letter::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
-                let said = self.with(&name, out, |local, actions| local.heard_of_heir(from.rank, message, actions));
-                said.unwrap_or(Err(Strange("a lock that nobody had here")))
-            }
-            Letter::About { slot, .. } if slot.home == me => self.tell_directory(from, letter, out),
-            Letter::Survives { ref name, .. } | Letter::Resolve(ref name) | Letter::OfSurvivor { ref name, .. }
-                if home(name) == Some(me) =>
-            {
-                self.tell_directory(from, letter, out)
-            }
-            Letter::Reported => {
-                let said = self.tell_directory(from, letter, out);
-                self.open(out);
-                said
-            }
-            _ => Err(Strange("a letter for another")),
-        };
-        note(from, said, out);
-    }
-
-    /// As a home, if its view is in effect.
-    fn open(&mut self, out: &mut Vec<LocksAction>) {
-        let is_in_effect = self.members.view() == Some(self.lease.in_effect);
-        if let Some(directory) = self.directory.as_mut().filter(|_| is_in_effect) {
-            let mut actions = vec![];
-            note(self.me, directory.in_effect(&mut actions), out);
-            self.direct(actions, out);
-        }
-    }
-
-    fn tell_directory(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
-        let directory = self.directory.as_mut().ok_or(Strange("a node that is no home, taken for one"))?;
-        let mut actions = vec![];
-        let said = directory.heard(from, letter, &mut actions);
-        self.direct(actions, out);
-        said
-    }
-
-    /// The home says where a lock's words are, or that there are none.
-    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
-        let here = self.here.get_mut(&name).filter(|here| here.words == Words::Asked);
-        let here = here.ok_or(Strange("words of a lock that nobody asked for"))?;
-        here.words = slot.map_or(Words::Unknown, Words::At);
-        match slot {
-            Some(slot) => {
-                self.names.insert(slot, name.clone());
-                self.advance(&name, out);
-            }
-            None => {
-                self.with(&name, out, Local::refuse);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,108 @@
+//! What members of the view say to each other about locks, and where it goes: to a lock of the clients here, or to the directory of this home.
+
+use verbena_terms::Incarnation;
+
+use super::{Locks, LocksAction, Poster, Words, note};
+use crate::To;
+use crate::action::Strange;
+use crate::directory::DirectoryAction;
+use crate::local::Local;
+use crate::name::Name;
+use crate::wire::{Letter, Slot};
+
+impl Locks {
+    pub(super) fn hear_self(&mut self, out: &mut Vec<LocksAction>) {
+        while let Some(letter) = self.members.said_to_self() {
+            self.letter(self.me, letter, out);
+        }
+    }
+
+    pub(super) fn letter(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) {
+        let me = self.me;
+        let home = |name: &Name| self.members.home_of(name);
+        let said = match letter {
+            Letter::Words(key) if key.owner == from => {
+                out.push(LocksAction::Open(key));
+                Ok(())
+            }
+            Letter::Found { name, slot } if home(&name) == Some(from) => {
+                self.found(name, slot.map(|number| Slot { home: from, number }), out)
+            }
+            Letter::About { slot, to: To::Contender(rank), message } if rank == me.rank => {
+                let name = self.names.get(&slot).cloned();
+                let said = name
+                    .and_then(|name| self.with(&name, out, |local, actions| local.heard(from.rank, message, actions)));
+                said.unwrap_or(Err(Strange("a lock that nobody wants here")))
+            }
+            Letter::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
+                let said = self.with(&name, out, |local, actions| local.heard_of_heir(from.rank, message, actions));
+                said.unwrap_or(Err(Strange("a lock that nobody had here")))
+            }
+            Letter::About { slot, .. } if slot.home == me => self.tell_directory(from, letter, out),
+            Letter::Survives { ref name, .. } | Letter::Resolve(ref name) | Letter::OfSurvivor { ref name, .. }
+                if home(name) == Some(me) =>
+            {
+                self.tell_directory(from, letter, out)
+            }
+            Letter::Reported => {
+                let said = self.tell_directory(from, letter, out);
+                self.open(out);
+                said
+            }
+            _ => Err(Strange("a letter for another")),
+        };
+        note(from, said, out);
+    }
+
+    /// As a home, if its view is in effect.
+    pub(super) fn open(&mut self, out: &mut Vec<LocksAction>) {
+        let is_in_effect = self.members.view() == Some(self.lease.in_effect);
+        if let Some(directory) = self.directory.as_mut().filter(|_| is_in_effect) {
+            let mut actions = vec![];
+            note(self.me, directory.in_effect(&mut actions), out);
+            self.direct(actions, out);
+        }
+    }
+
+    fn tell_directory(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        let directory = self.directory.as_mut().ok_or(Strange("a node that is no home, taken for one"))?;
+        let mut actions = vec![];
+        let said = directory.heard(from, letter, &mut actions);
+        self.direct(actions, out);
+        said
+    }
+
+    /// The home says where a lock's words are, or that there are none.
+    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        let here = self.here.get_mut(&name).filter(|here| here.words == Words::Asked);
+        let here = here.ok_or(Strange("words of a lock that nobody asked for"))?;
+        here.words = slot.map_or(Words::Unknown, Words::At);
+        match slot {
+            Some(slot) => {
+                self.names.insert(slot, name.clone());
+                self.advance(&name, out);
+            }
+            None => {
+                self.with(&name, out, Local::refuse);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn direct(&mut self, actions: Vec<DirectoryAction>, out: &mut Vec<LocksAction>) {
+        for action in actions {
+            match action {
+                DirectoryAction::Store { at, word } => out.push(LocksAction::Store { at, word }),
+                DirectoryAction::Access { slot, owner, batch } => {
+                    let slot = Slot { home: self.me, number: slot };
+                    self.post(slot, Poster::Directory(owner), batch, out);
+                }
+                DirectoryAction::Tell(rank, letter) => {
+                    if let Some(member) = self.members.of_rank(rank) {
+                        self.members.say(member, letter);
+                    }
+                }
+            }
+        }
+    }
+}
