@@ -326,3 +326,57 @@ fn what_a_program_may_not_do_is_an_error_and_changes_nothing() {
     let again = acquire(&mut other, "x", LockMode::Exclusive);
     other.release(again).unwrap();
 }
+
+/// Three programs at three nodes wait for each other: the last that began is told who waits for whom, and the others get on when it has let go.
+#[test]
+fn programs_that_wait_for_each_other_are_told() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let all_hold = std::sync::Barrier::new(3);
+    let told = std::thread::scope(|scope| {
+        let programs: Vec<_> = [("a", "x", "y", 0), ("b", "y", "z", 1), ("c", "z", "x", 2)]
+            .into_iter()
+            .map(|(node, own, wanted, order)| {
+                let (cluster, all_hold) = (&cluster, &all_hold);
+                scope.spawn(move || {
+                    let mut locks = connect(cluster, node);
+                    let held = acquire(&mut locks, own, LockMode::Exclusive);
+                    all_hold.wait();
+                    std::thread::sleep(Duration::from_millis(100 * order));
+                    let got = locks.acquire(wanted.as_bytes(), LockMode::Exclusive, Some(Duration::from_secs(20)));
+                    let got = got.map(|got| locks.release(got).unwrap());
+                    locks.release(held).unwrap();
+                    got
+                })
+            })
+            .collect();
+        programs.into_iter().map(|program| program.join().unwrap()).collect::<Vec<_>>()
+    });
+    let [Ok(()), Ok(()), Err(error @ Error::Deadlock { .. })] = &told[..] else { panic!("{told:?}") };
+    let said = error.to_string();
+    for part in [
+        "deadlock: ",
+        "waits for \"x\", held on node 1",
+        "waits for \"y\", held on node 2",
+        "waits for \"z\", held on node 3",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_program_has_once_more_what_it_has() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let (mut locks, mut other) = (connect(&cluster, "a"), connect(&cluster, "b"));
+    let outer = acquire(&mut locks, "x", LockMode::Exclusive);
+    let inner = acquire(&mut locks, "x", LockMode::Exclusive);
+    assert_eq!(inner.token(), outer.token());
+    locks.release(inner).unwrap();
+    assert!(matches!(other.try_acquire(b"x", LockMode::Shared), Err(Error::NotFree)), "it is held once more");
+    locks.release(outer).unwrap();
+    let next = other.try_acquire(b"x", LockMode::Shared).unwrap();
+    let alone = other.acquire(b"x", LockMode::Exclusive, None);
+    assert!(matches!(&alone, Err(Error::Refused(why)) if why.contains("holds it shared")), "{alone:?}");
+    other.release(next).unwrap();
+}

@@ -92,6 +92,12 @@ pub enum Error {
     /// What was held is not held any more: the node had no lease for a while, or its helper has ended (rule L6).
     #[error("the lock was lost: its node had no lease for a while, or its helper has ended")]
     Lost,
+    /// Those that hold the lock wait for locks that this connection holds, and it was the last that began to wait: it is to release what it holds, and may begin anew.
+    #[error("deadlock: {circle}")]
+    Deadlock {
+        /// Who waits for whom.
+        circle: String,
+    },
     /// What was asked for changed with each part of the answer.
     #[error("the cluster's view changed again and again while it was being read: ask again")]
     Unsteady,

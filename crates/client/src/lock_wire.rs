@@ -51,7 +51,7 @@ pub enum LockRequest {
 }
 
 /// What the helper answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockAnswer {
     /// The lock is the program's.
     Held {
@@ -70,4 +70,6 @@ pub enum LockAnswer {
     Cancelled,
     /// It is done.
     Done,
+    /// To a request that waited: for ever, because those for whom it waits wait for locks that this program holds. Who waits for whom, for people.
+    Deadlock(String),
 }

@@ -60,8 +60,12 @@ impl Locks {
 
     /// Waits for a lock as long as `at_most`; without that as long as it takes. Names are any 1 to 1024 bytes.
     ///
+    /// A lock that this connection holds it gets once more at once, with the same token and in the mode in which it has it; it is free when all its holds of
+    /// it are released.
+    ///
     /// # Errors
-    /// [`Error::NotInTime`]; [`Error::Refused`] for a name that cannot be, or if the lock's home has no room for another.
+    /// [`Error::NotInTime`]; [`Error::Deadlock`] where it would wait for itself, across whichever nodes: the youngest of those that do is told;
+    /// [`Error::Refused`] for a name that cannot be, if the lock's home has no room for another, or if this connection holds it shared and wants it alone.
     pub fn acquire(&mut self, name: &[u8], mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
         let until = at_most.map_or(Time::FAR, |at_most| BootClock.now() + at_most);
         let (ticket, request) = self.ask_for(name, mode, false)?;
@@ -109,7 +113,7 @@ impl Locks {
     /// Lets others read with it, from the moment on at which this returns. The token is another one, and nobody held the lock alone meanwhile.
     ///
     /// # Errors
-    /// [`Error::Lost`]; [`Error::Refused`] if it is not held exclusively. After any other it may be held either way, and counts as shared.
+    /// [`Error::Lost`]; [`Error::Refused`] if it is not held exclusively, or more than once. After any other it may be held either way, and counts as shared.
     pub fn share(&mut self, hold: &mut Hold) -> Result<()> {
         let was = std::mem::replace(&mut hold.mode, LockMode::Shared);
         let answer = self.call(LockRequest::Share { ticket: hold.ticket });
@@ -183,6 +187,7 @@ fn hold(ticket: u64, answer: LockAnswer) -> Result<Hold> {
         LockAnswer::Held { mode, token, lapses } => Ok(Hold { ticket, mode, token, lapses }),
         LockAnswer::NotFree => Err(Error::NotFree),
         LockAnswer::Lost => Err(Error::Lost),
+        LockAnswer::Deadlock(circle) => Err(Error::Deadlock { circle }),
         other => Err(unexpected(other)),
     }
 }

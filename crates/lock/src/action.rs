@@ -40,6 +40,9 @@ pub enum Refusal {
     /// Its home has no words left for another lock in this view.
     #[error("the lock's home has no room for another lock")]
     NoRoom,
+    /// The same client holds it shared, and would wait for itself.
+    #[error("the same client holds it shared: it cannot have it alone before it has released that")]
+    Upgrade,
 }
 
 /// A message or a call that cannot be in any order of events: whoever sent it breaks the protocol. Nothing was changed.

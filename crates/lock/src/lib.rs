@@ -13,7 +13,9 @@
 
 mod access;
 mod action;
+mod askers;
 mod contender;
+mod deadlock;
 mod directory;
 mod heir;
 mod home;
@@ -36,7 +38,9 @@ mod word;
 
 pub use access::{Batch, Change, Outcome};
 pub use action::{Action, Refusal, Strange};
+pub use askers::Asker;
 pub use contender::{Contender, Request};
+pub use deadlock::{Circle, MOST_WAITERS, Probe, Waiter};
 pub use heir::{Heir, Survivor, in_order};
 pub use home::Home;
 pub use local::{Answer, RequestId};

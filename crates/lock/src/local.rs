@@ -5,20 +5,22 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
 use crate::action::{Refusal, Strange};
+use crate::deadlock::Circle;
 use crate::{Action, Batch, Message, Mode, Outcome, Request, Side, Survivor, To, Token};
 
 /// Clients of a node that get its hold one after the other, or join it as readers, while others may wait.
 const AT_MOST: u32 = 16;
 
 /// One client's request for one lock. Given out by whoever drives the locks, and never twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 
 /// What becomes of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The lock is the client's, for as long as the node's lease lasts. Said again, in the other mode, after a downgrade.
     Granted(Mode, Token),
@@ -26,10 +28,12 @@ pub enum Answer {
     Refused(Refusal),
     /// The node's lease has run out, and with it the hold. What is done from now on is not done under the lock.
     Lost,
+    /// The client would wait for ever, for clients that wait for it. Those get on when it releases what it holds.
+    Deadlock(Circle),
 }
 
 /// What is to be done, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LocalAction {
     Access(Batch),
     /// Read the lock word.
@@ -106,6 +110,29 @@ impl Local {
         }
     }
 
+    /// A client wants the lock that it holds: it has it once more, as it has it. It would wait for itself otherwise.
+    pub fn acquire_again(&mut self, id: RequestId, request: Request, out: &mut Vec<LocalAction>) {
+        match self.side.held() {
+            Some((mode, token)) if mode >= request.mode => self.give(id, mode, token, out),
+            // On its way to become a reader: all holders are told when it has.
+            None if request.mode == Mode::Shared => self.holders.push(id),
+            _ => out.push(LocalAction::Answer(id, Answer::Refused(Refusal::Upgrade))),
+        }
+    }
+
+    /// Clients that have it.
+    pub fn holders(&self) -> &[RequestId] {
+        &self.holders
+    }
+
+    /// A client that waits is told this instead.
+    pub fn give_up(&mut self, id: RequestId, answer: Answer, out: &mut Vec<LocalAction>) {
+        if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == id) {
+            self.waiting.remove(at);
+            out.push(LocalAction::Answer(id, answer));
+        }
+    }
+
     /// A client is done with it.
     ///
     /// # Errors
@@ -133,6 +160,9 @@ impl Local {
     pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
         if !self.holders.contains(&id) {
             return Err(Strange("a downgrade of what is not held"));
+        }
+        if self.holders.len() > 1 {
+            return Err(Strange("a downgrade of what its client holds more than once"));
         }
         let mut actions = vec![];
         self.side.downgrade(&mut actions)?;

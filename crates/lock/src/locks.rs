@@ -11,6 +11,7 @@
 //! It acts in the newest view that it has learnt of, and in no other: a view that ends takes its words, its streams and its slots with it (rules F4, F5), and
 //! only what [`Survivor`](crate::Survivor) says is carried over.
 
+mod deadlocks;
 mod letters;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time};
 
 use crate::action::Strange;
+use crate::askers::{Asker, Askers};
 use crate::directory::{Directory, Owner};
 use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
@@ -79,13 +81,16 @@ pub struct Locks {
     /// Of the newest view that was learnt of.
     members: Members,
     lease: Lease,
+    /// When that was last looked at.
+    now: Time,
     /// There is a lease, in this view: rule C5.
     may_grant: bool,
     /// What was held under the last lease has been given up.
     has_lapsed: bool,
     /// The locks that somebody here wants, or that have something to remember.
     here: HashMap<Name, Here>,
-    requests: HashMap<RequestId, Name>,
+    /// Who asked for what.
+    askers: Askers,
     /// Of those whose words are known.
     names: HashMap<Slot, Name>,
     /// Where the words of others are.
@@ -126,10 +131,11 @@ impl Locks {
             me: Incarnation::default(),
             members: Members::default(),
             lease: Lease::NONE,
+            now: Time::ZERO,
             may_grant: false,
             has_lapsed: true,
             here: HashMap::new(),
-            requests: HashMap::new(),
+            askers: Askers::default(),
             names: HashMap::new(),
             known: LruCache::new(KNOWN),
             posts: HashMap::new(),
@@ -194,8 +200,10 @@ impl Locks {
     // Clients.
 
     /// A client wants a lock. `id` is new, and will be answered: granted or refused, and when it was granted perhaps lost.
-    pub fn acquire(&mut self, id: RequestId, name: Name, request: Request, out: &mut Vec<LocksAction>) {
-        self.requests.insert(id, name.clone());
+    /// Where the same client holds the lock it has it once more, in the mode in which it has it; a reader is refused to become a writer.
+    pub fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request, out: &mut Vec<LocksAction>) {
+        let is_own = self.askers.holds(asker, &name);
+        self.askers.wants(id, asker, name.clone(), self.now);
         if !self.here.contains_key(&name) {
             let words = self.known.remove(&name).map_or(Words::Unknown, Words::At);
             if let Words::At(slot) = words {
@@ -203,7 +211,10 @@ impl Locks {
             }
             self.here.insert(name.clone(), Here { local: Local::new(self.fresh()), words });
         }
-        self.with(&name, out, |local, actions| local.acquire(id, request, actions));
+        self.with(&name, out, |local, actions| match is_own {
+            true => local.acquire_again(id, request, actions),
+            false => local.acquire(id, request, actions),
+        });
         self.hear_self(out);
     }
 
@@ -213,7 +224,7 @@ impl Locks {
     /// When it does not hold it, or not any more.
     pub fn release(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
         self.change(id, out, |local, actions| local.release(id, actions))?;
-        self.requests.remove(&id);
+        self.askers.ended(id, self.now);
         Ok(())
     }
 
@@ -227,7 +238,7 @@ impl Locks {
 
     /// A client does not want a lock any more, or has died. Whether it holds it or waits for it, it hears nothing more.
     pub fn forget(&mut self, id: RequestId, out: &mut Vec<LocksAction>) {
-        let Some(name) = self.requests.remove(&id) else { return };
+        let Some(name) = self.askers.ended(id, self.now) else { return };
         self.with(&name, out, |local, actions| local.forget(id, actions));
         self.hear_self(out);
     }
@@ -278,12 +289,13 @@ impl Locks {
 
     /// What is to be sent now.
     pub fn flush(&mut self, now: Time, out: &mut Vec<LocksAction>) {
+        self.probe(now, out);
         out.extend(self.members.due(now).into_iter().map(LocksAction::Send));
     }
 
     /// When there is something to send if nothing happens before; [`Time::ZERO`] if at once.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.members.next_deadline()
+        self.members.next_deadline().into_iter().chain(self.askers.next_deadline()).min()
     }
 
     /// Members that have not said what they have of locks from the last view: until they have, this home grants nothing. None where it has opened.
@@ -306,7 +318,7 @@ impl Locks {
 
     fn act_by(&mut self, lease: Lease, now: Time) {
         let view = self.members.view();
-        self.lease = lease;
+        (self.lease, self.now) = (lease, now);
         self.may_grant = view.is_some() && lease.valid_at(now) == view;
         self.has_lapsed &= now >= lease.until;
     }
@@ -345,7 +357,7 @@ impl Locks {
         out: &mut Vec<LocksAction>,
         event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), Strange>,
     ) -> Result<(), Strange> {
-        let name = self.requests.get(&id).cloned();
+        let name = self.askers.get(id).map(|asked| asked.name.clone());
         let said = name.and_then(|name| self.with(&name, out, event));
         self.hear_self(out);
         said.unwrap_or(Err(Strange("a lock that is not held, or not any more")))
@@ -411,8 +423,9 @@ impl Locks {
         for action in actions {
             match (action, words) {
                 (LocalAction::Answer(id, answer), _) => {
-                    if !matches!(answer, Answer::Granted(..)) {
-                        self.requests.remove(&id);
+                    match answer {
+                        Answer::Granted(..) => self.askers.granted(id, self.now),
+                        _ => drop(self.askers.ended(id, self.now)),
                     }
                     out.push(LocksAction::Answer(id, answer));
                 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VLCK" |    1    |    0    |  one frame, postcard 1 (varints)          |
+//!  | "VLCK" |    2    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  frame   = view from to first heard letters          letters are numbered, from `first` on (src/stream.rs)
@@ -14,6 +14,8 @@
 //!          | 4 found name slot?                        home -> member: there; nowhere, because there are no more
 //!          | 5 about home slot to message              of a lock that has words
 //!          | 6 of-survivor name to message             of a lock that somebody had in an earlier view
+//!          | 7 waits probe                             to all: who holds what this one waits for? (rule L3)
+//!          | 8 deadlock request circle                 this one waits for itself
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). Decoding is total: any bytes give a frame that keeps the bounds, or an error.
@@ -23,11 +25,13 @@ use thiserror::Error;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Format, FormatError, Incarnation, Rank, ViewNumber};
 
+use crate::deadlock::{Circle, Probe, Waiter};
+use crate::local::RequestId;
 use crate::name::Name;
 use crate::{Message, Survivor, To};
 
 /// What a frame begins with.
-pub const FRAME: Format = Format::new(*b"VLCK", 1);
+pub const FRAME: Format = Format::new(*b"VLCK", 2);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 
@@ -100,6 +104,15 @@ pub enum Letter {
         /// What.
         message: Message,
     },
+    /// Who holds what the last of these waits for?
+    Waits(Probe),
+    /// To a node: one of its clients waits for itself, and is the one to be told.
+    Deadlock {
+        /// Its request.
+        request: RequestId,
+        /// Who waits for whom.
+        circle: Circle,
+    },
 }
 
 /// Why bytes are no frame.
@@ -134,11 +147,14 @@ impl Letter {
     /// At most so many bytes in a frame.
     pub fn max_bytes(&self) -> usize {
         let named = |name: &Name| name.as_bytes().len();
+        let waiters = |waiters: &[Waiter]| waiters.iter().map(|waiter| 72 + named(&waiter.name)).sum::<usize>();
         64 + match self {
             Letter::Survives { name, .. }
             | Letter::Resolve(name)
             | Letter::Found { name, .. }
             | Letter::OfSurvivor { name, .. } => named(name),
+            Letter::Waits(probe) => waiters(&probe.waiters),
+            Letter::Deadlock { circle, .. } => waiters(circle.waiters()),
             Letter::Words(_) | Letter::Reported | Letter::About { .. } => 0,
         }
     }
@@ -180,7 +196,11 @@ mod tests {
     use super::*;
     use crate::{Mode, Refusal, Request, Token};
     use proptest::prelude::*;
+    use std::time::Duration;
     use verbena_fabric::{Rights, Secret};
+    use verbena_terms::Time;
+
+    use crate::Asker;
 
     fn frame() -> Frame {
         let (name, me) = (Name::new(&[0xab; 1024]).unwrap(), Incarnation::new(u32::MAX, u32::MAX));
@@ -196,6 +216,14 @@ mod tests {
         let slot = Slot { home: me, number: u32::MAX };
         let message = Message::After { writer: me.rank, readers: u32::MAX };
         let ask = Message::Ask(Request { mode: Mode::Shared, is_try: true });
+        let waiter = Waiter {
+            node: me,
+            asker: Asker(u64::MAX),
+            waits: RequestId(u64::MAX),
+            name: name.clone(),
+            waited: Duration::MAX,
+            holds: Some(RequestId(u64::MAX)),
+        };
         let letters = vec![
             Letter::Words(key),
             Letter::Survives { name: name.clone(), survivor, ahead: me.rank },
@@ -204,7 +232,16 @@ mod tests {
             Letter::Found { name: name.clone(), slot: Some(u32::MAX) },
             Letter::About { slot, to: To::Contender(me.rank), message },
             Letter::OfSurvivor { name: name.clone(), to: To::Home, message: ask },
-            Letter::OfSurvivor { name, to: To::Survivor(me.rank), message: Message::Refuse(Refusal::NoRoom) },
+            Letter::OfSurvivor {
+                name: name.clone(),
+                to: To::Survivor(me.rank),
+                message: Message::Refuse(Refusal::NoRoom),
+            },
+            Letter::Waits(Probe { started: Time::from_nanos(u64::MAX), waiters: vec![waiter.clone(); 2] }),
+            Letter::Deadlock {
+                request: RequestId(u64::MAX),
+                circle: Circle::of(Probe { started: Time::ZERO, waiters: vec![waiter; 2] }),
+            },
         ];
         Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
     }

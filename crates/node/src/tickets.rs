@@ -7,22 +7,27 @@ use parking_lot::Mutex;
 use verbena_client::wire::{Answer, LockAnswer, LockMode, LockRequest};
 use verbena_ipc::{ClientId, Request, Responder};
 use verbena_lock::service::LockService;
-use verbena_lock::{Mode, Name, Refusal, RequestId};
+use verbena_lock::{Asker, Mode, Name, Refusal, RequestId};
 
 /// Tickets of a program among which nobody looks for those that were refused.
 const FEW: usize = 1024;
 /// Tickets that a program may have.
 const AT_MOST: usize = 1 << 20;
 
+/// The longest text about a deadlock, in bytes.
+const MOST_TEXT: usize = 2048;
+
 /// Of all programs.
 pub(crate) struct Tickets {
     service: LockService,
     programs: HashMap<ClientId, Program>,
+    /// That there were.
+    askers: u64,
 }
 
 /// Of one.
-#[derive(Default)]
 struct Program {
+    asker: Asker,
     tickets: HashMap<u64, Ticket>,
     /// At so many those that were refused are dropped.
     clear_at: usize,
@@ -51,18 +56,21 @@ enum State {
 
 impl Tickets {
     pub(crate) fn new(service: LockService) -> Self {
-        Tickets { service, programs: HashMap::new() }
+        Tickets { service, programs: HashMap::new(), askers: 0 }
     }
 
     /// A program went: nothing of it is held or waited for.
     pub(crate) fn gone(&mut self, client: ClientId) {
-        let gone = self.programs.remove(&client).unwrap_or_default();
-        gone.tickets.values().for_each(|ticket| self.service.forget(ticket.id));
+        let tickets = self.programs.remove(&client).map(|gone| gone.tickets).unwrap_or_default();
+        tickets.values().for_each(|ticket| self.service.forget(ticket.id));
     }
 
     /// Answers, now or later.
     pub(crate) fn handle(&mut self, request: Request<'_>, asked: LockRequest) {
-        let program = self.programs.entry(request.client()).or_default();
+        let program = self.programs.entry(request.client()).or_insert_with(|| {
+            self.askers += 1;
+            Program { asker: Asker(self.askers), tickets: HashMap::new(), clear_at: 0 }
+        });
         match asked {
             LockRequest::Acquire { ticket, name, mode, is_try } => match Name::new(&name) {
                 Ok(name) => {
@@ -99,7 +107,8 @@ impl Program {
         }
         let standing = Arc::new(Mutex::new(Standing { state: State::Open, waiting: Some(request.defer()) }));
         let told = standing.clone();
-        let asked = service.acquire(name, want, Box::new(move |answer, losses| told.lock().hear(answer, losses)));
+        let asked =
+            service.acquire(self.asker, name, want, Box::new(move |answer, losses| told.lock().hear(answer, losses)));
         match asked {
             Ok(id) => drop(self.tickets.insert(ticket, Ticket { id, standing })),
             Err(error) => standing.lock().tell(Answer::Refused(error.to_string())),
@@ -169,6 +178,10 @@ impl Standing {
                     why => Answer::Refused(why.to_string()),
                 }
             }
+            verbena_lock::Answer::Deadlock(circle) => {
+                self.state = State::Refused;
+                Answer::Lock(LockAnswer::Deadlock(shortened(circle.to_string())))
+            }
             verbena_lock::Answer::Lost => {
                 self.state = State::Lost;
                 Answer::Lock(LockAnswer::Lost)
@@ -183,6 +196,15 @@ impl Standing {
             answer(responder, &what);
         }
     }
+}
+
+/// A name may have a kibibyte, and a circle many.
+fn shortened(mut text: String) -> String {
+    if text.len() > MOST_TEXT {
+        text.truncate(text.floor_char_boundary(MOST_TEXT));
+        text.push_str(" ...");
+    }
+    text
 }
 
 fn to_mode(mode: LockMode) -> Mode {

@@ -49,6 +49,11 @@ impl Locks {
                 self.open(out);
                 said
             }
+            Letter::Waits(probe) => self.probed(probe, out),
+            Letter::Deadlock { request, circle } => {
+                self.refused_as_youngest(request, circle, out);
+                Ok(())
+            }
             _ => Err(Strange("a letter for another")),
         };
         note(from, said, out);

@@ -9,7 +9,7 @@ use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::life::{Life, Opened, Opening};
 use crate::wire::Frame;
-use crate::{Answer, Locks, LocksAction, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, Locks, LocksAction, LocksOptions, Name, Request, RequestId, Strange};
 
 /// How long an answer is looked for without a pause.
 const EAGER: Duration = Duration::from_micros(500);
@@ -146,9 +146,9 @@ impl Driver {
 
     // Clients.
 
-    pub(super) fn acquire(&mut self, id: RequestId, name: Name, request: Request) {
+    pub(super) fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request) {
         self.look_at_lease();
-        self.act(|locks, out| locks.acquire(id, name, request, out));
+        self.act(|locks, out| locks.acquire(id, asker, name, request, out));
         self.go_on();
     }
 

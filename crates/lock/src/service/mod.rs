@@ -18,7 +18,7 @@ use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_terms::{BootClock, ViewNumber};
 
-use crate::{Answer, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 use driver::Driver;
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
@@ -71,6 +71,7 @@ enum Command {
     },
     Acquire {
         id: RequestId,
+        asker: Asker,
         name: Name,
         request: Request,
         told: Told,
@@ -142,13 +143,13 @@ impl LockService {
     ///
     /// # Errors
     /// If too many wait, or the service has stopped.
-    pub fn acquire(&self, name: Name, request: Request, told: Told) -> Result<RequestId, Refused> {
+    pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: Told) -> Result<RequestId, Refused> {
         if self.shared.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS {
             self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Refused::Overloaded);
         }
         let id = RequestId(self.shared.requests.fetch_add(1, Ordering::Relaxed) + 1);
-        self.tell(Command::Acquire { id, name, request, told })?;
+        self.tell(Command::Acquire { id, asker, name, request, told })?;
         Ok(id)
     }
 

@@ -8,7 +8,7 @@ use verbena_fabric::Fabric;
 use verbena_terms::{Clock, Time};
 
 use super::driver::Driver;
-use crate::{Answer, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 
 /// The shortest between two turns: time has to go on.
 const PACE: Duration = Duration::from_micros(20);
@@ -44,11 +44,16 @@ impl Stepped {
         self.driver.view(view);
     }
 
-    /// A client wants a lock.
+    /// A client that has nothing else wants a lock.
     pub fn acquire(&mut self, name: Name, request: Request) -> RequestId {
+        self.acquire_for(Asker(u64::MAX - self.requests), name, request)
+    }
+
+    /// A client wants a lock.
+    pub fn acquire_for(&mut self, asker: Asker, name: Name, request: Request) -> RequestId {
         self.requests += 1;
         let id = RequestId(self.requests);
-        self.driver.acquire(id, name, request);
+        self.driver.acquire(id, asker, name, request);
         id
     }
 

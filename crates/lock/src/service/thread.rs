@@ -89,10 +89,10 @@ impl Desk {
                 self.driver.view(&view);
                 prepared(view.number());
             }
-            Command::Acquire { id, name, request, told } => {
+            Command::Acquire { id, asker, name, request, told } => {
                 self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.askers.insert(id, told);
-                self.driver.acquire(id, name, request);
+                self.driver.acquire(id, asker, name, request);
             }
             Command::Release { id, done } => {
                 let released = self.driver.release(id);
@@ -114,10 +114,11 @@ impl Desk {
 
     fn tell_all(&mut self) {
         for Answered { id, answer, losses } in self.driver.answers() {
+            let is_over = !matches!(answer, Answer::Granted(..));
             if let Some(told) = self.askers.get_mut(&id) {
                 told(answer, losses);
             }
-            if !matches!(answer, Answer::Granted(..)) {
+            if is_over {
                 self.askers.remove(&id);
             }
         }

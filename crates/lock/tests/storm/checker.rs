@@ -16,6 +16,7 @@ pub struct Seen {
     pub waited: u64,
     pub survived: u64,
     pub lost: u64,
+    pub deadlocks: u64,
     pub cancelled: u64,
     pub refused: u64,
     pub overwritten: u64,
@@ -28,6 +29,7 @@ impl AddAssign for Seen {
         self.waited += other.waited;
         self.survived += other.survived;
         self.lost += other.lost;
+        self.deadlocks += other.deadlocks;
         self.cancelled += other.cancelled;
         self.refused += other.refused;
         self.overwritten += other.overwritten;

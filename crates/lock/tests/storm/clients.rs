@@ -1,6 +1,6 @@
-//! What clients of a node do, one after the other.
+//! What clients of a node do. Two of them are one program, which holds and waits for two locks at a time.
 
-use verbena_lock::{Answer, Mode, Name, Refusal, Request, RequestId, Token};
+use verbena_lock::{Answer, Asker, Mode, Name, Refusal, Request, RequestId, Token};
 
 use crate::checker::Held;
 use crate::cluster::{Cluster, Event};
@@ -12,6 +12,15 @@ pub enum Client {
     Idle,
     Waits { id: RequestId, name: u64, is_try: bool },
     Holds { id: RequestId, name: u64, mode: Mode, token: Token },
+}
+
+impl Client {
+    fn name(&self) -> Option<u64> {
+        match self {
+            Client::Idle => None,
+            Client::Waits { name, .. } | Client::Holds { name, .. } => Some(*name),
+        }
+    }
 }
 
 pub fn name(nth: u64) -> Name {
@@ -51,8 +60,13 @@ impl Cluster {
         let mode = if self.dice.below(2) == 0 { Mode::Exclusive } else { Mode::Shared };
         let is_try = self.dice.below(6) == 0;
         let request = Request { mode, is_try };
+        // What one of a pair has the other would get once more.
+        let pair = &self.nodes[at].clients[nth & !1..];
+        if pair.iter().take(2).any(|client| client.name() == Some(which)) {
+            return;
+        }
         let Some(service) = &mut self.nodes[at].service else { return };
-        let id = service.acquire(name(which), request);
+        let id = service.acquire_for(Asker(nth as u64 / 2), name(which), request);
         self.nodes[at].clients[nth] = Client::Waits { id, name: which, is_try };
         self.after(at);
         if matches!(self.nodes[at].clients[nth], Client::Waits { .. }) {
@@ -137,11 +151,18 @@ impl Cluster {
                     let may_be = match why {
                         Refusal::Busy => is_try,
                         Refusal::NoRoom => self.settings.slots == 1,
-                        Refusal::TokensUsedUp => false,
+                        Refusal::TokensUsedUp | Refusal::Upgrade => false,
                     };
                     if !may_be {
                         self.checker.broken.push(format!("node {at} was refused {name}: {why}"));
                     }
+                    Client::Idle
+                }
+                Answer::Deadlock(circle) => {
+                    if circle.waiters().len() < 2 {
+                        self.checker.broken.push(format!("node {at} waits for itself: {circle}"));
+                    }
+                    self.checker.seen.deadlocks += 1;
                     Client::Idle
                 }
                 Answer::Lost => {

@@ -71,6 +71,7 @@ fn locks_hold_in_a_storm() {
     for (nth, (count, each)) in enough.into_iter().enumerate() {
         assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
     }
+    assert!(seeds < 1000 || seen.deadlocks * 1000 >= seeds, "{} deadlocks in {seeds} seeds", seen.deadlocks);
 }
 
 #[test]

@@ -2,91 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
-use std::time::Duration;
+mod cluster;
+mod deadlocks;
 
-use verbena_cluster::{Lease, LeaseWord, Member, Role, Roles, View};
-use verbena_fabric::sim::{Faults, World};
-use verbena_lock::service::Stepped;
-use verbena_lock::{Answer, LocksOptions, Mode, Name, Refusal, Request, RequestId, Rules, Scheme, Token};
-use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+use verbena_lock::{Answer, Mode, Refusal, Request, RequestId, Token};
+use verbena_terms::ViewNumber;
 
-const WRITE: Request = Request { mode: Mode::Exclusive, is_try: false };
-const READ: Request = Request { mode: Mode::Shared, is_try: false };
-
-/// Nodes of ranks 1.., of which the first is the home of all locks. Their leases are for ever, and their views in effect.
-struct Nodes {
-    world: World,
-    nodes: Vec<(Stepped, Arc<LeaseWord>)>,
-    answers: Vec<(usize, RequestId, Answer)>,
-    view: u32,
-}
-
-fn me(at: usize) -> Incarnation {
-    Incarnation::new(at as u32 + 1, 1)
-}
-
-impl Nodes {
-    fn new(count: usize, slots: u32) -> Nodes {
-        let world = World::new(7, Faults::none());
-        let nodes = (0..count).map(|at| {
-            let options = LocksOptions { scheme: Scheme::Ncosed, slots, rules: Rules::ALL };
-            let (mut node, lease) = (Stepped::new(options, world.clock(Rank(at as u32 + 1))), Arc::default());
-            node.life_begins(world.node(me(at)), &lease).unwrap();
-            (node, lease)
-        });
-        let nodes = nodes.collect();
-        let mut nodes = Nodes { world, nodes, answers: vec![], view: 0 };
-        nodes.next_view(&(0..count).collect::<Vec<_>>());
-        nodes
-    }
-
-    /// A view of these, which all of them learn of.
-    fn next_view(&mut self, members: &[usize]) {
-        self.view += 1;
-        let member = |&at: &usize| Member {
-            incarnation: me(at),
-            name: format!("n{at}"),
-            address: format!("sim://{}", at + 1),
-            roles: if at == members[0] { Roles::ALL } else { Roles::of(Role::Reader) },
-        };
-        let view = View::new(ViewNumber(self.view), members.iter().map(member).collect(), vec![]).unwrap();
-        let view = Arc::new(view);
-        for &at in members {
-            let (node, lease) = &mut self.nodes[at];
-            node.view_learnt(&view);
-            lease.store(Lease { until: Time::FAR, acknowledged: view.number(), in_effect: view.number() });
-        }
-        self.run();
-    }
-
-    /// Everybody does what there is to do, for a while.
-    fn run(&mut self) {
-        for _ in 0..400 {
-            for (at, (node, _)) in self.nodes.iter_mut().enumerate() {
-                node.turn();
-                self.answers.extend(node.answers().into_iter().map(|(id, answer)| (at, id, answer)));
-                assert_eq!(node.strange(), 0);
-            }
-            self.world.run_until(self.world.now() + Duration::from_micros(100));
-        }
-    }
-
-    fn acquire(&mut self, at: usize, name: &str, request: Request) -> RequestId {
-        let id = self.nodes[at].0.acquire(Name::new(name.as_bytes()).unwrap(), request);
-        self.run();
-        id
-    }
-
-    fn release(&mut self, at: usize, id: RequestId) {
-        self.nodes[at].0.release(id).unwrap();
-        self.run();
-    }
-
-    fn answers(&mut self) -> Vec<(usize, RequestId, Answer)> {
-        std::mem::take(&mut self.answers)
-    }
-}
+use cluster::{Nodes, READ, WRITE};
 
 fn granted(view: u32, mode: Mode, count: u64) -> Answer {
     Answer::Granted(mode, Token::from_bits(Token::first_of(ViewNumber(view)).to_bits() + count))
@@ -122,10 +44,10 @@ fn clients_of_a_node_are_one_in_the_queue_and_go_on_with_its_hold() {
     nodes.release(1, first);
     assert_eq!(nodes.answers(), [(1, second, granted(1, Mode::Exclusive, 4))]);
     nodes.release(1, second);
-    let shared = granted(1, Mode::Shared, 5);
-    assert_eq!(nodes.answers(), [(1, reader, shared), (1, other, shared)]);
+    let shared = || granted(1, Mode::Shared, 5);
+    assert_eq!(nodes.answers(), [(1, reader, shared()), (1, other, shared())]);
     let joins = nodes.acquire(1, "a", READ);
-    assert_eq!(nodes.answers(), [(1, joins, shared)]);
+    assert_eq!(nodes.answers(), [(1, joins, shared())]);
     let writer = nodes.acquire(0, "a", WRITE);
     for id in [reader, other, joins] {
         assert_eq!(nodes.answers(), []);
@@ -138,8 +60,8 @@ fn clients_of_a_node_are_one_in_the_queue_and_go_on_with_its_hold() {
 fn readers_of_a_node_join_without_end_unless_a_writer_waits_elsewhere() {
     let mut nodes = Nodes::new(2, 10);
     let mut readers: Vec<RequestId> = (0..40).map(|_| nodes.acquire(1, "a", READ)).collect();
-    let shared = granted(1, Mode::Shared, 1);
-    assert_eq!(nodes.answers(), readers.iter().map(|&id| (1, id, shared)).collect::<Vec<_>>());
+    let shared = || granted(1, Mode::Shared, 1);
+    assert_eq!(nodes.answers(), readers.iter().map(|&id| (1, id, shared())).collect::<Vec<_>>());
     let writer = nodes.acquire(0, "a", WRITE);
     let late: Vec<RequestId> = (0..40).map(|_| nodes.acquire(1, "a", READ)).collect();
     let joined: Vec<RequestId> = nodes.answers().iter().map(|(_, id, _)| *id).collect();
@@ -200,8 +122,8 @@ fn readers_and_a_writer_that_come_behind_survivors_get_their_turn() {
         (nodes.acquire(0, "a", READ), nodes.acquire(2, "a", READ), nodes.acquire(3, "a", WRITE));
     nodes.answers();
     nodes.release(1, held);
-    let shared = granted(2, Mode::Shared, 1);
-    assert_eq!(nodes.answers(), [(0, reader, shared), (2, other, shared)]);
+    let shared = || granted(2, Mode::Shared, 1);
+    assert_eq!(nodes.answers(), [(0, reader, shared()), (2, other, shared())]);
     nodes.release(0, reader);
     nodes.release(2, other);
     assert_eq!(nodes.answers(), [(3, writer, granted(2, Mode::Exclusive, 2))]);
