@@ -12,7 +12,7 @@ use common::nodes::{Cluster, Node, are_in};
 use common::verbena;
 use rustix::process::Signal;
 use verbena_client::wire::LockMode;
-use verbena_client::{Error, Hold, Locks, Socket};
+use verbena_client::{Error, Helper, Hold, Locks, Socket};
 
 const LEASE: Duration = Duration::from_millis(500);
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -379,4 +379,54 @@ fn a_program_has_once_more_what_it_has() {
     let alone = other.acquire(b"x", LockMode::Exclusive, None);
     assert!(matches!(&alone, Err(Error::Refused(why)) if why.contains("holds it shared")), "{alone:?}");
     other.release(next).unwrap();
+}
+
+/// What a node has counted of locks.
+fn counted(cluster: &Cluster, node: &str, metrics: &[&str]) -> Vec<f64> {
+    let socket = Socket::new(Some(&cluster.path().join("run")), Some(node)).unwrap();
+    let text = Helper::connect(&socket, Duration::from_secs(5)).unwrap().metrics().unwrap();
+    let value = |metric: &&str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("verbena_lock_{metric} ")));
+        line.unwrap_or_else(|| panic!("{metric} in {text}")).split(' ').next().unwrap().parse().unwrap()
+    };
+    metrics.iter().map(value).collect()
+}
+
+/// A free lock costs one batch with one atomic, and its release the same; who waits sends nothing. (Chapter 4; rules L2 and L3.)
+#[test]
+fn a_free_lock_costs_one_atomic_and_who_waits_sends_nothing() {
+    const COSTS: [&str; 4] = ["batches_total", "atomics_total", "frames_total", "letters_total"];
+    for cluster in [on_shm(), on_tcp()] {
+        let _nodes = three(&cluster);
+        for node in NAMES {
+            let mut locks = connect(&cluster, node);
+            // Its home is asked where its words are.
+            let first = acquire(&mut locks, "x", LockMode::Exclusive);
+            locks.release(first).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            let before = counted(&cluster, node, &COSTS);
+            for _ in 0..100 {
+                let hold = acquire(&mut locks, "x", LockMode::Exclusive);
+                locks.release(hold).unwrap();
+            }
+            let after = counted(&cluster, node, &COSTS);
+            let spent: Vec<f64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
+            assert_eq!(spent, [200.0, 200.0, 0.0, 0.0], "node {node}");
+        }
+        let mut holder = connect(&cluster, "a");
+        let hold = acquire(&mut holder, "x", LockMode::Exclusive);
+        let waits = lock_run(&cluster, "b", &["x", "--", "true"]).spawn().unwrap();
+        wait_for("one waits", || counted(&cluster, "b", &["waiting"]) == [1.0]);
+        std::thread::sleep(Duration::from_millis(50));
+        let spent = || NAMES.map(|node| counted(&cluster, node, &COSTS));
+        let before = spent();
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(counted(&cluster, "b", &["waiting", "held"]), [1.0, 0.0]);
+        assert_eq!(spent(), before, "while one waits and one holds");
+        let frames = |spent: [Vec<f64>; 3]| spent.iter().map(|node| node[2]).sum::<f64>();
+        let sent = frames(before);
+        holder.release(hold).unwrap();
+        assert_eq!(ended(waits.wait_with_output().unwrap()), (Some(0), String::new()));
+        assert!(frames(spent()) > sent, "one told the other");
+    }
 }

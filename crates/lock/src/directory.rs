@@ -93,6 +93,11 @@ impl Directory {
         self.awaited.iter().copied()
     }
 
+    /// Locks that have words.
+    pub fn locks(&self) -> usize {
+        self.locks.len()
+    }
+
     /// The view is in effect. Opens if everybody has reported.
     pub fn in_effect(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
         if self.is_open || !self.awaited.is_empty() {

@@ -299,8 +299,13 @@ impl Locks {
     }
 
     /// Members that have not said what they have of locks from the last view: until they have, this home grants nothing. None where it has opened.
-    pub fn awaited(&self) -> impl Iterator<Item = Incarnation> {
-        self.directory.iter().flat_map(Directory::awaited)
+    pub fn awaited(&self) -> Vec<Incarnation> {
+        self.directory.iter().flat_map(Directory::awaited).collect()
+    }
+
+    /// Locks that have words at this home.
+    pub fn home_locks(&self) -> usize {
+        self.directory.as_ref().map_or(0, Directory::locks)
     }
 
     // Within.

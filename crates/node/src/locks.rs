@@ -3,9 +3,11 @@
 use verbena_client::wire::BOARD_LAPSES;
 use verbena_cluster::Notice;
 use verbena_ipc::Board;
-use verbena_lock::service::LockService;
+use verbena_lock::service::{LockService, Metrics};
 use verbena_lock::{LocksOptions, Rules, Scheme};
+use verbena_metrics::Registry;
 
+use crate::error::Result;
 use crate::life::Life;
 use crate::service::{Replies, Service};
 
@@ -21,10 +23,11 @@ impl Locks {
     /// The service, and the handle by which programs use it. How often all that they held was lost is on the board.
     ///
     /// # Errors
-    /// If there can be no thread for it.
-    pub(crate) fn start(board: Board) -> verbena_fabric::Result<(Locks, LockService)> {
+    /// If there can be no thread for it, or its metrics are registered already.
+    pub(crate) fn start(board: Board, registry: &Registry) -> Result<(Locks, LockService)> {
         let options = LocksOptions { scheme: Scheme::default(), slots: SLOTS, rules: Rules::ALL };
-        let service = LockService::start(options, move |losses| board.publish(BOARD_LAPSES, losses))?;
+        let metrics = Metrics::new(registry)?;
+        let service = LockService::start(options, metrics, move |losses| board.publish(BOARD_LAPSES, losses))?;
         Ok((Locks { service: service.clone() }, service))
     }
 }
@@ -34,7 +37,7 @@ impl Service for Locks {
         "locks"
     }
 
-    fn begin(&mut self, life: &Life) -> Result<(), String> {
+    fn begin(&mut self, life: &Life) -> std::result::Result<(), String> {
         self.service.life_begins(life.fabric.clone(), &life.lease).map_err(|error| error.to_string())
     }
 

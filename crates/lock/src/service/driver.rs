@@ -7,6 +7,7 @@ use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::{Fabric, Message as Arrived};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
+use super::Metrics;
 use super::life::{Life, Opened, Opening};
 use crate::wire::Frame;
 use crate::{Answer, Asker, Locks, LocksAction, LocksOptions, Name, Request, RequestId, Strange};
@@ -17,6 +18,8 @@ const EAGER: Duration = Duration::from_micros(500);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The longest between two turns: that the lease has ended must not be seen late.
 const IDLE: Duration = Duration::from_millis(20);
+/// After so long it is said whom a home waits for, and again.
+const LONG: Duration = Duration::from_secs(1);
 /// Messages that are handled before anything else is looked at.
 const AT_ONCE: usize = 256;
 
@@ -35,6 +38,9 @@ pub(super) struct Driver {
     /// When an answer was last asked for or came.
     stirred: Time,
     complaints: Complaints,
+    metrics: Metrics,
+    /// Whom this home waits for is said once in a while.
+    waits: Waits,
 }
 
 /// What became of a request, and how often all that clients held had been lost by then.
@@ -46,7 +52,12 @@ pub(super) struct Answered {
 
 impl Driver {
     /// `lapsed` is called whenever all that clients hold is lost, before anybody else can get it, with how often that was.
-    pub(super) fn new(options: LocksOptions, clock: Arc<dyn Clock>, lapsed: Box<dyn FnMut(u64) + Send>) -> Self {
+    pub(super) fn new(
+        options: LocksOptions,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+        lapsed: Box<dyn FnMut(u64) + Send>,
+    ) -> Self {
         Driver {
             clock,
             lease: None,
@@ -57,6 +68,8 @@ impl Driver {
             lapsed,
             stirred: Time::ZERO,
             complaints: Complaints::default(),
+            metrics,
+            waits: Waits::default(),
         }
     }
 
@@ -105,6 +118,7 @@ impl Driver {
     }
 
     /// What broke the protocol or could not be read, so far.
+    #[cfg(feature = "testing")]
     pub(super) fn complained(&self) -> u64 {
         self.complaints.counted()
     }
@@ -117,7 +131,7 @@ impl Driver {
         lease: &Arc<LeaseWord>,
     ) -> verbena_fabric::Result<()> {
         self.lease.get_or_insert_with(|| lease.clone());
-        let life = Life::begin(fabric)?;
+        let life = Life::begin(fabric, self.metrics.clone())?;
         self.act(|locks, out| locks.life_begins(life.me(), out));
         self.life = Some(life);
         Ok(())
@@ -198,6 +212,20 @@ impl Driver {
             }
         }
         self.act(|locks, out| locks.flush(now, out));
+        self.look_at_home(now);
+    }
+
+    fn look_at_home(&mut self, now: Time) {
+        self.metrics.home_locks.set(self.locks.home_locks() as i64);
+        let awaited = self.locks.awaited();
+        self.metrics.home_awaited.set(awaited.len() as i64);
+        if let Some(member) = awaited.first()
+            && self.waits.is_long(now)
+        {
+            tracing::warn!(%member, members = awaited.len(), "this home of locks grants none: members have not said for a second or more what they have of them");
+        } else if awaited.is_empty() {
+            self.waits = Waits::default();
+        }
     }
 
     fn arrived(&mut self, message: &Arrived) {
@@ -212,6 +240,7 @@ impl Driver {
     }
 
     fn complain(&mut self, from: Incarnation, what: &dyn std::fmt::Display) {
+        self.metrics.unusable.increment();
         if let Some(number) = self.complaints.another(self.clock.now()) {
             tracing::warn!(%from, number, "dropped {what}");
         }
@@ -225,6 +254,7 @@ impl Driver {
             match (action, &mut self.life) {
                 (LocksAction::Lapsed, _) => {
                     self.losses += 1;
+                    self.metrics.losses.increment();
                     (self.lapsed)(self.losses);
                 }
                 (LocksAction::Answer(id, answer), _) => {
@@ -243,5 +273,23 @@ impl Driver {
             }
         }
         said
+    }
+}
+
+/// How long a home waits already.
+#[derive(Default)]
+struct Waits {
+    /// When it is to be said.
+    say_at: Option<Time>,
+}
+
+impl Waits {
+    /// Once a second, from the first on.
+    fn is_long(&mut self, now: Time) -> bool {
+        let is_due = self.say_at.is_some_and(|at| at <= now);
+        if is_due || self.say_at.is_none() {
+            self.say_at = Some(now + LONG);
+        }
+        is_due
     }
 }

@@ -8,6 +8,7 @@ use verbena_cluster::{Role, View};
 use verbena_fabric::{Address, Class, Fabric, Inbox, Peer, Port, Region, RegionKey, Rights, SharedRemote, Views};
 use verbena_terms::{Incarnation, Time};
 
+use super::Metrics;
 use super::posts::Posts;
 use crate::wire::Frame;
 
@@ -28,6 +29,7 @@ pub(super) struct Life {
     words: BTreeMap<Incarnation, Words>,
     pub(super) posts: Posts,
     frames: u64,
+    metrics: Metrics,
 }
 
 /// A member, as this node reaches it.
@@ -103,10 +105,10 @@ impl Opening {
 }
 
 impl Life {
-    pub(super) fn begin(fabric: Arc<dyn Fabric>) -> verbena_fabric::Result<Life> {
+    pub(super) fn begin(fabric: Arc<dyn Fabric>, metrics: Metrics) -> verbena_fabric::Result<Life> {
         let inbox = fabric.listen(LOCKS, Views::CurrentAndLater)?;
-        let (own, peers, words, posts) = (None, BTreeMap::new(), BTreeMap::new(), Posts::default());
-        Ok(Life { fabric, inbox, own, peers, words, posts, frames: 0 })
+        let (own, peers, words, posts) = (None, BTreeMap::new(), BTreeMap::new(), Posts::new(metrics.clone()));
+        Ok(Life { fabric, inbox, own, peers, words, posts, frames: 0, metrics })
     }
 
     pub(super) fn me(&self) -> Incarnation {
@@ -214,6 +216,8 @@ impl Life {
     pub(super) fn send(&mut self, frame: &Frame) {
         let Some(peer) = self.peers.get(&frame.to).and_then(|link| link.access.open()) else { return };
         self.frames += 1;
+        self.metrics.frames.increment();
+        self.metrics.letters.add(frame.letters.len() as u64);
         if let Err(error) = peer.send(Class::Control, frame.view, LOCKS, self.frames, &frame.encode()) {
             tracing::debug!(to = %frame.to, %error, "a message about locks was not sent");
         }

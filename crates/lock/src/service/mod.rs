@@ -4,6 +4,7 @@
 
 mod driver;
 mod life;
+mod metrics;
 mod posts;
 #[cfg(feature = "testing")]
 mod stepped;
@@ -20,6 +21,7 @@ use verbena_terms::{BootClock, ViewNumber};
 
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 use driver::Driver;
+pub use metrics::Metrics;
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
 
@@ -55,7 +57,6 @@ struct Shared {
     requests: AtomicU64,
     /// Requests that wait for the thread.
     waiting: AtomicUsize,
-    complained: AtomicU64,
 }
 
 enum Command {
@@ -96,12 +97,13 @@ impl LockService {
     /// If there can be no thread.
     pub fn start(
         options: LocksOptions,
+        metrics: Metrics,
         lapsed: impl FnMut(u64) + Send + 'static,
     ) -> verbena_fabric::Result<LockService> {
         let (commands, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
-        let driver = Driver::new(options, Arc::new(BootClock), Box::new(lapsed));
-        thread::spawn(driver, shared.clone(), commands.downgrade(), received)?;
+        let driver = Driver::new(options, Arc::new(BootClock), metrics.clone(), Box::new(lapsed));
+        thread::spawn(driver, shared.clone(), metrics, commands.downgrade(), received)?;
         Ok(LockService { shared, commands })
     }
 
@@ -173,11 +175,6 @@ impl LockService {
     pub fn forget(&self, id: RequestId) {
         // A service that has stopped has forgotten it.
         let _ = self.tell(Command::Forget(id));
-    }
-
-    /// What other nodes said that could not be used, since the service started.
-    pub fn unusable(&self) -> u64 {
-        self.shared.complained.load(Ordering::Relaxed)
     }
 
     /// Without a bound: what comes this way is as rare as views, or ends something that was counted when it was asked for.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use verbena_fabric::{Class, Completed, Error, Operation, OperationId, Pending, Settled, SharedRemote};
 use verbena_terms::{Incarnation, Time};
 
+use super::Metrics;
 use crate::wire::Slot;
 use crate::{Batch, Change, DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Outcome, PostId, TOKEN_WORD_AT, Token};
 
@@ -29,9 +30,9 @@ const CLOSED: u64 = 1;
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// All that are on their way.
-#[derive(Default)]
 pub(super) struct Posts {
     under_way: Vec<Post>,
+    metrics: Metrics,
 }
 
 struct Post {
@@ -68,6 +69,10 @@ enum Looked {
 }
 
 impl Posts {
+    pub(super) fn new(metrics: Metrics) -> Self {
+        Posts { under_way: vec![], metrics }
+    }
+
     /// One more.
     pub(super) fn post(&mut self, id: PostId, slot: Slot, batch: Batch, now: Time) {
         let (outcome, stage) = (Outcome::default(), Stage::Waiting(now));
@@ -87,8 +92,9 @@ impl Posts {
         words: impl Fn(Incarnation) -> Option<SharedRemote>,
     ) -> Vec<(PostId, Outcome)> {
         let mut done = vec![];
+        let metrics = &self.metrics;
         self.under_way.retain_mut(|post| {
-            let stays = !post.go_on(now, &words);
+            let stays = !post.go_on(now, &words, metrics);
             if !stays && !post.is_over {
                 done.push((post.id, post.outcome));
             }
@@ -110,12 +116,14 @@ impl Posts {
 
 impl Post {
     /// Says whether it has ended.
-    fn go_on(&mut self, now: Time, words: &impl Fn(Incarnation) -> Option<SharedRemote>) -> bool {
+    fn go_on(&mut self, now: Time, words: &impl Fn(Incarnation) -> Option<SharedRemote>, metrics: &Metrics) -> bool {
         loop {
             let looked = match &mut self.stage {
                 Stage::Waiting(at) if *at > now => Looked::Unchanged,
                 Stage::Waiting(_) => match words(self.slot.home) {
                     Some(remote) => {
+                        metrics.batches.increment();
+                        metrics.atomics.add(self.atomics());
                         let posted = remote.post(self.operations(), Class::Control, now + POST_DEADLINE);
                         self.get_to(Stage::Posted(remote, posted))
                     }
@@ -229,6 +237,10 @@ impl Post {
             self.rest.change = None;
             self.outcome.before = LockWord::from_bits(word);
         }
+    }
+
+    fn atomics(&self) -> u64 {
+        u64::from(matches!(self.rest.change, Some(Change::Swap { .. } | Change::AddReader)))
     }
 
     fn operations(&self) -> verbena_fabric::Batch {

@@ -7,6 +7,7 @@ use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_terms::{Clock, Time};
 
+use super::Metrics;
 use super::driver::Driver;
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 
@@ -23,7 +24,11 @@ pub struct Stepped {
 impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Stepped {
-        Stepped { driver: Driver::new(options, clock.clone(), Box::new(|_| {})), clock, requests: 0 }
+        Stepped {
+            driver: Driver::new(options, clock.clone(), Metrics::default(), Box::new(|_| {})),
+            clock,
+            requests: 0,
+        }
     }
 
     /// A life begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same in all lives.

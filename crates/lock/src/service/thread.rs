@@ -8,15 +8,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use verbena_fabric::Error;
 use verbena_fabric::Message as Arrived;
+use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Driver};
 use super::life::{Life, Opening};
-use super::{Command, Shared, Told};
-use crate::{Answer, RequestId};
+use super::{Command, Metrics, Shared, Told};
+use crate::{Answer, Refusal, RequestId};
 
 pub(super) fn spawn(
     driver: Driver,
     shared: Arc<Shared>,
+    metrics: Metrics,
     commands: mpsc::WeakUnboundedSender<Command>,
     received: mpsc::UnboundedReceiver<Command>,
 ) -> verbena_fabric::Result<()> {
@@ -25,7 +27,7 @@ pub(super) fn spawn(
         .build()
         .map_err(|error| Error::system("a runtime for locks", error))?;
     let run = move || {
-        let desk = Desk { driver, shared, commands, askers: HashMap::new() };
+        let desk = Desk { driver, shared, metrics, commands, asked: HashMap::new(), held: 0 };
         let run = std::panic::AssertUnwindSafe(|| runtime.block_on(desk.run(received)));
         if std::panic::catch_unwind(run).is_err() {
             // Grants that are passed on to nobody hold up every node: a process without this thread is worse than none.
@@ -43,8 +45,18 @@ struct Desk {
     driver: Driver,
     shared: Arc<Shared>,
     commands: mpsc::WeakUnboundedSender<Command>,
-    /// Whom to tell what becomes of a request.
-    askers: HashMap<RequestId, Told>,
+    /// Requests that have not ended.
+    asked: HashMap<RequestId, Asked>,
+    /// Of these, how many are held.
+    held: i64,
+    metrics: Metrics,
+}
+
+struct Asked {
+    /// Whom to tell what becomes of it.
+    told: Told,
+    since: Time,
+    is_held: bool,
 }
 
 impl Desk {
@@ -71,7 +83,8 @@ impl Desk {
                 open_elsewhere(opening, self.commands.clone());
             }
             self.tell_all();
-            self.shared.complained.store(self.driver.complained(), Ordering::Relaxed);
+            self.metrics.held.set(self.held);
+            self.metrics.waiting.set(self.asked.len() as i64 - self.held);
         }
     }
 
@@ -91,7 +104,7 @@ impl Desk {
             }
             Command::Acquire { id, asker, name, request, told } => {
                 self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-                self.askers.insert(id, told);
+                self.asked.insert(id, Asked { told, since: BootClock.now(), is_held: false });
                 self.driver.acquire(id, asker, name, request);
             }
             Command::Release { id, done } => {
@@ -100,13 +113,15 @@ impl Desk {
                     // Whoever waits for it does not any more.
                     self.driver.forget(id);
                 }
-                self.askers.remove(&id);
+                self.ended(id);
                 done(released);
             }
             Command::Downgrade { id, done } => done(self.driver.downgrade(id)),
             Command::Forget(id) => {
                 self.driver.forget(id);
-                self.askers.remove(&id);
+                if self.ended(id) == Some(false) {
+                    self.metrics.requests.cancelled.increment();
+                }
             }
             Command::Opened(opened) => self.driver.opened(*opened),
         }
@@ -114,14 +129,43 @@ impl Desk {
 
     fn tell_all(&mut self) {
         for Answered { id, answer, losses } in self.driver.answers() {
-            let is_over = !matches!(answer, Answer::Granted(..));
-            if let Some(told) = self.askers.get_mut(&id) {
-                told(answer, losses);
-            }
+            let Some(asked) = self.asked.get_mut(&id) else { continue };
+            let requests = &self.metrics.requests;
+            let is_over = match &answer {
+                Answer::Granted(..) => {
+                    if !std::mem::replace(&mut asked.is_held, true) {
+                        self.held += 1;
+                        requests.granted.increment();
+                        self.metrics.wait.record(BootClock.now().since(asked.since));
+                    }
+                    false
+                }
+                Answer::Refused(Refusal::Busy) => {
+                    requests.not_free.increment();
+                    true
+                }
+                Answer::Refused(_) => {
+                    requests.refused.increment();
+                    true
+                }
+                Answer::Deadlock(_) => {
+                    requests.deadlock.increment();
+                    true
+                }
+                Answer::Lost => true,
+            };
+            (asked.told)(answer, losses);
             if is_over {
-                self.askers.remove(&id);
+                self.ended(id);
             }
         }
+    }
+
+    /// Whether it was held.
+    fn ended(&mut self, id: RequestId) -> Option<bool> {
+        let asked = self.asked.remove(&id)?;
+        self.held -= i64::from(asked.is_held);
+        Some(asked.is_held)
     }
 }
 

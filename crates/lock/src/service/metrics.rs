@@ -1,0 +1,75 @@
+//! What the service counts.
+
+use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
+
+/// What the service counts, for whoever reads a registry. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    pub(super) requests: Requests,
+    /// From asking to having.
+    pub(super) wait: Latency,
+    pub(super) held: Gauge,
+    pub(super) waiting: Gauge,
+    pub(super) losses: Counter,
+    pub(super) batches: Counter,
+    pub(super) atomics: Counter,
+    pub(super) frames: Counter,
+    pub(super) letters: Counter,
+    pub(super) home_locks: Gauge,
+    pub(super) home_awaited: Gauge,
+    pub(super) unusable: Counter,
+}
+
+/// Requests by what became of them.
+#[derive(Clone)]
+pub(super) struct Requests {
+    pub(super) granted: Counter,
+    pub(super) not_free: Counter,
+    pub(super) refused: Counter,
+    pub(super) deadlock: Counter,
+    pub(super) cancelled: Counter,
+}
+
+impl Metrics {
+    /// Registered here.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(registry: &Registry) -> Result<Metrics, RegistryError> {
+        let help = "Requests for locks by what became of them.";
+        let outcomes: Family<Counter, 1> = registry.family("verbena_lock_requests_total", help, ["outcome"], 8)?;
+        let outcome = |name| outcomes.with([name]);
+        let requests = Requests {
+            granted: outcome("granted"),
+            not_free: outcome("not-free"),
+            refused: outcome("refused"),
+            deadlock: outcome("deadlock"),
+            cancelled: outcome("cancelled"),
+        };
+        let counter = |name: &str, help: &str| registry.counter(name, help);
+        Ok(Metrics {
+            requests,
+            wait: registry.latency("verbena_lock_wait_seconds", "From asking for a lock to having it.")?,
+            held: registry.gauge("verbena_lock_held", "Locks that programs of this node hold.")?,
+            waiting: registry.gauge("verbena_lock_waiting", "Requests of programs of this node that wait.")?,
+            losses: counter("verbena_lock_losses_total", "How often all that programs of this node held was lost.")?,
+            batches: counter("verbena_lock_batches_total", "Batches posted at the words of locks.")?,
+            atomics: counter("verbena_lock_atomics_total", "Atomic operations in them.")?,
+            frames: counter("verbena_lock_frames_total", "Messages about locks sent to other members.")?,
+            letters: counter("verbena_lock_letters_total", "What was said in them, repetitions too.")?,
+            home_locks: registry.gauge("verbena_lock_home_locks", "Locks that have words at this home.")?,
+            home_awaited: registry.gauge(
+                "verbena_lock_home_awaited",
+                "Members that have not said what they have of locks: until then this home grants none.",
+            )?,
+            unusable: counter("verbena_lock_unusable_total", "Messages about locks that could not be used.")?,
+        })
+    }
+}
+
+/// Read by nobody.
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new(&Registry::new()).expect("invariant: a new registry has no metric of that name")
+    }
+}
