@@ -48,6 +48,13 @@ pub enum LockRequest {
         /// Which.
         ticket: u64,
     },
+    /// Who has and waits for which lock, on all nodes.
+    List {
+        /// Behind this lock at this rank. `None` for the first part.
+        after: Option<(Vec<u8>, u32)>,
+        /// Of locks whose names begin so.
+        prefix: Vec<u8>,
+    },
 }
 
 /// What the helper answers.
@@ -72,4 +79,47 @@ pub enum LockAnswer {
     Done,
     /// To a request that waited: for ever, because those for whom it waits wait for locks that this program holds. Who waits for whom, for people.
     Deadlock(String),
+    /// To [`LockRequest::List`].
+    List {
+        /// In the order of names and ranks.
+        locks: Vec<LockAt>,
+        /// Names of members that did not answer: what their programs have is not in it.
+        silent: Vec<String>,
+        /// Whether more follow.
+        more: bool,
+    },
+}
+
+/// How a lock stands at one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockAt {
+    /// Which.
+    pub name: Vec<u8>,
+    /// The node's rank.
+    pub rank: u32,
+    /// The node's name.
+    pub node: String,
+    /// While the node waits: the rank of the writer behind which it stands, as far as it knows; 0 otherwise.
+    pub ahead: u32,
+    /// Programs that hold it, in the order in which they got it; the first of them if there are many.
+    pub holders: Vec<LockUser>,
+    /// How many more do.
+    pub more_holders: u32,
+    /// Programs that wait for it, in the order in which they asked; the first of them if there are many.
+    pub waiting: Vec<LockUser>,
+    /// How many more do.
+    pub more_waiting: u32,
+}
+
+/// One program's request for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockUser {
+    /// Its process when it connected, on its node's machine; 0 if that is not known.
+    pub pid: u32,
+    /// How it holds it, or wants to.
+    pub mode: LockMode,
+    /// What it holds it with. None while it waits, or is about to share it.
+    pub token: Option<u64>,
+    /// For how long it has held it, or waited, in milliseconds.
+    pub age_ms: u64,
 }

@@ -1,5 +1,6 @@
 //! Locks of the cluster, for a program.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use verbena_terms::{BootClock, Clock, Time};
 use crate::error::{Error, Result};
 use crate::helper::connect_to;
 use crate::socket::Socket;
-use crate::wire::{Answer, BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockMode, LockRequest, Request};
+use crate::wire::{Answer, BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockAt, LockMode, LockRequest, Request};
 
 /// How long a helper may take for what is done at once.
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -24,6 +25,15 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 pub struct Locks {
     connection: Connection,
     tickets: u64,
+}
+
+/// Who has and waits for which lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockList {
+    /// In the order of names, and of the ranks of nodes.
+    pub locks: Vec<LockAt>,
+    /// Names of members that did not answer: what their programs have is not in it.
+    pub silent: BTreeSet<String>,
 }
 
 /// A lock that is held. Dropping it releases nothing: give it to [`Locks::release`].
@@ -141,6 +151,25 @@ impl Locks {
     /// Until when what is held is held if the node's lease is not renewed any more, on CLOCK_BOOTTIME.
     pub fn held_until(&self) -> Time {
         Time::from_nanos(self.connection.board(BOARD_LEASE))
+    }
+
+    /// Who has and waits for the locks whose names begin with `prefix`, on all nodes: of all locks if it is empty. Each node says what its programs have, a part at a
+    /// time, so what changes meanwhile is in it as it was before or after.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the prefix is longer than names are.
+    pub fn list(&mut self, prefix: &[u8]) -> Result<LockList> {
+        let (mut list, mut after) = (LockList::default(), None);
+        loop {
+            let part = self.call(LockRequest::List { after: after.take(), prefix: prefix.to_vec() })?;
+            let LockAnswer::List { locks, silent, more } = part else { return Err(unexpected(part)) };
+            list.silent.extend(silent);
+            after = locks.last().map(|last| (last.name.clone(), last.rank));
+            list.locks.extend(locks);
+            if !more || after.is_none() {
+                return Ok(list);
+            }
+        }
     }
 
     fn ask_for(&mut self, name: &[u8], mode: LockMode, is_try: bool) -> Result<(u64, u64)> {

@@ -21,7 +21,7 @@ use verbena_terms::{Format, Incarnation, ViewNumber};
 use crate::api::Told;
 use crate::error::{Error, Result};
 
-pub use crate::lock_wire::{BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockMode, LockRequest};
+pub use crate::lock_wire::{BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
 
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);

@@ -17,17 +17,21 @@ const PROBE_AT_LEAST: Duration = Duration::from_millis(800);
 /// A circle that was found is looked for once more after this.
 const PROBE_AGAIN: Duration = Duration::from_millis(20);
 
-/// One client of a node: whoever waits for one lock while it holds others, and may take one that it holds again. Numbers are the driver's, and of one
-/// life of the node.
+/// One client of a node: whoever waits for one lock while it holds others, and may take one that it holds again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Asker(pub u64);
+pub struct Asker {
+    /// Given out by whoever drives the locks, and never twice.
+    pub number: u64,
+    /// Its process, for people. 0 if that is not known.
+    pub pid: u32,
+}
 
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub asker: Asker,
     pub name: Name,
-    /// Since when it waits.
+    /// Since when it waits, or is held.
     pub since: Time,
     /// The circle in which it was seen to wait.
     pub seen: Option<Sighting>,
@@ -63,7 +67,7 @@ impl Askers {
     /// It was granted.
     pub fn granted(&mut self, id: RequestId, now: Time) {
         let Some(asked) = self.requests.get_mut(&id).filter(|asked| !asked.is_held) else { return };
-        (asked.is_held, asked.seen) = (true, None);
+        (asked.is_held, asked.since, asked.seen) = (true, now, None);
         let (asker, name) = (asked.asker, asked.name.clone());
         self.change(asker, now, |has| {
             has.waits.remove(&id);

@@ -41,6 +41,10 @@ pub struct Waiter {
 }
 
 impl Waiter {
+    fn who(&self) -> String {
+        format!("process {} on node {}", self.asker.pid, self.node.rank)
+    }
+
     fn identity(&self) -> (Incarnation, RequestId, Option<RequestId>) {
         (self.node, self.waits, self.holds)
     }
@@ -125,17 +129,13 @@ impl Circle {
     }
 }
 
-/// For people: "a" is waited for on node 1, held on node 2 ...
+/// For people.
 impl fmt::Display for Circle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, waiter) in self.0.iter().enumerate() {
             let next = &self.0[(at + 1) % self.0.len()];
-            let (separator, node) = (if at == 0 { "" } else { "; " }, waiter.node.rank);
-            write!(
-                f,
-                "{separator}a client of node {node} waits for \"{}\", held on node {}",
-                waiter.name, next.node.rank
-            )?;
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}{} waits for \"{}\", which {} holds", waiter.who(), waiter.name, next.who())?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod deadlock;
 mod directory;
 mod heir;
 mod home;
+pub mod listing;
 mod local;
 mod locks;
 mod members;

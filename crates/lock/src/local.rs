@@ -125,6 +125,21 @@ impl Local {
         &self.holders
     }
 
+    /// Clients that wait, the first one first.
+    pub fn waiting(&self) -> impl ExactSizeIterator<Item = (RequestId, Request)> {
+        self.waiting.iter().copied()
+    }
+
+    /// How the node has it.
+    pub fn held(&self) -> Option<(Mode, Token)> {
+        self.side.held()
+    }
+
+    /// The writer that the node found at the tail.
+    pub fn ahead(&self) -> Rank {
+        self.ahead
+    }
+
     /// A client that waits is told this instead.
     pub fn give_up(&mut self, id: RequestId, answer: Answer, out: &mut Vec<LocalAction>) {
         if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == id) {

@@ -13,8 +13,9 @@
 
 mod deadlocks;
 mod letters;
+mod listing;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use hashlink::LruCache;
@@ -25,6 +26,7 @@ use verbena_terms::{Incarnation, Time};
 use crate::action::Strange;
 use crate::askers::{Asker, Askers};
 use crate::directory::{Directory, Owner};
+use crate::listing::Page;
 use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
 use crate::name::Name;
@@ -69,6 +71,15 @@ pub enum LocksAction {
     Open(RegionKey),
     /// Send this.
     Send(Frame),
+    /// A member says what its clients have, for a list of this number.
+    Listed {
+        /// Of which list.
+        number: u64,
+        /// Who says so.
+        from: Incarnation,
+        /// What.
+        page: Page,
+    },
     /// Somebody breaks the protocol, in what this one said or did. Nothing was changed.
     Strange(Incarnation, Strange),
 }
@@ -88,7 +99,7 @@ pub struct Locks {
     /// What was held under the last lease has been given up.
     has_lapsed: bool,
     /// The locks that somebody here wants, or that have something to remember.
-    here: HashMap<Name, Here>,
+    here: BTreeMap<Name, Here>,
     /// Who asked for what.
     askers: Askers,
     /// Of those whose words are known.
@@ -134,7 +145,7 @@ impl Locks {
             now: Time::ZERO,
             may_grant: false,
             has_lapsed: true,
-            here: HashMap::new(),
+            here: BTreeMap::new(),
             askers: Askers::default(),
             names: HashMap::new(),
             known: LruCache::new(KNOWN),
@@ -316,9 +327,7 @@ impl Locks {
 
     /// In an order that does not change from run to run.
     fn names_here(&self) -> Vec<Name> {
-        let mut names: Vec<Name> = self.here.keys().cloned().collect();
-        names.sort_unstable();
-        names
+        self.here.keys().cloned().collect()
     }
 
     fn act_by(&mut self, lease: Lease, now: Time) {

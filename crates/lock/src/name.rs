@@ -1,5 +1,6 @@
 //! What a lock is called.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -46,6 +47,13 @@ impl Name {
     /// [`home_of`].
     pub fn home(&self, view: &View) -> Option<Incarnation> {
         home_of(SipHasher13::new().hash(&self.0), view)
+    }
+}
+
+/// In the order of their bytes.
+impl Borrow<[u8]> for Name {
+    fn borrow(&self) -> &[u8] {
+        &self.0
     }
 }
 

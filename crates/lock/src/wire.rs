@@ -16,6 +16,8 @@
 //!          | 6 of-survivor name to message             of a lock that somebody had in an earlier view
 //!          | 7 waits probe                             to all: who holds what this one waits for? (rule L3)
 //!          | 8 deadlock request circle                 this one waits for itself
+//!          | 9 list number after? prefix               to all: what do your clients have?
+//!          | 10 listed number page                     that
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). Decoding is total: any bytes give a frame that keeps the bounds, or an error.
@@ -26,6 +28,7 @@ use verbena_fabric::RegionKey;
 use verbena_terms::{Format, FormatError, Incarnation, Rank, ViewNumber};
 
 use crate::deadlock::{Circle, Probe, Waiter};
+use crate::listing::{Cursor, Page, Row};
 use crate::local::RequestId;
 use crate::name::Name;
 use crate::{Message, Survivor, To};
@@ -113,6 +116,22 @@ pub enum Letter {
         /// Who waits for whom.
         circle: Circle,
     },
+    /// What do the clients of the addressee have?
+    List {
+        /// Of the sender's list.
+        number: u64,
+        /// Behind this.
+        after: Option<Cursor>,
+        /// Of locks whose names begin so.
+        prefix: Vec<u8>,
+    },
+    /// What they have.
+    Listed {
+        /// Of the list.
+        number: u64,
+        /// At most [`PAGE_BYTES`](crate::listing::PAGE_BYTES).
+        page: Page,
+    },
 }
 
 /// Why bytes are no frame.
@@ -147,7 +166,7 @@ impl Letter {
     /// At most so many bytes in a frame.
     pub fn max_bytes(&self) -> usize {
         let named = |name: &Name| name.as_bytes().len();
-        let waiters = |waiters: &[Waiter]| waiters.iter().map(|waiter| 72 + named(&waiter.name)).sum::<usize>();
+        let waiters = |waiters: &[Waiter]| waiters.iter().map(|waiter| 80 + named(&waiter.name)).sum::<usize>();
         64 + match self {
             Letter::Survives { name, .. }
             | Letter::Resolve(name)
@@ -155,6 +174,8 @@ impl Letter {
             | Letter::OfSurvivor { name, .. } => named(name),
             Letter::Waits(probe) => waiters(&probe.waiters),
             Letter::Deadlock { circle, .. } => waiters(circle.waiters()),
+            Letter::List { after, prefix, .. } => after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len(),
+            Letter::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
             Letter::Words(_) | Letter::Reported | Letter::About { .. } => 0,
         }
     }
@@ -201,6 +222,7 @@ mod tests {
     use verbena_terms::Time;
 
     use crate::Asker;
+    use crate::listing::{Listed, MOST_NAMED};
 
     fn frame() -> Frame {
         let (name, me) = (Name::new(&[0xab; 1024]).unwrap(), Incarnation::new(u32::MAX, u32::MAX));
@@ -218,11 +240,27 @@ mod tests {
         let ask = Message::Ask(Request { mode: Mode::Shared, is_try: true });
         let waiter = Waiter {
             node: me,
-            asker: Asker(u64::MAX),
+            asker: Asker { number: u64::MAX, pid: u32::MAX },
             waits: RequestId(u64::MAX),
             name: name.clone(),
             waited: Duration::MAX,
             holds: Some(RequestId(u64::MAX)),
+        };
+        let waiter_name = name.clone();
+        let listed = Listed {
+            asker: waiter.asker,
+            mode: Mode::Shared,
+            token: Some(Token::from_bits(u64::MAX)),
+            age: Duration::MAX,
+        };
+        let row = Row {
+            name: name.clone(),
+            node: me,
+            ahead: me.rank,
+            holders: vec![listed; MOST_NAMED],
+            more_holders: u32::MAX,
+            waiting: vec![listed; MOST_NAMED],
+            more_waiting: u32::MAX,
         };
         let letters = vec![
             Letter::Words(key),
@@ -242,6 +280,8 @@ mod tests {
                 request: RequestId(u64::MAX),
                 circle: Circle::of(Probe { started: Time::ZERO, waiters: vec![waiter; 2] }),
             },
+            Letter::List { number: u64::MAX, after: Some((waiter_name.clone(), me.rank)), prefix: vec![7; 1024] },
+            Letter::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },
         ];
         Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
     }

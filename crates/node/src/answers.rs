@@ -80,7 +80,10 @@ struct Readings {
 impl Readings {
     fn handle(&mut self, event: Event<'_>) {
         match event {
-            Event::Arrived { .. } => self.clients += 1,
+            Event::Arrived { client, pid, .. } => {
+                self.clients += 1;
+                self.tickets.arrived(client, pid);
+            }
             Event::Gone { client } => {
                 self.clients -= 1;
                 self.texts.remove(&client);

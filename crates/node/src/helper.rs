@@ -225,10 +225,10 @@ impl Helper {
         let rings = Rings::shown_by(&metrics)?;
         let answers = Answers {
             server,
-            status,
             desk: desk.clone(),
             content: content.clone(),
-            tickets: Tickets::new(lock_service),
+            tickets: Tickets::new(lock_service, status.clone()),
+            status,
             neighbours: neighbours.clone(),
             drain: drain.clone(),
             metrics,

@@ -4,10 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena_client::wire::{Answer, LockAnswer, LockMode, LockRequest};
+use verbena_client::wire::{Answer, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
 use verbena_ipc::{ClientId, Request, Responder};
-use verbena_lock::service::LockService;
-use verbena_lock::{Asker, Mode, Name, Refusal, RequestId};
+use verbena_lock::listing::Listed;
+use verbena_lock::service::{List, LockService};
+use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, RequestId};
+use verbena_terms::{Incarnation, Rank};
+
+use crate::status::Status;
 
 /// Tickets of a program among which nobody looks for those that were refused.
 const FEW: usize = 1024;
@@ -20,9 +24,11 @@ const MOST_TEXT: usize = 2048;
 /// Of all programs.
 pub(crate) struct Tickets {
     service: LockService,
+    /// Knows what members are called.
+    status: Arc<Status>,
     programs: HashMap<ClientId, Program>,
-    /// That there were.
-    askers: u64,
+    /// Programs that there were.
+    arrived: u64,
 }
 
 /// Of one.
@@ -55,8 +61,15 @@ enum State {
 }
 
 impl Tickets {
-    pub(crate) fn new(service: LockService) -> Self {
-        Tickets { service, programs: HashMap::new(), askers: 0 }
+    pub(crate) fn new(service: LockService, status: Arc<Status>) -> Self {
+        Tickets { service, status, programs: HashMap::new(), arrived: 0 }
+    }
+
+    /// A program came.
+    pub(crate) fn arrived(&mut self, client: ClientId, pid: u32) {
+        self.arrived += 1;
+        let asker = Asker { number: self.arrived, pid };
+        self.programs.insert(client, Program { asker, tickets: HashMap::new(), clear_at: 0 });
     }
 
     /// A program went: nothing of it is held or waited for.
@@ -67,10 +80,7 @@ impl Tickets {
 
     /// Answers, now or later.
     pub(crate) fn handle(&mut self, request: Request<'_>, asked: LockRequest) {
-        let program = self.programs.entry(request.client()).or_insert_with(|| {
-            self.askers += 1;
-            Program { asker: Asker(self.askers), tickets: HashMap::new(), clear_at: 0 }
-        });
+        let Some(program) = self.programs.get_mut(&request.client()) else { return };
         match asked {
             LockRequest::Acquire { ticket, name, mode, is_try } => match Name::new(&name) {
                 Ok(name) => {
@@ -82,7 +92,26 @@ impl Tickets {
             LockRequest::Release { ticket } => program.release(&self.service, ticket, request),
             LockRequest::Share { ticket } => program.share(&self.service, ticket, request),
             LockRequest::Cancel { ticket } => program.cancel(&self.service, ticket, request),
+            LockRequest::List { after, prefix } => self.list(after, prefix, request),
         }
+    }
+
+    fn list(&self, after: Option<(Vec<u8>, u32)>, prefix: Vec<u8>, request: Request<'_>) {
+        let after = after.map(|(name, rank)| Name::new(&name).map(|name| (name, Rank(rank)))).transpose();
+        let after = match after {
+            Ok(_) if prefix.len() > MAX_NAME_BYTES => Err(format!("a lock's name has {MAX_NAME_BYTES} bytes at most")),
+            other => other.map_err(|error| error.to_string()),
+        };
+        let after = match after {
+            Ok(after) => after,
+            Err(why) => return refuse(request, why),
+        };
+        // Now: a member that does not answer may be none when that is known.
+        let members = self.status.all_members().into_iter();
+        let names = members.map(|member| (member.incarnation, member.name)).collect();
+        let responder = request.defer();
+        // A service that has stopped drops who waits, and so they are told.
+        let _ = self.service.list(after, prefix, Box::new(move |list| answer(responder, &listed(list, &names))));
     }
 }
 
@@ -196,6 +225,28 @@ impl Standing {
             answer(responder, &what);
         }
     }
+}
+
+fn listed(list: List, names: &HashMap<Incarnation, String>) -> Answer {
+    let name = |who: Incarnation| names.get(&who).cloned().unwrap_or_else(|| who.to_string());
+    let user = |listed: &Listed| LockUser {
+        pid: listed.asker.pid,
+        mode: from_mode(listed.mode),
+        token: listed.token.map(|token| token.to_bits()),
+        age_ms: u64::try_from(listed.age.as_millis()).unwrap_or(u64::MAX),
+    };
+    let locks = list.rows.into_iter().map(|row| LockAt {
+        name: row.name.as_bytes().to_vec(),
+        rank: row.node.rank.0,
+        node: name(row.node),
+        ahead: row.ahead.0,
+        holders: row.holders.iter().map(user).collect(),
+        more_holders: row.more_holders,
+        waiting: row.waiting.iter().map(user).collect(),
+        more_waiting: row.more_waiting,
+    });
+    let (locks, silent) = (locks.collect(), list.silent.into_iter().map(name).collect());
+    Answer::Lock(LockAnswer::List { locks, silent, more: list.more })
 }
 
 /// A name may have a kibibyte, and a circle many.

@@ -1,5 +1,6 @@
 //! `verbena lock`: locks that the whole cluster shares.
 
+pub mod ls;
 pub mod run;
 pub mod stress;
 
@@ -13,6 +14,7 @@ use crate::error::Result;
 /// Take locks that the whole cluster shares.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Ls(ls::Command),
     Run(run::Command),
     Stress(stress::Command),
 }
@@ -21,6 +23,7 @@ impl Command {
     /// Does what it says.
     pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
         match self {
+            Command::Ls(ls) => ls.run(file).map(|()| ExitCode::SUCCESS),
             Command::Run(run) => run.run(file),
             Command::Stress(stress) => stress.run(file).map(|()| ExitCode::SUCCESS),
         }

@@ -49,6 +49,15 @@ impl Locks {
                 self.open(out);
                 said
             }
+            Letter::List { number, after, prefix } => {
+                let page = self.page(after, &prefix);
+                self.members.say(from, Letter::Listed { number, page });
+                Ok(())
+            }
+            Letter::Listed { number, page } => {
+                out.push(LocksAction::Listed { number, from, page });
+                Ok(())
+            }
             Letter::Waits(probe) => self.probed(probe, out),
             Letter::Deadlock { request, circle } => {
                 self.refused_as_youngest(request, circle, out);

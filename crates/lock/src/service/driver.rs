@@ -9,6 +9,8 @@ use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::Metrics;
 use super::life::{Life, Opened, Opening};
+use super::listings::{Listings, Shown};
+use crate::listing::Cursor;
 use crate::wire::Frame;
 use crate::{Answer, Asker, Locks, LocksAction, LocksOptions, Name, Request, RequestId, Strange};
 
@@ -41,6 +43,7 @@ pub(super) struct Driver {
     metrics: Metrics,
     /// Whom this home waits for is said once in a while.
     waits: Waits,
+    listings: Listings,
 }
 
 /// What became of a request, and how often all that clients held had been lost by then.
@@ -70,6 +73,7 @@ impl Driver {
             complaints: Complaints::default(),
             metrics,
             waits: Waits::default(),
+            listings: Listings::default(),
         }
     }
 
@@ -113,7 +117,7 @@ impl Driver {
             return Duration::ZERO;
         }
         let look = is_awaited.then(|| now + LOOK_AGAIN);
-        let next = [again, look, self.locks.next_deadline()].into_iter().flatten().min();
+        let next = [again, look, self.locks.next_deadline(), self.listings.next_deadline()].into_iter().flatten().min();
         next.map_or(IDLE, |next| next.since(now).min(IDLE))
     }
 
@@ -180,6 +184,17 @@ impl Driver {
         self.go_on();
     }
 
+    pub(super) fn list(&mut self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) {
+        self.look_at_lease();
+        let (number, now) = (self.listings.next(), self.clock.now());
+        let mut actions = vec![];
+        let asked = self.locks.list(number, after, prefix, &mut actions);
+        // Before what it says is done: this node's own answer is in it.
+        self.listings.begin(number, asked, shown, now);
+        self.act(|_, out| out.append(&mut actions));
+        self.go_on();
+    }
+
     // Within.
 
     fn change(
@@ -213,6 +228,7 @@ impl Driver {
         }
         self.act(|locks, out| locks.flush(now, out));
         self.look_at_home(now);
+        self.listings.end(now);
     }
 
     fn look_at_home(&mut self, now: Time) {
@@ -260,6 +276,7 @@ impl Driver {
                 (LocksAction::Answer(id, answer), _) => {
                     self.answers.push(Answered { id, answer, losses: self.losses });
                 }
+                (LocksAction::Listed { number, from, page }, _) => self.listings.heard(number, from, page),
                 (LocksAction::Strange(from, strange), _) => self.complain(from, &strange),
                 (LocksAction::Post(id, slot, batch), Some(life)) => {
                     life.posts.post(id, slot, batch, now);

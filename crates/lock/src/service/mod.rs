@@ -4,6 +4,7 @@
 
 mod driver;
 mod life;
+mod listings;
 mod metrics;
 mod posts;
 #[cfg(feature = "testing")]
@@ -19,8 +20,10 @@ use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_terms::{BootClock, ViewNumber};
 
+use crate::listing::Cursor;
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 use driver::Driver;
+pub use listings::{List, Shown};
 pub use metrics::Metrics;
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
@@ -86,6 +89,11 @@ enum Command {
         done: Done,
     },
     Forget(RequestId),
+    List {
+        after: Option<Cursor>,
+        prefix: Vec<u8>,
+        shown: Shown,
+    },
     Opened(Box<life::Opened>),
 }
 
@@ -175,6 +183,14 @@ impl LockService {
     pub fn forget(&self, id: RequestId) {
         // A service that has stopped has forgotten it.
         let _ = self.tell(Command::Forget(id));
+    }
+
+    /// Who has the locks whose names begin so, behind this place. `shown` hears of some of them, within half a second or so.
+    ///
+    /// # Errors
+    /// If the service has stopped.
+    pub fn list(&self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) -> Result<(), Refused> {
+        self.tell(Command::List { after, prefix, shown })
     }
 
     /// Without a bound: what comes this way is as rare as views, or ends something that was counted when it was asked for.

@@ -51,7 +51,7 @@ impl Stepped {
 
     /// A client that has nothing else wants a lock.
     pub fn acquire(&mut self, name: Name, request: Request) -> RequestId {
-        self.acquire_for(Asker(u64::MAX - self.requests), name, request)
+        self.acquire_for(Asker { number: u64::MAX - self.requests, pid: 0 }, name, request)
     }
 
     /// A client wants a lock.

@@ -123,6 +123,7 @@ impl Desk {
                     self.metrics.requests.cancelled.increment();
                 }
             }
+            Command::List { after, prefix, shown } => self.driver.list(after, prefix, shown),
             Command::Opened(opened) => self.driver.opened(*opened),
         }
     }

@@ -95,7 +95,11 @@ impl Nodes {
         request: Request,
         time: Duration,
     ) -> RequestId {
-        let id = self.nodes[at].0.acquire_for(Asker(asker), Name::new(name.as_bytes()).unwrap(), request);
+        let id = self.nodes[at].0.acquire_for(
+            Asker { number: asker, pid: 40 + at as u32 },
+            Name::new(name.as_bytes()).unwrap(),
+            request,
+        );
         self.run_for(time);
         id
     }

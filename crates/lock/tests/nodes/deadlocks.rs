@@ -43,7 +43,7 @@ fn the_youngest_of_a_circle_is_told_and_the_others_get_on() {
         assert_eq!((at, id), waits[2]);
         assert_eq!(circle.waiters().len(), 3);
         let said = circle.to_string();
-        assert!(said.contains("a client of node 1 waits for \"b\", held on node 2"), "{said}");
+        assert!(said.contains("process 40 on node 1 waits for \"b\", which process 41 on node 2 holds"), "{said}");
         nodes.run_for(ms(2000));
         assert_eq!(nodes.answers(), [], "the others wait for the one that was told, and for nobody else");
         nodes.release(last, held[last]);

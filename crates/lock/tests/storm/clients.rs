@@ -66,7 +66,7 @@ impl Cluster {
             return;
         }
         let Some(service) = &mut self.nodes[at].service else { return };
-        let id = service.acquire_for(Asker(nth as u64 / 2), name(which), request);
+        let id = service.acquire_for(Asker { number: nth as u64 / 2, pid: 1 }, name(which), request);
         self.nodes[at].clients[nth] = Client::Waits { id, name: which, is_try };
         self.after(at);
         if matches!(self.nodes[at].clients[nth], Client::Waits { .. }) {
