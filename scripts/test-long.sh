@@ -13,6 +13,7 @@ content() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-conten
 model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test every_order -- --nocapture --test-threads=1; }
 locks() {
     VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test every_order -- --nocapture --test-threads=1
+    VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test million -- --nocapture
     VERBENA_SEEDS=$((2 * seeds)) cargo test --release --locked -p verbena-lock --test storm locks_hold -- --nocapture
 }
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }

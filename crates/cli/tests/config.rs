@@ -85,7 +85,9 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "fabric.pool" => ("2MiB", "2MiB".into()),
         "node.api" => ("127.0.0.1:0", "127.0.0.1:0".into()),
         "pages.key" => ("/some/where", "/some/where".into()),
-        "pages.words" | "pages.sets" | "proxy.threads" | "proxy.fills" | "proxy.connections" => ("77", 77.into()),
+        "pages.words" | "pages.sets" | "locks.words" | "proxy.threads" | "proxy.fills" | "proxy.connections" => {
+            ("77", 77.into())
+        }
         "pages.begin_deadline" | "pages.longest_transaction" => ("70ms", "70ms".into()),
         "proxy.listen" => ("127.0.0.1:81", "127.0.0.1:81".into()),
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),

@@ -1,6 +1,6 @@
 //! Who asked for what: what each client holds and waits for, and when it is time to ask whether it waits for itself.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub(crate) struct Asked {
     /// Since when it waits, or is held.
     pub since: Time,
     /// The circle in which it was seen to wait.
-    pub seen: Option<Sighting>,
+    pub seen: Option<Box<Sighting>>,
     is_held: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Askers {
 #[derive(Debug, Default)]
 struct Has {
     /// How often each lock.
-    holds: BTreeMap<Name, BTreeSet<RequestId>>,
+    holds: HashMap<Name, u32>,
     waits: BTreeSet<RequestId>,
     due: Option<Time>,
     patience: Duration,
@@ -71,18 +71,18 @@ impl Askers {
         let (asker, name) = (asked.asker, asked.name.clone());
         self.change(asker, now, |has| {
             has.waits.remove(&id);
-            has.holds.entry(name).or_default().insert(id);
+            *has.holds.entry(name).or_default() += 1;
         });
     }
 
     /// It has ended, in whatever way.
     pub fn ended(&mut self, id: RequestId, now: Time) -> Option<Name> {
-        let Asked { asker, name, .. } = self.requests.remove(&id)?;
+        let Asked { asker, name, is_held, .. } = self.requests.remove(&id)?;
         self.change(asker, now, |has| {
             has.waits.remove(&id);
-            if let Some(holds) = has.holds.get_mut(&name) {
-                holds.remove(&id);
-                if holds.is_empty() {
+            if let Some(times) = has.holds.get_mut(&name).filter(|_| is_held) {
+                *times -= 1;
+                if *times == 0 {
                     has.holds.remove(&name);
                 }
             }
@@ -108,7 +108,7 @@ impl Askers {
     /// A request was seen to wait in a circle, perhaps: it is looked for again soon.
     pub fn seen(&mut self, id: RequestId, seen: Sighting, now: Time) {
         let Some(asked) = self.requests.get_mut(&id).filter(|asked| !asked.is_held) else { return };
-        asked.seen = Some(seen);
+        asked.seen = Some(Box::new(seen));
         let asker = asked.asker;
         self.look_after(asker, Some(now + PROBE_AGAIN));
     }

@@ -99,7 +99,7 @@ pub struct Locks {
     /// What was held under the last lease has been given up.
     has_lapsed: bool,
     /// The locks that somebody here wants, or that have something to remember.
-    here: BTreeMap<Name, Here>,
+    here: BTreeMap<Name, Box<Here>>,
     /// Who asked for what.
     askers: Askers,
     /// Of those whose words are known.
@@ -220,7 +220,7 @@ impl Locks {
             if let Words::At(slot) = words {
                 self.names.insert(slot, name.clone());
             }
-            self.here.insert(name.clone(), Here { local: Local::new(self.fresh()), words });
+            self.here.insert(name.clone(), Box::new(Here { local: Local::new(self.fresh()), words }));
         }
         self.with(&name, out, |local, actions| match is_own {
             true => local.acquire_again(id, request, actions),
@@ -432,8 +432,8 @@ impl Locks {
     }
 
     fn act(&mut self, name: &Name, actions: Vec<LocalAction>, out: &mut Vec<LocksAction>) {
-        let Some(Here { local, words }) = self.here.get(name) else { return };
-        let (is_survivor, words) = (local.is_survivor(), *words);
+        let Some(here) = self.here.get(name) else { return };
+        let (is_survivor, words) = (here.local.is_survivor(), here.words);
         for action in actions {
             match (action, words) {
                 (LocalAction::Answer(id, answer), _) => {

@@ -8,6 +8,7 @@ use verbena_cluster::{ClusterConfig, Membership, Provider, SEATS};
 use verbena_content::service::PagesConfig;
 use verbena_etcd::{Deadlines, Etcd, EtcdConfig};
 use verbena_fabric::FabricConfig;
+use verbena_lock::service::LocksConfig;
 use verbena_terms::{Contradiction, Rank, section};
 
 use crate::api::CONNECTIONS;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub node: NodeConfig,
     /// The page protocol.
     pub pages: PagesConfig,
+    /// Locks.
+    pub locks: LocksConfig,
 }
 
 impl Settings {

@@ -3,16 +3,12 @@
 use verbena_client::wire::BOARD_LAPSES;
 use verbena_cluster::Notice;
 use verbena_ipc::Board;
-use verbena_lock::service::{LockService, Metrics};
-use verbena_lock::{LocksOptions, Rules, Scheme};
+use verbena_lock::service::{LockService, LocksConfig, Metrics};
 use verbena_metrics::Registry;
 
 use crate::error::Result;
 use crate::life::Life;
 use crate::service::{Replies, Service};
-
-/// Locks that a home has words for in one view: 8 MiB.
-const SLOTS: u32 = 1 << 18;
 
 /// The service of locks.
 pub(crate) struct Locks {
@@ -24,10 +20,9 @@ impl Locks {
     ///
     /// # Errors
     /// If there can be no thread for it, or its metrics are registered already.
-    pub(crate) fn start(board: Board, registry: &Registry) -> Result<(Locks, LockService)> {
-        let options = LocksOptions { scheme: Scheme::default(), slots: SLOTS, rules: Rules::ALL };
+    pub(crate) fn start(config: &LocksConfig, board: Board, registry: &Registry) -> Result<(Locks, LockService)> {
         let metrics = Metrics::new(registry)?;
-        let service = LockService::start(options, metrics, move |losses| board.publish(BOARD_LAPSES, losses))?;
+        let service = LockService::start(config.options(), metrics, move |losses| board.publish(BOARD_LAPSES, losses))?;
         Ok((Locks { service: service.clone() }, service))
     }
 }

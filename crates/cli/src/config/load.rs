@@ -10,6 +10,7 @@ use verbena_content::service::PagesConfig;
 use verbena_etcd::EtcdConfig;
 use verbena_fabric::tcp::keys;
 use verbena_fabric::{Choice, FabricConfig, choose};
+use verbena_lock::service::LocksConfig;
 use verbena_node::{NodeConfig, Settings};
 use verbena_proxy::ProxyConfig;
 use verbena_terms::{Contradiction, Key, Section};
@@ -37,6 +38,8 @@ pub struct Config {
     pub node: NodeConfig,
     /// The page protocol.
     pub pages: PagesConfig,
+    /// Locks.
+    pub locks: LocksConfig,
     /// The proxy.
     pub proxy: ProxyConfig,
 }
@@ -50,8 +53,8 @@ pub trait Visit {
 impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
-        let Config { cluster, etcd, fabric, node, pages, .. } = self.clone();
-        Settings { cluster, etcd, fabric, node, pages }
+        let Config { cluster, etcd, fabric, node, pages, locks, .. } = self.clone();
+        Settings { cluster, etcd, fabric, node, pages, locks }
     }
 
     /// Does something with each section, in the order of the reference.
@@ -61,6 +64,7 @@ impl Config {
         visit.section(&mut self.fabric);
         visit.section(&mut self.node);
         visit.section(&mut self.pages);
+        visit.section(&mut self.locks);
         visit.section(&mut self.proxy);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! There is nothing to decide here. The driver gives [`Locks`](crate::Locks) what arrives, and does what it says, in order.
 
+mod config;
 mod driver;
 mod life;
 mod listings;
@@ -22,6 +23,7 @@ use verbena_terms::{BootClock, ViewNumber};
 
 use crate::listing::Cursor;
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
+pub use config::LocksConfig;
 use driver::Driver;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;

@@ -1,0 +1,25 @@
+//! The section `[locks]` of the configuration file.
+
+use verbena_terms::{Contradiction, section};
+
+use crate::{LocksOptions, Rules, Scheme};
+
+section! {
+    /// Locks.
+    pub struct LocksConfig as "locks", checked by LocksConfig::check {
+        /// Locks that may have words at this home, 32 bytes each, before the members of the cluster change; a lock that is not in use keeps them. One more is refused.
+        pub words: u32 as "NUMBER" = 1 << 20,
+    }
+}
+
+impl LocksConfig {
+    /// What the service is started with.
+    pub fn options(&self) -> LocksOptions {
+        LocksOptions { scheme: Scheme::default(), slots: self.words, rules: Rules::ALL }
+    }
+
+    fn check(&self) -> Vec<Contradiction> {
+        let is_none = self.words == 0;
+        is_none.then(|| Contradiction::new("words", "no lock could be taken")).into_iter().collect()
+    }
+}
