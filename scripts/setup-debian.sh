@@ -27,7 +27,7 @@ if [ "$what" = vm ]; then
 fi
 
 if [ "$what" = compare ]; then
-    commands+=(nginx:nginx-light varnishd:varnish wrk:wrk curl:curl)
+    commands+=(nginx:nginx-light varnishd:varnish wrk:wrk curl:curl etcd:etcd-server redis-server:redis-server)
 fi
 
 packages=()

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cores::Stay;
 use crate::error::BenchError;
-use crate::{cpu, primitives, web};
+use crate::{cpu, locks, primitives, web};
 
 /// The first argument of a program that is to be a target. Not an option for people: it is not in any help text.
 pub const CHILD_ARGUMENT: &str = "__bench-target";
@@ -48,6 +48,8 @@ fn play(arguments: &[String]) -> Result<(), String> {
         [role, provider] if role == primitives::ROLE => primitives::serve(provider),
         [role, provider, core] if role == primitives::READS => primitives::read(provider, core),
         [role, way, core] if role == primitives::CALLS => primitives::call(way, core),
+        [role, place, rank, ways @ ..] if role == locks::NODE => locks::serve_node(place, rank, ways),
+        [role, kind, place] if role == locks::CLIENT => locks::serve_client(kind, place),
         [role] if role == primitives::RESPONDER => primitives::respond(),
         _ => web::play(arguments).unwrap_or_else(|| Err(format!("no target is called {arguments:?}"))),
     }
@@ -117,14 +119,16 @@ impl Target {
 
     /// Gives an order and waits for its answer.
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, order: &impl Serialize, doing: &str) -> Result<T, BenchError> {
-        let failed = |reason: String| BenchError::Target { doing: doing.to_owned(), reason };
+        self.tell(order, doing)?;
+        self.answer(doing)
+    }
+
+    /// Gives an order, whose answer is to be waited for.
+    pub(crate) fn tell(&mut self, order: &impl Serialize, doing: &str) -> Result<(), BenchError> {
         let mut line = serde_json::to_string(order).expect("invariant: an order has string keys only");
         line.push('\n');
-        self.orders
-            .write_all(line.as_bytes())
-            .and_then(|()| self.orders.flush())
-            .map_err(|error| failed(error.to_string()))?;
-        self.answer(doing)
+        let written = self.orders.write_all(line.as_bytes()).and_then(|()| self.orders.flush());
+        written.map_err(|error| BenchError::Target { doing: doing.to_owned(), reason: error.to_string() })
     }
 
     /// Waits for an answer.

@@ -25,6 +25,8 @@ pub(crate) use backend::measure as backend;
 pub(crate) use dependencies::measure as dependencies;
 pub(crate) use keys::measure as keys;
 pub(crate) use load::measure as load;
+pub(crate) use machines::Running;
 pub(crate) use memory::measure as memory;
+pub(crate) use stack::free_addresses;
 pub(crate) use updates::measure as updates;
 pub(crate) use views::measure as views;

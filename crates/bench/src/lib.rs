@@ -19,6 +19,7 @@ mod cpu;
 mod error;
 mod figure;
 mod html;
+mod locks;
 mod machine;
 mod primitives;
 mod report;

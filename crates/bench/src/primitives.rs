@@ -8,7 +8,7 @@
 
 mod caller;
 mod calls;
-mod fabrics;
+pub(crate) mod fabrics;
 mod load;
 pub(crate) mod network;
 mod responder;

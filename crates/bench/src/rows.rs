@@ -2,6 +2,7 @@
 
 use crate::content;
 use crate::error::BenchError;
+use crate::locks;
 use crate::primitives;
 use crate::report::Findings;
 use crate::run::Plan;
@@ -69,7 +70,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-static ROWS: [Row; 32] = [
+static ROWS: [Row; 34] = [
     Row {
         name: "fabric.primitives",
         paper: "dissertation Table 4.1, Fig 5.5, 6.4, 8.11",
@@ -89,21 +90,35 @@ static ROWS: [Row; 32] = [
         paper: "Fig 4.6, 4.7, Table 4.2",
         variants: "SRSL, DQNL, N-CoSED; polling and notification; breakdown IPC / network / wait",
         found: "SRSL 14% (polling) and 39.6% (notification) above the RDMA schemes (16.0 against 14.02 us, 27.37 against 19.6)",
-        measure: None,
+        measure: Some(locks::basic),
     },
     Row {
         name: "locks.cascade",
         paper: "Fig 4.8",
         variants: "shared cascade and exclusive cascade, 1..16+ waiters, hold time 0 and > 0",
         found: "shared: DQNL +317%, SRSL +25% over N-CoSED; exclusive: SRSL twice the messages",
-        measure: None,
+        measure: Some(locks::cascade),
     },
     Row {
         name: "locks.trace",
         paper: "Fig 4.9",
         variants: "shared lock rate from a web trace, growing number of nodes",
         found: "linear",
-        measure: None,
+        measure: Some(locks::trace),
+    },
+    Row {
+        name: "locks.contention",
+        paper: "none: a question of our own",
+        variants: "one lock that 1..16 nodes want exclusively, held for 0, 100 us, 1 ms; SRSL, DQNL, N-CoSED, and that notified: locks a second, Jain's index, longest wait over mean",
+        found: "nothing",
+        measure: Some(locks::contention),
+    },
+    Row {
+        name: "locks.others",
+        paper: "none: a question of our own",
+        variants: "a lock of ours through a node's helper, of etcd and of Redis (SET NX PX with a token): one client and four, held for 0 and 1 ms",
+        found: "nothing; wanted are hundreds of times the rate of etcd and three times that of Redis",
+        measure: Some(locks::others),
     },
     Row {
         name: "memory.ipc",
@@ -303,10 +318,10 @@ mod tests {
     #[test]
     fn names_are_distinct_and_found() {
         let mut names: Vec<&str> = rows().iter().map(|row| row.name).collect();
-        assert_eq!(names.len(), 32);
+        assert_eq!(names.len(), 34);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 32);
+        assert_eq!(names.len(), 34);
         assert!(row("fabric.primitives").unwrap().built());
         assert!(row("locks.trace").is_ok());
         assert!(matches!(row("locks"), Err(BenchError::NoSuchRow { .. })));

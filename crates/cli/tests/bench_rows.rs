@@ -1,6 +1,8 @@
 //! Rows that start nodes and proxies, run for real: each with `verbena` as it was built for these tests.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "bench_rows/locks.rs"]
+mod locks;
 #[path = "../../fabric/tests/common/namespaces.rs"]
 mod namespaces;
 
@@ -27,6 +29,11 @@ fn main() -> ExitCode {
         ("what_a_page_takes_is_measured", what_a_page_takes_is_measured),
         ("a_key_trace_is_replayed", a_key_trace_is_replayed),
         ("only_pages_whose_home_changed_are_lost", only_pages_whose_home_changed_are_lost),
+        ("free_locks_are_timed_and_counted", locks::free_locks_are_timed_and_counted),
+        ("locks_go_through_a_queue", locks::locks_go_through_a_queue),
+        ("locks_are_taken_as_a_trace_has_it", locks::locks_are_taken_as_a_trace_has_it),
+        ("one_lock_is_wanted_by_many", locks::one_lock_is_wanted_by_many),
+        ("others_have_locks_too", locks::others_have_locks_too),
         ("a_trace_that_is_none_is_an_error", a_trace_that_is_none_is_an_error),
         ("without_the_program_it_is_an_error", without_the_program_it_is_an_error),
     ];
@@ -273,6 +280,8 @@ fn without_the_program_it_is_an_error() {
         "content.memory",
         "content.keys",
         "content.views",
+        "locks.basic",
+        "locks.others",
     ] {
         let without = Options { verbena: None, ..options(folder.path(), 1) };
         let error = run(row(name).unwrap(), &without, &mut |_| ()).unwrap_err();

@@ -37,7 +37,7 @@ impl Cores {
 }
 
 /// A process that serves. Ended when dropped, and with the process that started it.
-pub(super) struct Running {
+pub(crate) struct Running {
     process: Child,
     what: String,
     log: PathBuf,
@@ -45,13 +45,18 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts this program as a part on `core`. What it prints goes to a file in `directory`.
-    pub(super) fn start(what: &str, core: &str, words: &[&str], directory: &Path) -> Result<Self, BenchError> {
+    pub(crate) fn start(what: &str, core: &str, words: &[&str], directory: &Path) -> Result<Self, BenchError> {
+        Running::begin(what, &[&[ON_CORE, core], words].concat(), directory)
+    }
+
+    /// The same, on any core.
+    pub(crate) fn begin(what: &str, words: &[&str], directory: &Path) -> Result<Self, BenchError> {
         let log = directory.join(format!("{what}.log"));
         let failed =
             |error: std::io::Error| BenchError::Target { doing: format!("start {what}"), reason: error.to_string() };
         let file = File::create(&log).map_err(|error| BenchError::io(&log, error))?;
         let process = Command::new(std::env::current_exe().map_err(failed)?)
-            .args([CHILD_ARGUMENT, ON_CORE, core])
+            .arg(CHILD_ARGUMENT)
             .args(words)
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(failed)?)
@@ -62,7 +67,7 @@ impl Running {
     }
 
     /// Waits until it takes connections at `address`.
-    pub(super) fn listens(&mut self, address: SocketAddr) -> Result<(), BenchError> {
+    pub(crate) fn listens(&mut self, address: SocketAddr) -> Result<(), BenchError> {
         let until = Instant::now() + PATIENCE;
         while TcpStream::connect_timeout(&address, PATIENCE).is_err() {
             self.look()?;
@@ -75,7 +80,7 @@ impl Running {
     }
 
     /// An error if it has ended.
-    pub(super) fn look(&mut self) -> Result<(), BenchError> {
+    pub(crate) fn look(&mut self) -> Result<(), BenchError> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
             ended => Err(self.failed(&format!("ended: {ended:?}"))),
@@ -119,7 +124,7 @@ impl Running {
     }
 
     /// What to say when it `happened` to this one, with the end of what it printed.
-    pub(super) fn failed(&self, happened: &str) -> BenchError {
+    pub(crate) fn failed(&self, happened: &str) -> BenchError {
         let said = std::fs::read(&self.log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said[said.len().saturating_sub(TOLD)..]).into_owned();
         BenchError::Process { what: self.what.clone(), happened: happened.to_owned(), said }

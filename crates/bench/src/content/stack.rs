@@ -255,7 +255,7 @@ impl Stack {
 
 /// Addresses where nobody listens, each given once. Not of the ports that the system gives to connections (32768 and more): before a process
 /// listens at its own, a connection of another could be there.
-pub(super) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], BenchError> {
+pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], BenchError> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     // Experiments side by side begin in places of their own.
     let first = std::process::id().wrapping_mul(97);

@@ -14,16 +14,16 @@ const PORT: u16 = 7400;
 
 /// A provider, and what is between the two processes of the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) provider: Provider,
+pub(crate) struct Place {
+    pub(crate) provider: Provider,
     /// Whether each is in a network of its own, with a virtual link to the other's. Otherwise they meet as processes of one machine do: on
     /// loopback, if by a network.
-    pub(super) is_linked: bool,
+    pub(crate) is_linked: bool,
 }
 
 impl Place {
     /// All that are measured, of each provider its usual one first.
-    pub(super) const ALL: [Place; 4] = [
+    pub(crate) const ALL: [Place; 4] = [
         Place { provider: Provider::Shm, is_linked: false },
         Place { provider: Provider::Xdp, is_linked: true },
         Place { provider: Provider::Tcp, is_linked: false },
@@ -31,24 +31,24 @@ impl Place {
     ];
 
     /// The usual one of `provider`.
-    pub(super) fn of(provider: Provider) -> Self {
+    pub(crate) fn of(provider: Provider) -> Self {
         let found = Place::ALL.into_iter().find(|place| place.provider == provider);
         found.expect("invariant: every provider is among them")
     }
 
     /// As it is called in figures, and by processes of the row.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         if self == Place::of(self.provider) { self.provider.name() } else { "tcp over a link" }
     }
 
     /// The one of this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Place::ALL.into_iter().find(|place| place.name() == name)
     }
 }
 
 /// Opens the fabric of one of the two processes, by a thread that is where the process is.
-pub(super) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
+pub(crate) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
     let provider = match place.provider {
         Provider::Shm => Choice::Shm,
         Provider::Xdp => Choice::Xdp,

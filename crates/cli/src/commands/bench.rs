@@ -15,8 +15,8 @@ use verbena_bench::{
 use crate::error::Result;
 use crate::output::{Format, Output, output, write_json};
 
-/// The row that reads a key trace.
-const REPLAYS: &str = "content.keys";
+/// The rows that read a key trace.
+const REPLAY: [&str; 2] = ["content.keys", "locks.trace"];
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
@@ -48,7 +48,7 @@ pub struct Command {
     /// How many rounds are counted, instead of the fewest that are enough.
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<u32>,
-    /// The key trace of `content.keys`, instead of testdata/twitter_cluster52_200k.csv.gz: a CSV with the columns time_s, key and
+    /// The key trace of `content.keys` and `locks.trace`, instead of testdata/twitter_cluster52_200k.csv.gz: a CSV with the columns time_s, key and
     /// size_bytes, packed by gzip or not.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -108,8 +108,8 @@ impl Command {
             "all" => rows().iter().filter(|row| row.built()).collect(),
             name => vec![row(name)?],
         };
-        if self.trace.is_some() && !chosen.iter().any(|row| row.name == REPLAYS) {
-            let wrong = format!("--trace is for `{REPLAYS}`, and `{name}` replays no keys\n");
+        if self.trace.is_some() && !chosen.iter().any(|row| REPLAY.contains(&row.name)) {
+            let wrong = format!("--trace is for `{}`, and `{name}` replays no keys\n", REPLAY.join("` and `"));
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, wrong).into());
         }
         let options = Options {

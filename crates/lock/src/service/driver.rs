@@ -7,14 +7,14 @@ use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::{Fabric, Message as Arrived};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
-use super::Metrics;
 use super::life::{Life, Opened, Opening};
 use super::listings::{Listings, Shown};
+use super::{Attention, Metrics};
 use crate::listing::Cursor;
 use crate::wire::Frame;
 use crate::{Answer, Asker, Locks, LocksAction, LocksOptions, Name, Request, RequestId, Strange};
 
-/// How long an answer is looked for without a pause.
+/// How long something is looked for without a pause.
 const EAGER: Duration = Duration::from_micros(500);
 /// After that.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -37,7 +37,8 @@ pub(super) struct Driver {
     /// How often all that clients held was lost.
     losses: u64,
     lapsed: Box<dyn FnMut(u64) + Send>,
-    /// When an answer was last asked for or came.
+    pub(super) attention: Attention,
+    /// When an answer was last asked for or came; where all is looked for, anything.
     stirred: Time,
     complaints: Complaints,
     metrics: Metrics,
@@ -69,6 +70,7 @@ impl Driver {
             answers: vec![],
             losses: 0,
             lapsed,
+            attention: Attention::default(),
             stirred: Time::ZERO,
             complaints: Complaints::default(),
             metrics,
@@ -113,7 +115,12 @@ impl Driver {
     pub(super) fn patience(&self) -> Duration {
         let now = self.clock.now();
         let (again, is_awaited) = self.life.as_ref().map(Life::next_deadline).unwrap_or_default();
-        if is_awaited && now < self.stirred + EAGER {
+        let is_looked_for = match self.attention {
+            Attention::Answers => is_awaited,
+            Attention::Everything => true,
+            Attention::Woken => false,
+        };
+        if is_looked_for && now < self.stirred + EAGER {
             return Duration::ZERO;
         }
         let look = is_awaited.then(|| now + LOOK_AGAIN);
@@ -165,6 +172,7 @@ impl Driver {
     // Clients.
 
     pub(super) fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request) {
+        self.something_came();
         self.look_at_lease();
         self.act(|locks, out| locks.acquire(id, asker, name, request, out));
         self.go_on();
@@ -207,6 +215,12 @@ impl Driver {
         said
     }
 
+    fn something_came(&mut self) {
+        if self.attention == Attention::Everything {
+            self.stirred = self.clock.now();
+        }
+    }
+
     fn look_at_lease(&mut self) {
         let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
         let now = self.clock.now();
@@ -245,6 +259,7 @@ impl Driver {
     }
 
     fn arrived(&mut self, message: &Arrived) {
+        self.something_came();
         match Frame::decode(&message.body) {
             Ok(frame) if frame.from == message.from && frame.view == message.view => {
                 let now = self.clock.now();

@@ -49,6 +49,18 @@ pub type Told = Box<dyn FnMut(Answer, u64) + Send>;
 /// Is told whether it was done, on the service's thread: must not block.
 pub type Done = Box<dyn FnOnce(Result<(), Strange>) + Send>;
 
+/// How the thread waits for what is to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attention {
+    /// An answer of words is looked for without a pause, for half a millisecond; for all else it sleeps until it is woken.
+    #[default]
+    Answers,
+    /// Anything is looked for without a pause, for half a millisecond after the last that came.
+    Everything,
+    /// It sleeps until it is woken, by answers too.
+    Woken,
+}
+
 /// A node's locks. Cheap to clone; the thread ends when the last clone is gone.
 #[derive(Clone)]
 pub struct LockService {
@@ -110,9 +122,23 @@ impl LockService {
         metrics: Metrics,
         lapsed: impl FnMut(u64) + Send + 'static,
     ) -> verbena_fabric::Result<LockService> {
+        LockService::start_with(Attention::default(), options, metrics, lapsed)
+    }
+
+    /// The same, with a thread that waits in this way.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start_with(
+        attention: Attention,
+        options: LocksOptions,
+        metrics: Metrics,
+        lapsed: impl FnMut(u64) + Send + 'static,
+    ) -> verbena_fabric::Result<LockService> {
         let (commands, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
-        let driver = Driver::new(options, Arc::new(BootClock), metrics.clone(), Box::new(lapsed));
+        let mut driver = Driver::new(options, Arc::new(BootClock), metrics.clone(), Box::new(lapsed));
+        driver.attention = attention;
         thread::spawn(driver, shared.clone(), metrics, commands.downgrade(), received)?;
         Ok(LockService { shared, commands })
     }

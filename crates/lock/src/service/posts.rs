@@ -11,6 +11,8 @@
 //! What was executed is taken out of the batch, so what is posted again is only what certainly never will be. When the view ends nobody needs what is
 //! on its way: but it is settled all the same, because a fabric's window has room for so many that are not.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_fabric::{Class, Completed, Error, Operation, OperationId, Pending, Settled, SharedRemote};
@@ -103,6 +105,19 @@ impl Posts {
         done
     }
 
+    /// Ready when an answer has come that was not looked at yet.
+    pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut has_come = false;
+        for post in &mut self.under_way {
+            has_come |= match &mut post.stage {
+                Stage::Waiting(_) => false,
+                Stage::Posted(_, posted) => is_there(posted, context),
+                Stage::Settling(_, _, settled) => is_there(settled, context),
+            };
+        }
+        if has_come { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     /// When something is to be posted again, where words are open; and whether an answer is awaited that somebody waits for.
     pub(super) fn next_deadline(&self, is_open: impl Fn(Incarnation) -> bool) -> (Option<Time>, bool) {
         let again = self.under_way.iter().filter_map(|post| match post.stage {
@@ -111,6 +126,17 @@ impl Posts {
         });
         let is_awaited = |post: &Post| !post.is_over && !matches!(post.stage, Stage::Waiting(_));
         (again.min(), self.under_way.iter().any(is_awaited))
+    }
+}
+
+/// Whether its result is there. It stays there.
+fn is_there<T>(pending: &mut Pending<T>, context: &mut Context<'_>) -> bool {
+    match Pin::new(&mut *pending).poll(context) {
+        Poll::Ready(result) => {
+            *pending = Pending::ready(result);
+            true
+        }
+        Poll::Pending => false,
     }
 }
 

@@ -1,8 +1,11 @@
 //! The thread around the driver: waits for what arrives, lets the driver take its turn, and tells who asked.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -12,7 +15,7 @@ use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Driver};
 use super::life::{Life, Opening};
-use super::{Command, Metrics, Shared, Told};
+use super::{Attention, Command, Metrics, Shared, Told};
 use crate::{Answer, Refusal, RequestId};
 
 pub(super) fn spawn(
@@ -75,7 +78,7 @@ impl Desk {
                     }
                     None => return,
                 },
-                message = arrival(&mut self.driver.life) => Some(message),
+                message = arrival(&mut self.driver) => message,
                 () = pause(patience) => None,
             };
             self.driver.turn(woken);
@@ -170,12 +173,16 @@ impl Desk {
     }
 }
 
-/// The next message. Without a life there is none.
-async fn arrival(life: &mut Option<Life>) -> Arrived {
-    match life {
-        Some(life) => life.inbox.next().await,
-        None => std::future::pending().await,
-    }
+/// The next message. Without a life there is none. Nothing where an answer has come, and the thread is to be woken by it.
+async fn arrival(driver: &mut Driver) -> Option<Arrived> {
+    let is_woken = driver.attention == Attention::Woken;
+    let Some(Life { inbox, posts, .. }) = &mut driver.life else { return std::future::pending().await };
+    let mut message = pin!(inbox.next());
+    poll_fn(|context| match is_woken && posts.poll_answered(context).is_ready() {
+        true => Poll::Ready(None),
+        false => message.as_mut().poll(context).map(Some),
+    })
+    .await
 }
 
 async fn pause(patience: Duration) {
