@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use common::nodes::{Cluster, Node, PATIENCE, are_in, in_effect};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use verbena_client::wire::LockMode;
+use verbena_client::{Error, Locks, Socket};
 
 fn three(cluster: &Cluster) -> [Node; 3] {
     let nodes = ["a", "b", "c"].map(|name| cluster.start(name));
@@ -73,6 +75,37 @@ fn a_keeper_that_was_stopped_for_longer_than_a_lease_expels_nobody() {
     for node in [&b, &c] {
         all_in(node);
         assert_eq!(lives(node)[1..], [(2, 1), (3, 1)]);
+    }
+}
+
+/// The same, and the view stays as it is: what is held is lost all the same, and is not held again when there is the next lease.
+#[test]
+fn a_lock_that_was_lost_while_the_keeper_was_stopped_stays_lost() {
+    let lease = Duration::from_millis(500);
+    let cluster = Cluster::on_shm("500ms");
+    let [a, _b, _c] = three(&cluster);
+    let connect = |node| {
+        let socket = Socket::new(Some(&cluster.path().join("run")), Some(node)).unwrap();
+        Locks::connect(&socket, Duration::from_secs(5)).unwrap()
+    };
+    let acquire = |locks: &mut Locks| locks.acquire(b"x", LockMode::Exclusive, Some(PATIENCE)).unwrap();
+    let (mut here, mut there) = (connect("a"), connect("b"));
+    for round in 0..3 {
+        let held = acquire(&mut here);
+        a.signal(Signal::STOP);
+        // Twice as long as the lease can last.
+        std::thread::sleep(2 * lease);
+        assert!(!here.is_held(&held), "round {round}: held without a lease");
+        a.signal(Signal::CONT);
+        let back = Instant::now();
+        while back.elapsed() < lease / 2 {
+            assert!(!here.is_held(&held), "round {round}: held again");
+        }
+        let next = acquire(&mut there);
+        assert!(next.token() > held.token());
+        assert!(matches!(here.release(held), Err(Error::Lost)));
+        // On a machine that is busy it may be lost too.
+        let _ = there.release(next);
     }
 }
 

@@ -46,6 +46,7 @@ impl Service for Locks {
                     tracing::error!(%error, "locks do not hear of membership");
                 }
             }
+            Notice::LeaseLost => self.service.lease_lost(),
             Notice::Expelled(_) | Notice::Superseded(_) => self.service.life_ends(),
             _ => {}
         }

@@ -221,7 +221,7 @@ impl Driver {
         }
     }
 
-    fn look_at_lease(&mut self) {
+    pub(super) fn look_at_lease(&mut self) {
         let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
         let now = self.clock.now();
         self.act(|locks, out| locks.lease(lease, now, out));

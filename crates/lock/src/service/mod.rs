@@ -83,6 +83,7 @@ enum Command {
         reply: std::sync::mpsc::SyncSender<verbena_fabric::Result<()>>,
     },
     LifeEnds(std::sync::mpsc::SyncSender<()>),
+    LeaseLost(std::sync::mpsc::SyncSender<()>),
     View {
         view: Arc<View>,
         prepared: Box<dyn FnOnce(ViewNumber) + Send>,
@@ -161,6 +162,16 @@ impl LockService {
         if self.tell(Command::LifeEnds(reply)).is_ok() {
             // A thread that has ended has dropped them too.
             let _ = ended.recv();
+        }
+    }
+
+    /// The lease has run out, and the next one is not published yet. Returns when all that clients held is lost: the thread looks at the lease now
+    /// and then, and might see the next one as if the last had been renewed in time.
+    pub fn lease_lost(&self) {
+        let (reply, lost) = std::sync::mpsc::sync_channel(1);
+        if self.tell(Command::LeaseLost(reply)).is_ok() {
+            // A thread that has ended has let go of everything.
+            let _ = lost.recv();
         }
     }
 

@@ -101,6 +101,10 @@ impl Desk {
                 self.driver.life_ends();
                 let _ = reply.send(());
             }
+            Command::LeaseLost(reply) => {
+                self.driver.look_at_lease();
+                let _ = reply.send(());
+            }
             Command::View { view, prepared } => {
                 self.driver.view(&view);
                 prepared(view.number());
