@@ -15,6 +15,7 @@ locks() {
     VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test every_order -- --nocapture --test-threads=1
     VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test million -- --nocapture
     VERBENA_SEEDS=$((2 * seeds)) cargo test --release --locked -p verbena-lock --test storm locks_hold -- --nocapture
+    VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test lock_crashes -- --nocapture
 }
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }

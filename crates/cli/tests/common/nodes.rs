@@ -40,11 +40,16 @@ impl Cluster {
     /// The same on loopback, on addresses of their own, so that tests that run at the same time do not meet.
     pub fn on_tcp(lease: &str) -> Self {
         static NTH: AtomicU16 = AtomicU16::new(0);
-        let [_, high, low, _] = std::process::id().to_le_bytes();
-        let host = format!("127.{}.{}.{}", 1 + low % 250, high, 1 + std::process::id() % 250);
+        let host = Cluster::own_host();
         let nth = NTH.fetch_add(1, Ordering::Relaxed);
         let address = |port: u16| format!("tcp://{host}:{}", port + 10 * nth);
         Cluster::new(lease, &[("a", address(7001)), ("b", address(7002)), ("c", address(7003))])
+    }
+
+    /// An address of loopback that this process has for itself.
+    pub fn own_host() -> String {
+        let [_, high, low, _] = std::process::id().to_le_bytes();
+        format!("127.{}.{}.{}", 1 + low % 250, high, 1 + std::process::id() % 250)
     }
 
     /// A cluster of these members, names and addresses, with this lease.

@@ -1,0 +1,175 @@
+//! Locks with real processes that crash: clients and helpers are killed with -9, stopped, and cut off from each other, while other processes take locks at all
+//! nodes. What was asked and answered is written down and checked against a lock whose holds end with the lease.
+//!
+//! A short run in every test run, with a lease of a second, so that a machine that is busy with other things too keeps leases; where it does not, that is counted
+//! ([`pulse`]). VERBENA_LONG=1: at least a hundred crashes.
+//! VERBENA_SEED is the seed of the faults.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod campaign;
+mod checker;
+mod client;
+mod history;
+mod pulse;
+mod session;
+mod stage;
+mod store;
+
+use std::time::Duration;
+
+use campaign::{Campaign, Fault};
+use client::Client;
+use rustix::process::Signal;
+use stage::{Blow, NAMES, Stage};
+use verbena_client::wire::LockMode::{Exclusive, Shared};
+use verbena_namespaces::{Namespace, or_skipped};
+
+const LEASE: Duration = Duration::from_secs(1);
+
+#[test]
+#[ignore = "not a test: what the processes do that the others start"]
+fn client() {
+    client::play();
+}
+
+fn is_long() -> bool {
+    std::env::var_os("VERBENA_LONG").is_some()
+}
+
+fn seed() -> u64 {
+    std::env::var("VERBENA_SEED").map_or(1, |seed| seed.parse().expect("VERBENA_SEED is a number"))
+}
+
+/// These faults, so many times, and what came of it. Gives how many processes were killed.
+fn campaign(what: &str, stage: Stage, faults: &[Fault], times: usize) -> u64 {
+    let seed = seed();
+    println!("{what}: seed {seed}");
+    let mut campaign = Campaign::new(stage, seed);
+    campaign.run(std::iter::repeat_n(faults, times).flatten().copied());
+    let history = campaign.ends();
+    let seen = &campaign.seen;
+    println!(
+        "counted: locks over {what}: {} faults ({} clients and {} helpers killed, {} helpers stopped, {} cuts), {} grants, {} lost, {} refused, {} in vain; \
+         {} freed: at most {:?} after a client, {:?} after a node; {} kept, {} queues in order, {} leases lost to a busy machine; longest wait {:?}, latest answer {:?}",
+        seen.faults,
+        seen.clients_killed,
+        seen.helpers_killed,
+        seen.helpers_stopped,
+        seen.cuts,
+        history.holds.len(),
+        history.lost,
+        history.not_free,
+        history.not_in_time,
+        seen.freed,
+        seen.free_after_client,
+        seen.free_after_node,
+        seen.kept,
+        seen.in_order,
+        seen.excused,
+        Duration::from_nanos(history.longest_wait),
+        Duration::from_nanos(history.latest.0),
+    );
+    assert!(history.holds.len() as u64 > 100 * seen.faults, "few grants: {}", history.holds.len());
+    assert!(history.lost > 0 && history.not_free > 50 && history.not_in_time > 20, "{history:?}");
+    assert!(Duration::from_nanos(history.longest_wait) > LEASE, "nobody waited for as long as a lease");
+    assert!(seen.excused > 0 || (seen.kept > 0 && seen.in_order > 0));
+    campaign.seen.clients_killed + campaign.seen.helpers_killed
+}
+
+const CRASHES: [Fault; 12] = [
+    Fault::Holder(Exclusive),
+    Fault::Node(Blow::Kill),
+    Fault::Holder(Shared),
+    Fault::Waiter,
+    Fault::Traffic,
+    Fault::Node(Blow::Stop),
+    Fault::Stopped,
+    Fault::Holder(Exclusive),
+    Fault::Traffic,
+    Fault::Keeper(Blow::Kill),
+    Fault::Waiter,
+    Fault::Holder(Shared),
+];
+
+fn crashes(what: &str, stage: Stage) {
+    if !is_long() {
+        campaign(what, stage, &CRASHES, 1);
+        return;
+    }
+    let more = [Fault::Node(Blow::Kill), Fault::Traffic, Fault::Node(Blow::Kill), Fault::Keeper(Blow::Stop)];
+    let killed = campaign(what, stage, &[&CRASHES[..], &more].concat(), 8);
+    assert!(killed >= 100, "{killed} crashes");
+}
+
+#[test]
+fn locks_outlive_crashes_on_shm() {
+    crashes("shm", Stage::on_shm(LEASE));
+}
+
+#[test]
+fn locks_outlive_crashes_on_tcp() {
+    crashes("tcp", Stage::on_tcp(LEASE));
+}
+
+#[test]
+fn locks_outlive_a_network_that_is_cut() {
+    let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
+    let stage = Stage::on_networks(LEASE, middle);
+    let cuts = [Fault::Node(Blow::CutOff), Fault::Node(Blow::Deaf), Fault::Node(Blow::Mute)];
+    if !is_long() {
+        campaign("tcp that is cut", stage, &cuts, 1);
+        return;
+    }
+    let more = [Fault::Node(Blow::Kill), Fault::Traffic, Fault::Holder(Exclusive)];
+    campaign("tcp that is cut", stage, &[&cuts[..], &more].concat(), 6);
+}
+
+/// Rule L7. A holder is stopped between its look at the lock and its write, and its helper is too, for longer than a lease: somebody else takes the lock and writes. A store that
+/// compares tokens refuses what comes late; one that does not loses what was written meanwhile.
+#[test]
+fn a_store_that_compares_tokens_loses_no_update() {
+    let mut stage = Stage::on_shm(LEASE);
+    let directory = stage.cluster.path().to_owned();
+    store::make(&directory);
+    let (mut plain, mut guarded) = (0, 0);
+    let mut writes = |client: &mut Client| {
+        client.tell("go on");
+        let said = client.hear();
+        plain += 1;
+        guarded += i64::from(said.starts_with("wrote"));
+        said
+    };
+    let [mut paused, mut other] = [1, 2].map(|node| Client::writer(&directory, node));
+    let rounds = if is_long() { 10 } else { 2 };
+    for round in 0..rounds {
+        paused.tell("begin");
+        assert_eq!(paused.hear(), "checked");
+        paused.signal(Signal::STOP);
+        stage.strike(1, Blow::Stop);
+        for _ in 0..2 {
+            other.tell("begin");
+            assert_eq!(other.hear(), "checked");
+            assert_eq!(writes(&mut other), "wrote held");
+        }
+        paused.signal(Signal::CONT);
+        assert_eq!(writes(&mut paused), "refused lost");
+        stage.heal(1, Blow::Stop);
+        stage.wait_until_all_in();
+        // Nobody is in the way of who is not stopped.
+        paused.tell("begin");
+        assert_eq!(paused.hear(), "checked");
+        assert_eq!(writes(&mut paused), "wrote held", "round {round}");
+    }
+    [paused, other].into_iter().for_each(Client::ended);
+    let numbers = store::numbers(&directory);
+    println!(
+        "counted: {guarded} updates that a guarded store took and {} that it has; {plain} and {} without the guard, at {}",
+        numbers.0, numbers.1, NAMES[1]
+    );
+    assert_eq!(numbers.0, guarded, "the guarded store lost updates");
+    assert!(numbers.1 < plain, "the store without a guard lost none: then this shows nothing");
+}

@@ -1,0 +1,193 @@
+//! A cluster of four real nodes, what can be done to one of them, and which locks it is the home of.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use verbena_cluster::{Member, Roles, View};
+use verbena_lock::Name;
+use verbena_namespaces::{Block, Crossing, Namespace};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
+
+use crate::common::nodes::{Cluster, Node, are_in};
+use crate::session::Place;
+
+pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// The first one grants the leases of all.
+pub const KEEPER: usize = 0;
+
+/// What happens to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blow {
+    /// Its helper is killed, and started again when everything has been looked at.
+    Kill,
+    /// Its helper is stopped for three leases.
+    Stop,
+    /// Nothing comes from it or to it.
+    CutOff,
+    /// Nothing comes to it.
+    Deaf,
+    /// Nothing comes from it.
+    Mute,
+}
+
+/// What nodes have logged is shown where a test fails.
+pub struct Stage {
+    pub cluster: Cluster,
+    pub lease: Duration,
+    nodes: [Option<Node>; 4],
+    networks: Option<Networks>,
+    /// As all nodes see it when all are in, but for lives and number: those do not tell where homes are.
+    view: View,
+}
+
+struct Networks {
+    crossing: Crossing,
+    each: [Namespace; 4],
+}
+
+fn address(node: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 82, 1, node as u8 + 1)
+}
+
+impl Networks {
+    /// Of the four nodes, who reach each other through one in the middle.
+    fn new(middle: Namespace) -> Networks {
+        let crossing = Crossing::new(middle, Ipv4Addr::new(10, 82, 0, 1)).unwrap();
+        let each = std::array::from_fn(|node| {
+            let network = Namespace::new().unwrap();
+            crossing.connect(&format!("to-{node}"), &network, &[address(node)]).unwrap();
+            network
+        });
+        Networks { crossing, each }
+    }
+
+    fn ways(blow: Blow, node: usize) -> Vec<(Block, Block)> {
+        let (one, all) = (Block::from(address(node)), Block::new(Ipv4Addr::new(10, 82, 1, 0), 24));
+        match blow {
+            Blow::CutOff => vec![(one, all), (all, one)],
+            Blow::Deaf => vec![(all, one)],
+            Blow::Mute => vec![(one, all)],
+            Blow::Kill | Blow::Stop => vec![],
+        }
+    }
+}
+
+impl Stage {
+    pub fn on_shm(lease: Duration) -> Stage {
+        Stage::new(lease, NAMES.map(|name| (name, format!("shm://{name}"))), None)
+    }
+
+    /// On loopback.
+    pub fn on_tcp(lease: Duration) -> Stage {
+        let host = Cluster::own_host();
+        let mut port = 7000;
+        let members = NAMES.map(|name| {
+            port += 1;
+            (name, format!("tcp://{host}:{port}"))
+        });
+        Stage::new(lease, members, None)
+    }
+
+    /// Each in a network of its own.
+    pub fn on_networks(lease: Duration, middle: Namespace) -> Stage {
+        let members = std::array::from_fn(|node| (NAMES[node], format!("tcp://{}:7001", address(node))));
+        Stage::new(lease, members, Some(Networks::new(middle)))
+    }
+
+    fn new(lease: Duration, members: [(&'static str, String); 4], networks: Option<Networks>) -> Stage {
+        let cluster = Cluster::new(&format!("{}ms", lease.as_millis()), &members);
+        if networks.is_some() {
+            cluster.set("[fabric]\ninsecure = true\n");
+        }
+        let member = |(name, address): &(&str, String), rank| Member {
+            incarnation: Incarnation::new(rank, 1),
+            name: (*name).to_owned(),
+            address: address.clone(),
+            roles: Roles::ALL,
+        };
+        let members = members.iter().zip(1..).map(|(listed, rank)| member(listed, rank)).collect();
+        let view = View::new(ViewNumber(1), members, vec![]).unwrap();
+        let mut stage = Stage { cluster, lease, nodes: [const { None }; 4], networks, view };
+        (0..4).for_each(|node| stage.start(node));
+        stage.wait_until_all_in();
+        stage
+    }
+
+    pub fn place(&self) -> Place {
+        Place::of(self.cluster.path())
+    }
+
+    fn start(&mut self, node: usize) {
+        let start = || self.cluster.start(NAMES[node]);
+        let started = match &self.networks {
+            Some(networks) => networks.each[node].enter(start).unwrap(),
+            None => start(),
+        };
+        self.nodes[node] = Some(started);
+    }
+
+    fn node(&self, node: usize) -> &Node {
+        self.nodes[node].as_ref().expect("it runs")
+    }
+
+    pub fn strike(&mut self, node: usize, blow: Blow) {
+        match blow {
+            Blow::Kill => self.nodes[node].take().expect("it runs").kill(),
+            Blow::Stop => self.node(node).signal(Signal::STOP),
+            _ => self.each_way(node, blow, |crossing, from, to| crossing.close(from, to)),
+        }
+    }
+
+    /// Takes that back.
+    pub fn heal(&mut self, node: usize, blow: Blow) {
+        match blow {
+            Blow::Kill => self.start(node),
+            Blow::Stop => self.node(node).signal(Signal::CONT),
+            _ => self.each_way(node, blow, |crossing, from, to| crossing.open(from, to)),
+        }
+    }
+
+    fn each_way(
+        &self,
+        node: usize,
+        blow: Blow,
+        act: impl Fn(&Crossing, Block, Block) -> Result<(), verbena_namespaces::Error>,
+    ) {
+        let networks = self.networks.as_ref().expect("only networks are cut");
+        Networks::ways(blow, node).into_iter().try_for_each(|(from, to)| act(&networks.crossing, from, to)).unwrap();
+    }
+
+    pub fn wait_until_all_in(&self) {
+        self.wait_until_in(&[0, 1, 2, 3]);
+    }
+
+    /// Until these, and no others, are in by the word of each of them.
+    pub fn wait_until_in(&self, nodes: &[usize]) {
+        let ranks: Vec<u64> = nodes.iter().map(|node| *node as u64 + 1).collect();
+        for node in nodes {
+            self.node(*node).wait_until("those in", |status| are_in(status, &ranks));
+        }
+    }
+
+    /// A lock whose home is this node when all are in.
+    pub fn lock_of(&self, home: usize, name: &str) -> String {
+        let names = (0..).map(|nth| format!("{name}-{nth}"));
+        let rank = Rank(home as u32 + 1);
+        let is_there = |name: &String| {
+            let owner = Name::new(name.as_bytes()).unwrap().home(&self.view);
+            owner.is_some_and(|owner| owner.rank == rank)
+        };
+        names.take(10_000).find(is_there).expect("each node is the home of some")
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for (node, name) in self.nodes.iter().zip(NAMES) {
+                println!("{name}: {}", node.as_ref().map_or("not running".into(), Node::log));
+            }
+        }
+    }
+}
