@@ -325,7 +325,7 @@ fn medians(rounds: &[f64]) -> String {
     number(Spread::of(rounds).map_or(0.0, |spread| spread.median))
 }
 
-const COMPLETIONS: &str = "1 polling, 2 as nodes have it, 3 notification";
+const COMPLETIONS: &str = "1 polling, 2 notification";
 const MICROSECONDS: &str = "latency (microseconds)";
 
 fn panels(place: usize, outcomes: &[Outcome]) -> Vec<Panel> {
@@ -373,8 +373,8 @@ fn notes() -> Vec<String> {
     vec![
         "One node takes a lock whose home is another, and nobody else wants it. Samples are apart: each begins when nothing is left to be done of the one before."
             .to_owned(),
-        "Polling: the services of both nodes look without a pause for whatever may come. Notification: they sleep until they are woken. As nodes have it: an \
-         answer of words is looked for, everything else wakes. The program that asks always sleeps until it is told, as in the paper."
+        "Polling: the services of both nodes look without a pause for whatever may come. Notification, as nodes have it: they sleep \
+         until they are woken. The program that asks always sleeps until it is told, as in the paper."
             .to_owned(),
         "The batch alone: a compare-and-swap and two reads, by the thread that times it. Joined at the node: a lock that another program there holds shared, so \
          that nothing leaves the node; all else is the same, and this is what is called the way to the service."

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use verbena_lock::Scheme;
-use verbena_lock::service::Attention;
-
 use super::nodes::Nodes;
 use super::station::Way;
 use super::trace::work;
@@ -29,27 +26,23 @@ struct Turn {
     hold: Duration,
 }
 
-/// The schemes as nodes have them; and the one that they have without looking for answers, which takes a core from others.
-fn ways() -> Vec<Way> {
-    let notified = Way { scheme: Scheme::Ncosed, attention: Attention::Woken };
-    Way::usual().into_iter().chain([notified]).collect()
-}
-
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut findings = Findings::default();
     for place in PLACES {
-        let mut nodes = Nodes::start(place, 1 + MOST, false, &ways())?;
+        let mut nodes = Nodes::start(place, 1 + MOST, false, &Way::usual())?;
         findings.fabrics.push(nodes.found.clone());
         let of = |hold| {
-            CLIENTS.into_iter().flat_map(move |clients| (0..ways().len()).map(move |way| Turn { way, clients, hold }))
+            CLIENTS
+                .into_iter()
+                .flat_map(move |clients| (0..Way::usual().len()).map(move |way| Turn { way, clients, hold }))
         };
         let mut turns: Vec<Turn> = HOLDS.into_iter().flat_map(of).collect();
         let mut budget = Budget::new(plan.measuring / PLACES.len() as u32, (plan.rounds + 1) * turns.len() as u32);
         let rounds = interleave(
             plan.rounds,
             &mut turns,
-            |turn| format!("{} over {place}, {} clients", ways()[turn.way].title(), turn.clients),
+            |turn| format!("{} over {place}, {} clients", Way::usual()[turn.way].scheme_name(), turn.clients),
             |turn| {
                 // The first node is the home, and takes no locks.
                 let clients: Vec<usize> = (1..=turn.clients).collect();
@@ -71,10 +64,10 @@ fn held(hold: Duration) -> String {
 }
 
 fn summarise(place: &str, turns: &[Turn], rounds: &[Vec<Together>], findings: &mut Findings) {
-    let ways = ways();
+    let ways = Way::usual();
     for (turn, rounds) in turns.iter().zip(rounds) {
         let hold = held(turn.hold);
-        let labels = [("fabric", place), ("scheme", ways[turn.way].title()), ("held for", &hold)];
+        let labels = [("fabric", place), ("scheme", ways[turn.way].scheme_name()), ("held for", &hold)];
         findings.measurements.extend(Together::measurements(&labels, turn.clients as f64, rounds));
     }
     let rates = |way, clients, hold| {

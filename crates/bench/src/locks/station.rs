@@ -34,7 +34,7 @@ pub(super) struct Way {
 
 impl Way {
     pub(super) const SCHEMES: [Scheme; 3] = [Scheme::Srsl, Scheme::Dqnl, Scheme::Ncosed];
-    pub(super) const ATTENTIONS: [Attention; 3] = [Attention::Everything, Attention::Answers, Attention::Woken];
+    pub(super) const ATTENTIONS: [Attention; 2] = [Attention::Everything, Attention::Woken];
 
     /// Every scheme in the way that nodes have it.
     pub(super) fn usual() -> [Way; 3] {
@@ -54,18 +54,9 @@ impl Way {
         }
     }
 
-    /// Of a line among such as nodes have it.
-    pub(super) fn title(self) -> &'static str {
-        match (self.scheme, self.attention) {
-            (Scheme::Ncosed, Attention::Woken) => "N-CoSED, notified",
-            _ => self.scheme_name(),
-        }
-    }
-
     pub(super) fn attention_name(self) -> &'static str {
         match self.attention {
             Attention::Everything => "polling",
-            Attention::Answers => "as nodes have it",
             Attention::Woken => "notification",
         }
     }

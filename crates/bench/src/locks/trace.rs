@@ -153,10 +153,10 @@ pub(super) fn lines(ways: &[Way], place: &str, quantity: &str, measurements: &[M
     let line = |(style, way): (usize, &Way)| {
         let is_its = |one: &&Measurement| {
             let has = |value: &str| one.labels.iter().any(|(_, it)| it == value);
-            one.quantity == quantity && has(place) && has(way.title())
+            one.quantity == quantity && has(place) && has(way.scheme_name())
         };
         let points = measurements.iter().filter(is_its).map(Measurement::point).collect();
-        Line { name: way.title().to_owned(), style, points }
+        Line { name: way.scheme_name().to_owned(), style, points }
     };
     ways.iter().enumerate().map(line).collect()
 }

@@ -38,7 +38,7 @@ pub(super) struct Driver {
     losses: u64,
     lapsed: Box<dyn FnMut(u64) + Send>,
     pub(super) attention: Attention,
-    /// When an answer was last asked for or came; where all is looked for, anything.
+    /// When something was last asked for or came.
     stirred: Time,
     complaints: Complaints,
     metrics: Metrics,
@@ -115,12 +115,7 @@ impl Driver {
     pub(super) fn patience(&self) -> Duration {
         let now = self.clock.now();
         let (again, is_awaited) = self.life.as_ref().map(Life::next_deadline).unwrap_or_default();
-        let is_looked_for = match self.attention {
-            Attention::Answers => is_awaited,
-            Attention::Everything => true,
-            Attention::Woken => false,
-        };
-        if is_looked_for && now < self.stirred + EAGER {
+        if self.attention == Attention::Everything && now < self.stirred + EAGER {
             return Duration::ZERO;
         }
         let look = is_awaited.then(|| now + LOOK_AGAIN);

@@ -52,12 +52,10 @@ pub type Done = Box<dyn FnOnce(Result<(), Strange>) + Send>;
 /// How the thread waits for what is to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attention {
-    /// An answer of words is looked for without a pause, for half a millisecond; for all else it sleeps until it is woken.
-    #[default]
-    Answers,
-    /// Anything is looked for without a pause, for half a millisecond after the last that came.
+    /// Anything is looked for without a pause, for half a millisecond after the last that came: for a machine with a core to spare.
     Everything,
     /// It sleeps until it is woken, by answers too.
+    #[default]
     Woken,
 }
 
