@@ -98,12 +98,32 @@ pub enum Error {
         /// Who waits for whom.
         circle: String,
     },
+    /// A hold, or a wish, of another connection or of none. Nothing was changed.
+    #[error("that is nothing of this connection: it is another one's, or it is over")]
+    NotOurs,
+    /// The connection was made before a fork, by the parent. Nothing was changed.
+    #[error("this connection was made by process {maker}: after a fork the child connects for itself")]
+    Forked {
+        /// Who may use it.
+        maker: u32,
+    },
     /// What was asked for changed with each part of the answer.
     #[error("the cluster's view changed again and again while it was being read: ask again")]
     Unsteady,
 }
 
 impl Error {
+    /// Whether the connection has ended, and with it all that was held by it.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Error::Ipc(verbena_ipc::Error::Over(_)))
+    }
+
+    /// Whether the helper did not answer in time. What it was asked may have been done (rule F2).
+    pub fn is_late(&self) -> bool {
+        use verbena_ipc::Error::{Deadline, Full, NoGreeting};
+        matches!(self, Error::Late { .. } | Error::Ipc(Deadline { .. } | Full | NoGreeting { .. }))
+    }
+
     /// The helper at `place` broke off by `error` and what is behind that.
     #[cfg(feature = "updates")]
     pub fn broken(place: &Place, error: &(dyn std::error::Error + 'static)) -> Self {

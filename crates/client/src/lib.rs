@@ -34,7 +34,7 @@ pub use error::{Error, Result};
 pub use helper::{Draining, Helper, Report, Roll};
 #[cfg(feature = "tower")]
 pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeOf, Write};
-pub use locks::{Hold, LockList, Locks};
+pub use locks::{Hold, LockList, Locks, MAX_NAME_BYTES, Watch, Wish};
 pub use place::Place;
 pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, Socket};

@@ -1,10 +1,12 @@
 //! Locks of the cluster, for a program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use verbena_ipc::Connection;
+use verbena_ipc::{BoardReader, Connection, Response};
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::error::{Error, Result};
@@ -15,6 +17,9 @@ use crate::wire::{Answer, BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockAt, LockMod
 /// How long a helper may take for what is done at once.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
+/// Longest name of a lock.
+pub const MAX_NAME_BYTES: usize = 1024;
+
 /// A program's connection for locks. For one thread at a time; other threads connect for themselves. Dropped, or when the program ends
 /// in whatever way, all that it holds is released.
 ///
@@ -24,7 +29,30 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 /// it, and the store refuses one that is smaller than one it has seen (rule L7).
 pub struct Locks {
     connection: Connection,
+    watch: Watch,
     tickets: u64,
+    /// What was asked for and is waited for, by the request's number; with the answer if that came while another was waited for.
+    asked: BTreeMap<u64, Option<Response>>,
+    /// A child after a fork has the same memory, in which both would write.
+    maker: u32,
+}
+
+/// Says of a connection's holds whether they are held: for any thread, whatever the connection does meanwhile.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// No two connections of a process have the same.
+    number: u64,
+    board: BoardReader,
+    is_over: Arc<AtomicBool>,
+}
+
+/// A lock that was asked for. The place in its queue is kept until [`Locks::wait`] has an answer or [`Locks::give_up`] is called.
+#[derive(Debug)]
+#[must_use = "the lock may come: wait for it, or give it up"]
+pub struct Wish {
+    connection: u64,
+    ticket: u64,
+    request: u64,
 }
 
 /// Who has and waits for which lock.
@@ -40,6 +68,7 @@ pub struct LockList {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it stays held until it is released"]
 pub struct Hold {
+    connection: u64,
     ticket: u64,
     mode: LockMode,
     token: u64,
@@ -65,7 +94,16 @@ impl Locks {
     /// # Errors
     /// As [`Helper::connect`](crate::Helper::connect).
     pub fn connect(socket: &Socket, patience: Duration) -> Result<Locks> {
-        Ok(Locks { connection: connect_to(socket, patience)?, tickets: 0 })
+        static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+        let connection = connect_to(socket, patience)?;
+        let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let watch = Watch { number, board: connection.board(), is_over: Arc::default() };
+        Ok(Locks { connection, watch, tickets: 0, asked: BTreeMap::new(), maker: std::process::id() })
+    }
+
+    /// What other threads may ask.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Waits for a lock as long as `at_most`; without that as long as it takes. Names are any 1 to 1024 bytes.
@@ -77,20 +115,42 @@ impl Locks {
     /// [`Error::NotInTime`]; [`Error::Deadlock`] where it would wait for itself, across whichever nodes: the youngest of those that do is told;
     /// [`Error::Refused`] for a name that cannot be, if the lock's home has no room for another, or if this connection holds it shared and wants it alone.
     pub fn acquire(&mut self, name: &[u8], mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
-        let until = at_most.map_or(Time::FAR, |at_most| BootClock.now() + at_most);
-        let (ticket, request) = self.ask_for(name, mode, false)?;
-        loop {
-            match self.answer_to(request, until)? {
-                Some(answer) => return hold(ticket, answer),
-                None if BootClock.now() >= until => {
-                    self.call(LockRequest::Cancel { ticket })?;
-                    // If it was granted meanwhile it has been released again.
-                    self.answer_to(request, BootClock.now() + AT_ONCE)?;
-                    return Err(Error::NotInTime { waited: at_most.unwrap_or_default() });
-                }
-                None => {}
+        let wish = self.ask(name, mode)?;
+        match self.wait(&wish, at_most)? {
+            Some(hold) => Ok(hold),
+            None => {
+                self.give_up(wish)?;
+                Err(Error::NotInTime { waited: at_most.unwrap_or_default() })
             }
         }
+    }
+
+    /// Asks for a lock, for who has something to do between two looks at whether it came.
+    ///
+    /// # Errors
+    /// If the helper cannot be told. What it says to it is the first [`wait`](Self::wait)'s.
+    pub fn ask(&mut self, name: &[u8], mode: LockMode) -> Result<Wish> {
+        self.ask_for(name, mode, false)
+    }
+
+    /// Waits for what was asked for as long as `at_most`, without that as long as it takes. Nothing: not yet. After anything else the wish is over.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Deadlock`] as for [`acquire`](Self::acquire); [`Error::NotOurs`].
+    pub fn wait(&mut self, wish: &Wish, at_most: Option<Duration>) -> Result<Option<Hold>> {
+        let until = at_most.map_or(Time::FAR, |at_most| BootClock.now() + at_most);
+        self.answer_to(wish, until)?.map(|answer| self.hold(wish.ticket, answer)).transpose()
+    }
+
+    /// Does without what was asked for. If it came meanwhile it is released.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`]; if the helper cannot be told.
+    pub fn give_up(&mut self, wish: Wish) -> Result<()> {
+        self.check(wish.connection)?;
+        self.call(LockRequest::Cancel { ticket: wish.ticket })?;
+        // That it was cancelled, or that it had come and is released: either way an answer, which is taken out of the others' way.
+        self.answer_to(&wish, BootClock.now() + AT_ONCE).map(|_| ())
     }
 
     /// Takes a lock if it is free.
@@ -98,33 +158,39 @@ impl Locks {
     /// # Errors
     /// [`Error::NotFree`]; [`Error::Refused`] as for [`acquire`](Self::acquire).
     pub fn try_acquire(&mut self, name: &[u8], mode: LockMode) -> Result<Hold> {
-        let (ticket, request) = self.ask_for(name, mode, true)?;
-        let answer = self.answer_to(request, BootClock.now() + AT_ONCE)?;
-        let Some(answer) = answer else {
-            self.call(LockRequest::Cancel { ticket })?;
-            return Err(Error::NotInTime { waited: AT_ONCE });
-        };
-        hold(ticket, answer)
+        let wish = self.ask_for(name, mode, true)?;
+        match self.wait(&wish, Some(AT_ONCE))? {
+            Some(hold) => Ok(hold),
+            None => {
+                self.give_up(wish)?;
+                Err(Error::NotInTime { waited: AT_ONCE })
+            }
+        }
     }
 
     /// Releases it.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it was not held to the end.
+    /// [`Error::Lost`] if it was not held to the end; [`Error::Refused`] if it was released before; [`Error::NotOurs`].
     pub fn release(&mut self, hold: Hold) -> Result<()> {
+        self.check(hold.connection)?;
         let was_held = self.is_held(&hold);
-        match self.call(LockRequest::Release { ticket: hold.ticket })? {
-            LockAnswer::Done if was_held => Ok(()),
-            LockAnswer::Done | LockAnswer::Lost => Err(Error::Lost),
-            other => Err(unexpected(other)),
+        match self.call(LockRequest::Release { ticket: hold.ticket }) {
+            Ok(LockAnswer::Done) if was_held => Ok(()),
+            Ok(LockAnswer::Done | LockAnswer::Lost) => Err(Error::Lost),
+            Ok(other) => Err(unexpected(other)),
+            Err(error) if error.is_over() => Err(Error::Lost),
+            Err(error) => Err(error),
         }
     }
 
     /// Lets others read with it, from the moment on at which this returns. The token is another one, and nobody held the lock alone meanwhile.
     ///
     /// # Errors
-    /// [`Error::Lost`]; [`Error::Refused`] if it is not held exclusively, or more than once. After any other it may be held either way, and counts as shared.
+    /// [`Error::Lost`]; [`Error::Refused`] if it is not held exclusively, or more than once; [`Error::NotOurs`]. After any other it may be held either way, and
+    /// counts as shared.
     pub fn share(&mut self, hold: &mut Hold) -> Result<()> {
+        self.check(hold.connection)?;
         let was = std::mem::replace(&mut hold.mode, LockMode::Shared);
         let answer = self.call(LockRequest::Share { ticket: hold.ticket });
         if let Err(Error::Refused(_)) = answer {
@@ -142,15 +208,12 @@ impl Locks {
 
     /// Whether it is still held, now: two loads and a look at the clock. False as soon as anybody else could have the lock.
     pub fn is_held(&self, hold: &Hold) -> bool {
-        // The losses last: whoever is stopped in between sees a loss rather than the lease that followed it.
-        !self.connection.is_over()
-            && BootClock.now() < self.held_until()
-            && self.connection.board(BOARD_LAPSES) == hold.lapses
+        self.watch.is_held(hold)
     }
 
     /// Until when what is held is held if the node's lease is not renewed any more, on CLOCK_BOOTTIME.
     pub fn held_until(&self) -> Time {
-        Time::from_nanos(self.connection.board(BOARD_LEASE))
+        self.watch.held_until()
     }
 
     /// Who has and waits for the locks whose names begin with `prefix`, on all nodes: of all locks if it is empty. Each node says what its programs have, a part at a
@@ -172,26 +235,99 @@ impl Locks {
         }
     }
 
-    fn ask_for(&mut self, name: &[u8], mode: LockMode, is_try: bool) -> Result<(u64, u64)> {
+    fn ask_for(&mut self, name: &[u8], mode: LockMode, is_try: bool) -> Result<Wish> {
+        self.check(self.watch.number)?;
         self.tickets += 1;
         let ticket = self.tickets;
         let acquire = LockRequest::Acquire { ticket, name: name.to_vec(), mode, is_try };
-        let request = self.connection.post(&Request::Lock(acquire).encode(), BootClock.now() + AT_ONCE)?;
-        Ok((ticket, request))
+        let posted = self.connection.post(&Request::Lock(acquire).encode(), BootClock.now() + AT_ONCE);
+        let request = self.heard(posted)?;
+        self.asked.insert(request, None);
+        Ok(Wish { connection: self.watch.number, ticket, request })
     }
 
-    /// The answer to this request, if it is there in time.
-    fn answer_to(&mut self, request: u64, until: Time) -> Result<Option<LockAnswer>> {
-        while let Some(response) = self.connection.poll(until)? {
-            if response.number == request {
-                return read(&response.answer.map_err(verbena_ipc::Error::from)?).map(Some);
+    /// The answer to this wish, if it is there in time.
+    fn answer_to(&mut self, wish: &Wish, until: Time) -> Result<Option<LockAnswer>> {
+        self.check(wish.connection)?;
+        loop {
+            match self.asked.get(&wish.request) {
+                None => return Err(Error::NotOurs),
+                Some(None) => {}
+                Some(Some(_)) => {
+                    let response = self.asked.remove(&wish.request).flatten().expect("invariant: it was just seen");
+                    return read(&response.answer.map_err(verbena_ipc::Error::from)?).map(Some);
+                }
+            }
+            let polled = self.connection.poll(until);
+            let Some(response) = self.heard(polled)? else { return Ok(None) };
+            // What nobody waits for any more is dropped.
+            if let Some(place) = self.asked.get_mut(&response.number) {
+                *place = Some(response);
             }
         }
-        Ok(None)
     }
 
     fn call(&mut self, request: LockRequest) -> Result<LockAnswer> {
-        read(&self.connection.call(&Request::Lock(request).encode(), BootClock.now() + AT_ONCE)?)
+        let answer = self.connection.call(&Request::Lock(request).encode(), BootClock.now() + AT_ONCE);
+        read(&self.heard(answer)?)
+    }
+
+    /// Whatever the connection says, those who watch hear whether it is over.
+    fn heard<T>(&self, said: std::result::Result<T, verbena_ipc::Error>) -> Result<T> {
+        if self.connection.is_over() {
+            self.watch.is_over.store(true, Ordering::Release);
+        }
+        Ok(said?)
+    }
+
+    fn check(&self, connection: u64) -> Result<()> {
+        match connection == self.watch.number {
+            _ if self.maker != std::process::id() => Err(Error::Forked { maker: self.maker }),
+            true => Ok(()),
+            false => Err(Error::NotOurs),
+        }
+    }
+
+    fn hold(&self, ticket: u64, answer: LockAnswer) -> Result<Hold> {
+        match answer {
+            LockAnswer::Held { mode, token, lapses } => {
+                Ok(Hold { connection: self.watch.number, ticket, mode, token, lapses })
+            }
+            LockAnswer::NotFree => Err(Error::NotFree),
+            LockAnswer::Lost => Err(Error::Lost),
+            LockAnswer::Deadlock(circle) => Err(Error::Deadlock { circle }),
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        // Before the socket is closed, after which others have the locks.
+        self.watch.is_over.store(true, Ordering::Release);
+    }
+}
+
+impl Watch {
+    /// As [`Locks::is_held`]; false of a hold of another connection, and once this one has been dropped.
+    pub fn is_held(&self, hold: &Hold) -> bool {
+        // The losses last: whoever is stopped in between sees a loss rather than the lease that followed it.
+        hold.connection == self.number
+            && !self.is_over.load(Ordering::Acquire)
+            && BootClock.now() < self.held_until()
+            && self.board.read(BOARD_LAPSES) == hold.lapses
+    }
+
+    /// How long it is held if the node's lease is not renewed any more; zero if it is not held.
+    pub fn good_for(&self, hold: &Hold) -> Duration {
+        // The end first: what is renewed in between is longer than said.
+        let until = self.held_until();
+        if self.is_held(hold) { until.since(BootClock.now()) } else { Duration::ZERO }
+    }
+
+    /// As [`Locks::held_until`].
+    pub fn held_until(&self) -> Time {
+        Time::from_nanos(self.board.read(BOARD_LEASE))
     }
 }
 
@@ -208,16 +344,6 @@ fn read(bytes: &[u8]) -> Result<LockAnswer> {
         Answer::Lock(answer) => Ok(answer),
         Answer::Refused(why) => Err(Error::Refused(why)),
         other => Err(Error::Malformed(format!("another question's: {other:.80?}"))),
-    }
-}
-
-fn hold(ticket: u64, answer: LockAnswer) -> Result<Hold> {
-    match answer {
-        LockAnswer::Held { mode, token, lapses } => Ok(Hold { ticket, mode, token, lapses }),
-        LockAnswer::NotFree => Err(Error::NotFree),
-        LockAnswer::Lost => Err(Error::Lost),
-        LockAnswer::Deadlock(circle) => Err(Error::Deadlock { circle }),
-        other => Err(unexpected(other)),
     }
 }
 

@@ -28,6 +28,17 @@ impl Socket {
         Ok(Socket { directory, name: name.unwrap_or(DEFAULT_NAME).to_owned() })
     }
 
+    /// The socket at `path` if that ends in `.sock`, otherwise that of the helper called [`DEFAULT_NAME`] in the directory `path`.
+    pub fn at(path: &Path) -> Self {
+        let name =
+            path.file_name().and_then(|file| file.to_str()?.strip_suffix(".sock")).filter(|name| !name.is_empty());
+        let (directory, name) = match name {
+            Some(name) => (path.parent().unwrap_or(Path::new("")), name),
+            None => (path, DEFAULT_NAME),
+        };
+        Socket { directory: directory.to_owned(), name: name.to_owned() }
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -58,5 +69,19 @@ impl Socket {
             .collect();
         others.sort();
         others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_socket_or_the_directory_of_one() {
+        let at = |path: &str| Socket::at(Path::new(path)).path();
+        assert_eq!(at("/run/verbena/a.sock"), Path::new("/run/verbena/a.sock"));
+        assert_eq!(at("/run/verbena"), Path::new("/run/verbena/local.sock"));
+        assert_eq!(at("/run/.sock"), Path::new("/run/.sock/local.sock"));
+        assert_eq!(at("a.sock"), Path::new("a.sock"));
     }
 }

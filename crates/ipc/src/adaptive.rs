@@ -13,6 +13,7 @@
 //! end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -126,9 +127,27 @@ impl HelperEnd for Helper {
     }
 }
 
+/// The words of a helper's [`Board`](crate::Board), for any thread of a program. They stay readable when the connection has ended and when the helper has
+/// died, as they were then.
+#[derive(Clone, Debug)]
+pub struct BoardReader {
+    page: Arc<Mapping>,
+}
+
+impl BoardReader {
+    /// A word as it is now: one load, without a word to the helper.
+    ///
+    /// # Panics
+    /// From [`BOARD_WORDS`](crate::BOARD_WORDS) on.
+    pub fn read(&self, at: usize) -> u64 {
+        assert!(at < BOARD_WORDS, "the board has {BOARD_WORDS} words, and not one at {at}");
+        self.page.load(BOARD + at, Ordering::SeqCst)
+    }
+}
+
 struct Client {
     memory: Mapping,
-    beacon: Mapping,
+    beacon: Arc<Mapping>,
     doorbell: OwnedFd,
     requests: Producer,
     responses: Consumer,
@@ -142,7 +161,7 @@ pub(crate) fn accept(geometry: Geometry, descriptors: Vec<OwnedFd>) -> Result<Bo
     };
     let memory = Mapping::accept(&rings, geometry.total_bytes(), Sharing::Both)?;
     RINGS.check_word(memory.load(FORMAT_WORD, Ordering::Relaxed))?;
-    let beacon = Mapping::accept(&beacon, BEACON_BYTES, Sharing::ReadOnly)?;
+    let beacon = Arc::new(Mapping::accept(&beacon, BEACON_BYTES, Sharing::ReadOnly)?);
     BEACON.check_word(beacon.load(FORMAT_WORD, Ordering::Relaxed))?;
     let (requests, responses) = (Producer::new(geometry.requests()), Consumer::new(geometry.responses()));
     let spin = Spin::for_this_process();
@@ -151,7 +170,7 @@ pub(crate) fn accept(geometry: Geometry, descriptors: Vec<OwnedFd>) -> Result<Bo
 
 impl Client {
     fn ring_if_asleep(&self) {
-        if bell::announced(&self.beacon, HELPER_SLEEPS, 1) {
+        if bell::announced(&*self.beacon, HELPER_SLEEPS, 1) {
             // Fails only when the counter is at its end, which takes 2^64 writes by this client: its own harm.
             let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
         }
@@ -179,9 +198,8 @@ impl ClientEnd for Client {
         Ok(response)
     }
 
-    fn board(&self, at: usize) -> u64 {
-        assert!(at < BOARD_WORDS, "the board has {BOARD_WORDS} words, and not one at {at}");
-        self.beacon.load(BOARD + at, Ordering::SeqCst)
+    fn board(&self) -> BoardReader {
+        BoardReader { page: Arc::clone(&self.beacon) }
     }
 
     fn wait(&mut self, want: Want, at_most: Duration) -> Waited {
@@ -248,9 +266,10 @@ mod tests {
         let (_, passed) = open(&beacon, Geometry::new(4096).unwrap()).unwrap();
         let other = accept(Geometry::new(4096).unwrap(), passed).unwrap();
         beacon.publish(7, u64::MAX);
-        assert_eq!([client.board(7), other.board(7), client.board(6)], [u64::MAX, u64::MAX, 0]);
-        drop((beacon, helper));
-        assert_eq!(client.board(7), u64::MAX);
+        let (mine, theirs) = (client.board(), other.board());
+        assert_eq!([mine.read(7), theirs.read(7), mine.read(6)], [u64::MAX, u64::MAX, 0]);
+        drop((beacon, helper, client));
+        assert_eq!(mine.read(7), u64::MAX);
     }
 
     #[test]

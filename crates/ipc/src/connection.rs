@@ -21,6 +21,7 @@ use rustix::net::{
 };
 use verbena_terms::{BootClock, Clock, Time};
 
+use crate::adaptive::BoardReader;
 use crate::counters::ConnectionCounters;
 use crate::error::{Breach, Error, Over, Refusal};
 use crate::handshake::{REPLY_BYTES, Reply, hello};
@@ -118,13 +119,9 @@ impl Connection {
         self.end.longest()
     }
 
-    /// A word of the helper's [`Board`](crate::Board), as it is now: one load, without a word to the helper. It stays readable when the helper has
-    /// died, as it was then.
-    ///
-    /// # Panics
-    /// From [`BOARD_WORDS`](crate::BOARD_WORDS) on.
-    pub fn board(&self, at: usize) -> u64 {
-        self.end.board(at)
+    /// The helper's board, to be read by any thread.
+    pub fn board(&self) -> BoardReader {
+        self.end.board()
     }
 
     /// Whether the connection has ended.

@@ -46,6 +46,7 @@ mod server;
 mod session;
 mod spin;
 
+pub use adaptive::BoardReader;
 pub use connection::{Connection, MAX_OUTSTANDING, Response};
 pub use counters::{ConnectionCounters, Counters};
 pub use directory::runtime_directory;

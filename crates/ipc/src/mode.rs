@@ -9,7 +9,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::adaptive;
+use crate::adaptive::{self, BoardReader};
 use crate::error::{Breach, Error};
 use crate::layout::Geometry;
 use crate::ring::Header;
@@ -80,8 +80,8 @@ pub(crate) trait ClientEnd: Send {
     fn send(&mut self, header: Header, payload: &[u8]) -> Result<bool, Breach>;
     /// Takes the next response, its bytes into `payload`.
     fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Option<Header>, Breach>;
-    /// A word of the helper's board.
-    fn board(&self, at: usize) -> u64;
+    /// The helper's board.
+    fn board(&self) -> BoardReader;
     /// Waits for what is wanted, that long or shorter.
     fn wait(&mut self, want: Want, at_most: Duration) -> Waited;
 }

@@ -1,0 +1,81 @@
+//! `verbena_client::Locks` beyond what `lock.rs` asks of it: waits in parts, holds of others, looks from other threads.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::nodes::{Cluster, are_in};
+use verbena_client::wire::LockMode;
+use verbena_client::{Error, Hold, Locks, Socket};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn three() -> (Cluster, [common::nodes::Node; 3], [Locks; 3]) {
+    let cluster = Cluster::on_shm("500ms");
+    let nodes = NAMES.map(|name| cluster.start(name));
+    for node in &nodes {
+        node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
+    }
+    let connect = |node| {
+        let socket = Socket::new(Some(&cluster.path().join("run")), Some(node)).unwrap();
+        Locks::connect(&socket, Duration::from_secs(5)).unwrap()
+    };
+    let locks = NAMES.map(connect);
+    (cluster, nodes, locks)
+}
+
+fn acquire(locks: &mut Locks, name: &str, mode: LockMode) -> Hold {
+    locks.acquire(name.as_bytes(), mode, Some(Duration::from_secs(20))).unwrap()
+}
+
+/// Who asks and looks from time to time keeps the place in the queue; answers to one wish wait while another is waited for.
+#[test]
+fn what_was_asked_for_is_waited_for_bit_by_bit() {
+    let (_cluster, _nodes, [mut locks, mut other, mut later]) = three();
+    let bit = Some(Duration::from_millis(5));
+    let held = acquire(&mut locks, "x", LockMode::Exclusive);
+    let first = other.ask(b"x", LockMode::Exclusive).unwrap();
+    let second = other.ask(b"y", LockMode::Exclusive).unwrap();
+    for _ in 0..20 {
+        assert_eq!(other.wait(&first, bit).unwrap(), None);
+    }
+    let third = later.ask(b"x", LockMode::Exclusive).unwrap();
+    let y = other.wait(&second, Some(Duration::ZERO)).unwrap().expect("it came while the other was waited for");
+    assert!(matches!(other.wait(&second, None), Err(Error::NotOurs)), "it is over");
+    locks.release(held).unwrap();
+    assert_eq!(later.wait(&third, bit).unwrap(), None, "it asked later");
+    let x = other.wait(&first, None).unwrap().unwrap();
+    assert!(other.is_held(&x) && other.is_held(&y));
+    later.give_up(third).unwrap();
+    // What is given up is nobody's, also if it had come.
+    let came = locks.ask(b"z", LockMode::Exclusive).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    locks.give_up(came).unwrap();
+    other.release(x).unwrap();
+    for name in ["x", "z"] {
+        let held = other.try_acquire(name.as_bytes(), LockMode::Exclusive).unwrap();
+        other.release(held).unwrap();
+    }
+}
+
+#[test]
+fn what_is_another_connections_is_nobodys() {
+    // Each has the same number at its helper, and the same first ticket.
+    let (_cluster, _nodes, [mut locks, mut other, _]) = three();
+    let mut x = acquire(&mut locks, "x", LockMode::Exclusive);
+    let y = acquire(&mut other, "y", LockMode::Exclusive);
+    assert!(locks.is_held(&x) && !other.is_held(&x));
+    assert!(matches!(other.share(&mut x), Err(Error::NotOurs)));
+    assert!(matches!(other.release(x), Err(Error::NotOurs)));
+    assert!(other.is_held(&y) && x.mode() == LockMode::Exclusive);
+    let wish = locks.ask(b"y", LockMode::Shared).unwrap();
+    assert!(matches!(other.wait(&wish, None), Err(Error::NotOurs)));
+    let watch = locks.watch().clone();
+    assert!(std::thread::spawn(move || watch.is_held(&x)).join().unwrap());
+    let watch = locks.watch().clone();
+    drop(locks);
+    assert!(!watch.is_held(&x), "its connection is over");
+    other.release(y).unwrap();
+}
