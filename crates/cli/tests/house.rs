@@ -65,6 +65,22 @@ fn a_crate_imports_only_from_floors_below_its_own() {
 }
 
 #[test]
+fn an_adapter_imports_the_client_alone() {
+    let mut checked = 0;
+    for package in &packages() {
+        let name = package["name"].as_str().unwrap();
+        if !package["manifest_path"].as_str().unwrap().starts_with(root().join("adapters").to_str().unwrap()) {
+            continue;
+        }
+        for (dependency, _) in dependencies(package).filter(|(name, _)| name.starts_with("verbena-")) {
+            assert_eq!(dependency, "verbena-client", "imported by {name}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 0, "no adapter was looked at");
+}
+
+#[test]
 fn every_dependency_has_its_reason() {
     let reasons = std::fs::read_to_string(root().join("docs/DEPENDENCIES.md")).unwrap();
     let explained: BTreeSet<&str> = reasons
@@ -91,7 +107,8 @@ fn every_dependency_has_its_reason() {
 
 #[test]
 fn a_lib_file_says_what_the_crate_is_and_names_it() {
-    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+    let folders = ["crates", "adapters"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    for entry in folders.into_iter().flatten() {
         let path = entry.unwrap().path().join("src/lib.rs");
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         assert!(text.starts_with("//! "), "{} does not open with the idea", path.display());
@@ -155,7 +172,7 @@ fn every_format_is_listed_with_its_version_and_stands_behind_the_door() {
 fn no_file_has_grown_long() {
     let mut long = BTreeMap::new();
     let mut seen = 0;
-    for folder in ["crates", "examples", "fuzz"] {
+    for folder in ["crates", "examples", "adapters", "fuzz"] {
         let mut folders = vec![root().join(folder)];
         while let Some(folder) = folders.pop() {
             let Ok(entries) = std::fs::read_dir(&folder) else { continue };

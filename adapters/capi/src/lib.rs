@@ -1,0 +1,20 @@
+//! Locks of the cluster, for C.
+//!
+//! Nothing that C can pass is undefined here but what no library can tell: memory that is not there, strings that do not end, a connection that was
+//! closed. A connection is a pointer; a *hold* is two numbers, to be copied freely, and what they stand for is kept with the connection. So a hold that
+//! was released, is another connection's or was never given is an error and not a crash.
+//!
+//! No panic leaves: each function catches it and says [`verbena_result::VERBENA_INTERNAL`]. No function blocks another thread's: a connection that
+//! somebody uses is [`verbena_result::VERBENA_BUSY`], and what only looks (`verbena_is_held` and its like) never waits.
+//!
+//! `include/verbena.h` is made from these files and held against them by the tests.
+
+mod error;
+mod locks;
+
+pub use error::{verbena_last_error, verbena_result, verbena_version};
+pub use locks::{
+    VERBENA_MAX_NAME_BYTES, VERBENA_NO_LIMIT, verbena_acquire, verbena_close, verbena_connect, verbena_good_for_ns,
+    verbena_held_until_ns, verbena_hold, verbena_is_held, verbena_locks, verbena_mode, verbena_mode_of,
+    verbena_release, verbena_share, verbena_token,
+};

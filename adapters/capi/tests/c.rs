@@ -1,0 +1,154 @@
+//! Programs in C against real nodes: the example, and one that does everything wrong.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nodes::{Cluster, Node, are_in};
+use verbena_client::wire::LockMode;
+use verbena_client::{Locks, Socket};
+
+#[allow(dead_code, reason = "a part of it is used here")]
+#[path = "../../../crates/cli/tests/common/nodes.rs"]
+mod nodes;
+
+/// Where cargo put what it built.
+fn target() -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    deps.parent().and_then(Path::parent).unwrap().to_owned()
+}
+
+/// The command of this workspace, with an environment in which no variable of ours is set.
+fn verbena(arguments: &[&str]) -> Command {
+    let program = target().join("verbena");
+    assert!(program.exists(), "{} is not there: `cargo build --bin verbena` makes it", program.display());
+    let mut command = Command::new(program);
+    command.args(arguments);
+    for variable in ["VERBENA_CONFIG", "VERBENA_LOG", "CLICOLOR_FORCE"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn json(arguments: &[&str], directory: &Path) -> (i32, serde_json::Value) {
+    let output = verbena(arguments).current_dir(directory).output().unwrap();
+    (output.status.code().unwrap(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Two nodes of one cluster.
+fn two() -> (Cluster, [Node; 2]) {
+    let cluster = Cluster::new("500ms", &["a", "b"].map(|name| (name, format!("shm://{name}"))));
+    let nodes = ["a", "b"].map(|name| cluster.start(name));
+    for node in &nodes {
+        node.wait_until("two in", |status| are_in(status, &[1, 2]));
+    }
+    (cluster, nodes)
+}
+
+fn socket(cluster: &Cluster, node: &str) -> PathBuf {
+    cluster.path().join("run").join(format!("{node}.sock"))
+}
+
+enum Link {
+    Shared,
+    Static,
+}
+
+/// Compiles a program of ours, with every warning an error.
+fn compile(source: &str, link: Link, directory: &Path) -> PathBuf {
+    let (here, libraries) = (Path::new(env!("CARGO_MANIFEST_DIR")), std::env::current_exe().unwrap());
+    // Beside this test, where cargo makes it for the test; what lies one above may be older.
+    let libraries = libraries.parent().unwrap();
+    let program = directory.join(Path::new(source).file_stem().unwrap());
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"])
+        .arg(here.join("include"));
+    cc.arg(here.join(source)).arg("-o").arg(&program);
+    match link {
+        Link::Shared => {
+            cc.arg("-L").arg(libraries).arg("-lverbena").arg(format!("-Wl,-rpath,{}", libraries.display()));
+        }
+        Link::Static => {
+            cc.arg(libraries.join("libverbena.a")).args(["-lpthread", "-ldl", "-lm", "-lgcc_s"]);
+        }
+    }
+    let output = cc.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+fn ended(output: Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
+}
+
+fn the_example(link: Link) {
+    let (cluster, _nodes) = two();
+    let program = compile("examples/lock.c", link, cluster.path());
+    let raise = |socket: &Path, limit_ms: &str| {
+        let mut command = Command::new(&program);
+        command.args([
+            "counter".as_ref(),
+            cluster.path().join("counter").as_os_str(),
+            socket.as_ref(),
+            limit_ms.as_ref(),
+        ]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let (a, b) = (socket(&cluster, "a"), socket(&cluster, "b"));
+    let all: Vec<_> = (0..20).map(|nth| raise([&a, &b][nth % 2], "20000")).collect();
+    let mut said: Vec<_> = all.into_iter().map(|child| ended(child.wait_with_output().unwrap())).collect();
+    assert!(said.iter().all(|(code, _)| *code == Some(0)), "{said:?}");
+    // "7 under token 4294967309, good for 480 ms more"
+    let mut tokens: Vec<(u64, u64)> = Vec::new();
+    for (_, line) in said.drain(..) {
+        let (number, rest) = line.split_once(" under token ").unwrap();
+        tokens.push((number.parse().unwrap(), rest.split_once(',').unwrap().0.parse().unwrap()));
+    }
+    tokens.sort_unstable();
+    assert!(tokens.iter().map(|(number, _)| *number).eq(1..=20), "each once: {tokens:?}");
+    assert!(tokens.is_sorted_by(|a, b| a.1 < b.1), "{tokens:?}");
+    // The file is in the directory of the socket's own name, if that is called local.sock.
+    let nowhere = ended(raise(cluster.path(), "0").wait_with_output().unwrap());
+    assert!(nowhere.0 == Some(1) && nowhere.1.contains("local.sock"), "{nowhere:?}");
+    let mut locks = Locks::connect(&Socket::at(&a), Duration::from_secs(5)).unwrap();
+    let hold = locks.acquire(b"counter", LockMode::Shared, Some(Duration::from_secs(5))).unwrap();
+    for limit_ms in ["0", "50"] {
+        let (code, said) = ended(raise(&b, limit_ms).wait_with_output().unwrap());
+        assert!(code == Some(75) && said.contains("cannot take the lock: the lock"), "{code:?} {said}");
+    }
+    locks.release(hold).unwrap();
+}
+
+#[test]
+fn the_example_counts_with_the_shared_library() {
+    the_example(Link::Shared);
+}
+
+#[test]
+fn the_example_counts_with_the_static_library() {
+    the_example(Link::Static);
+}
+
+#[test]
+fn what_c_does_wrong_is_an_error_and_no_crash() {
+    let (cluster, [_a, b]) = two();
+    let program = compile("tests/misuse.c", Link::Shared, cluster.path());
+    let mut command = Command::new(program);
+    command.args([socket(&cluster, "a"), socket(&cluster, "b")]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    b.kill();
+    assert_eq!((line.as_str(), ended(child.wait_with_output().unwrap())), ("held\n", (Some(0), String::new())));
+}
+
+#[test]
+fn the_header_is_one_of_cpp_as_well() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/verbena.h");
+    let flags = ["-std=c++11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++"];
+    let output = Command::new("c++").args(flags).arg(header).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
