@@ -34,9 +34,13 @@ packages=()
 for entry in "${commands[@]}"; do
     command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
 done
-# python3-minimal has the command and not the whole standard library, which an application of the tests uses.
+# python3-minimal has the command and not the whole standard library, which an application of the tests uses; Debian has what makes environments, for
+# the tests of the package for Python, in a package of its own.
 if [ "$what" = test ] && ! python3 -c 'import http.server, sqlite3' 2>/dev/null; then
     packages+=(python3)
+fi
+if [ "$what" = test ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    packages+=(python3-venv)
 fi
 # One browser of several, without what a desktop needs, and a font for it.
 if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then

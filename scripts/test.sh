@@ -29,10 +29,16 @@ tests() {
     grep -E '^test result|^     Running|skipped: |^counted: ' "$log" | sort -u | grep -vE ' 0 passed' | head -n 120
 }
 
+# Its skips are checked with the others, and what it counts is counted.
+python_package() {
+    scripts/test-python.sh 2>&1 | tee -a "$log"
+}
+
 part "format" cargo fmt --all --check
 part "lints" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 part "licences and sources" cargo deny --locked --log-level error check bans licenses sources
 part "fuzz targets compile" cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 part "tests" tests
+part "package for Python" python_package
 part "skips are known" scripts/check-skips.sh "$log"
-awk '/^test result: /{passed += $4; failed += $6; ignored += $8} END {printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored}' "$log"
+awk '/^test result: /{passed += $4; failed += $6; ignored += $8} /^[0-9]+ passed in /{passed += $1} END {printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored}' "$log"

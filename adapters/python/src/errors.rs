@@ -1,0 +1,39 @@
+//! Errors as Python raises them. The classes are in `python/verbena/_errors.py`.
+
+use pyo3::{PyErr, import_exception};
+use verbena_client::Error;
+
+import_exception!(verbena._errors, Deadlock);
+import_exception!(verbena._errors, Disconnected);
+import_exception!(verbena._errors, Failed);
+import_exception!(verbena._errors, Forked);
+import_exception!(verbena._errors, Lost);
+import_exception!(verbena._errors, NoAnswer);
+import_exception!(verbena._errors, NoHelper);
+import_exception!(verbena._errors, NotHeld);
+import_exception!(verbena._errors, NotInTime);
+import_exception!(verbena._errors, Refused);
+import_exception!(verbena._errors, WrongThread);
+
+pub(crate) fn raised(error: Error) -> PyErr {
+    let words = error.to_string();
+    match error {
+        Error::NotFree | Error::NotInTime { .. } => NotInTime::new_err(words),
+        Error::Lost => Lost::new_err(words),
+        Error::Deadlock { .. } => Deadlock::new_err(words),
+        Error::Refused(_) => Refused::new_err(words),
+        Error::NoHelper { .. } => NoHelper::new_err(words),
+        Error::Forked { .. } => Forked::new_err(words),
+        error if error.is_over() => Disconnected::new_err(words),
+        error if error.is_late() => NoAnswer::new_err(words),
+        _ => Failed::new_err(words),
+    }
+}
+
+pub(crate) fn closed() -> PyErr {
+    Disconnected::new_err("the connection is closed")
+}
+
+pub(crate) fn not_held() -> PyErr {
+    NotHeld::new_err("it is not held any more: it was released, or was lost")
+}

@@ -1,0 +1,24 @@
+//! Locks of the cluster, for Python: the module `verbena._native`.
+//!
+//! A connection is the thread's that made it, because to the helper it is one client: a second thread would have at once what the first one has. Other
+//! threads may release what it holds, so it is behind a mutex, which a thread that waits for a lock gives away every few milliseconds. Between two of these
+//! it looks whether Ctrl-C was pressed. Its place in the lock's queue it keeps all the while ([`verbena_client::Wish`]). Whether something is held is read
+//! past the mutex ([`verbena_client::Watch`]). The interpreter is never kept from others while anybody waits.
+//!
+//! What is Python in Python is in `python/verbena`: the errors, and asyncio.
+
+mod arguments;
+mod errors;
+mod hold;
+mod locks;
+
+use pyo3::pymodule;
+
+/// What `verbena` is made of.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::hold::Hold;
+    #[pymodule_export]
+    use super::locks::Locks;
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The package for Python: built as a wheel, installed into an environment under target/, and tested against real nodes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+export VERBENA=${VERBENA:-$target/debug/verbena}
+environment=$target/python
+
+if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    echo "skipped: no Python of 3.9 or later that makes environments is installed"
+    # `make setup` installs it.
+    exit "$([ -z "${CI:-}" ] && echo 0 || echo 1)"
+fi
+[ -x "$VERBENA" ] || cargo build --locked --bin verbena
+
+# The tools of the versions that are named here. An environment of other tools, or that was made elsewhere, is made anew.
+tools="maturin==1.16.0 pytest==9.2.0 mypy==2.4.1"
+if [ "$(cat "$environment/tools" 2>/dev/null)" != "$tools in $environment" ]; then
+    rm -rf "$environment"
+    python3 -m venv "$environment"
+    # shellcheck disable=SC2086
+    "$environment/bin/pip" install --quiet --disable-pip-version-check $tools
+    echo "$tools in $environment" >"$environment/tools"
+fi
+
+rm -rf "$environment/wheels"
+export PATH=$environment/bin:$PATH VIRTUAL_ENV=$environment
+maturin build --quiet --locked --profile dev --manifest-path adapters/python/Cargo.toml --target-dir "$target" --out "$environment/wheels"
+pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$environment"/wheels/*.whl
+# It leaves its files where it runs.
+(cd "$environment" && python -m mypy.stubtest --concise verbena)
+python -m mypy --strict --no-error-summary --cache-dir "$environment/mypy" adapters/python/tests adapters/python/python/verbena
+cd adapters/python
+# A wait that does not end says where, and fails.
+PYTHONDONTWRITEBYTECODE=1 timeout 300 python -m pytest -o faulthandler_timeout=60
