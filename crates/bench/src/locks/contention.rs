@@ -77,7 +77,7 @@ fn summarise(place: &str, turns: &[Turn], rounds: &[Vec<Together>], findings: &m
     };
     for hold in HOLDS {
         for clients in CLIENTS {
-            for (way, name) in [(0, "SRSL"), (1, "DQNL"), (3, "N-CoSED, notified")] {
+            for (way, name) in [(0, "SRSL"), (1, "DQNL")] {
                 let spread = Spread::ratio(&rates(2, clients, hold), &rates(way, clients, hold));
                 findings.ratios.extend(spread.map(|spread| Ratio {
                     what: format!("locks a second, N-CoSED over {name}"),
