@@ -1,4 +1,4 @@
-//! `verbena_client::Locks` beyond what `lock.rs` asks of it: waits in parts, holds of others, looks from other threads.
+//! `verbena_client::Locks` beyond what `lock` asks of it: waits in parts, holds of others, looks from other threads.
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
@@ -54,8 +54,9 @@ fn what_was_asked_for_is_waited_for_bit_by_bit() {
     std::thread::sleep(Duration::from_millis(50));
     locks.give_up(came).unwrap();
     other.release(x).unwrap();
+    // The node of who gave up stands in the queue of x until its turn has come.
     for name in ["x", "z"] {
-        let held = other.try_acquire(name.as_bytes(), LockMode::Exclusive).unwrap();
+        let held = acquire(&mut other, name, LockMode::Exclusive);
         other.release(held).unwrap();
     }
 }

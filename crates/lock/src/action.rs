@@ -43,6 +43,9 @@ pub enum Refusal {
     /// The same client holds it shared, and would wait for itself.
     #[error("the same client holds it shared: it cannot have it alone before it has released that")]
     Upgrade,
+    /// The node leaves the cluster.
+    #[error("the node leaves the cluster, and gives out no more locks")]
+    Leaving,
 }
 
 /// A message or a call that cannot be in any order of events: whoever sent it breaks the protocol. Nothing was changed.

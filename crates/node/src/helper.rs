@@ -181,7 +181,7 @@ impl Helper {
         let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
-        let (locks, lock_service) = Locks::start(&settings.locks, server.board(), &metrics)?;
+        let (locks, lock_service) = Locks::start(&settings.locks, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(locks));
 
         let lease = Arc::new(LeaseWord::new());

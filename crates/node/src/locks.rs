@@ -1,5 +1,7 @@
 //! Locks, hosted: membership's notices on one side, [`LockService`] on the other.
 
+use std::time::Duration;
+
 use verbena_client::wire::BOARD_LAPSES;
 use verbena_cluster::Notice;
 use verbena_ipc::Board;
@@ -13,6 +15,8 @@ use crate::service::{Replies, Service};
 /// The service of locks.
 pub(crate) struct Locks {
     service: LockService,
+    /// How long those who hold locks are waited for when the node leaves.
+    patience: Duration,
 }
 
 impl Locks {
@@ -20,10 +24,16 @@ impl Locks {
     ///
     /// # Errors
     /// If there can be no thread for it, or its metrics are registered already.
-    pub(crate) fn start(config: &LocksConfig, board: Board, registry: &Registry) -> Result<(Locks, LockService)> {
+    pub(crate) fn start(
+        config: &LocksConfig,
+        lease: Duration,
+        board: Board,
+        registry: &Registry,
+    ) -> Result<(Locks, LockService)> {
         let metrics = Metrics::new(registry)?;
         let service = LockService::start(config.options(), metrics, move |losses| board.publish(BOARD_LAPSES, losses))?;
-        Ok((Locks { service: service.clone() }, service))
+        // Before the node leaves without having heard that they are at rest.
+        Ok((Locks { service: service.clone(), patience: lease * 3 / 4 }, service))
     }
 }
 
@@ -53,8 +63,11 @@ impl Service for Locks {
     }
 
     fn close(&mut self, replies: &Replies) {
-        // What clients hold ends with the lease, which ends when the node leaves: nobody has to settle anything.
-        replies.closed(true);
+        let closed = replies.clone();
+        // Whoever holds a lock may end what it does. What is held after that ends with the lease: nobody has to settle anything.
+        if self.service.close(self.patience, move || closed.closed(true)).is_err() {
+            replies.closed(true);
+        }
     }
 
     fn end(&mut self) {

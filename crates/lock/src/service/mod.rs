@@ -14,6 +14,7 @@ mod thread;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -46,6 +47,8 @@ pub enum Refused {
 
 /// Is told what becomes of a request, and how often all that clients held had been lost by then; on the service's thread: must not block.
 pub type Told = Box<dyn FnMut(Answer, u64) + Send>;
+/// Is told that nothing is open, on the service's thread: must not block.
+type Closed = Box<dyn FnOnce() + Send>;
 /// Is told whether it was done, on the service's thread: must not block.
 pub type Done = Box<dyn FnOnce(Result<(), Strange>) + Send>;
 
@@ -108,6 +111,10 @@ enum Command {
         shown: Shown,
     },
     Opened(Box<life::Opened>),
+    Close {
+        patience: Duration,
+        closed: Closed,
+    },
 }
 
 impl LockService {
@@ -228,6 +235,15 @@ impl LockService {
     /// If the service has stopped.
     pub fn list(&self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) -> Result<(), Refused> {
         self.tell(Command::List { after, prefix, shown })
+    }
+
+    /// The node is about to leave: whoever waits is refused, and whoever asks. `closed` is called, on the service's thread, when nobody holds a lock any more, or
+    /// after this time.
+    ///
+    /// # Errors
+    /// If the service has stopped.
+    pub fn close(&self, patience: Duration, closed: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
+        self.tell(Command::Close { patience, closed: Box::new(closed) })
     }
 
     /// Without a bound: what comes this way is as rare as views, or ends something that was counted when it was asked for.

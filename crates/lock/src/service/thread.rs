@@ -15,7 +15,7 @@ use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Driver};
 use super::life::{Life, Opening};
-use super::{Attention, Command, Metrics, Shared, Told};
+use super::{Attention, Closed, Command, Metrics, Shared, Told};
 use crate::{Answer, Refusal, RequestId};
 
 pub(super) fn spawn(
@@ -30,7 +30,8 @@ pub(super) fn spawn(
         .build()
         .map_err(|error| Error::system("a runtime for locks", error))?;
     let run = move || {
-        let desk = Desk { driver, shared, metrics, commands, asked: HashMap::new(), held: 0 };
+        let desk =
+            Desk { driver, shared, metrics, commands, asked: HashMap::new(), held: 0, is_closed: false, closing: None };
         let run = std::panic::AssertUnwindSafe(|| runtime.block_on(desk.run(received)));
         if std::panic::catch_unwind(run).is_err() {
             // Grants that are passed on to nobody hold up every node: a process without this thread is worse than none.
@@ -53,6 +54,9 @@ struct Desk {
     /// Of these, how many are held.
     held: i64,
     metrics: Metrics,
+    is_closed: bool,
+    /// Who is told when nothing is held any more, and when at the latest.
+    closing: Option<(Time, Closed)>,
 }
 
 struct Asked {
@@ -86,6 +90,10 @@ impl Desk {
                 open_elsewhere(opening, self.commands.clone());
             }
             self.tell_all();
+            let is_over = |(until, _): &mut (Time, Closed)| self.held == 0 || BootClock.now() >= *until;
+            if let Some((_, closed)) = self.closing.take_if(is_over) {
+                closed();
+            }
             self.metrics.held.set(self.held);
             self.metrics.waiting.set(self.asked.len() as i64 - self.held);
         }
@@ -111,6 +119,10 @@ impl Desk {
             }
             Command::Acquire { id, asker, name, request, told } => {
                 self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+                if self.is_closed {
+                    let mut told = told;
+                    return self.refuse(&mut told);
+                }
                 self.asked.insert(id, Asked { told, since: BootClock.now(), is_held: false });
                 self.driver.acquire(id, asker, name, request);
             }
@@ -132,6 +144,7 @@ impl Desk {
             }
             Command::List { after, prefix, shown } => self.driver.list(after, prefix, shown),
             Command::Opened(opened) => self.driver.opened(*opened),
+            Command::Close { patience, closed } => self.close(BootClock.now() + patience, closed),
         }
     }
 
@@ -167,6 +180,21 @@ impl Desk {
                 self.ended(id);
             }
         }
+    }
+
+    /// Who waits is told, and who holds a lock may end what it does.
+    fn close(&mut self, until: Time, closed: Closed) {
+        (self.is_closed, self.closing) = (true, Some((until, closed)));
+        let waiting = self.asked.extract_if(|_, asked| !asked.is_held);
+        for (id, mut asked) in waiting.collect::<Vec<_>>() {
+            self.driver.forget(id);
+            self.refuse(&mut asked.told);
+        }
+    }
+
+    fn refuse(&self, told: &mut Told) {
+        self.metrics.requests.refused.increment();
+        told(Answer::Refused(Refusal::Leaving), 0);
     }
 
     /// Whether it was held.

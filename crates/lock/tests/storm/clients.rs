@@ -151,7 +151,7 @@ impl Cluster {
                     let may_be = match why {
                         Refusal::Busy => is_try,
                         Refusal::NoRoom => self.settings.slots == 1,
-                        Refusal::TokensUsedUp | Refusal::Upgrade => false,
+                        Refusal::TokensUsedUp | Refusal::Upgrade | Refusal::Leaving => false,
                     };
                     if !may_be {
                         self.checker.broken.push(format!("node {at} was refused {name}: {why}"));

@@ -2,19 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod seen;
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::nodes::{Cluster, Node, are_in};
 use common::verbena;
 use rustix::process::Signal;
-use serde_json::Value;
 use verbena_client::wire::LockMode;
-use verbena_client::{Error, Helper, Hold, Locks, Socket};
+use verbena_client::{Error, Hold, Locks, Socket};
+
+use seen::counted;
 
 const LEASE: Duration = Duration::from_millis(500);
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -383,147 +385,27 @@ fn a_program_has_once_more_what_it_has() {
     other.release(next).unwrap();
 }
 
-/// What a node has counted of locks.
-fn counted(cluster: &Cluster, node: &str, metrics: &[&str]) -> Vec<f64> {
-    let socket = Socket::new(Some(&cluster.path().join("run")), Some(node)).unwrap();
-    let text = Helper::connect(&socket, Duration::from_secs(5)).unwrap().metrics().unwrap();
-    let value = |metric: &&str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("verbena_lock_{metric} ")));
-        line.unwrap_or_else(|| panic!("{metric} in {text}")).split(' ').next().unwrap().parse().unwrap()
-    };
-    metrics.iter().map(value).collect()
-}
-
-/// A free lock costs one batch with one atomic, and its release the same; who waits sends nothing. (Chapter 4; rules L2 and L3.)
+/// A node that is drained waits for those who hold locks, but not for ever.
 #[test]
-fn a_free_lock_costs_one_atomic_and_who_waits_sends_nothing() {
-    const COSTS: [&str; 4] = ["batches_total", "atomics_total", "frames_total", "letters_total"];
-    for cluster in [on_shm(), on_tcp()] {
-        let _nodes = three(&cluster);
-        for node in NAMES {
-            let mut locks = connect(&cluster, node);
-            // Its home is asked where its words are.
-            let first = acquire(&mut locks, "x", LockMode::Exclusive);
-            locks.release(first).unwrap();
-            std::thread::sleep(Duration::from_millis(50));
-            let before = counted(&cluster, node, &COSTS);
-            for _ in 0..100 {
-                let hold = acquire(&mut locks, "x", LockMode::Exclusive);
-                locks.release(hold).unwrap();
-            }
-            let after = counted(&cluster, node, &COSTS);
-            let spent: Vec<f64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
-            assert_eq!(spent, [200.0, 200.0, 0.0, 0.0], "node {node}");
-        }
-        let mut holder = connect(&cluster, "a");
-        let hold = acquire(&mut holder, "x", LockMode::Exclusive);
-        let waits = lock_run(&cluster, "b", &["x", "--", "true"]).spawn().unwrap();
-        wait_for("one waits", || counted(&cluster, "b", &["waiting"]) == [1.0]);
-        let spent = || NAMES.map(|node| counted(&cluster, node, &COSTS));
-        let mut before = spent();
-        wait_for("the request is acknowledged", || {
-            std::thread::sleep(Duration::from_millis(200));
-            std::mem::replace(&mut before, spent()) == before
-        });
-        std::thread::sleep(Duration::from_secs(1));
-        assert_eq!(counted(&cluster, "b", &["waiting", "held"]), [1.0, 0.0]);
-        assert_eq!(spent(), before, "while one waits and one holds");
-        let frames = |spent: [Vec<f64>; 3]| spent.iter().map(|node| node[2]).sum::<f64>();
-        let sent = frames(before);
-        holder.release(hold).unwrap();
-        assert_eq!(ended(waits.wait_with_output().unwrap()), (Some(0), String::new()));
-        assert!(frames(spent()) > sent, "one told the other");
-    }
-}
-
-/// `verbena lock ls` at a node: its exit code, and what it printed.
-fn ls(cluster: &Cluster, node: &str, arguments: &[&str]) -> (i32, String) {
-    let mut command = verbena(&["lock", "ls", "--cluster-name", node]);
-    let output = command.args(arguments).current_dir(cluster.path()).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
-}
-
-/// What it says of one lock: who holds it or waits, how, where, and with which token.
-fn queue(cluster: &Cluster, node: &str, name: &str) -> Vec<(bool, String, String, Option<u64>)> {
-    let (_, list) = ls(cluster, node, &[name, "--json"]);
-    let list: Value = serde_json::from_str(&list).unwrap();
-    let [lock] = &list["locks"].as_array().unwrap()[..] else { return vec![] };
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let users = lock["queue"].as_array().unwrap().iter().map(|user| {
-        assert_eq!(user["pid"], std::process::id(), "{user}");
-        (user["is_held"].as_bool().unwrap(), text(&user["mode"]), text(&user["node"]), user["token"].as_u64())
-    });
-    users.collect()
-}
-
-#[test]
-fn a_list_says_who_has_what_and_who_waits_behind_whom() {
-    let cluster = on_shm();
-    let nodes = three(&cluster);
-    assert_eq!(ls(&cluster, "a", &[]), (0, String::new()));
-    let [mut a, mut b, mut c] = NAMES.map(|node| connect(&cluster, node));
-    let held = acquire(&mut b, "x", LockMode::Exclusive);
-    let read = acquire(&mut a, "other", LockMode::Shared);
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let hold = acquire(&mut c, "x", LockMode::Exclusive);
-            wait_for("the test has seen it", || is_over.load(Ordering::Relaxed));
-            c.release(hold).unwrap();
-        });
-        wait_for("c waits", || queue(&cluster, "a", "x").len() == 2);
-        scope.spawn(|| {
-            let hold = acquire(&mut a, "x", LockMode::Shared);
-            a.release(hold).unwrap();
-            a.release(read).unwrap();
-        });
-        wait_for("a waits", || queue(&cluster, "a", "x").len() == 3);
-        let (exclusive, shared) = (|| "exclusive".to_owned(), || "shared".to_owned());
-        let all = [
-            (true, exclusive(), "b".to_owned(), Some(held.token())),
-            (false, exclusive(), "c".to_owned(), None),
-            (false, shared(), "a".to_owned(), None),
-        ];
-        for node in NAMES {
-            assert_eq!(queue(&cluster, node, "x"), all, "as {node} sees it");
-        }
-        let (code, text) = ls(&cluster, "c", &[]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((code, lines.len(), lines[0], lines[2]), (0, 6, "other", "x"), "{text}");
-        assert!(lines[1].starts_with("  held   shared     a  process ") && lines[1].contains("  for "), "{text}");
-        assert!(lines[3].ends_with(&format!("  token {}", held.token())), "{text}");
-        b.release(held).unwrap();
-        wait_for("c has it", || {
-            queue(&cluster, "c", "x").first().is_some_and(|(held, _, node, _)| *held && node == "c")
-        });
-        // Who does not answer is named, and the rest is shown.
-        nodes[1].signal(Signal::STOP);
-        let (code, text) = ls(&cluster, "c", &["x"]);
-        nodes[1].signal(Signal::CONT);
-        assert!(code == 1 && text.contains("\n  held   exclusive  c  process "), "{code}: {text}");
-        assert!(text.ends_with("\nno answer from b: what their programs have is not shown\n"), "{text}");
-        is_over.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(ls(&cluster, "b", &[]), (0, String::new()));
-}
-
-#[test]
-fn a_list_of_many_locks_comes_in_parts() {
-    let cluster = on_shm();
+fn a_node_that_is_drained_waits_for_who_is_about_to_release() {
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
-    let (mut a, mut b) = (connect(&cluster, "a"), connect(&cluster, "b"));
-    let long = |nth: usize| format!("{nth:03}/{}", "n".repeat(900));
-    let _held: Vec<Hold> = (0..100).map(|nth| acquire(&mut a, &long(nth), LockMode::Shared)).collect();
-    let _also: Vec<Hold> = (50..60).map(|nth| acquire(&mut b, &long(nth), LockMode::Shared)).collect();
-    let list = a.list(b"").unwrap();
-    let said: Vec<(Vec<u8>, u32)> = list.locks.iter().map(|at| (at.name.clone(), at.rank)).collect();
-    let twice = |nth| if (50..60).contains(&nth) { vec![1, 2] } else { vec![1] };
-    let all = (0..100).flat_map(|nth| twice(nth).into_iter().map(move |rank| (long(nth).into_bytes(), rank)));
-    assert_eq!(said, all.collect::<Vec<_>>());
-    assert_eq!(b.list(b"05").unwrap().locks.len(), 20);
-    assert!(matches!(b.list(&[7; 1025]), Err(Error::Refused(_))));
-    let crowd: Vec<Hold> = (0..12).map(|_| acquire(&mut b, "crowd", LockMode::Shared)).collect();
-    let [at] = &a.list(b"crowd").unwrap().locks[..] else { panic!() };
-    assert_eq!((at.holders.len() as u32 + at.more_holders, at.more_holders, crowd.len()), (12, 4, 12));
+    let drained = |node: &str| {
+        let drain = verbena(&["node", "drain", "--cluster-name", node]).current_dir(cluster.path()).output().unwrap();
+        assert!(drain.status.success(), "{drain:?}");
+    };
+    let short = lock_run(&cluster, "c", &["x", "--", "sh", "-c", "echo held > c; sleep 0.7"]).spawn().unwrap();
+    wait_for("c has it", || cluster.path().join("c").exists());
+    let waits = lock_run(&cluster, "c", &["x", "--", "true"]).spawn().unwrap();
+    wait_for("another waits", || counted(&cluster, "c", &["waiting"]) == [1.0]);
+    drained("c");
+    assert_eq!(ended(short.wait_with_output().unwrap()), (Some(0), String::new()));
+    let (code, said) = ended(waits.wait_with_output().unwrap());
+    assert!(code == Some(1) && said.contains("the node leaves the cluster"), "{code:?}: {said}");
+    let long = lock_run(&cluster, "b", &["x", "--", "sh", "-c", "echo held > b; exec sleep 20"]).spawn().unwrap();
+    wait_for("b has it", || cluster.path().join("b").exists());
+    drained("b");
+    assert_eq!(ended(long.wait_with_output().unwrap()).0, Some(76), "told that it was lost");
+    let next = lock_run(&cluster, "a", &["x", "--", "true"]).output().unwrap();
+    assert_eq!(ended(next), (Some(0), String::new()));
 }
