@@ -39,4 +39,4 @@ pub use report::{Axis, Claim, FORMAT, FabricFound, Findings, Line, Measurement, 
 pub use rounds::{Progress, ProgressSink};
 pub use rows::{Row, list, row, rows};
 pub use run::{FEWEST_ROUNDS, KEY_TRACE, Options, run, write_whole};
-pub use stats::{RoundSummary, Spread};
+pub use stats::{RoundSummary, Spread, jains_index};

@@ -109,7 +109,7 @@ static ROWS: [Row; 34] = [
     Row {
         name: "locks.contention",
         paper: "none: a question of our own",
-        variants: "one lock that 1..16 nodes want exclusively, held for 0, 100 us, 1 ms; SRSL, DQNL, N-CoSED, and that notified: locks a second, Jain's index, longest wait over mean",
+        variants: "one lock that 1..16 nodes want exclusively, held for 0, 100 us, 1 ms; SRSL, DQNL, N-CoSED: locks a second, Jain's index, longest wait over mean",
         found: "nothing",
         measure: Some(locks::contention),
     },

@@ -6,6 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::scale::number;
 
+/// Jain's index of how alike these are: 1 if all are the same, 1 / their number if one has all. Not a number if none has any.
+pub fn jains_index(counts: impl ExactSizeIterator<Item = u64>) -> f64 {
+    let number = counts.len() as f64;
+    let (sum, squares) = counts.fold((0.0, 0.0), |(sum, squares), count| {
+        let count = count as f64;
+        (sum + count, squares + count * count)
+    });
+    sum * sum / (number * squares)
+}
+
 /// Many samples of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundSummary {

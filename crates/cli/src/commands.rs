@@ -9,6 +9,7 @@ pub mod keys;
 pub mod lock;
 pub mod node;
 pub mod proxy;
+mod reach;
 mod running;
 pub mod status;
 pub mod top;

@@ -78,6 +78,64 @@ pub trait Fabric: Send + Sync {
     }
 }
 
+/// A fabric around another one, of which it does some things in its own way and all else as that one does. It is a [`Fabric`] itself.
+pub trait Layer: Send + Sync {
+    /// The other one.
+    fn inner(&self) -> &dyn Fabric;
+
+    /// As [`Fabric::register`].
+    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
+        self.inner().register(bytes, view)
+    }
+
+    /// As [`Fabric::connect`].
+    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
+        self.inner().connect(peer, address)
+    }
+}
+
+impl<L: Layer> Fabric for L {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner().capabilities()
+    }
+
+    fn identity(&self) -> Incarnation {
+        self.inner().identity()
+    }
+
+    fn address(&self) -> Address {
+        self.inner().address()
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.inner().clock()
+    }
+
+    fn pool(&self) -> &Pool {
+        self.inner().pool()
+    }
+
+    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
+        Layer::register(self, bytes, view)
+    }
+
+    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
+        Layer::connect(self, peer, address)
+    }
+
+    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
+        self.inner().listen(port, views)
+    }
+
+    fn set_view(&self, view: ViewNumber) {
+        self.inner().set_view(view);
+    }
+
+    fn frames(&self) -> Frames {
+        self.inner().frames()
+    }
+}
+
 /// Frames of one-sided operations, where they travel in such: to this node, and from it to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frames {

@@ -13,6 +13,9 @@ use verbena_terms::{Incarnation, Rank};
 
 use crate::status::Status;
 
+// What programs are told of names is true of them.
+const _: () = assert!(verbena_client::MAX_NAME_BYTES == MAX_NAME_BYTES);
+
 /// Tickets of a program among which nobody looks for those that were refused.
 const FEW: usize = 1024;
 /// Tickets that a program may have.
@@ -97,14 +100,13 @@ impl Tickets {
     }
 
     fn list(&self, after: Option<(Vec<u8>, u32)>, prefix: Vec<u8>, request: Request<'_>) {
-        let after = after.map(|(name, rank)| Name::new(&name).map(|name| (name, Rank(rank)))).transpose();
-        let after = match after {
-            Ok(_) if prefix.len() > MAX_NAME_BYTES => Err(format!("a lock's name has {MAX_NAME_BYTES} bytes at most")),
-            other => other.map_err(|error| error.to_string()),
-        };
-        let after = match after {
+        if prefix.len() > MAX_NAME_BYTES {
+            return refuse(request, format!("a lock's name has {MAX_NAME_BYTES} bytes at most"));
+        }
+        let after = after.map(|(name, rank)| Name::new(&name).map(|name| (name, Rank(rank))));
+        let after = match after.transpose() {
             Ok(after) => after,
-            Err(why) => return refuse(request, why),
+            Err(error) => return refuse(request, error.to_string()),
         };
         // Now: a member that does not answer may be none when that is known.
         let members = self.status.all_members().into_iter();

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use verbena_fabric::{
-    Address, Batch, Capabilities, Class, Completed, Fabric, Frames, Inbox, Operation, OperationId, Peer, Pending, Pool,
-    Port, Region, RegionKey, Remote, Result, Settled, SharedRemote, Views,
+    Address, Batch, Class, Completed, Fabric, Layer, Operation, OperationId, Peer, Pending, Port, RegionKey, Remote,
+    Result, Settled, SharedRemote,
 };
 use verbena_lock::wire::Frame;
-use verbena_terms::{Clock, Incarnation, Time, ViewNumber};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 /// What was counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,46 +100,14 @@ pub(super) struct Counted {
     pub(super) counters: Arc<Counters>,
 }
 
-impl Fabric for Counted {
-    fn capabilities(&self) -> &Capabilities {
-        self.fabric.capabilities()
-    }
-
-    fn identity(&self) -> Incarnation {
-        self.fabric.identity()
-    }
-
-    fn address(&self) -> Address {
-        self.fabric.address()
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.fabric.clock()
-    }
-
-    fn pool(&self) -> &Pool {
-        self.fabric.pool()
-    }
-
-    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
-        self.fabric.register(bytes, view)
+impl Layer for Counted {
+    fn inner(&self) -> &dyn Fabric {
+        &*self.fabric
     }
 
     fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
         let peer = self.fabric.connect(peer, address)?;
         Ok(Arc::new(CountedPeer { peer, counters: self.counters.clone() }))
-    }
-
-    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
-        self.fabric.listen(port, views)
-    }
-
-    fn set_view(&self, view: ViewNumber) {
-        self.fabric.set_view(view);
-    }
-
-    fn frames(&self) -> Frames {
-        self.fabric.frames()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::node::Worked;
 use crate::report::Measurement;
-use crate::stats::RoundSummary;
+use crate::stats::{RoundSummary, jains_index};
 
 /// What clients that worked in the same time came to.
 #[derive(Clone, Debug)]
@@ -24,8 +24,7 @@ impl Together {
 
     /// Jain's index of how often each had the lock: 1 if all as often, 1 / clients if one alone.
     pub(super) fn fairness(&self) -> f64 {
-        let of = |power| self.clients.iter().map(|one| (one.taken as f64).powi(power)).sum::<f64>();
-        of(1).powi(2) / (self.clients.len() as f64 * of(2))
+        jains_index(self.clients.iter().map(|one| one.taken))
     }
 
     /// The longest wait of any client over the mean of all waits.

@@ -2,17 +2,16 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde::Serialize;
+use verbena_client::Roll;
 use verbena_client::api::Node;
 use verbena_client::wire::{Departed, Member, Pages, SAMPLED_KEYS, State, Status};
-use verbena_client::{Helper, Roll, Socket};
 use verbena_terms::Lapse;
 
-use crate::config::{self, Flags, Whose};
+use crate::commands::reach::Reach;
 use crate::error::{Error, Result};
 use crate::output::{Format, Output, output, write_json};
 
@@ -45,11 +44,8 @@ pub struct Command {
     /// Print the helper's metrics in the OpenMetrics text format instead.
     #[arg(long, conflicts_with = "json")]
     metrics: bool,
-    /// How long to wait for the helper.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
-    patience: Lapse,
     #[command(flatten)]
-    flags: Flags,
+    reach: Reach,
 }
 
 /// What `--json` prints.
@@ -66,7 +62,7 @@ struct Shown<'a> {
 impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let mut helper = connect(file, &self.flags, self.patience)?;
+        let mut helper = self.reach.helper(file)?;
         let mut out = output();
         if self.metrics {
             return Ok(out.write_all(helper.metrics()?.as_bytes())?);
@@ -87,32 +83,6 @@ impl Command {
         }
         if status.state == State::Member { Ok(()) } else { Err(Error::No) }
     }
-}
-
-/// The first helper that listens where the configuration says; if none does, why not at the first of its sockets.
-pub(super) fn connect(file: Option<&Path>, flags: &Flags, patience: Lapse) -> Result<Helper> {
-    reach(file, flags, patience, Helper::connect)
-}
-
-/// The same, in any way of connecting to one.
-pub(super) fn reach<T>(
-    file: Option<&Path>,
-    flags: &Flags,
-    patience: Lapse,
-    connect: impl Fn(&Socket, Duration) -> verbena_client::Result<T>,
-) -> Result<T> {
-    let settings = config::load(file, &flags.0, Whose::Running)?.config.settings();
-    let patience = patience.0.max(Duration::from_millis(1));
-    let mut missed = None;
-    for socket in settings.sockets()? {
-        match connect(&socket, patience) {
-            Err(error @ verbena_client::Error::NoHelper { .. }) => {
-                missed.get_or_insert(error);
-            }
-            other => return Ok(other?),
-        }
-    }
-    Err(missed.expect("invariant: there is at least one socket").into())
 }
 
 fn print(out: &mut Output, Roll { status, nodes, departed, work }: &Roll) -> Result<()> {
@@ -181,7 +151,7 @@ fn share(node: &Node) -> String {
 }
 
 /// To the unit that matters.
-fn rounded(millis: u64) -> Lapse {
+pub(super) fn rounded(millis: u64) -> Lapse {
     let seconds = if millis >= 10_000 { millis / 1000 * 1000 } else { millis };
     Lapse::millis(seconds)
 }

@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod client;
 mod seen;
 
 use std::path::Path;

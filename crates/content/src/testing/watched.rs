@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
-use verbena_fabric::{
-    Address, Capabilities, Fabric, Inbox, Peer, Pool, Port, Region, RegionKey, Result, Rights, Views,
-};
-use verbena_terms::{Clock, Incarnation, ViewNumber};
+use verbena_fabric::{Fabric, Layer, Region, RegionKey, Result, Rights};
+use verbena_terms::ViewNumber;
 
 /// What is done to a word of a region by its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,42 +83,14 @@ struct WatchedRegion {
     gate: Arc<Gate>,
 }
 
-impl Fabric for Watched {
-    fn capabilities(&self) -> &Capabilities {
-        self.fabric.capabilities()
-    }
-
-    fn identity(&self) -> Incarnation {
-        self.fabric.identity()
-    }
-
-    fn address(&self) -> Address {
-        self.fabric.address()
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.fabric.clock()
-    }
-
-    fn pool(&self) -> &Pool {
-        self.fabric.pool()
+impl Layer for Watched {
+    fn inner(&self) -> &dyn Fabric {
+        &*self.fabric
     }
 
     fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
         let region = self.fabric.register(bytes, view)?;
         Ok(Box::new(WatchedRegion { region, gate: self.gate.clone() }))
-    }
-
-    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
-        self.fabric.connect(peer, address)
-    }
-
-    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
-        self.fabric.listen(port, views)
-    }
-
-    fn set_view(&self, view: ViewNumber) {
-        self.fabric.set_view(view);
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_fabric::{
-    Address, Batch, Capabilities, Class, Completed, Completer, Error, Fabric, Inbox, OperationId, Peer, Pending, Pool,
-    Port, Region, RegionKey, Remote, Result, Rights, Settled, SharedRemote, Views,
+    Address, Batch, Class, Completed, Completer, Error, Fabric, Layer, OperationId, Peer, Pending, Port, Region,
+    RegionKey, Remote, Result, Rights, Settled, SharedRemote,
 };
-use verbena_terms::{Clock, Incarnation, Time, ViewNumber};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 /// What is to happen, in order. Cheap to clone.
 #[derive(Clone, Default)]
@@ -98,25 +98,9 @@ struct SlowRemote {
     doing: Doing,
 }
 
-impl Fabric for SlowFabric {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn identity(&self) -> Incarnation {
-        self.inner.identity()
-    }
-
-    fn address(&self) -> Address {
-        self.inner.address()
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.inner.clock()
-    }
-
-    fn pool(&self) -> &Pool {
-        self.inner.pool()
+impl Layer for SlowFabric {
+    fn inner(&self) -> &dyn Fabric {
+        &*self.inner
     }
 
     fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
@@ -126,14 +110,6 @@ impl Fabric for SlowFabric {
 
     fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
         Ok(Arc::new(SlowPeer { inner: self.inner.connect(peer, address)?, doing: self.doing.clone() }))
-    }
-
-    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
-        self.inner.listen(port, views)
-    }
-
-    fn set_view(&self, view: ViewNumber) {
-        self.inner.set_view(view);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use verbena_fabric::{Address, Capabilities, Fabric, Inbox, Peer, Pool, Port, Region, Result, Views};
-use verbena_terms::{Clock, Incarnation, ViewNumber};
+use verbena_fabric::{Address, Fabric, Layer, Peer, Result};
+use verbena_terms::Incarnation;
 
 pub struct Relayed<F, W> {
     pub inner: F,
@@ -11,32 +11,12 @@ pub struct Relayed<F, W> {
     pub way: W,
 }
 
-impl<F: Fabric, W: Fn(&Address) -> Address + Send + Sync> Fabric for Relayed<F, W> {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+impl<F: Fabric, W: Fn(&Address) -> Address + Send + Sync> Layer for Relayed<F, W> {
+    fn inner(&self) -> &dyn Fabric {
+        &self.inner
     }
-    fn identity(&self) -> Incarnation {
-        self.inner.identity()
-    }
-    fn address(&self) -> Address {
-        self.inner.address()
-    }
-    fn clock(&self) -> &dyn Clock {
-        self.inner.clock()
-    }
-    fn pool(&self) -> &Pool {
-        self.inner.pool()
-    }
-    fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>> {
-        self.inner.register(bytes, view)
-    }
+
     fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
         self.inner.connect(peer, &(self.way)(address))
-    }
-    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
-        self.inner.listen(port, views)
-    }
-    fn set_view(&self, view: ViewNumber) {
-        self.inner.set_view(view);
     }
 }

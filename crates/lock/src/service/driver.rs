@@ -20,7 +20,7 @@ const EAGER: Duration = Duration::from_micros(500);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The longest between two turns: that the lease has ended must not be seen late.
 const IDLE: Duration = Duration::from_millis(20);
-/// After so long it is said whom a home waits for, and again.
+/// After so long it is said whom a home waits for.
 const LONG: Duration = Duration::from_secs(1);
 /// Messages that are handled before anything else is looked at.
 const AT_ONCE: usize = 256;
@@ -42,8 +42,10 @@ pub(super) struct Driver {
     stirred: Time,
     complaints: Complaints,
     metrics: Metrics,
-    /// Whom this home waits for is said once in a while.
-    waits: Waits,
+    /// Since when this home waits for members.
+    awaits_since: Option<Time>,
+    /// Once a second it is said for whom.
+    late: Complaints,
     listings: Listings,
 }
 
@@ -74,7 +76,8 @@ impl Driver {
             stirred: Time::ZERO,
             complaints: Complaints::default(),
             metrics,
-            waits: Waits::default(),
+            awaits_since: None,
+            late: Complaints::default(),
             listings: Listings::default(),
         }
     }
@@ -244,12 +247,13 @@ impl Driver {
         self.metrics.home_locks.set(self.locks.home_locks() as i64);
         let awaited = self.locks.awaited();
         self.metrics.home_awaited.set(awaited.len() as i64);
-        if let Some(member) = awaited.first()
-            && self.waits.is_long(now)
-        {
+        let Some(member) = awaited.first() else {
+            self.awaits_since = None;
+            return;
+        };
+        let since = *self.awaits_since.get_or_insert(now);
+        if now.since(since) >= LONG && self.late.another(now).is_some() {
             tracing::warn!(%member, members = awaited.len(), "this home of locks grants none: members have not said for a second or more what they have of them");
-        } else if awaited.is_empty() {
-            self.waits = Waits::default();
         }
     }
 
@@ -300,23 +304,5 @@ impl Driver {
             }
         }
         said
-    }
-}
-
-/// How long a home waits already.
-#[derive(Default)]
-struct Waits {
-    /// When it is to be said.
-    say_at: Option<Time>,
-}
-
-impl Waits {
-    /// Once a second, from the first on.
-    fn is_long(&mut self, now: Time) -> bool {
-        let is_due = self.say_at.is_some_and(|at| at <= now);
-        if is_due || self.say_at.is_none() {
-            self.say_at = Some(now + LONG);
-        }
-        is_due
     }
 }

@@ -11,7 +11,7 @@ use verbena_client::{Helper, Report};
 use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use super::words;
-use crate::commands::status::connect;
+use crate::commands::reach::connect;
 use crate::config::Flags;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};

@@ -10,8 +10,7 @@ use verbena_client::wire::{Change, Seen, Why};
 use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use super::{list, words};
-use crate::commands::status::connect;
-use crate::config::Flags;
+use crate::commands::reach::Reach;
 use crate::date::moment;
 use crate::error::Result;
 use crate::output::{Format, Output, output, write_json};
@@ -38,11 +37,8 @@ pub struct Command {
     /// Go on, and print what comes: each view when it is learnt and again when it is in effect; with --json an object a line.
     #[arg(long)]
     watch: bool,
-    /// How long to wait for the helper.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
-    patience: Lapse,
     #[command(flatten)]
-    flags: Flags,
+    reach: Reach,
 }
 
 /// What `--json` prints of a view.
@@ -73,7 +69,7 @@ struct Gone<'a> {
 impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let mut helper = connect(file, &self.flags, self.patience)?;
+        let mut helper = self.reach.helper(file)?;
         let mut out = output();
         let mut views = helper.views(ViewNumber(0))?;
         if !self.watch {

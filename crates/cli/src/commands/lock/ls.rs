@@ -10,10 +10,9 @@ use clap::Args;
 use serde::Serialize;
 use verbena_client::wire::{LockAt, LockMode, LockUser};
 use verbena_client::{LockList, Locks};
-use verbena_terms::Lapse;
 
-use crate::commands::status::reach;
-use crate::config::Flags;
+use crate::commands::reach::Reach;
+use crate::commands::status::rounded;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
@@ -33,13 +32,10 @@ pub struct Command {
     /// Only locks whose names begin so.
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     prefix: OsString,
-    /// How long to wait for the helper.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
-    patience: Lapse,
+    #[command(flatten)]
+    reach: Reach,
     #[command(flatten)]
     format: Format,
-    #[command(flatten)]
-    flags: Flags,
 }
 
 /// What `--json` prints.
@@ -78,7 +74,7 @@ struct User {
 impl Command {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let mut locks = reach(file, &self.flags, self.patience, Locks::connect)?;
+        let mut locks = self.reach.by(file, Locks::connect)?;
         let LockList { locks, silent } = locks.list(self.prefix.as_bytes())?;
         let locks = locks.chunk_by(|a, b| a.name == b.name).map(Lock::of).collect();
         let shown = Shown { locks, silent };
@@ -146,7 +142,7 @@ fn print(out: &mut impl Write, Shown { locks, silent }: &Shown) -> Result<()> {
                 LockMode::Exclusive => "exclusive",
             };
             let token = user.token.map_or_else(String::new, |token| format!("  token {token}"));
-            let (age, process) = (Lapse::millis(rounded(user.age_ms)), process(user.pid));
+            let (age, process) = (rounded(user.age_ms), process(user.pid));
             writeln!(out, "  {does:<5}  {mode:<9}  {:<node$}  {process:<pid$}  for {age}{token}", user.node)?;
         }
         if more_holders + more_waiting > 0 {
@@ -162,11 +158,6 @@ fn print(out: &mut impl Write, Shown { locks, silent }: &Shown) -> Result<()> {
 
 fn process(pid: u32) -> String {
     if pid == 0 { "-".into() } else { format!("process {pid}") }
-}
-
-/// To the unit that matters.
-fn rounded(millis: u64) -> u64 {
-    if millis >= 10_000 { millis / 1000 * 1000 } else { millis }
 }
 
 #[cfg(test)]

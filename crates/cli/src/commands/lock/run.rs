@@ -18,8 +18,7 @@ use verbena_client::wire::LockMode;
 use verbena_client::{Hold, Locks};
 use verbena_terms::Lapse;
 
-use crate::commands::status::reach;
-use crate::config::Flags;
+use crate::commands::reach::Reach;
 use crate::error::{Error, Result};
 
 /// The lock was not free (EX_TEMPFAIL of sysexits.h).
@@ -76,11 +75,8 @@ pub struct Command {
     /// How long the command has to end when the lock is lost, before it is killed.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
     grace: Lapse,
-    /// How long to wait for the helper.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
-    patience: Lapse,
     #[command(flatten)]
-    flags: Flags,
+    reach: Reach,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -97,7 +93,7 @@ enum OnLoss {
 impl Command {
     /// Takes the lock, runs the command, and gives its exit code.
     pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
-        let mut locks = reach(file, &self.flags, self.patience, Locks::connect)?;
+        let mut locks = self.reach.by(file, Locks::connect)?;
         let mode = if self.shared { LockMode::Shared } else { LockMode::Exclusive };
         let taken = match self.no_wait {
             true => locks.try_acquire(self.name.as_bytes(), mode),

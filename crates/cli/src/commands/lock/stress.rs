@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
+use verbena_bench::jains_index;
 use verbena_client::Locks;
 use verbena_client::wire::LockMode;
 use verbena_metrics::Latency;
 use verbena_terms::Lapse;
 
-use crate::commands::status::reach;
-use crate::config::Flags;
+use crate::commands::reach::Reach;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
@@ -52,13 +52,10 @@ pub struct Command {
     /// How long to go on.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
-    /// How long to wait for the helper.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
-    patience: Lapse,
+    #[command(flatten)]
+    reach: Reach,
     #[command(flatten)]
     format: Format,
-    #[command(flatten)]
-    flags: Flags,
 }
 
 /// What came of it.
@@ -95,7 +92,7 @@ impl Command {
     /// Takes and releases, and says how that went.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let clients = usize::from(self.clients);
-        let connect = |_| reach(file, &self.flags, self.patience, Locks::connect);
+        let connect = |_| self.reach.by(file, Locks::connect);
         let connections: Vec<Locks> = (0..clients).map(connect).collect::<Result<_>>()?;
         let shared = Shared {
             start: Barrier::new(clients),
@@ -158,7 +155,6 @@ impl Command {
 
     fn report(&self, shared: &Shared, counts: &[(u64, Duration)], seconds: f64) -> Report {
         let taken: u64 = counts.iter().map(|(taken, _)| taken).sum();
-        let squares: f64 = counts.iter().map(|(taken, _)| (*taken as f64).powi(2)).sum();
         let waits = shared.waits.snapshot();
         let quantile = |q| waits.quantile(q).unwrap_or_default().as_secs_f64() * 1e6;
         let longest = counts.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
@@ -169,7 +165,7 @@ impl Command {
             median_us: quantile(0.5),
             p99_us: quantile(0.99),
             longest_us: longest.as_secs_f64() * 1e6,
-            fairness: (taken as f64).powi(2) / (counts.len() as f64 * squares),
+            fairness: jains_index(counts.iter().map(|(taken, _)| *taken)),
             broken: shared.broken.load(Ordering::Relaxed),
             lost: shared.lost.load(Ordering::Relaxed),
         }

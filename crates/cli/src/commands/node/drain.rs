@@ -13,7 +13,7 @@ use verbena_client::Draining;
 use verbena_client::wire::{Departure, Exit, Leaving, Work};
 use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
-use crate::commands::status::connect;
+use crate::commands::reach::connect;
 use crate::config::Flags;
 use crate::error::{Error, Result};
 use crate::output::{Format, Output, output};

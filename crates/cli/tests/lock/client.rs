@@ -1,33 +1,18 @@
-//! `verbena_client::Locks` beyond what `lock` asks of it: waits in parts, holds of others, looks from other threads.
-
-#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
-
-mod common;
+//! `verbena_client::Locks` for who does not just wait: waits in parts, holds of others, looks from other threads.
 
 use std::time::Duration;
 
-use common::nodes::{Cluster, are_in};
 use verbena_client::wire::LockMode;
-use verbena_client::{Error, Hold, Locks, Socket};
+use verbena_client::{Error, Locks};
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+use crate::common::nodes::{Cluster, Node};
+use crate::{NAMES, acquire, connect, on_shm};
 
-fn three() -> (Cluster, [common::nodes::Node; 3], [Locks; 3]) {
-    let cluster = Cluster::on_shm("500ms");
-    let nodes = NAMES.map(|name| cluster.start(name));
-    for node in &nodes {
-        node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
-    }
-    let connect = |node| {
-        let socket = Socket::new(Some(&cluster.path().join("run")), Some(node)).unwrap();
-        Locks::connect(&socket, Duration::from_secs(5)).unwrap()
-    };
-    let locks = NAMES.map(connect);
+fn three() -> (Cluster, [Node; 3], [Locks; 3]) {
+    let cluster = on_shm();
+    let nodes = crate::three(&cluster);
+    let locks = NAMES.map(|node| connect(&cluster, node));
     (cluster, nodes, locks)
-}
-
-fn acquire(locks: &mut Locks, name: &str, mode: LockMode) -> Hold {
-    locks.acquire(name.as_bytes(), mode, Some(Duration::from_secs(20))).unwrap()
 }
 
 /// Who asks and looks from time to time keeps the place in the queue; answers to one wish wait while another is waited for.
