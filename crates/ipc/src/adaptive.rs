@@ -151,7 +151,8 @@ struct Client {
     doorbell: OwnedFd,
     requests: Producer,
     responses: Consumer,
-    spin: Spin,
+    /// For calls, and for everything else.
+    spins: [Spin; 2],
 }
 
 pub(crate) fn accept(geometry: Geometry, descriptors: Vec<OwnedFd>) -> Result<Box<dyn ClientEnd>, Error> {
@@ -164,8 +165,8 @@ pub(crate) fn accept(geometry: Geometry, descriptors: Vec<OwnedFd>) -> Result<Bo
     let beacon = Arc::new(Mapping::accept(&beacon, BEACON_BYTES, Sharing::ReadOnly)?);
     BEACON.check_word(beacon.load(FORMAT_WORD, Ordering::Relaxed))?;
     let (requests, responses) = (Producer::new(geometry.requests()), Consumer::new(geometry.responses()));
-    let spin = Spin::for_this_process();
-    Ok(Box::new(Client { memory, beacon, doorbell, requests, responses, spin }))
+    let spins = [Spin::for_this_process(), Spin::for_this_process()];
+    Ok(Box::new(Client { memory, beacon, doorbell, requests, responses, spins }))
 }
 
 impl Client {
@@ -203,15 +204,16 @@ impl ClientEnd for Client {
     }
 
     fn wait(&mut self, want: Want, at_most: Duration) -> Waited {
-        let Client { memory, requests, responses, spin, .. } = self;
+        let Client { memory, requests, responses, spins: [calls, others], .. } = self;
+        let spin = if want.is_call { calls } else { others };
         let mut there = || {
             want.response && responses.waiting(memory)
                 || want.room.is_some_and(|bytes| requests.has_room(memory, bytes))
         };
         let budget = spin.budget().min(at_most);
         if !budget.is_zero() {
-            if spin::until(&BootClock, budget, &mut there) {
-                spin.paid();
+            if let Some(after) = spin::until(&BootClock, budget, &mut there) {
+                spin.paid(after);
                 return Waited::Spun;
             }
             spin.wasted();
@@ -293,9 +295,9 @@ mod tests {
     #[test]
     fn a_wait_ends_when_the_time_is_over() {
         let (_beacon, _helper, mut client) = pair();
-        let want = Want { response: true, room: None };
+        let want = Want { response: true, ..Want::default() };
         assert_eq!(client.wait(want, Duration::from_millis(5)), Waited::InVain);
-        assert_eq!(client.wait(Want { response: false, room: Some(1024) }, Duration::ZERO), Waited::Slept);
+        assert_eq!(client.wait(Want { room: Some(1024), ..Want::default() }, Duration::ZERO), Waited::Slept);
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Connection {
                 let response = self.arrived.remove(at).expect("invariant: found at this index");
                 return Ok(response.answer?);
             }
-            let waited = self.wait(Want { response: true, room: None }, deadline);
+            let waited = self.wait(Want { response: true, room: None, is_call: true }, deadline);
             if let Err(error) = waited {
                 self.outstanding.remove(&number);
                 return Err(error.unwrap_or(Error::Deadline { number }));
@@ -176,7 +176,7 @@ impl Connection {
             }
             // The helper takes nothing from us while our responses have no room: so we take them while we wait.
             self.drain();
-            let want = Want { response: true, room: Some(request.len()) };
+            let want = Want { response: true, room: Some(request.len()), is_call: false };
             self.wait(want, deadline).map_err(|error| error.unwrap_or(Error::Full))?;
         }
         self.last_number = header.number;
@@ -195,7 +195,7 @@ impl Connection {
             if let Some(response) = self.arrived.pop_front() {
                 return Ok(Some(response));
             }
-            match self.wait(Want { response: true, room: None }, deadline) {
+            match self.wait(Want { response: true, room: None, is_call: false }, deadline) {
                 Ok(()) => {}
                 Err(None) => return Ok(None),
                 Err(Some(error)) => return Err(error),

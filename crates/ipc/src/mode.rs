@@ -61,6 +61,8 @@ pub(crate) struct Want {
     pub(crate) response: bool,
     /// Room for a request of that many bytes.
     pub(crate) room: Option<usize>,
+    /// The answer to a call, rather than any of those that may take their time: what spinning is worth is learnt apart for both.
+    pub(crate) is_call: bool,
 }
 
 /// How a wait ended.

@@ -200,13 +200,14 @@ impl Server {
     fn spin(&mut self, budget: Duration) -> bool {
         let Server { sessions, mailbox, options, .. } = self;
         let came = spin::until(&BootClock, budget, || is_ready(sessions, mailbox, options));
-        if came {
-            self.spin.paid();
-            self.counters.spins += 1;
-        } else {
-            self.spin.wasted();
+        match came {
+            Some(after) => {
+                self.spin.paid(after);
+                self.counters.spins += 1;
+            }
+            None => self.spin.wasted(),
         }
-        came
+        came.is_some()
     }
 
     /// Looks at sockets and doorbells, and sleeps up to `at_most` if nothing is ready anywhere.

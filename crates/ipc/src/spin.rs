@@ -2,11 +2,12 @@
 //!
 //! Spinning pays when the other side is at work on another core and answers within the time that a sleep and its
 //! wake-up would cost. When it does not pay it takes the core from whoever would answer. So the budget follows what
-//! happened: all of it when something came while spinning, half of it when nothing did, and below the least none. From
-//! there a try is made now and then, ever more seldom while tries fail. A try is long enough to see an answer from a
-//! side that had to be woken for it, and one that pays restores the whole budget: otherwise two sides that both sleep
-//! would never find back to spinning, each because of the other. On one core nothing can come while we spin: nobody
-//! does.
+//! happened: twice what the longest wait took, of those lately that ended while spinning, but half of what it was when
+//! nothing came, and below the least none. (Where quick answers take turns with slow ones, as for locks that others want
+//! too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is made now and then, ever
+//! more seldom while tries fail. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
+//! sides that both sleep would never find back to spinning, each because of the other. On one core nothing can come while
+//! we spin: nobody does.
 
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use verbena_terms::{Clock, Time};
 
 /// About what a wake-up costs where it costs much, on virtual machines whose idle cores halt.
 const MOST: Duration = Duration::from_micros(100);
+/// About what a wake-up costs at least: spinning so long costs no more than sleeping, whatever comes of it.
+const ENOUGH: Duration = Duration::from_micros(10);
 /// Below this a spin is not worth its beginning.
 const LEAST: Duration = Duration::from_micros(3);
 const FIRST_TRY_AFTER: u32 = 8;
@@ -26,13 +29,15 @@ const LOOKS: u32 = 16;
 pub(crate) struct Spin {
     cores: usize,
     budget: Duration,
+    /// What the longest took of those lately that ended while spinning.
+    longest: Duration,
     waits_since_try: u32,
     try_after: u32,
 }
 
 impl Spin {
     pub(crate) fn new(cores: usize) -> Self {
-        Spin { cores, budget: MOST, waits_since_try: 0, try_after: FIRST_TRY_AFTER }
+        Spin { cores, budget: MOST, longest: MOST, waits_since_try: 0, try_after: FIRST_TRY_AFTER }
     }
 
     /// With the cores that this process may use.
@@ -55,9 +60,10 @@ impl Spin {
         self.budget
     }
 
-    /// Something came while spinning.
-    pub(crate) fn paid(&mut self) {
-        self.budget = MOST;
+    /// Something came after spinning for so long.
+    pub(crate) fn paid(&mut self, after: Duration) {
+        self.longest = after.max(self.longest - self.longest / 8);
+        self.budget = (2 * self.longest).clamp(ENOUGH, MOST);
         self.try_after = FIRST_TRY_AFTER;
     }
 
@@ -73,18 +79,18 @@ impl Spin {
     }
 }
 
-/// Spins until `there`, or until `budget` is over. Whether it came.
-pub(crate) fn until(clock: &impl Clock, budget: Duration, mut there: impl FnMut() -> bool) -> bool {
-    let end: Time = clock.now() + budget;
+/// Spins until `there`, or until `budget` is over. After how long it came, if it did.
+pub(crate) fn until(clock: &impl Clock, budget: Duration, mut there: impl FnMut() -> bool) -> Option<Duration> {
+    let began: Time = clock.now();
     loop {
         for _ in 0..LOOKS {
             if there() {
-                return true;
+                return Some(clock.now().since(began));
             }
             std::hint::spin_loop();
         }
-        if clock.now() >= end {
-            return false;
+        if clock.now() >= began + budget {
+            return None;
         }
     }
 }
@@ -111,7 +117,7 @@ mod tests {
     fn on_one_core_nobody_spins() {
         let mut spin = Spin::new(1);
         assert!(spin.budget().is_zero());
-        spin.paid();
+        spin.paid(MOST);
         assert!(spin.budget().is_zero());
     }
 
@@ -130,8 +136,20 @@ mod tests {
         spun_in_vain(&mut spin, 1_000);
         let tries = (0..LONGEST_BETWEEN_TRIES).filter(|_| !spin.budget().is_zero()).count();
         assert_eq!(tries, 1);
-        spin.paid();
+        spin.paid(MOST);
         assert_eq!(spin.budget(), MOST);
+    }
+
+    #[test]
+    fn what_quick_answers_pay_for_is_not_spent_on_slow_ones() {
+        let mut spin = Spin::new(2);
+        let quick = Duration::from_micros(1);
+        (0..100).for_each(|_| spin.paid(quick));
+        assert_eq!(spin.budget(), ENOUGH);
+        spin.paid(MOST / 4);
+        assert_eq!(spin.budget(), MOST / 2);
+        (0..100).for_each(|_| spin.paid(quick));
+        assert_eq!(spin.budget(), ENOUGH);
     }
 
     struct Ticking(Cell<u64>);
@@ -148,11 +166,11 @@ mod tests {
     fn a_spin_is_bounded_and_sees_what_comes() {
         let clock = Ticking(Cell::new(0));
         let mut looks = 0;
-        assert!(!until(&clock, Duration::from_micros(10), || {
+        let came = until(&clock, Duration::from_micros(10), || {
             looks += 1;
             false
-        }));
-        assert_eq!(looks, 10 * LOOKS);
-        assert!(until(&clock, Duration::ZERO, || true));
+        });
+        assert_eq!((came, looks), (None, 10 * LOOKS));
+        assert_eq!(until(&clock, Duration::ZERO, || true), Some(Duration::from_micros(1)));
     }
 }
