@@ -4,7 +4,6 @@
 //! classes, and against one-sided operations, they have none. Services number what must be exact.
 
 use std::collections::{HashMap, VecDeque};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -83,10 +82,11 @@ impl Inbox {
 
     /// The oldest message, awaited.
     pub async fn next(&mut self) -> Message {
-        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+        std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Message> {
+    /// The oldest message, or else the task is woken when there is one.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Message> {
         let mut state = self.0.state.lock();
         match state.messages.pop_front() {
             Some(message) => Poll::Ready(message),

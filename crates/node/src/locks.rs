@@ -52,9 +52,7 @@ impl Service for Locks {
                 // Of the departed nothing is left that a home of locks would hold: it opens when their leases are over (rule L5).
                 view.departed().iter().for_each(|gone| replies.settled(gone.incarnation));
                 let replies = replies.clone();
-                if let Err(error) = self.service.view_learnt(view.clone(), move |view| replies.prepared(view)) {
-                    tracing::error!(%error, "locks do not hear of membership");
-                }
+                self.service.view_learnt(view.clone(), move |view| replies.prepared(view));
             }
             Notice::LeaseLost => self.service.lease_lost(),
             Notice::Expelled(_) | Notice::Superseded(_) => self.service.life_ends(),
@@ -65,9 +63,7 @@ impl Service for Locks {
     fn close(&mut self, replies: &Replies) {
         let closed = replies.clone();
         // Whoever holds a lock may end what it does. What is held after that ends with the lease: nobody has to settle anything.
-        if self.service.close(self.patience, move || closed.closed(true)).is_err() {
-            replies.closed(true);
-        }
+        self.service.close(self.patience, move || closed.closed(true));
     }
 
     fn end(&mut self) {

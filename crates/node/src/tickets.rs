@@ -50,8 +50,16 @@ struct Ticket {
 /// How it stands with a ticket, as its program was told last.
 struct Standing {
     state: State,
-    /// Who waits to be told what comes next.
-    waiting: Option<Responder>,
+    teller: Teller,
+}
+
+/// Passes one answer on to whoever waits for it, whichever of both comes first. An answer that is there at once is given without a detour by other threads' way.
+enum Teller {
+    Nobody,
+    /// Whoever asked is about to look.
+    Looks,
+    Answered(Answer),
+    Waits(Responder),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,8 +120,7 @@ impl Tickets {
         let members = self.status.all_members().into_iter();
         let names = members.map(|member| (member.incarnation, member.name)).collect();
         let responder = request.defer();
-        // A service that has stopped drops who waits, and so they are told.
-        let _ = self.service.list(after, prefix, Box::new(move |list| answer(responder, &listed(list, &names))));
+        self.service.list(after, prefix, Box::new(move |list| answer(responder, &listed(list, &names))));
     }
 }
 
@@ -136,13 +143,16 @@ impl Program {
         if self.tickets.len() >= AT_MOST {
             return refuse(request, format!("a program holds or waits for {AT_MOST} locks at most"));
         }
-        let standing = Arc::new(Mutex::new(Standing { state: State::Open, waiting: Some(request.defer()) }));
+        let standing = Arc::new(Mutex::new(Standing { state: State::Open, teller: Teller::Looks }));
         let told = standing.clone();
         let asked =
             service.acquire(self.asker, name, want, Box::new(move |answer, losses| told.lock().hear(answer, losses)));
         match asked {
-            Ok(id) => drop(self.tickets.insert(ticket, Ticket { id, standing })),
-            Err(error) => standing.lock().tell(Answer::Refused(error.to_string())),
+            Ok(id) => {
+                standing.lock().teller.look(request);
+                self.tickets.insert(ticket, Ticket { id, standing });
+            }
+            Err(error) => refuse(request, error.to_string()),
         }
     }
 
@@ -150,13 +160,14 @@ impl Program {
         let Some(Ticket { id, .. }) = self.tickets.remove(&ticket) else {
             return refuse(request, format!("ticket {ticket} holds nothing"));
         };
-        let responder = request.defer();
+        let teller = Arc::new(Mutex::new(Teller::Looks));
+        let told = teller.clone();
         // One that was there can only have been lost since.
         let done = Box::new(move |released: Result<(), _>| {
-            answer(responder, &Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
+            told.lock().tell(Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
         });
-        // A service that has stopped drops who waits, and so they are told.
-        let _ = service.release(id, done);
+        service.release(id, done);
+        teller.lock().look(request);
     }
 
     fn share(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
@@ -167,16 +178,21 @@ impl Program {
         match now.state {
             State::Lost => give(request, &Answer::Lock(LockAnswer::Lost)),
             State::Refused => refuse(request, format!("ticket {ticket} holds nothing")),
-            State::Open if now.waiting.is_some() => refuse(request, format!("ticket {ticket} waits for an answer")),
+            State::Open if matches!(now.teller, Teller::Waits(_)) => {
+                refuse(request, format!("ticket {ticket} waits for an answer"));
+            }
             State::Open => {
-                now.waiting = Some(request.defer());
+                now.teller = Teller::Looks;
                 let told = standing.clone();
                 let done = Box::new(move |shared: Result<(), verbena_lock::Strange>| {
                     if let Err(error) = shared {
-                        told.lock().tell(Answer::Refused(error.to_string()));
+                        told.lock().teller.tell(Answer::Refused(error.to_string()));
                     }
                 });
-                let _ = service.downgrade(*id, done);
+                // It may be told before this returns.
+                drop(now);
+                service.downgrade(*id, done);
+                standing.lock().teller.look(request);
             }
         }
     }
@@ -184,7 +200,7 @@ impl Program {
     fn cancel(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
         if let Some(Ticket { id, standing }) = self.tickets.remove(&ticket) {
             service.forget(id);
-            standing.lock().tell(Answer::Lock(LockAnswer::Cancelled));
+            standing.lock().teller.tell(Answer::Lock(LockAnswer::Cancelled));
         }
         give(request, &Answer::Lock(LockAnswer::Done));
     }
@@ -218,13 +234,31 @@ impl Standing {
                 Answer::Lock(LockAnswer::Lost)
             }
         };
-        self.tell(answer);
+        self.teller.tell(answer);
+    }
+}
+
+impl Teller {
+    /// This is the answer. Where a lock was lost and nothing was asked nobody hears it.
+    fn tell(&mut self, what: Answer) {
+        *self = match std::mem::replace(self, Teller::Nobody) {
+            Teller::Looks => Teller::Answered(what),
+            Teller::Waits(responder) => {
+                answer(responder, &what);
+                Teller::Nobody
+            }
+            other => other,
+        }
     }
 
-    /// Whoever waits; nobody does where a lock was lost and nothing was asked.
-    fn tell(&mut self, what: Answer) {
-        if let Some(responder) = self.waiting.take() {
-            answer(responder, &what);
+    /// Whoever asked gets the answer that is there, or waits for it.
+    fn look(&mut self, request: Request<'_>) {
+        *self = match std::mem::replace(self, Teller::Nobody) {
+            Teller::Answered(what) => {
+                give(request, &what);
+                Teller::Nobody
+            }
+            _ => Teller::Waits(request.defer()),
         }
     }
 }

@@ -144,7 +144,7 @@ impl Station {
             // Who waits for it may have given up.
             let _ = prepared.send(());
         };
-        self.service.view_learnt(Arc::new(view), told).map_err(|refused| refused.to_string())?;
+        self.service.view_learnt(Arc::new(view), told);
         is_prepared.recv_timeout(PATIENCE).map_err(|_| "the service did not learn of the view")?;
         self.lease.store(Lease { until: Time::FAR, acknowledged: VIEW, in_effect: VIEW });
         Ok(())
@@ -195,7 +195,7 @@ impl Station {
             // The station may be gone.
             let _ = done.send(released.is_ok());
         };
-        self.service.release(held.id, Box::new(told)).map_err(|refused| refused.to_string())?;
+        self.service.release(held.id, Box::new(told));
         match self.done.1.recv_timeout(PATIENCE) {
             Ok(true) => Ok(()),
             other => Err(format!("a release ended with {other:?}")),

@@ -16,8 +16,6 @@ use crate::{Answer, Asker, Locks, LocksAction, LocksOptions, Name, Request, Requ
 
 /// How long something is looked for without a pause.
 const EAGER: Duration = Duration::from_micros(500);
-/// After that.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The longest between two turns: that the lease has ended must not be seen late.
 const IDLE: Duration = Duration::from_millis(20);
 /// After so long it is said whom a home waits for.
@@ -37,7 +35,7 @@ pub(super) struct Driver {
     /// How often all that clients held was lost.
     losses: u64,
     lapsed: Box<dyn FnMut(u64) + Send>,
-    pub(super) attention: Attention,
+    attention: Attention,
     /// When something was last asked for or came.
     stirred: Time,
     complaints: Complaints,
@@ -61,6 +59,7 @@ impl Driver {
     pub(super) fn new(
         options: LocksOptions,
         clock: Arc<dyn Clock>,
+        attention: Attention,
         metrics: Metrics,
         lapsed: Box<dyn FnMut(u64) + Send>,
     ) -> Self {
@@ -72,7 +71,7 @@ impl Driver {
             answers: vec![],
             losses: 0,
             lapsed,
-            attention: Attention::default(),
+            attention,
             stirred: Time::ZERO,
             complaints: Complaints::default(),
             metrics,
@@ -117,12 +116,11 @@ impl Driver {
     /// How long there is nothing to do unless something arrives.
     pub(super) fn patience(&self) -> Duration {
         let now = self.clock.now();
-        let (again, is_awaited) = self.life.as_ref().map(Life::next_deadline).unwrap_or_default();
         if self.attention == Attention::Everything && now < self.stirred + EAGER {
             return Duration::ZERO;
         }
-        let look = is_awaited.then(|| now + LOOK_AGAIN);
-        let next = [again, look, self.locks.next_deadline(), self.listings.next_deadline()].into_iter().flatten().min();
+        let again = self.life.as_ref().and_then(Life::next_deadline);
+        let next = [again, self.locks.next_deadline(), self.listings.next_deadline()].into_iter().flatten().min();
         next.map_or(IDLE, |next| next.since(now).min(IDLE))
     }
 
@@ -226,7 +224,7 @@ impl Driver {
     }
 
     /// Posts and answers until nothing more is there, then sends what is to be said.
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         let now = self.clock.now();
         while let Some(life) = &mut self.life {
             let done = life.look(now);

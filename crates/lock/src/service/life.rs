@@ -223,14 +223,14 @@ impl Life {
         }
     }
 
-    /// When something is to be done if nothing arrives; and whether an answer is awaited that somebody waits for. Words wait until their owner can be
-    /// reached, batches until the words are open: that is said by [`opened`](Self::opened).
-    pub(super) fn next_deadline(&self) -> (Option<Time>, bool) {
-        let (posts, is_awaited) =
-            self.posts.next_deadline(|home| self.words.get(&home).is_some_and(|words| words.access.open().is_some()));
+    /// When something is to be done if nothing arrives. Words wait until their owner can be reached, batches until the words are open: that is said by
+    /// [`opened`](Self::opened).
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let is_open = |home| self.words.get(&home).is_some_and(|words: &Words| words.access.open().is_some());
+        let posts = self.posts.next_deadline(is_open);
         let is_reached = |home| self.peers.get(home).is_some_and(|link| link.access.open().is_some());
         let words = self.words.iter().filter(|(home, _)| is_reached(*home)).filter_map(|(_, words)| words.access.due());
         let links = self.peers.values().filter_map(|link| link.access.due());
-        (links.chain(words).chain(posts).min(), is_awaited)
+        links.chain(words).chain(posts).min()
     }
 }

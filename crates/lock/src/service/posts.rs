@@ -4,8 +4,8 @@
 //!              words are open            answered
 //!   waiting ---------------------> posted ---------> done
 //!      ^                              |  no answer
-//!      |  some of it was barred       v
-//!      +-------------------------- settling: one effect after the other; asked again for as long as nobody answers
+//!      |  some of it was barred       v                                   no answer
+//!      +-------------------------- settling, one effect after the other <---------------> unsettled: asked again in a moment
 //! ```
 //!
 //! What was executed is taken out of the batch, so what is posted again is only what certainly never will be. When the view ends nobody needs what is
@@ -28,7 +28,7 @@ const POST_DEADLINE: Duration = Duration::from_millis(100);
 const SETTLE_DEADLINE: Duration = Duration::from_secs(1);
 /// What stands in the door word of a closed door.
 const CLOSED: u64 = 1;
-/// When what could not be posted is tried again.
+/// When what could not be posted or asked is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// All that are on their way.
@@ -52,6 +52,8 @@ enum Stage {
     Waiting(Time),
     Posted(SharedRemote, Pending<Completed>),
     Settling(SharedRemote, Unsettled, Pending<Settled>),
+    /// Until it has been asked this holds up all that comes after it.
+    Unsettled(SharedRemote, Unsettled, Time),
 }
 
 /// Effects of which it is not known whether they were executed, in order.
@@ -110,7 +112,7 @@ impl Posts {
         let mut has_come = false;
         for post in &mut self.under_way {
             has_come |= match &mut post.stage {
-                Stage::Waiting(_) => false,
+                Stage::Waiting(_) | Stage::Unsettled(..) => false,
                 Stage::Posted(_, posted) => is_there(posted, context),
                 Stage::Settling(_, _, settled) => is_there(settled, context),
             };
@@ -118,14 +120,24 @@ impl Posts {
         if has_come { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// When something is to be posted again, where words are open; and whether an answer is awaited that somebody waits for.
-    pub(super) fn next_deadline(&self, is_open: impl Fn(Incarnation) -> bool) -> (Option<Time>, bool) {
+    /// When something is to be posted again, where words are open.
+    pub(super) fn next_deadline(&self, is_open: impl Fn(Incarnation) -> bool) -> Option<Time> {
         let again = self.under_way.iter().filter_map(|post| match post.stage {
             Stage::Waiting(at) => is_open(post.slot.home).then_some(at),
+            Stage::Unsettled(_, _, at) => Some(at),
             Stage::Posted(..) | Stage::Settling(..) => None,
         });
-        let is_awaited = |post: &Post| !post.is_over && !matches!(post.stage, Stage::Waiting(_));
-        (again.min(), self.under_way.iter().any(is_awaited))
+        again.min()
+    }
+
+    pub(super) fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Whether an answer is awaited that somebody waits for.
+    #[cfg(feature = "testing")]
+    pub(super) fn are_awaited(&self) -> bool {
+        self.under_way.iter().any(|post| !post.is_over && matches!(post.stage, Stage::Posted(..) | Stage::Settling(..)))
     }
 }
 
@@ -145,7 +157,7 @@ impl Post {
     fn go_on(&mut self, now: Time, words: &impl Fn(Incarnation) -> Option<SharedRemote>, metrics: &Metrics) -> bool {
         loop {
             let looked = match &mut self.stage {
-                Stage::Waiting(at) if *at > now => Looked::Unchanged,
+                Stage::Waiting(at) | Stage::Unsettled(_, _, at) if *at > now => Looked::Unchanged,
                 Stage::Waiting(_) => match words(self.slot.home) {
                     Some(remote) => {
                         metrics.batches.increment();
@@ -162,6 +174,10 @@ impl Post {
                         self.answered(answer, remote, now)
                     }
                 },
+                Stage::Unsettled(remote, unsettled, _) => {
+                    let (remote, unsettled) = (remote.clone(), *unsettled);
+                    self.settle(remote, unsettled, now)
+                }
                 Stage::Settling(remote, unsettled, settled) => match settled.poll_now() {
                     None => Looked::Unchanged,
                     Some(answer) => {
@@ -226,12 +242,7 @@ impl Post {
                 }
                 return self.give_up();
             }
-            // It could not be asked, or has not answered: until it has, this holds up all that comes after it.
-            // In the next turn, for what fails at once may do so as long as time stands still.
-            Err(_) => {
-                self.settle(remote, unsettled, now);
-                return Looked::Unchanged;
-            }
+            Err(_) => return self.get_to(Stage::Unsettled(remote, unsettled, now + AGAIN_AFTER)),
         }
         unsettled.next = OperationId(unsettled.next.0 + 1);
         if unsettled.next <= unsettled.last {

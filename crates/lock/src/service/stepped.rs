@@ -7,10 +7,12 @@ use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_terms::{Clock, Time};
 
-use super::Metrics;
 use super::driver::Driver;
+use super::{Attention, Metrics};
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 
+/// How often it looks for answers that are awaited: nothing wakes it.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The shortest between two turns: time has to go on.
 const PACE: Duration = Duration::from_micros(20);
 
@@ -25,7 +27,7 @@ impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Stepped {
         Stepped {
-            driver: Driver::new(options, clock.clone(), Metrics::default(), Box::new(|_| {})),
+            driver: Driver::new(options, clock.clone(), Attention::default(), Metrics::default(), Box::new(|_| {})),
             clock,
             requests: 0,
         }
@@ -99,6 +101,8 @@ impl Stepped {
         for opening in self.driver.openings() {
             self.driver.opened(opening.run());
         }
-        self.clock.now() + self.driver.patience().max(PACE)
+        let is_awaiting = self.driver.life.as_ref().is_some_and(|life| life.posts.are_awaited());
+        let patience = self.driver.patience().min(if is_awaiting { LOOK_AGAIN } else { Duration::MAX });
+        self.clock.now() + patience.max(PACE)
     }
 }
