@@ -61,7 +61,7 @@ struct Parts {
 
 impl View {
     /// A view, or what is wrong with it: members are in order of rank and each rank is there once; departed are in
-    /// order and are not members; nobody has rank 0 or start 0; the limits hold.
+    /// order and are not members; nobody has rank 0, one beyond the last, or start 0; the limits hold.
     pub fn new(number: ViewNumber, members: Vec<Member>, departed: Vec<Departed>) -> Result<Self, String> {
         if number == ViewNumber(0) {
             return Err("a view numbered 0".into());
@@ -151,7 +151,8 @@ impl Member {
 }
 
 fn check_incarnation(who: Incarnation) -> Result<(), String> {
-    if who.rank == Rank::NOBODY || who.start == 0 { Err(format!("{who} is nobody")) } else { Ok(()) }
+    let is_nobody = who.rank == Rank::NOBODY || who.rank > Rank::LAST || who.start == 0;
+    if is_nobody { Err(format!("{who} is nobody")) } else { Ok(()) }
 }
 
 impl TryFrom<Parts> for View {

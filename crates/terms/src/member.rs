@@ -13,6 +13,8 @@ pub struct Rank(pub u32);
 impl Rank {
     /// No node has this rank.
     pub const NOBODY: Rank = Rank(0);
+    /// The largest that a node may have. Those above it stand in words of locks for who is no node.
+    pub const LAST: Rank = Rank(u32::MAX - 2);
 }
 
 impl fmt::Display for Rank {
