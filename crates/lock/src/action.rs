@@ -19,6 +19,10 @@ pub enum Action {
     Refused(Refusal),
     /// A contender has nothing to do with the lock any more, and may request it again.
     Left,
+    /// A contender is in no queue, because the words are no lock's any more: the home knows where its lock's are (rule L4).
+    Moved,
+    /// A home has made the words nobody's. This was in the token word.
+    Evicted(Token),
 }
 
 impl Action {

@@ -19,6 +19,9 @@
 //!    +------------------------------------------------------------------------------------------ leaving
 //! ```
 //!
+//! From knocking, entering, and waiting for the home's help it becomes idle when it learns that the words are no lock's any more (rule L4): nobody is in their
+//! queue, and nothing of it is to be remembered.
+//!
 //! A request that nobody wants any more stays where it is, and is released when it is granted (rule L3): the queue is never mended from the middle.
 
 use serde::{Deserialize, Serialize};
@@ -153,6 +156,9 @@ impl Contender {
     /// When none was posted.
     pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
         match self.stint {
+            Stint::Entering { .. } if outcome.before.is_evicted() && self.place.rules.evicted_is_no_queue => {
+                self.moved(out)
+            }
             Stint::Entering { request, posted, lost } => {
                 self.entered(request, posted, lost, outcome, out);
                 Ok(())
@@ -190,7 +196,10 @@ impl Contender {
                 self.enter(request, self.first_change(request), 0, out);
                 Ok(())
             }
-            (Message::Grant { .. } | Message::Open, _) => Err(Strange("an answer to what was not asked")),
+            (Message::Moved, Stint::Knocking(_) | Stint::Waiting(Mode::Exclusive)) => self.moved(out),
+            (Message::Grant { .. } | Message::Open | Message::Moved, _) => {
+                Err(Strange("an answer to what was not asked"))
+            }
             _ => Err(Strange("what a contender is not told")),
         }
     }
@@ -198,6 +207,14 @@ impl Contender {
     /// Whether nobody can still say something to it, and it has nothing to remember.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.is_idle() && self.place.owed == 0 && !self.is_closed
+    }
+
+    /// Forgets what it remembers of words that are no lock's any more. Whether it has nothing to do with them now.
+    pub(crate) fn forget(&mut self) -> bool {
+        if self.is_idle() {
+            self.is_closed = false;
+        }
+        self.is_at_rest()
     }
 
     /// Whether others are known to wait behind it.
@@ -286,6 +303,16 @@ impl Contender {
                 self.end(mode, last, out);
             }
         }
+    }
+
+    /// The words are no lock's any more. They were nobody's when they were evicted, so nobody stands behind it or is owed a grant.
+    fn moved(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        if !self.place.is_empty() {
+            return Err(Strange("a lock that was evicted while it was used"));
+        }
+        (self.stint, self.is_closed) = (Stint::Idle, false);
+        out.push(Action::Moved);
+        Ok(())
     }
 
     fn end(&mut self, mode: Mode, token: Token, out: &mut Vec<Action>) {

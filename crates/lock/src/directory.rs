@@ -3,11 +3,14 @@
 //! It opens when the view is in effect and every member has said what it has of locks from the view before (rules C3, L5). Until then nobody learns
 //! where words are, so nobody is granted anything.
 
+mod evicting;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use verbena_terms::{Incarnation, Rank, ViewNumber};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::action::Strange;
+use crate::evicted::Evicted;
 use crate::heir::in_order;
 use crate::name::Name;
 use crate::wire::{Letter, Slot};
@@ -15,6 +18,8 @@ use crate::{
     Action, Batch, Heir, HomeSide, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Rules, Scheme, Survivor, TOKEN_WORD_AT,
     To, Token,
 };
+use evicting::Hand;
+pub use evicting::HomeWords;
 
 /// No slot has this number: there are no words.
 const NOWHERE: u32 = u32::MAX;
@@ -36,7 +41,23 @@ pub(crate) struct Directory {
     early: Vec<(Incarnation, Letter)>,
     is_open: bool,
     numbers: HashMap<Name, u32>,
-    locks: Vec<Lock>,
+    /// Whose the words of each slot are that was ever used. Behind the last slot: survivors without words.
+    locks: Vec<Words>,
+    /// Who stands for survivors.
+    heirs: HashMap<u32, Heir>,
+    evicted: Evicted,
+    hand: Hand,
+    now: Time,
+}
+
+/// Whose words are.
+#[derive(Clone, Debug)]
+enum Words {
+    Of(Lock),
+    /// Nobody's, and members may remember them as a lock's.
+    Evicted,
+    /// Nobody's, and nobody remembers them.
+    Free,
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +65,10 @@ struct Lock {
     name: Name,
     /// There while it has something to remember.
     home: Option<Box<HomeSide>>,
-    heir: Option<Box<Heir>>,
+    /// The count of the token that stood there when the hand last looked.
+    seen: u32,
+    /// Something was said about it since the hand last came by.
+    is_used: bool,
 }
 
 /// Whose batch it is.
@@ -52,6 +76,8 @@ struct Lock {
 pub(crate) enum Owner {
     Home,
     Heir,
+    /// Which has too few of them: it looks for locks that nobody uses, and makes words free.
+    Words,
 }
 
 /// What a directory wants done, in this order.
@@ -63,6 +89,8 @@ pub(crate) enum DirectoryAction {
     Access { slot: u32, owner: Owner, batch: Batch },
     /// Say this.
     Tell(Rank, Letter),
+    /// Say it to all members.
+    TellAll(Letter),
 }
 
 impl Directory {
@@ -73,18 +101,24 @@ impl Directory {
         members: impl IntoIterator<Item = Incarnation>,
         (scheme, rules, slots): (Scheme, Rules, u32),
     ) -> Self {
+        let members: Vec<Incarnation> = members.into_iter().collect();
+        let first = Token::first_of(view);
         Directory {
             me,
-            first: Token::first_of(view),
+            first,
             scheme,
             rules,
             slots,
-            awaited: members.into_iter().collect(),
+            awaited: members.iter().copied().collect(),
             reported: BTreeMap::new(),
             early: vec![],
             is_open: false,
             numbers: HashMap::new(),
             locks: vec![],
+            heirs: HashMap::new(),
+            evicted: Evicted::new(members, first, rules),
+            hand: Hand::default(),
+            now: Time::ZERO,
         }
     }
 
@@ -93,9 +127,9 @@ impl Directory {
         self.awaited.iter().copied()
     }
 
-    /// Locks that have words.
-    pub fn locks(&self) -> usize {
-        self.locks.len()
+    /// It is this time, for all that is said from now on.
+    pub fn at(&mut self, now: Time) {
+        self.now = now;
     }
 
     /// The view is in effect. Opens if everybody has reported.
@@ -119,6 +153,11 @@ impl Directory {
     /// # Errors
     /// When it cannot be in any order of events.
     pub fn heard(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+        let said = self.hear(from, letter, out);
+        said.and(self.tend(out))
+    }
+
+    fn hear(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
         match letter {
             Letter::Survives { name, survivor, ahead } if self.awaited.contains(&from) => {
                 self.reported.entry(name).or_default().push((from.rank, survivor, ahead));
@@ -133,10 +172,10 @@ impl Directory {
                 Ok(())
             }
             Letter::Resolve(name) => {
-                let slot = self.number(&name, out);
-                out.push(DirectoryAction::Tell(from.rank, Letter::Found { name, slot }));
+                self.resolve(from.rank, name, out);
                 Ok(())
             }
+            Letter::Forgotten { number } => self.forgotten(from, number),
             Letter::OfSurvivor { name, message, .. } => {
                 let number = *self.numbers.get(&name).ok_or(Strange("a survivor of a lock that nobody had"))?;
                 self.heir(number, out, |heir, actions| heir.heard_of_survivor(from.rank, message, actions))
@@ -160,34 +199,39 @@ impl Directory {
         outcome: &Outcome,
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), Strange> {
-        match owner {
+        let said = match owner {
             Owner::Heir => self.heir(slot, out, |heir, actions| heir.completed(outcome, actions)),
-            Owner::Home => self.at_home(slot, out, |home, actions| home.completed(outcome, actions)),
-        }
-    }
-
-    /// The lock's words are those of this slot; they are made now if it has none. `None` if there are no more.
-    fn number(&mut self, name: &Name, out: &mut Vec<DirectoryAction>) -> Option<u32> {
-        let number = match self.numbers.get(name) {
-            Some(&number) => number,
-            None if self.locks.len() >= self.slots as usize => return None,
-            None => self.add(name.clone(), None, out),
+            Owner::Home => {
+                self.was_evicting(slot);
+                self.at_home(slot, out, |home, actions| home.completed(outcome, actions))
+            }
+            Owner::Words => self.tended(slot, outcome, out),
         };
-        (number < self.slots).then_some(number)
+        said.and(self.tend(out))
     }
 
-    fn add(&mut self, name: Name, heir: Option<Box<Heir>>, out: &mut Vec<DirectoryAction>) -> u32 {
-        let number = self.locks.len() as u32;
+    /// A lock gets words that nobody had in this view. They are new memory, and only what is not 0 in it is stored.
+    fn add(&mut self, name: Name, heir: Option<Heir>, out: &mut Vec<DirectoryAction>) -> u32 {
+        let (number, last) = (self.locks.len() as u32, self.evicted.floor());
         if number < self.slots {
             let at = u64::from(number) * LOCK_BYTES;
-            out.push(DirectoryAction::Store { at: at + TOKEN_WORD_AT, word: self.first.to_bits() });
+            out.push(DirectoryAction::Store { at: at + TOKEN_WORD_AT, word: last.to_bits() });
             if heir.is_some() {
                 out.push(DirectoryAction::Store { at: at + LOCK_WORD_AT, word: Heir::WORD.to_bits() });
             }
         }
+        self.heirs.extend(heir.map(|heir| (number, heir)));
         self.numbers.insert(name.clone(), number);
-        self.locks.push(Lock { name, home: None, heir });
+        self.locks.push(Words::Of(Lock { name, home: None, seen: last.to_bits() as u32, is_used: true }));
         number
+    }
+
+    /// A lock gets words that were another's, and are free.
+    fn make(&mut self, name: Name, number: u32, out: &mut Vec<DirectoryAction>) {
+        let (at, last) = (u64::from(number) * LOCK_BYTES, self.evicted.floor());
+        out.push(DirectoryAction::Store { at: at + TOKEN_WORD_AT, word: last.to_bits() });
+        self.numbers.insert(name.clone(), number);
+        self.locks[number as usize] = Words::Of(Lock { name, home: None, seen: last.to_bits() as u32, is_used: true });
     }
 
     /// Where there is no room for its words, survivors are served all the same, and nobody else comes.
@@ -200,7 +244,7 @@ impl Directory {
         let mut actions = vec![];
         match Heir::new(self.first, in_order(survivors), self.rules, &mut actions) {
             Ok(heir) => {
-                let number = self.add(name, Some(Box::new(heir)), out);
+                let number = self.add(name, Some(heir), out);
                 self.act(number, Owner::Heir, actions, out)
             }
             Err(strange) => {
@@ -218,7 +262,12 @@ impl Directory {
         message: Message,
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), Strange> {
-        self.at_home(number, out, |home, actions| home.heard(from, message, actions))
+        match self.locks.get_mut(number as usize) {
+            Some(Words::Evicted) if matches!(message, Message::Knock | Message::Enter) => {
+                self.act(number, Owner::Home, vec![Action::Send(To::Contender(from), Message::Moved)], out)
+            }
+            _ => self.at_home(number, out, |home, actions| home.heard(from, message, actions)),
+        }
     }
 
     fn at_home(
@@ -228,7 +277,10 @@ impl Directory {
         event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), Strange>,
     ) -> Result<(), Strange> {
         let new = || Box::new(HomeSide::new(self.scheme, self.first, self.rules));
-        let lock = self.locks.get_mut(number as usize).ok_or(Strange("a lock that has no words"))?;
+        let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else {
+            return Err(Strange("a lock that has no words"));
+        };
+        lock.is_used = true;
         let mut actions = vec![];
         let home = lock.home.get_or_insert_with(new);
         let said = event(home, &mut actions);
@@ -244,14 +296,20 @@ impl Directory {
         out: &mut Vec<DirectoryAction>,
         event: impl FnOnce(&mut Heir, &mut Vec<Action>) -> Result<(), Strange>,
     ) -> Result<(), Strange> {
-        let lock = self.locks.get_mut(number as usize).ok_or(Strange("a lock that has no words"))?;
-        let heir = lock.heir.as_mut().ok_or(Strange("an heir of a lock that nobody had"))?;
+        let heir = self.heirs.get_mut(&number).ok_or(Strange("an heir of a lock that nobody had"))?;
         let mut actions = vec![];
         let said = event(heir, &mut actions);
-        if heir.is_over() {
-            lock.heir = None;
+        // Where there are no words there is nothing to leave.
+        let (last, is_over) = (heir.server.last(), number >= self.slots && heir.server.is_at_rest());
+        if is_over || heir.is_over() {
+            self.heirs.remove(&number);
         }
-        said.and(self.act(number, Owner::Heir, actions, out))
+        let said = said.and(self.act(number, Owner::Heir, actions, out));
+        if is_over && let Words::Of(lock) = std::mem::replace(&mut self.locks[number as usize], Words::Free) {
+            self.numbers.remove(&lock.name);
+            self.evicted.ended_at(last);
+        }
+        said
     }
 
     fn act(
@@ -272,13 +330,16 @@ impl Directory {
                     out.push(DirectoryAction::Tell(rank, Letter::About { slot, to, message }));
                 }
                 Action::Send(to @ To::Survivor(rank), message) => {
-                    let name = self.locks[number as usize].name.clone();
-                    out.push(DirectoryAction::Tell(rank, Letter::OfSurvivor { name, to, message }));
+                    if let Words::Of(Lock { name, .. }) = &self.locks[number as usize] {
+                        let name = name.clone();
+                        out.push(DirectoryAction::Tell(rank, Letter::OfSurvivor { name, to, message }));
+                    }
                 }
                 // From the heir, which leaves readers behind.
                 Action::Send(To::Home, message) => said = said.and(self.home(number, Heir::RANK, message, out)),
+                Action::Evicted(token) => self.evicted(number, token),
                 // Without words there is nobody to leave them to; and neither holds anything.
-                Action::Access(_) | Action::Granted(..) | Action::Refused(_) | Action::Left => {}
+                Action::Access(_) | Action::Granted(..) | Action::Refused(_) | Action::Left | Action::Moved => {}
             }
         }
         said

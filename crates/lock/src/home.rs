@@ -4,6 +4,8 @@
 //!   exactly what stands there; so whatever number a writer finds, it is the readers that have released and are not taken off, and those that
 //!   have yet to release. While such a swap is on its way nobody knows which of both numbers a writer found, and no writer is answered.
 //! * *Writers after readers* (rule L2). They are granted when as many have released as they found; the last writer's token is in the token word by then.
+//! * *Eviction* (rule L4). Words that nobody uses are made nobody's by a swap of the free word, while this has nothing to remember. Then nobody is in the queue, no
+//!   reader has yet to release, and all that can still arrive is a knock, or a wish to be put in: both are told that the words are another lock's, or none's.
 //! * *The door* (rule L3). A writer that loses its swaps to others asks to be put into the queue. Who sees the door closed comes once more at most, because
 //!   it knocks the next time; so the home's swap is lost a bounded number of times.
 
@@ -13,7 +15,7 @@ use verbena_terms::Rank;
 
 use crate::action::Strange;
 use crate::contender::behind;
-use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To};
+use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
 /// Released readers of a word that is never free of readers are taken off the count when they are so many (2^31 would be too late).
 const SETTLED_AT: u32 = 1 << 16;
@@ -50,6 +52,8 @@ pub(crate) enum Doing {
     /// A writer is put into the queue.
     Entering(LockWord),
     Opening,
+    /// The words are made nobody's, if nobody uses them.
+    Evicting(LockWord),
 }
 
 impl Home {
@@ -76,6 +80,18 @@ impl Home {
             && self.entering.is_empty()
             && self.knocked.is_empty()
             && !self.is_closed
+    }
+
+    /// Makes the words nobody's, if nobody uses them: [`Action::Evicted`] follows, or nothing. Only where it [is at rest](Self::is_at_rest).
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        if !self.is_at_rest() {
+            return Err(Strange("a lock that is to be evicted while it is used"));
+        }
+        self.swap_out(LockWord::FREE, out);
+        Ok(())
     }
 
     /// A message arrived.
@@ -129,6 +145,12 @@ impl Home {
                 self.put_in(before, out);
                 return Ok(());
             }
+            Doing::Evicting(expected) if before == expected => return self.evicted(token, out),
+            Doing::Evicting(_) if !self.rules.evict_what_is_free => {
+                self.swap_out(before, out);
+                return Ok(());
+            }
+            Doing::Evicting(_) => {}
             Doing::Opening => {
                 self.is_closed = false;
                 out.extend(self.knocked.drain(..).map(|rank| Action::Send(To::Contender(rank), Message::Open)));
@@ -157,6 +179,23 @@ impl Home {
         } else if self.next.is_none() && self.released > self.tried {
             return self.settle(LockWord::readers(self.released), self.released, out);
         }
+        Ok(())
+    }
+
+    fn swap_out(&mut self, expected: LockWord, out: &mut Vec<Action>) {
+        self.doing = Doing::Evicting(expected);
+        out.push(Action::Access(Batch::swap(expected, LockWord::EVICTED).and_read()));
+    }
+
+    /// Whoever asked meanwhile, and is in no queue, is told.
+    fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), Strange> {
+        if self.released > 0 || self.next.is_some() {
+            return Err(Strange("a lock that was evicted while it was used"));
+        }
+        let asked = self.entering.drain(..).chain(self.knocked.drain(..));
+        let told = asked.filter(|_| self.rules.tell_who_asked);
+        out.extend(told.map(|rank| Action::Send(To::Contender(rank), Message::Moved)));
+        out.push(Action::Evicted(token));
         Ok(())
     }
 

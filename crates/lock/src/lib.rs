@@ -17,6 +17,7 @@ mod askers;
 mod contender;
 mod deadlock;
 mod directory;
+mod evicted;
 mod heir;
 mod home;
 pub mod listing;
@@ -42,6 +43,9 @@ pub use action::{Action, Refusal, Strange};
 pub use askers::Asker;
 pub use contender::{Contender, Request};
 pub use deadlock::{Circle, MOST_WAITERS, Probe, Waiter};
+pub use directory::HomeWords;
+#[doc(hidden)]
+pub use evicted::Evicted;
 pub use heir::{Heir, Survivor, in_order};
 pub use home::Home;
 pub use local::{Answer, RequestId};

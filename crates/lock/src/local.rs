@@ -40,6 +40,8 @@ pub(crate) enum LocalAction {
     Look,
     Send(To, Message),
     Answer(RequestId, Answer),
+    /// The words that the node knows are no lock's any more.
+    Moved,
 }
 
 #[derive(Clone, Debug)]
@@ -199,6 +201,11 @@ impl Local {
             self.asked = Some(id);
             self.follow(actions, out);
         }
+    }
+
+    /// The words that the node knows are no lock's any more. Whether it has nothing to do with them now.
+    pub fn forget_words(&mut self) -> bool {
+        self.side.forget()
     }
 
     /// There are no words for it.
@@ -366,7 +373,12 @@ impl Local {
                 }
                 Action::Granted(mode, token) => self.granted(mode, token, out),
                 Action::Refused(why) => self.refused(why, out),
-                Action::Left => {}
+                // Whoever waits still does.
+                Action::Moved => {
+                    self.asked = None;
+                    out.push(LocalAction::Moved);
+                }
+                Action::Left | Action::Evicted(_) => {}
             }
         }
     }

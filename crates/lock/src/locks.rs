@@ -12,6 +12,7 @@
 //! only what [`Survivor`](crate::Survivor) says is carried over.
 
 mod deadlocks;
+mod forgetting;
 mod letters;
 mod listing;
 
@@ -25,13 +26,14 @@ use verbena_terms::{Incarnation, Time};
 
 use crate::action::Strange;
 use crate::askers::{Asker, Askers};
-use crate::directory::{Directory, Owner};
+use crate::directory::{Directory, HomeWords, Owner};
 use crate::listing::Page;
 use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
 use crate::name::Name;
 use crate::wire::{Frame, Letter, Slot};
 use crate::{Batch, Change, Heir, Outcome, Request, Rules, Scheme, Side, To};
+use forgetting::Forgetting;
 
 /// Where the words of so many locks are remembered that nobody here uses at the moment.
 const KNOWN: usize = 1 << 16;
@@ -108,6 +110,10 @@ pub struct Locks {
     known: LruCache<Name, Slot>,
     posts: HashMap<PostId, (Slot, Poster)>,
     posted: u64,
+    /// Words that this node is asked to forget.
+    forgetting: Forgetting,
+    /// As a home in earlier views: locks that were evicted, and words that were used again.
+    before: (u64, u64),
     /// As a home.
     directory: Option<Directory>,
 }
@@ -151,6 +157,8 @@ impl Locks {
             known: LruCache::new(KNOWN),
             posts: HashMap::new(),
             posted: 0,
+            forgetting: Forgetting::new(),
+            before: (0, 0),
             directory: None,
         }
     }
@@ -301,12 +309,14 @@ impl Locks {
     /// What is to be sent now.
     pub fn flush(&mut self, now: Time, out: &mut Vec<LocksAction>) {
         self.probe(now, out);
+        self.tend_words(out);
         out.extend(self.members.due(now).into_iter().map(LocksAction::Send));
     }
 
     /// When there is something to send if nothing happens before; [`Time::ZERO`] if at once.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.members.next_deadline().into_iter().chain(self.askers.next_deadline()).min()
+        let home = self.directory.as_ref().and_then(Directory::next_deadline);
+        [self.members.next_deadline(), self.askers.next_deadline(), home].into_iter().flatten().min()
     }
 
     /// Members that have not said what they have of locks from the last view: until they have, this home grants nothing. None where it has opened.
@@ -314,9 +324,11 @@ impl Locks {
         self.directory.iter().flat_map(Directory::awaited).collect()
     }
 
-    /// Locks that have words at this home.
-    pub fn home_locks(&self) -> usize {
-        self.directory.as_ref().map_or(0, Directory::locks)
+    /// How the words of this home stand; there are none where it is none.
+    pub fn home_words(&self) -> HomeWords {
+        let words = self.directory.as_ref().map(Directory::words).unwrap_or_default();
+        let (evictions, reused) = self.before;
+        HomeWords { evictions: evictions + words.evictions, reused: reused + words.reused, ..words }
     }
 
     // Within.
@@ -333,12 +345,15 @@ impl Locks {
     fn act_by(&mut self, lease: Lease, now: Time) {
         let view = self.members.view();
         (self.lease, self.now) = (lease, now);
+        self.directory.iter_mut().for_each(|directory| directory.at(now));
         self.may_grant = view.is_some() && lease.valid_at(now) == view;
         self.has_lapsed &= now >= lease.until;
     }
 
     /// Forgets all that is of another view: its words, its slots, what was posted in it.
     fn act_in(&mut self, view: Option<Arc<View>>, slots: u32) {
+        let HomeWords { evictions, reused, .. } = self.home_words();
+        self.before = (evictions, reused);
         self.members = Members::new(self.me, view);
         let number = self.members.view().filter(|_| self.members.is_home());
         self.directory = number.map(|number| {
@@ -348,6 +363,7 @@ impl Locks {
         self.names.clear();
         self.known.clear();
         self.posts.clear();
+        self.forgetting.clear();
         self.here.values_mut().for_each(|here| here.words = Words::Unknown);
     }
 
@@ -425,7 +441,10 @@ impl Locks {
         {
             if let Words::At(slot) = here.words {
                 self.names.remove(&slot);
-                self.known.insert(name.clone(), slot);
+                // What is to be forgotten is not remembered for the next time.
+                if !self.is_forgetting(slot) {
+                    self.known.insert(name.clone(), slot);
+                }
             }
             self.here.remove(name);
         }
@@ -462,9 +481,15 @@ impl Locks {
                         self.members.say(whom, Letter::About { slot, to, message });
                     }
                 }
-                // It is in no queue before its words are known.
-                (LocalAction::Access(_) | LocalAction::Look | LocalAction::Send(..), Words::Unknown | Words::Asked) => {
+                (LocalAction::Moved, Words::At(slot)) => {
+                    self.names.remove(&slot);
+                    self.here.entry(name.clone()).and_modify(|here| here.words = Words::Unknown);
                 }
+                // It is in no queue before its words are known.
+                (
+                    LocalAction::Access(_) | LocalAction::Look | LocalAction::Send(..) | LocalAction::Moved,
+                    Words::Unknown | Words::Asked,
+                ) => {}
             }
         }
     }

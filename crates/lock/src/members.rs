@@ -88,6 +88,11 @@ impl Members {
         self.to_self.pop_front()
     }
 
+    /// Whether there is any of that.
+    pub fn says_to_self(&self) -> bool {
+        !self.to_self.is_empty()
+    }
+
     /// What is new of what a member said. What is of a view that is over, or of one not learnt of yet, is nothing: the latter is said again.
     pub fn heard(&mut self, frame: Frame, now: Time) -> Vec<Letter> {
         let Frame { view, from, to, first, heard, letters } = frame;

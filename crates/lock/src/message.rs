@@ -58,4 +58,6 @@ pub enum Message {
     Shared,
     /// From a server: no.
     Refuse(Refusal),
+    /// From the home, to who knocked or asked to be put in: these words are no lock's any more (rule L4).
+    Moved,
 }

@@ -67,6 +67,11 @@ impl Place {
         Place { me, rules, readers: vec![], behind: None, leaving: None, owed: 0, owed_after: Token::default() }
     }
 
+    /// Whether nobody stands behind it, or has to hear from it.
+    pub fn is_empty(&self) -> bool {
+        self.owed == 0 && self.readers.is_empty() && self.behind.is_none() && self.leaving.is_none()
+    }
+
     /// A reader stands behind this place.
     pub fn join(&mut self, reader: Rank, stands: bool, out: &mut Vec<Action>) -> Result<(), Strange> {
         if self.owed > 0 {

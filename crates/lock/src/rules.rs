@@ -14,6 +14,16 @@ pub struct Rules {
     pub count_owed: bool,
     /// L3: a reader tries by a swap.
     pub try_by_swap: bool,
+    /// L4: a lock is evicted by a swap of the free word.
+    pub evict_what_is_free: bool,
+    /// L4: who finds an evicted word is in no queue, and asks the home.
+    pub evicted_is_no_queue: bool,
+    /// L4: who has asked the home about words that are evicted is told.
+    pub tell_who_asked: bool,
+    /// L2: the tokens of words that are made begin where those of all evicted ones ended.
+    pub begin_at_floor: bool,
+    /// L4: words are used again when all members have forgotten them.
+    pub forgotten_before_reuse: bool,
 }
 
 impl Rules {
@@ -24,5 +34,10 @@ impl Rules {
         answer_after_settling: true,
         count_owed: true,
         try_by_swap: true,
+        evict_what_is_free: true,
+        evicted_is_no_queue: true,
+        tell_who_asked: true,
+        begin_at_floor: true,
+        forgotten_before_reuse: true,
     };
 }

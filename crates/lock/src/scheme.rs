@@ -83,6 +83,14 @@ impl Side {
         }
     }
 
+    /// Forgets what it remembers of words that are no lock's any more. Whether it has nothing to do with them now.
+    pub fn forget(&mut self) -> bool {
+        match self {
+            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.forget(),
+            Side::Srsl(_) => false,
+        }
+    }
+
     /// Whether others are known to wait behind it.
     pub fn is_waited_for(&self) -> bool {
         match self {
@@ -204,6 +212,17 @@ fn granted_as(mode: Mode, actions: &mut [Action]) {
 }
 
 impl HomeSide {
+    /// See [`Home::evict`]. A server has no words.
+    ///
+    /// # Errors
+    /// Where it has something to remember.
+    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+        match self {
+            HomeSide::Words(home) => home.evict(out),
+            HomeSide::Server(_) => Err(Strange("a server that is to be evicted")),
+        }
+    }
+
     /// Of a lock that nobody holds. `last` is what stands in its token word.
     pub fn new(scheme: Scheme, last: Token, rules: Rules) -> Self {
         match scheme {

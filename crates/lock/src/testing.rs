@@ -109,7 +109,7 @@ impl Renamed for Home {
         rename(&mut other.knocked, name);
         match &mut other.doing {
             Doing::Reading(writer) => *writer = name(*writer),
-            Doing::Entering(expected) => *expected = expected.renamed(name),
+            Doing::Entering(expected) | Doing::Evicting(expected) => *expected = expected.renamed(name),
             Doing::Settling { .. } | Doing::Nothing | Doing::Opening => {}
         }
         other

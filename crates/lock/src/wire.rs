@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VLCK" |    2    |    0    |  one frame, postcard 1 (varints)          |
+//!  | "VLCK" |    3    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  frame   = view from to first heard letters          letters are numbered, from `first` on (src/stream.rs)
@@ -18,6 +18,8 @@
 //!          | 8 deadlock request circle                 this one waits for itself
 //!          | 9 list number after? prefix               to all: what do your clients have?
 //!          | 10 listed number page                     that
+//!          | 11 forget number slots                    home -> all: these words are no lock's any more; say when you have forgotten them (rule L4)
+//!          | 12 forgotten number                       that
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). Decoding is total: any bytes give a frame that keeps the bounds, or an error.
@@ -34,7 +36,7 @@ use crate::name::Name;
 use crate::{Message, Survivor, To};
 
 /// What a frame begins with.
-pub const FRAME: Format = Format::new(*b"VLCK", 2);
+pub const FRAME: Format = Format::new(*b"VLCK", 3);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 
@@ -132,6 +134,18 @@ pub enum Letter {
         /// At most [`PAGE_BYTES`](crate::listing::PAGE_BYTES).
         page: Page,
     },
+    /// These words are no lock's any more, and are to be another's when nobody remembers them.
+    Forget {
+        /// Of the home's question; one at a time.
+        number: u64,
+        /// Which of its slots: [`MOST_FORGOTTEN`](crate::evicted::MOST_FORGOTTEN) at most.
+        slots: Vec<u32>,
+    },
+    /// The sender remembers none of them, and nothing of it is on its way to them.
+    Forgotten {
+        /// Of the question.
+        number: u64,
+    },
 }
 
 /// Why bytes are no frame.
@@ -176,7 +190,8 @@ impl Letter {
             Letter::Deadlock { circle, .. } => waiters(circle.waiters()),
             Letter::List { after, prefix, .. } => after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len(),
             Letter::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
-            Letter::Words(_) | Letter::Reported | Letter::About { .. } => 0,
+            Letter::Forget { slots, .. } => 5 * slots.len(),
+            Letter::Words(_) | Letter::Reported | Letter::About { .. } | Letter::Forgotten { .. } => 0,
         }
     }
 }
@@ -222,6 +237,7 @@ mod tests {
     use verbena_terms::Time;
 
     use crate::Asker;
+    use crate::evicted::MOST_FORGOTTEN;
     use crate::listing::{Listed, MOST_NAMED};
 
     fn frame() -> Frame {
@@ -282,6 +298,9 @@ mod tests {
             },
             Letter::List { number: u64::MAX, after: Some((waiter_name.clone(), me.rank)), prefix: vec![7; 1024] },
             Letter::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },
+            Letter::About { slot, to: To::Contender(me.rank), message: Message::Moved },
+            Letter::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
+            Letter::Forgotten { number: u64::MAX },
         ];
         Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
     }

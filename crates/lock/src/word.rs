@@ -13,7 +13,9 @@
 //! ```
 //!
 //! The lock word is changed by atomics alone. The token word is written by whoever holds the lock exclusively, the door word by the home; so
-//! no word that atomics change is ever written plainly (rule F3).
+//! no word that atomics change is ever written plainly (rule F3): also where the words of an evicted lock become another's. The lock word is made free by a swap
+//! then, and the token word stored, when every member has said that it remembers them no more and has nothing on its way to them (rule L4). The door is open: the
+//! lock was evicted at rest.
 
 use std::fmt;
 
@@ -47,11 +49,19 @@ pub struct LockWord {
     pub count: u32,
 }
 
+// No node has either rank, and they differ.
+const _: () = assert!(LockWord::NO_LOCK.0 > Rank::LAST.0 && crate::Heir::RANK.0 > LockWord::NO_LOCK.0);
+
 impl LockWord {
     /// Nobody holds the lock and nobody waits for it.
     pub const FREE: LockWord = LockWord { tail: Rank::NOBODY, count: 0 };
     /// What a reader adds.
     pub const READER: u64 = 1;
+    /// The tail of a word that is no lock's any more: no node has this rank. Who finds it asks the home again (rule L4). Readers that add themselves to its
+    /// count do so once each, because they forget the word then: the count does not reach the tail.
+    pub const NO_LOCK: Rank = Rank(u32::MAX - 1);
+    /// What the home puts in place of [`FREE`](Self::FREE) when it evicts a lock.
+    pub const EVICTED: LockWord = LockWord::writer(LockWord::NO_LOCK);
 
     /// This writer is the last one, and nobody came after it.
     pub const fn writer(tail: Rank) -> Self {
@@ -61,6 +71,11 @@ impl LockWord {
     /// No writer is there, and so many readers are not settled.
     pub const fn readers(count: u32) -> Self {
         LockWord { tail: Rank::NOBODY, count }
+    }
+
+    /// Whether it is no lock's any more, whoever has added itself to the count since.
+    pub const fn is_evicted(self) -> bool {
+        self.tail.0 == LockWord::NO_LOCK.0
     }
 
     /// As it stands in memory.
@@ -125,6 +140,12 @@ mod tests {
         let word = LockWord { tail: Rank(7), count: u32::MAX };
         assert_eq!(LockWord::from_bits(word.to_bits()), word);
         assert_eq!(LockWord::writer(Rank(7)).to_bits() + LockWord::READER, 0x0000_0007_0000_0001);
+    }
+
+    #[test]
+    fn an_evicted_word_stays_one_whoever_reads() {
+        let read = LockWord::from_bits(LockWord::EVICTED.to_bits() + 1000 * LockWord::READER);
+        assert!(read.is_evicted() && !LockWord::FREE.is_evicted() && !crate::Heir::WORD.is_evicted());
     }
 
     #[test]

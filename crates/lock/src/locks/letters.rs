@@ -12,8 +12,14 @@ use crate::wire::{Letter, Slot};
 
 impl Locks {
     pub(super) fn hear_self(&mut self, out: &mut Vec<LocksAction>) {
-        while let Some(letter) = self.members.said_to_self() {
-            self.letter(self.me, letter, out);
+        loop {
+            while let Some(letter) = self.members.said_to_self() {
+                self.letter(self.me, letter, out);
+            }
+            self.forget_words(out);
+            if !self.members.says_to_self() {
+                break;
+            }
         }
     }
 
@@ -44,6 +50,8 @@ impl Locks {
             {
                 self.tell_directory(from, letter, out)
             }
+            Letter::Forget { number, slots } => self.asked_to_forget(from, number, slots, out),
+            Letter::Forgotten { .. } => self.tell_directory(from, letter, out),
             Letter::Reported => {
                 let said = self.tell_directory(from, letter, out);
                 self.open(out);
@@ -75,6 +83,16 @@ impl Locks {
             let mut actions = vec![];
             note(self.me, directory.in_effect(&mut actions), out);
             self.direct(actions, out);
+        }
+    }
+
+    /// As a home that has too few words, perhaps.
+    pub(super) fn tend_words(&mut self, out: &mut Vec<LocksAction>) {
+        if let Some(directory) = &mut self.directory {
+            let mut actions = vec![];
+            note(self.me, directory.tend(&mut actions), out);
+            self.direct(actions, out);
+            self.hear_self(out);
         }
     }
 
@@ -111,6 +129,7 @@ impl Locks {
                     let slot = Slot { home: self.me, number: slot };
                     self.post(slot, Poster::Directory(owner), batch, out);
                 }
+                DirectoryAction::TellAll(letter) => self.members.say_to_all(&letter),
                 DirectoryAction::Tell(rank, letter) => {
                     if let Some(member) = self.members.of_rank(rank) {
                         self.members.say(member, letter);

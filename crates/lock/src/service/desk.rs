@@ -65,13 +65,11 @@ impl Shared {
 
     /// Has this done: by the caller, before this returns, if nobody is at the desk.
     pub(super) fn leave(&self, command: Command) {
-        let guard = AbortOnPanic;
         self.desk.leave(command);
         self.desk.try_serve(|desk, next| self.serve(desk, next));
-        std::mem::forget(guard);
     }
 
-    /// Has it done by the thread, if nobody comes to the desk before: for who must not be held up by it.
+    /// Has it done by the thread: it may take its time.
     pub(super) fn leave_to_thread(&self, command: Command) {
         self.desk.leave(command);
         self.call.notify_one();
@@ -79,20 +77,11 @@ impl Shared {
 
     /// At the desk, when it is free, with what was left there done before.
     pub(super) fn at_desk<T>(&self, act: impl FnOnce(&mut Desk) -> T) -> T {
-        let guard = AbortOnPanic;
-        let said = self.desk.at_desk(|desk, next| self.serve(desk, next), act);
-        std::mem::forget(guard);
-        said
-    }
-
-    /// The same for another than the thread, which looks at what has become of it.
-    pub(super) fn change<T>(&self, act: impl FnOnce(&mut Desk) -> T) -> T {
-        let said = self.at_desk(act);
-        self.call.notify_one();
-        said
+        self.desk.at_desk(|desk, next| self.serve(desk, next), act)
     }
 
     fn serve(&self, desk: &mut Desk, next: Next<'_, Command>) {
+        let guard = AbortOnPanic;
         while let Some(command) = next() {
             if let Command::Acquire { .. } = command {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -105,6 +94,7 @@ impl Shared {
         if desk.is_due_early() {
             self.call.notify_one();
         }
+        std::mem::forget(guard);
     }
 }
 
@@ -143,9 +133,11 @@ struct Asked {
 impl Desk {
     /// The thread's: what woke it, and whatever else has arrived or is due.
     pub(super) fn turn(&mut self, woken: Option<Arrived>) {
+        let guard = AbortOnPanic;
         self.driver.turn(woken);
         self.tell_all();
         self.end_turn();
+        std::mem::forget(guard);
     }
 
     /// How long the thread may sleep from now on.

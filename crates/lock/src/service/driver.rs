@@ -45,6 +45,8 @@ pub(super) struct Driver {
     /// Once a second it is said for whom.
     late: Complaints,
     listings: Listings,
+    /// Locks that were evicted, as far as they are counted.
+    evictions: u64,
 }
 
 /// What became of a request, and how often all that clients held had been lost by then.
@@ -78,6 +80,7 @@ impl Driver {
             awaits_since: None,
             late: Complaints::default(),
             listings: Listings::default(),
+            evictions: 0,
         }
     }
 
@@ -122,6 +125,12 @@ impl Driver {
         let again = self.life.as_ref().and_then(Life::next_deadline);
         let next = [again, self.locks.next_deadline(), self.listings.next_deadline()].into_iter().flatten().min();
         next.map_or(IDLE, |next| next.since(now).min(IDLE))
+    }
+
+    /// How the words of this home stand.
+    #[cfg(feature = "testing")]
+    pub(super) fn home_words(&self) -> crate::HomeWords {
+        self.locks.home_words()
     }
 
     /// What broke the protocol or could not be read, so far.
@@ -225,7 +234,7 @@ impl Driver {
 
     /// Posts and answers until nothing more is there, then sends what is to be said.
     pub(super) fn go_on(&mut self) {
-        let mut now = self.clock.now();
+        let now = self.clock.now();
         while let Some(life) = &mut self.life {
             let done = life.look(now);
             if done.is_empty() {
@@ -235,7 +244,6 @@ impl Driver {
             for (id, outcome) in done {
                 self.act(|locks, out| locks.completed(id, &outcome, out));
             }
-            now = self.clock.now();
         }
         self.act(|locks, out| locks.flush(now, out));
         self.look_at_home(now);
@@ -243,7 +251,11 @@ impl Driver {
     }
 
     fn look_at_home(&mut self, now: Time) {
-        self.metrics.home_locks.set(self.locks.home_locks() as i64);
+        let words = self.locks.home_words();
+        self.metrics.home_locks.set(words.used as i64);
+        self.metrics.home_free.set(words.free as i64);
+        let evictions = words.evictions - std::mem::replace(&mut self.evictions, words.evictions);
+        self.metrics.evictions.add(evictions);
         let awaited = self.locks.awaited();
         self.metrics.home_awaited.set(awaited.len() as i64);
         let Some(member) = awaited.first() else {

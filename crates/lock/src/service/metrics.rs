@@ -16,6 +16,8 @@ pub struct Metrics {
     pub(super) frames: Counter,
     pub(super) letters: Counter,
     pub(super) home_locks: Gauge,
+    pub(super) home_free: Gauge,
+    pub(super) evictions: Counter,
     pub(super) home_awaited: Gauge,
     pub(super) unusable: Counter,
 }
@@ -58,6 +60,11 @@ impl Metrics {
             frames: counter("verbena_lock_frames_total", "Messages about locks sent to other members.")?,
             letters: counter("verbena_lock_letters_total", "What was said in them, repetitions too.")?,
             home_locks: registry.gauge("verbena_lock_home_locks", "Locks that have words at this home.")?,
+            home_free: registry.gauge("verbena_lock_home_free", "Words at this home that any lock may get.")?,
+            evictions: counter(
+                "verbena_lock_evictions_total",
+                "Locks that nobody used and that lost their words here.",
+            )?,
             home_awaited: registry.gauge(
                 "verbena_lock_home_awaited",
                 "Members that have not said what they have of locks: until then this home grants none.",

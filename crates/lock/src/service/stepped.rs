@@ -9,7 +9,7 @@ use verbena_terms::{Clock, Time};
 
 use super::driver::Driver;
 use super::{Attention, Metrics};
-use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, HomeWords, LocksOptions, Name, Request, RequestId, Strange};
 
 /// How often it looks for answers that are awaited: nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -88,6 +88,11 @@ impl Stepped {
     /// What became of requests since this was asked last.
     pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
         self.driver.answers().into_iter().map(|answered| (answered.id, answered.answer)).collect()
+    }
+
+    /// How the words of this home stand.
+    pub fn home_words(&self) -> HomeWords {
+        self.driver.home_words()
     }
 
     /// What broke the protocol or could not be read, so far.
