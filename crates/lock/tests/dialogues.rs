@@ -186,17 +186,83 @@ fn when_tokens_are_used_up_the_lock_is_refused_and_stays_free() {
 }
 
 #[test]
+fn who_finds_evicted_words_is_in_nothing() {
+    for (request, count) in [(WRITE, 0), (READ, 3), (Request { is_try: true, ..READ }, 0)] {
+        let mut me = Talk::begin();
+        me.request(request);
+        assert_eq!(me.finds(Outcome { is_closed: true, ..found(LockWord::NO_LOCK, count) }), [Action::Moved]);
+        // At other words it begins anew: nothing is known of their door.
+        assert_eq!(me.request(WRITE), [enters(LockWord::FREE)]);
+    }
+    let mut me = Talk::begin();
+    me.request(WRITE);
+    assert_eq!(me.finds(found(OTHER, 0)), [enters(LockWord::writer(OTHER))]);
+    assert_eq!(me.finds(found(LockWord::NO_LOCK, 0)), [Action::Moved]);
+}
+
+#[test]
+fn who_asks_the_home_about_evicted_words_is_told() {
+    let mut me = Talk::begin();
+    me.request(READ);
+    me.finds(Outcome { is_closed: true, ..found(Rank::NOBODY, 0) });
+    me.release();
+    assert_eq!(me.request(WRITE), [Action::Send(To::Home, Message::Knock)]);
+    assert_eq!(me.hears(ME, Message::Moved), [Action::Moved]);
+    let mut me = Talk(Contender::new(ME, Rules::ALL).patient_for(0));
+    me.request(WRITE);
+    assert_eq!(me.finds(found(OTHER, 0)), [Action::Send(To::Home, Message::Enter)]);
+    assert_eq!(me.hears(ME, Message::Moved), [Action::Moved]);
+}
+
+#[test]
+fn the_home_evicts_what_nobody_uses_with_one_batch() {
+    let mut home = Home::new(Rules::ALL);
+    let mut out = vec![];
+    home.evict(&mut out).unwrap();
+    let change = Change::Swap { expected: LockWord::FREE, new: LockWord::EVICTED };
+    assert_eq!(out.split_off(0), [Action::Access(Batch { change: Some(change), read: true, ..Batch::default() })]);
+    home.heard(READER, Message::Knock, &mut out).unwrap();
+    home.heard(OTHER, Message::Enter, &mut out).unwrap();
+    assert_eq!(out, []);
+    home.completed(&Outcome { token: token(8), ..found(Rank::NOBODY, 0) }, &mut out).unwrap();
+    let evicted = [to(OTHER, Message::Moved), to(READER, Message::Moved), Action::Evicted(token(8))];
+    assert_eq!(out, evicted);
+    assert!(home.is_at_rest());
+}
+
+#[test]
+fn a_lock_that_somebody_was_faster_to_take_is_not_evicted() {
+    let mut home = Home::new(Rules::ALL);
+    let mut out = vec![];
+    home.evict(&mut out).unwrap();
+    home.heard(READER, Message::Knock, &mut out).unwrap();
+    out.clear();
+    home.completed(&found(OTHER, 0), &mut out).unwrap();
+    assert_eq!(out.split_off(0), [Action::Access(Batch { door: Some(false), ..Batch::default() })]);
+    home.completed(&Outcome::default(), &mut out).unwrap();
+    assert_eq!(out.split_off(0), [to(READER, Message::Open)]);
+    home.heard(READER, Message::Released, &mut out).unwrap();
+    assert!(home.evict(&mut out).is_err(), "a reader has released, and is not taken off the count");
+}
+
+#[test]
 fn what_cannot_be_is_an_error_and_changes_nothing() {
     let out = &mut vec![];
     let grant = Message::Grant { last: token(2) };
-    for message in [grant, Message::Join, Message::Open, Message::Behind { writer: OTHER, readers: 0 }, Message::Enter]
-    {
+    for message in [
+        grant,
+        Message::Join,
+        Message::Open,
+        Message::Moved,
+        Message::Behind { writer: OTHER, readers: 0 },
+        Message::Enter,
+    ] {
         let mut me = Contender::new(ME, Rules::ALL);
         let before = me.clone();
         assert!(me.heard(OTHER, message, out).is_err(), "{message:?}");
         assert_eq!(me, before);
     }
-    for message in [grant, Message::Join, Message::Open] {
+    for message in [grant, Message::Join, Message::Open, Message::Moved] {
         let mut home = Home::new(Rules::ALL);
         assert!(home.heard(OTHER, message, out).is_err(), "{message:?}");
         assert!(home.is_at_rest());

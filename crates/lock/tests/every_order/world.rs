@@ -119,6 +119,7 @@ impl State {
                     }
                 }
                 Action::Refused(_) | Action::Left => {}
+                Action::Moved | Action::Evicted(_) => self.wrong = Some(STRANGE),
             }
         }
     }

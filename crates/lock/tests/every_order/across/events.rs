@@ -288,6 +288,7 @@ impl Across {
                     }
                 }
                 Action::Refused(_) | Action::Left => {}
+                Action::Moved | Action::Evicted(_) => state.wrong = Some(STRANGE),
             }
         }
     }
