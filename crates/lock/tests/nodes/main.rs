@@ -4,11 +4,17 @@
 
 mod cluster;
 mod deadlocks;
+mod evicting;
+
+use std::time::Duration;
 
 use verbena_lock::{Answer, Mode, Refusal, Request, RequestId, Token};
 use verbena_terms::ViewNumber;
 
 use cluster::{Nodes, READ, WRITE};
+
+/// A home looks some times whether a lock has come to rest.
+const TO_REFUSE: Duration = Duration::from_millis(100);
 
 fn granted(view: u32, mode: Mode, count: u64) -> Answer {
     Answer::Granted(mode, Token::from_bits(Token::first_of(ViewNumber(view)).to_bits() + count))
@@ -134,10 +140,12 @@ fn a_home_without_room_says_so() {
     let mut nodes = Nodes::new(2, 1);
     let first = nodes.acquire(1, "a", WRITE);
     let none = nodes.acquire(1, "b", WRITE);
+    nodes.run_for(TO_REFUSE);
     let answers = [(1, first, granted(1, Mode::Exclusive, 2)), (1, none, Answer::Refused(Refusal::NoRoom))];
     assert_eq!(nodes.answers(), answers);
     nodes.next_view(&[0, 1]);
     let again = nodes.acquire(1, "b", WRITE);
+    nodes.run_for(TO_REFUSE);
     assert_eq!(nodes.answers(), [(1, again, Answer::Refused(Refusal::NoRoom))]);
     nodes.release(1, first);
     nodes.next_view(&[0, 1]);

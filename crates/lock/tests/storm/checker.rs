@@ -7,7 +7,7 @@ use verbena_cluster::LeaseWord;
 use verbena_lock::{Mode, RequestId, Token};
 use verbena_terms::Clock;
 
-use crate::settings::NAMES;
+use crate::settings::MOST_NAMES;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
@@ -59,7 +59,7 @@ pub struct Checker {
 
 impl Checker {
     pub fn new(looks_at_lease: bool) -> Checker {
-        let highest = vec![Default::default(); NAMES as usize];
+        let highest = vec![Default::default(); MOST_NAMES as usize];
         Checker { looks_at_lease, held: vec![], highest, broken: vec![], seen: Seen::default() }
     }
 
@@ -109,7 +109,7 @@ impl Checker {
 
     /// Writers are alone.
     pub fn check(&mut self) {
-        for name in 0..NAMES {
+        for name in 0..MOST_NAMES {
             let believe = |held: &&Held| held.name == name && self.believes(held);
             let holders: Vec<(usize, Mode, Token)> =
                 self.held.iter().filter(believe).map(|held| (held.node, held.mode, held.token)).collect();

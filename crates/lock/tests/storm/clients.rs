@@ -4,7 +4,7 @@ use verbena_lock::{Answer, Asker, Mode, Name, Refusal, Request, RequestId, Token
 
 use crate::checker::Held;
 use crate::cluster::{Cluster, Event};
-use crate::settings::{LEASE, NAMES, ms};
+use crate::settings::{LEASE, ms};
 use crate::store::{Became, Update};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     fn wants(&mut self, at: usize, nth: usize) {
-        let which = self.dice.below(NAMES);
+        let which = self.dice.below(self.settings.names);
         let mode = if self.dice.below(2) == 0 { Mode::Exclusive } else { Mode::Shared };
         let is_try = self.dice.below(6) == 0;
         let request = Request { mode, is_try };
@@ -150,7 +150,7 @@ impl Cluster {
                 Answer::Refused(why) => {
                     let may_be = match why {
                         Refusal::Busy => is_try,
-                        Refusal::NoRoom => self.settings.slots == 1,
+                        Refusal::NoRoom => u64::from(self.settings.slots) < self.settings.names,
                         Refusal::TokensUsedUp | Refusal::Upgrade | Refusal::Leaving => false,
                     };
                     if !may_be {

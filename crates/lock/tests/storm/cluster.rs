@@ -14,7 +14,7 @@ use verbena_terms::{Clock, Incarnation, Rank, Time, ViewNumber};
 use crate::checker::Checker;
 use crate::clients::{Client, name};
 use crate::keeper::{Keeper, Reply};
-use crate::settings::{DRIFT, LEASE, NAMES, STORM, Settings, ms};
+use crate::settings::{DRIFT, LEASE, MOST_NAMES, STORM, Settings, ms};
 use crate::store::{Store, Update};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +23,10 @@ pub struct Struck {
     pub crashes: u64,
     pub pauses: u64,
     pub cuts: u64,
+    /// Locks that were evicted.
+    pub evictions: u64,
+    /// Words that were used again.
+    pub reused: u64,
 }
 
 impl AddAssign for Struck {
@@ -31,6 +35,8 @@ impl AddAssign for Struck {
         self.crashes += other.crashes;
         self.pauses += other.pauses;
         self.cuts += other.cuts;
+        self.evictions += other.evictions;
+        self.reused += other.reused;
     }
 }
 
@@ -133,9 +139,9 @@ impl Cluster {
             dice: Dice::new(settings.seed),
             keeper: Keeper::new(&settings),
             checker: Checker::new(settings.looks_at_lease),
-            stores: vec![Store::default(); NAMES as usize],
+            stores: vec![Store::default(); MOST_NAMES as usize],
             updates: 0,
-            updated: vec![Token::default(); NAMES as usize],
+            updated: vec![Token::default(); MOST_NAMES as usize],
             struck: Struck::default(),
             is_calm: false,
             events: HashMap::new(),
@@ -171,8 +177,8 @@ impl Cluster {
                 self.checker.broken.push(format!("stuck: node {at}: {client:?}"));
             }
         }
-        // A home with room for one lock only has it perhaps for the other one.
-        let names = if self.settings.slots == 1 { 0 } else { NAMES };
+        // However many have words, the others get those of whom nobody uses.
+        let names = self.settings.names;
         for (at, nth) in (0..self.nodes.len()).flat_map(|at| (0..names).map(move |nth| (at, nth))) {
             let request = Request { mode: Mode::Exclusive, is_try: false };
             let Some(service) = &mut self.nodes[at].service else { continue };
@@ -181,18 +187,24 @@ impl Cluster {
             self.nodes[at].clients[0] = Client::Waits { id, name: nth, is_try: false };
             self.after(at);
             self.later(ms(1), Event::Client { at, nth: 0, run });
-            self.run(8 * LEASE);
+            self.run(LEASE);
+            if self.nodes[at].clients[0] != Client::Idle {
+                self.run(7 * LEASE);
+            }
             if self.nodes[at].clients[0] != Client::Idle || self.checker.seen.granted == granted {
                 self.checker.broken.push(format!("stuck: node {at} does not get {nth}, or does not let it go"));
             }
         }
-        (0..self.nodes.len()).for_each(|at| self.found_strange(at));
+        (0..self.nodes.len()).for_each(|at| self.end_of(at));
         self.struck.views = self.keeper.view.as_ref().map_or(0, |view| view.number().0.into());
     }
 
-    /// Nobody here breaks the protocol.
-    fn found_strange(&mut self, at: usize) {
-        let strange = self.nodes[at].service.as_ref().map_or(0, Stepped::strange);
+    /// Nobody here broke the protocol.
+    fn end_of(&mut self, at: usize) {
+        let Some(service) = &self.nodes[at].service else { return };
+        let (strange, words) = (service.strange(), service.home_words());
+        self.struck.evictions += words.evictions;
+        self.struck.reused += words.reused;
         if strange > 0 {
             self.checker.broken.push(format!("node {at} found {strange} letters strange"));
         }
@@ -373,7 +385,7 @@ impl Cluster {
         match self.dice.below(5) {
             0 if self.nodes[at].service.is_some() => {
                 self.struck.crashes += 1;
-                self.found_strange(at);
+                self.end_of(at);
                 self.world.crash(me);
                 // Its clients live on, and believe what they held until the lease is over.
                 self.nodes[at].service = None;

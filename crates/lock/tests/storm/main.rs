@@ -74,6 +74,23 @@ fn locks_hold_in_a_storm() {
     assert!(seeds < 1000 || seen.deadlocks * 1000 >= seeds, "{} deadlocks in {seeds} seeds", seen.deadlocks);
 }
 
+/// Homes with one to three words each, and six locks.
+#[test]
+fn locks_hold_in_a_storm_where_words_are_few() {
+    let mut counts = Counts::default();
+    let seeds = check_seeds("locks_hold_in_a_storm_where_words_are_few", SEEDS, |seed| {
+        let (broken, counted, _) = run(Settings::with_few_words(seed));
+        assert!(broken.is_empty(), "{broken:#?}");
+        counts += counted;
+    });
+    println!("counted: {seeds} seeds, {counts:?}");
+    let Counts { seen, struck } = counts;
+    let enough = [(seen.granted, 20), (seen.survived, 1), (seen.lost, 1), (struck.evictions, 10), (struck.reused, 8)];
+    for (nth, (count, each)) in enough.into_iter().enumerate() {
+        assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
+    }
+}
+
 #[test]
 fn a_seed_is_the_same_run_each_time() {
     for seed in [3, 4] {
@@ -100,6 +117,22 @@ fn a_token_that_is_not_written_before_the_lock_is_free_is_found() {
 #[test]
 fn a_writer_that_does_not_wait_for_the_readers_before_it_is_found() {
     is_found("L2", 50, |settings| settings.rules = Rules { after_readers_by_home: false, ..Rules::ALL });
+}
+
+#[test]
+fn tokens_that_begin_below_those_of_evicted_locks_are_found() {
+    is_found("L2", 50, |settings| {
+        let rules = Rules { begin_at_floor: false, ..Rules::ALL };
+        *settings = Settings { rules, ..Settings::with_few_words(settings.seed) };
+    });
+}
+
+#[test]
+fn words_that_are_used_again_while_they_are_remembered_are_found() {
+    is_found("L4", 50, |settings| {
+        let rules = Rules { forgotten_before_reuse: false, ..Rules::ALL };
+        *settings = Settings { rules, ..Settings::with_few_words(settings.seed) };
+    });
 }
 
 #[test]

@@ -9,7 +9,8 @@ pub const LEASE: Duration = Duration::from_millis(100);
 pub const DRIFT: Duration = Duration::from_millis(2);
 /// How long it storms.
 pub const STORM: Duration = Duration::from_millis(1200);
-pub const NAMES: u64 = 2;
+/// Names that there may be.
+pub const MOST_NAMES: u64 = 6;
 
 pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -24,6 +25,9 @@ pub struct Settings {
     pub homes: usize,
     /// At each node.
     pub clients: usize,
+    /// Locks that there are.
+    pub names: u64,
+    /// Words of each home.
     pub slots: u32,
     /// One-sided operations are executed after the target's end too.
     pub leaves_memory: bool,
@@ -47,11 +51,18 @@ impl Settings {
             homes: 1 + dice.below(nodes as u64) as usize,
             clients: 1 + dice.below(3) as usize,
             slots: if dice.below(8) == 0 { 1 } else { 16 },
+            names: 2,
             leaves_memory: dice.below(2) == 0,
             rules: Rules::ALL,
             waits_for_leases: true,
             looks_at_lease: true,
             is_guarded: true,
         }
+    }
+
+    /// There are more locks than words: homes evict them all the time.
+    pub fn with_few_words(seed: Seed) -> Settings {
+        let few = Dice::new(seed.number() ^ 0xfe3).below(3) as u32;
+        Settings { names: MOST_NAMES, slots: 1 + few, ..Settings::of(seed) }
     }
 }
