@@ -297,8 +297,8 @@ fn summarise(systems: &[System], turns: &[(usize, What)], rounds: &[Vec<Taken>],
                 let Some(spread) = spread else { continue };
                 let median = |rounds: &[f64]| number(Spread::of(rounds).map_or(0.0, |spread| spread.median));
                 let reason = format!(
-                    "{} against {}; on one machine what is counted is who has to be woken: for a lock and a release of ours each time a helper's two threads and the \
-                     client, and over tcp an agent of the home besides; of Redis the server and the client",
+                    "{} against {}; on one machine what is counted is who has to be woken: for a lock and a release of ours each time a helper and the client, \
+                     over tcp an agent of the home besides, and from node to node three threads of the next one's helper; of Redis the server and the client",
                     median(&our),
                     median(&their)
                 );

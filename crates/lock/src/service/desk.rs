@@ -65,11 +65,13 @@ impl Shared {
 
     /// Has this done: by the caller, before this returns, if nobody is at the desk.
     pub(super) fn leave(&self, command: Command) {
+        let guard = AbortOnPanic;
         self.desk.leave(command);
         self.desk.try_serve(|desk, next| self.serve(desk, next));
+        std::mem::forget(guard);
     }
 
-    /// Has it done by the thread: it may take its time.
+    /// Has it done by the thread, if nobody comes to the desk before: for who must not be held up by it.
     pub(super) fn leave_to_thread(&self, command: Command) {
         self.desk.leave(command);
         self.call.notify_one();
@@ -77,11 +79,20 @@ impl Shared {
 
     /// At the desk, when it is free, with what was left there done before.
     pub(super) fn at_desk<T>(&self, act: impl FnOnce(&mut Desk) -> T) -> T {
-        self.desk.at_desk(|desk, next| self.serve(desk, next), act)
+        let guard = AbortOnPanic;
+        let said = self.desk.at_desk(|desk, next| self.serve(desk, next), act);
+        std::mem::forget(guard);
+        said
+    }
+
+    /// The same for another than the thread, which looks at what has become of it.
+    pub(super) fn change<T>(&self, act: impl FnOnce(&mut Desk) -> T) -> T {
+        let said = self.at_desk(act);
+        self.call.notify_one();
+        said
     }
 
     fn serve(&self, desk: &mut Desk, next: Next<'_, Command>) {
-        let guard = AbortOnPanic;
         while let Some(command) = next() {
             if let Command::Acquire { .. } = command {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -94,7 +105,6 @@ impl Shared {
         if desk.is_due_early() {
             self.call.notify_one();
         }
-        std::mem::forget(guard);
     }
 }
 
@@ -133,11 +143,9 @@ struct Asked {
 impl Desk {
     /// The thread's: what woke it, and whatever else has arrived or is due.
     pub(super) fn turn(&mut self, woken: Option<Arrived>) {
-        let guard = AbortOnPanic;
         self.driver.turn(woken);
         self.tell_all();
         self.end_turn();
-        std::mem::forget(guard);
     }
 
     /// How long the thread may sleep from now on.

@@ -234,7 +234,7 @@ impl Driver {
 
     /// Posts and answers until nothing more is there, then sends what is to be said.
     pub(super) fn go_on(&mut self) {
-        let now = self.clock.now();
+        let mut now = self.clock.now();
         while let Some(life) = &mut self.life {
             let done = life.look(now);
             if done.is_empty() {
@@ -244,6 +244,7 @@ impl Driver {
             for (id, outcome) in done {
                 self.act(|locks, out| locks.completed(id, &outcome, out));
             }
+            now = self.clock.now();
         }
         self.act(|locks, out| locks.flush(now, out));
         self.look_at_home(now);

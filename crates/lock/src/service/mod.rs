@@ -119,18 +119,18 @@ impl LockService {
     /// # Errors
     /// If its port is taken.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.shared().at_desk(|desk| desk.driver.life_begins(fabric, lease))
+        self.shared().change(|desk| desk.driver.life_begins(fabric, lease))
     }
 
     /// The life is over. Returns when its regions and its fabric are dropped. What clients held is lost.
     pub fn life_ends(&self) {
-        self.shared().at_desk(|desk| desk.driver.life_ends());
+        self.shared().change(|desk| desk.driver.life_ends());
     }
 
     /// The lease has run out, and the next one is not published yet. Returns when all that clients held is lost: the thread looks at the lease now
     /// and then, and might see the next one as if the last had been renewed in time.
     pub fn lease_lost(&self) {
-        self.shared().at_desk(|desk| desk.driver.look_at_lease());
+        self.shared().change(|desk| desk.driver.look_at_lease());
     }
 
     /// The cluster has a newer view. `prepared` is told, on the service's thread, when the node has ended what it did with locks in older ones (rule C3).
