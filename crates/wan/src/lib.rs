@@ -1,0 +1,33 @@
+//! A WAN in a box: links between networks that delay, jitter, drop, reorder, duplicate, corrupt, limit and queue packets.
+//!
+//! What decides is [`Machine`], one direction of a link: it takes packets, the time and a seed, and says what leaves when. It follows the network
+//! emulator NemC (H.-W. Jin, S. Narravula, K. Vaidyanathan, D. K. Panda, "NemC: A Network Emulator for Cluster-of-Clusters", 2006; dissertation
+//! 8.2): packets are released on demand, by every packet that comes and by whoever is idle, and not by the ticks of a timer; of every
+//! block of `drop_rate` packets exactly one is lost, and of every `ooo_rate` exactly one is delayed by more than the others. [`Way`] holds what
+//! a direction does, and is read from options such as `delay=10ms` ([`DEFINITIONS`]).
+//!
+//! docs/WAN.md has the options, what each means, and how to use them.
+
+mod chance;
+mod codel;
+mod counts;
+mod files;
+mod jitter;
+mod loss;
+mod machine;
+mod options;
+mod queue;
+mod trace;
+mod units;
+mod way;
+
+pub use codel::CoDelOptions;
+pub use counts::{Cause, Counts, Drops};
+pub use files::read_file;
+pub use jitter::Jitter;
+pub use loss::Burst;
+pub use machine::{Leaving, Machine, Packet};
+pub use options::{DEFINITIONS, Definition, OptionError, Reader};
+pub use trace::Trace;
+pub use units::{Limit, Probability, Rate};
+pub use way::{Impossible, Way};
