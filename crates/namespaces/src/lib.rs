@@ -20,4 +20,4 @@ mod crossing;
 mod namespace;
 
 pub use crossing::{Block, Crossing};
-pub use namespace::{End, Error, Namespace, Result, or_skipped};
+pub use namespace::{End, Error, Namespace, Result, ip, ip_batch, or_skipped};

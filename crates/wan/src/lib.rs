@@ -6,6 +6,9 @@
 //! block of `drop_rate` packets exactly one is lost, and of every `ooo_rate` exactly one is delayed by more than the others. [`Way`] holds what
 //! a direction does, and is read from options such as `delay=10ms` ([`DEFINITIONS`]).
 //!
+//! What does input and output is [`router`], which runs machines between the ends of virtual links, and [`Wan`], which makes the networks of a
+//! [`Plan`]: sites with addresses, and links between them.
+//!
 //! docs/WAN.md has the options, what each means, and how to use them.
 
 mod chance;
@@ -15,8 +18,12 @@ mod files;
 mod jitter;
 mod loss;
 mod machine;
+mod network;
 mod options;
+mod plan;
+pub mod probe;
 mod queue;
+pub mod router;
 mod trace;
 mod units;
 mod way;
@@ -27,7 +34,9 @@ pub use files::read_file;
 pub use jitter::Jitter;
 pub use loss::Burst;
 pub use machine::{Leaving, Machine, Packet};
+pub use network::{Error, Wan, Which};
 pub use options::{DEFINITIONS, Definition, OptionError, Reader};
+pub use plan::{Link, MAX_NAME, Plan, PlanError, Site};
 pub use trace::Trace;
 pub use units::{Limit, Probability, Rate};
 pub use way::{Impossible, Way};

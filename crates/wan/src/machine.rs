@@ -40,6 +40,8 @@ pub struct Leaving<T> {
     pub due: Time,
     /// A bit to change, by a number that is drawn anew for each packet: it stands for that number modulo the bits that can be changed.
     pub corrupt: Option<u64>,
+    /// What came by [`Machine::pass`]: it is in no count of packets.
+    pub is_housekeeping: bool,
 }
 
 /// One direction of a link. `T` is what comes with a packet and leaves with it: its bytes, or in tests its number.
@@ -205,7 +207,7 @@ impl<T: Clone> Machine<T> {
         if self.has_room(packet) {
             self.held_bytes += u64::from(packet.bytes);
             let due = at + self.delay(at);
-            self.fly(Leaving { load, packet, arrived: at, due, corrupt: None });
+            self.fly(Leaving { load, packet, arrived: at, due, corrupt: None, is_housekeeping: true });
         }
     }
 
@@ -223,8 +225,10 @@ impl<T: Clone> Machine<T> {
         }
         let Reverse(Flying { leaving, .. }) = self.under_way.pop()?;
         self.held_bytes -= u64::from(leaving.packet.bytes);
-        self.counts.arrived += u64::from(leaving.packet.segments.max(1));
-        self.counts.arrived_bytes += u64::from(leaving.packet.bytes);
+        if !leaving.is_housekeeping {
+            self.counts.arrived += u64::from(leaving.packet.segments.max(1));
+            self.counts.arrived_bytes += u64::from(leaving.packet.bytes);
+        }
         Some(leaving)
     }
 
@@ -264,7 +268,7 @@ impl<T: Clone> Machine<T> {
         let due = self.due(sent, packets);
         let corrupt = self.wire.corrupt.happens(self.way.corrupt.part()).then(|| self.wire.bit.below(u64::MAX));
         self.counts.corrupted += if corrupt.is_some() { packets } else { 0 };
-        let leaving = Leaving { load, packet, arrived, due, corrupt };
+        let leaving = Leaving { load, packet, arrived, due, corrupt, is_housekeeping: false };
         if self.wire.duplicate.happens(self.way.duplicate.part()) && self.has_room(packet) {
             self.counts.duplicated += packets;
             self.held_bytes += bytes;

@@ -87,6 +87,11 @@ impl Trace {
         self.changes.iter().filter_map(|change| change.delay).max().unwrap_or_default()
     }
 
+    /// The shortest, where it is `usual` without the trace.
+    pub(crate) fn shortest_delay(&self, usual: Duration) -> Duration {
+        self.changes.iter().map(|change| change.delay.unwrap_or(usual)).min().unwrap_or(usual)
+    }
+
     /// Delay and rate at `now`, of what began at `start`.
     pub(crate) fn at(&self, start: Time, now: Time) -> (Option<Duration>, Option<Rate>) {
         let mut since = now.since(start);

@@ -18,6 +18,9 @@ const PER_KM: Duration = Duration::from_micros(5);
 /// Longer than any network takes, and short enough that what is under way can be kept.
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
+/// No normal value that is made of 53 random bits is farther from the mean, in standard deviations.
+const FARTHEST_NORMAL: u32 = 9;
+
 /// What a queue of a rate limit holds where nothing else is said.
 const USUAL_LIMIT: Limit = Limit::Packets(1000);
 
@@ -99,6 +102,17 @@ impl Way {
     /// Delay and distance together.
     pub fn whole_delay(&self) -> Duration {
         self.delay + PER_KM.mul_f64(self.km)
+    }
+
+    /// No packet takes less.
+    pub(crate) fn shortest_delay(&self) -> Duration {
+        let delay = self.whole_delay();
+        let delay = self.trace.as_ref().map_or(delay, |(_, trace)| trace.shortest_delay(delay));
+        match &self.jitter {
+            Some(Jitter::Uniform { width }) => delay.saturating_sub(*width),
+            Some(Jitter::Normal { deviation }) => delay.saturating_sub(*deviation * FARTHEST_NORMAL),
+            _ => delay,
+        }
     }
 
     /// What the queue holds.

@@ -173,7 +173,7 @@ fn housekeeping_takes_the_delay_and_no_rule_counts_it() {
     let left = leaving(&mut machine, Time::FAR);
     assert_eq!((left.len(), left[0].load, left[0].due), (1, 1, at(1_000_000)));
     let counts = machine.counts();
-    assert_eq!((counts.housekeeping, counts.packets, counts.dropped.drop_rate), (1, 1, 1));
+    assert_eq!((counts.housekeeping, counts.packets, counts.dropped.drop_rate, counts.arrived), (1, 1, 1, 0));
 }
 
 #[test]

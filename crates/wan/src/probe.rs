@@ -1,0 +1,96 @@
+//! A probe that holds a socket in each of two networks, and so measures one way with one clock.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use verbena_namespaces::{Error, Namespace};
+
+/// The port that the receiving end listens at.
+const PORT: u16 = 7;
+
+/// Bytes that may wait to be received.
+const RECEIVING: usize = 32 << 20;
+
+/// Two sockets, and the way from one to the other.
+#[derive(Debug)]
+pub struct Probe {
+    from: UdpSocket,
+    to: UdpSocket,
+    next: u64,
+}
+
+impl Probe {
+    /// From a socket in `from` to one at `address`, which `to` has.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn new(from: &Namespace, to: &Namespace, address: IpAddr) -> io::Result<Self> {
+        let open = |network: &Namespace, at: SocketAddr| {
+            let opened = network.enter(|| UdpSocket::bind(at)).map_err(|error: Error| io::Error::other(error))?;
+            opened.and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+        };
+        let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        let (from, to) = (open(from, (any, 0).into())?, open(to, (address, PORT).into())?);
+        from.connect((address, PORT))?;
+        // What is released at once is not to be lost behind the router. Who may not have so much has what is usual.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, RECEIVING);
+        Ok(Probe { from, to, next: 0 })
+    }
+
+    /// How long one datagram takes, from the call that sends it to the one that has it. It is looked for without rest; `None` if it has not come
+    /// after `patience`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn one_way(&mut self, patience: Duration) -> io::Result<Option<Duration>> {
+        let began = Instant::now();
+        let number = self.send(64)?;
+        while began.elapsed() < patience {
+            if let Some(found) = self.receive()? {
+                let took = began.elapsed();
+                // Those before it that were given up may come yet.
+                if found == number {
+                    return Ok(Some(took));
+                }
+            }
+            std::hint::spin_loop();
+        }
+        Ok(None)
+    }
+
+    /// Sends a datagram of this many bytes, at least 8, and gives its number.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn send(&mut self, bytes: usize) -> io::Result<u64> {
+        let mut datagram = vec![0x5a; bytes.max(8)];
+        datagram[..8].copy_from_slice(&self.next.to_le_bytes());
+        self.from.send(&datagram)?;
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+
+    /// The number of the next datagram that has come, if one has.
+    ///
+    /// # Errors
+    /// What the system said, or a datagram that is no longer as it was sent.
+    pub fn receive(&self) -> io::Result<Option<u64>> {
+        let mut datagram = [0; 65_536];
+        let length = match self.to.recv(&mut datagram) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (number, rest) = datagram[..length].split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+        if rest.iter().any(|byte| *byte != 0x5a) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Some(u64::from_le_bytes(*number)))
+    }
+}
+
+/// The value below which this part of them lies. `sorted` is not empty.
+pub fn quantile(sorted: &[Duration], part: f64) -> Duration {
+    sorted[((sorted.len() as f64 * part) as usize).min(sorted.len() - 1)]
+}
