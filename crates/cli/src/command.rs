@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 
-use crate::commands::{bench, cluster, completions, config, doctor, keys, lock, node, proxy, status, top, traces};
+use crate::commands::{bench, cluster, completions, config, doctor, keys, lock, node, proxy, status, top, traces, wan};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -40,6 +40,8 @@ enum Subcommands {
     Cluster(cluster::Command),
     #[command(subcommand)]
     Lock(lock::Command),
+    #[command(subcommand)]
+    Wan(wan::Command),
     Top(top::Command),
     Doctor(doctor::Command),
     #[command(subcommand)]
@@ -52,7 +54,7 @@ enum Subcommands {
 }
 
 /// Runs one command line: the program's name and its arguments. What it could not do is an error; the exit code is another
-/// than success only where it is that of a command that was run under a lock, or this program plays the target of an experiment.
+/// than success only where it is that of a command that was run under a lock or in a site, or this program plays the target of an experiment.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|first| first == CHILD_ARGUMENT) {
@@ -71,6 +73,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Status(status) => status.run(file),
         Subcommands::Cluster(cluster) => cluster.run(file),
         Subcommands::Lock(lock) => return lock.run(file),
+        Subcommands::Wan(wan) => return wan.run(),
         Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),
         Subcommands::Config(config) => config.run(file),

@@ -14,3 +14,4 @@ mod running;
 pub mod status;
 pub mod top;
 pub mod traces;
+pub mod wan;

@@ -57,6 +57,21 @@ pub enum Error {
     /// A trace could not be made.
     #[error(transparent)]
     Trace(#[from] verbena_bench::traces::TraceError),
+    /// A WAN could not be made, or has ended.
+    #[error(transparent)]
+    Wan(#[from] verbena_wan::Error),
+    /// Options of a link that cannot be.
+    #[error(transparent)]
+    WanOption(#[from] verbena_wan::OptionError),
+    /// Nobody lets this user make networks.
+    #[error(
+        "networks cannot be made: that takes root, or a user namespace, which is refused ({source}); look at the settings \
+         user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
+    )]
+    NoNetworks {
+        /// What the system said.
+        source: io::Error,
+    },
     /// Nobody answers at an address that was given.
     #[error("no helper answers at {at}: is it the address of node.api?")]
     NothingThere {
@@ -161,6 +176,8 @@ impl Error {
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
             Error::NoSuchNode { .. } => 2,
+            Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
+            Error::Wan(verbena_wan::Error::NoSite { .. } | verbena_wan::Error::NoLink { .. }) => 2,
             Error::Node(verbena_node::Error::Key(_)) | Error::Proxy(ProxyError::Setting { .. }) => 2,
             Error::Bench(BenchError::NoSuchRow { .. } | BenchError::TooFewRounds { .. }) => 2,
             Error::Node(_)
@@ -168,7 +185,9 @@ impl Error {
             | Error::Fabric(_)
             | Error::Proxy(_)
             | Error::Bench(_)
-            | Error::Trace(_) => 1,
+            | Error::Trace(_)
+            | Error::Wan(_)
+            | Error::NoNetworks { .. } => 1,
             Error::NotIn { .. } | Error::StillIn { .. } | Error::NotGone { .. } => 1,
             Error::File { .. } | Error::System { .. } | Error::Output(_) | Error::No => 1,
         }

@@ -13,6 +13,7 @@ mod doctor;
 mod error;
 mod keys;
 mod log;
+mod namespaces;
 mod output;
 mod top;
 

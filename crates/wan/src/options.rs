@@ -43,7 +43,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "delay",
         value: "TIME",
         help: "How long every packet takes, one way",
-        set: |way, text, _| Ok(way.delay = text.parse::<Lapse>()?.0),
+        set: |way, text, _| put(&mut way.delay, text.parse::<Lapse>()?.0),
         show: |way| (!way.delay.is_zero()).then(|| Lapse(way.delay).to_string()),
         reset: |way, usual| way.delay = usual.delay,
     },
@@ -51,7 +51,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "km",
         value: "NUMBER",
         help: "A distance: adds 5 us of delay a kilometre",
-        set: |way, text, _| Ok(way.km = kilometres(text)?),
+        set: |way, text, _| put(&mut way.km, kilometres(text)?),
         show: |way| (way.km > 0.0).then(|| way.km.to_string()),
         reset: |way, usual| way.km = usual.km,
     },
@@ -60,7 +60,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         value: "[LAW:]TIME",
         help: "How the delay varies: 2ms or uniform:2ms (up to so much less or more), normal:2ms (standard deviation), pareto:2ms (mean of \
                what is added, with a heavy tail), file:PATH (one of the times in the file is added, one a line)",
-        set: |way, text, read| Ok(way.jitter = Some(Jitter::parse(text, read)?)),
+        set: |way, text, read| put(&mut way.jitter, Some(Jitter::parse(text, read)?)),
         show: |way| way.jitter.as_ref().map(ToString::to_string),
         reset: |way, usual| way.jitter = usual.jitter,
     },
@@ -69,7 +69,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         value: "keep|free",
         help: "Whether packets may overtake each other by jitter: keep (as queues do) or free",
         set: |way, text, _| match text {
-            "keep" | "free" => Ok(way.may_overtake = text == "free"),
+            "keep" | "free" => put(&mut way.may_overtake, text == "free"),
             _ => Err(format!("{text:?} is neither keep nor free")),
         },
         show: |way| way.may_overtake.then(|| "free".into()),
@@ -79,7 +79,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "loss",
         value: "PART",
         help: "How many packets are lost, each by itself: 0.1% or 0.001",
-        set: |way, text, _| Ok(way.loss = text.parse()?),
+        set: |way, text, _| put(&mut way.loss, text.parse()?),
         show: |way| (way.loss.part() > 0.0).then(|| way.loss.to_string()),
         reset: |way, usual| way.loss = usual.loss,
     },
@@ -87,7 +87,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "drop_rate",
         value: "N",
         help: "Exactly one packet in every N is lost, at a random place among them",
-        set: |way, text, _| Ok(way.drop_rate = Some(block(text, 1)?)),
+        set: |way, text, _| put(&mut way.drop_rate, Some(block(text, 1)?)),
         show: |way| way.drop_rate.map(|length| length.to_string()),
         reset: |way, usual| way.drop_rate = usual.drop_rate,
     },
@@ -96,7 +96,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         value: "P,R[,IN[,OUT]]",
         help: "Loss in bursts (Gilbert, Elliott): before each packet one begins with probability P, and ends with R; lost is what is in one, or \
                with IN the part of it, and OUT of what is outside",
-        set: |way, text, _| Ok(way.burst = Some(text.parse()?)),
+        set: |way, text, _| put(&mut way.burst, Some(text.parse()?)),
         show: |way| way.burst.map(|burst| burst.to_string()),
         reset: |way, usual| way.burst = usual.burst,
     },
@@ -104,7 +104,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "duplicate",
         value: "PART",
         help: "How many packets arrive twice",
-        set: |way, text, _| Ok(way.duplicate = text.parse()?),
+        set: |way, text, _| put(&mut way.duplicate, text.parse()?),
         show: |way| (way.duplicate.part() > 0.0).then(|| way.duplicate.to_string()),
         reset: |way, usual| way.duplicate = usual.duplicate,
     },
@@ -112,7 +112,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "corrupt",
         value: "PART",
         help: "In how many packets one bit is changed, anywhere from the IP header on",
-        set: |way, text, _| Ok(way.corrupt = text.parse()?),
+        set: |way, text, _| put(&mut way.corrupt, text.parse()?),
         show: |way| (way.corrupt.part() > 0.0).then(|| way.corrupt.to_string()),
         reset: |way, usual| way.corrupt = usual.corrupt,
     },
@@ -120,7 +120,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "ooo_rate",
         value: "N",
         help: "Exactly one packet in every N, at a random place among them, takes ooo_delay",
-        set: |way, text, _| Ok(way.ooo_rate = Some(block(text, 2)?)),
+        set: |way, text, _| put(&mut way.ooo_rate, Some(block(text, 2)?)),
         show: |way| way.ooo_rate.map(|length| length.to_string()),
         reset: |way, usual| way.ooo_rate = usual.ooo_rate,
     },
@@ -128,7 +128,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "ooo_delay",
         value: "TIME",
         help: "How long those packets take: more than the delay of all",
-        set: |way, text, _| Ok(way.ooo_delay = Some(text.parse::<Lapse>()?.0)),
+        set: |way, text, _| put(&mut way.ooo_delay, Some(text.parse::<Lapse>()?.0)),
         show: |way| way.ooo_delay.map(|delay| Lapse(delay).to_string()),
         reset: |way, usual| way.ooo_delay = usual.ooo_delay,
     },
@@ -136,7 +136,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "rate",
         value: "RATE",
         help: "How much is transmitted: 10mbit, 2.5gbit; bits of Ethernet frames a second",
-        set: |way, text, _| Ok(way.rate = Some(text.parse()?)),
+        set: |way, text, _| put(&mut way.rate, Some(text.parse()?)),
         show: |way| way.rate.map(|rate| rate.to_string()),
         reset: |way, usual| way.rate = usual.rate,
     },
@@ -144,7 +144,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "limit",
         value: "LIMIT",
         help: "How much may wait for the rate: 1000 (packets, as without this), 64KiB, or what takes 50ms",
-        set: |way, text, _| Ok(way.limit = Some(text.parse()?)),
+        set: |way, text, _| put(&mut way.limit, Some(text.parse()?)),
         show: |way| way.limit.map(|limit| limit.to_string()),
         reset: |way, usual| way.limit = usual.limit,
     },
@@ -152,7 +152,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "queue",
         value: "tail|codel",
         help: "What is dropped of what waits: tail (what does not fit) or codel (also what waits too long for too long), codel:TARGET,INTERVAL",
-        set: |way, text, _| Ok(way.codel = queue(text)?),
+        set: |way, text, _| put(&mut way.codel, queue(text)?),
         show: |way| way.codel.map(show_queue),
         reset: |way, usual| way.codel = usual.codel,
     },
@@ -162,7 +162,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         help: "Delay and rate that change with time: lines TIME DELAY RATE, a last line TIME repeat",
         set: |way, path, read| {
             let trace = Trace::parse(&read(path)?).map_err(|problem| format!("{path}: {problem}"))?;
-            Ok(way.trace = Some((path.into(), Arc::new(trace))))
+            put(&mut way.trace, Some((path.into(), Arc::new(trace))))
         },
         show: |way| way.trace.as_ref().map(|(path, _)| path.display().to_string()),
         reset: |way, usual| way.trace = usual.trace,
@@ -171,7 +171,7 @@ pub static DEFINITIONS: [Definition; 16] = [
         name: "memory",
         value: "SIZE",
         help: "How much may be under way or wait at most (256MiB); what is more is dropped, and counted apart",
-        set: |way, text, _| Ok(way.memory = text.parse()?),
+        set: |way, text, _| put(&mut way.memory, text.parse()?),
         show: |way| (way.memory != Way::default().memory).then(|| way.memory.to_string()),
         reset: |way, usual| way.memory = usual.memory,
     },
@@ -248,6 +248,11 @@ impl fmt::Display for Way {
         let words: Vec<String> = self.options().map(|(name, value)| format!("{name}={value}")).collect();
         f.write_str(&words.join(" "))
     }
+}
+
+fn put<T>(place: &mut T, value: T) -> Result<(), String> {
+    *place = value;
+    Ok(())
 }
 
 fn block(text: &str, least: u64) -> Result<u64, String> {

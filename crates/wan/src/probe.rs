@@ -27,12 +27,12 @@ impl Probe {
     /// What the system said.
     pub fn new(from: &Namespace, to: &Namespace, address: IpAddr) -> io::Result<Self> {
         let open = |network: &Namespace, at: SocketAddr| {
-            let opened = network.enter(|| UdpSocket::bind(at)).map_err(|error: Error| io::Error::other(error))?;
-            opened.and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+            network.enter(|| UdpSocket::bind(at)).map_err(|error: Error| io::Error::other(error))?
         };
         let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
         let (from, to) = (open(from, (any, 0).into())?, open(to, (address, PORT).into())?);
         from.connect((address, PORT))?;
+        to.set_nonblocking(true)?;
         // What is released at once is not to be lost behind the router. Who may not have so much has what is usual.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, RECEIVING);
         Ok(Probe { from, to, next: 0 })

@@ -309,7 +309,7 @@ impl Runner {
         if sleep == Some(Duration::ZERO) && self.mode == Mode::Precise {
             match left {
                 Some(left) if left < CLOSE => std::hint::spin_loop(),
-                _ => std::thread::yield_now(),
+                _ => std::hint::spin_loop(),
             }
             return;
         }

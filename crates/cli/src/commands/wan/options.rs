@@ -1,0 +1,95 @@
+//! The options of a link as flags, made from the definitions that files are read by.
+
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use verbena_wan::router::Mode;
+use verbena_wan::{DEFINITIONS, OptionError, Way, read_file};
+
+/// What the router does while nothing is due, as an argument.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ModeArgument {
+    /// It keeps a core busy near each release, and all the time where a delay is under 200 us: exact to microseconds.
+    #[default]
+    Precise,
+    /// It sleeps: each release is late by 50 to 130 us, more on a busy machine.
+    Sleep,
+}
+
+impl From<ModeArgument> for Mode {
+    fn from(argument: ModeArgument) -> Mode {
+        match argument {
+            ModeArgument::Precise => Mode::Precise,
+            ModeArgument::Sleep => Mode::Sleep,
+        }
+    }
+}
+
+/// The options of one link. To be flattened into a command.
+#[derive(Clone, Debug, Default)]
+pub struct LinkOptions {
+    both: Vec<(&'static str, String)>,
+    there: Vec<String>,
+    back: Vec<String>,
+}
+
+const THERE: &str = "there";
+const BACK: &str = "back";
+const HEADING: &str = "Link";
+
+impl LinkOptions {
+    /// What they say of the way there and of the way back. Files are looked for in this directory.
+    pub fn ways(&self) -> Result<[Way; 2], OptionError> {
+        let read = |path: &str| read_file(Path::new(""), path);
+        let mut both = Way::default();
+        for (name, value) in &self.both {
+            both.set(name, value, &read)?;
+        }
+        let mut ways = [both.clone(), both];
+        for (way, own) in ways.iter_mut().zip([&self.there, &self.back]) {
+            way.change(&own.join(" "), &read)?;
+        }
+        Ok(ways)
+    }
+}
+
+fn flag(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+impl Args for LinkOptions {
+    fn augment_args(mut command: Command) -> Command {
+        for definition in &DEFINITIONS {
+            let flag = Arg::new(definition.name).long(flag(definition.name)).value_name(definition.value);
+            command = command.arg(flag.help(definition.help).help_heading(HEADING));
+        }
+        for (name, help) in [
+            (THERE, "Options of the way from a to b alone, such as 'delay=5ms loss=1%'; they come after the others"),
+            (BACK, "Options of the way from b to a alone"),
+        ] {
+            let flag = Arg::new(name).long(name).value_name("OPTIONS").action(ArgAction::Append);
+            command = command.arg(flag.help(help).help_heading(HEADING));
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        LinkOptions::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LinkOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut options = LinkOptions::default();
+        options.update_from_arg_matches(matches)?;
+        Ok(options)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let given = |name| matches.get_one::<String>(name).cloned();
+        self.both = DEFINITIONS.iter().filter_map(|option| Some((option.name, given(option.name)?))).collect();
+        let all = |name| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
+        (self.there, self.back) = (all(THERE), all(BACK));
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! `verbena wan run`: a command on one side of a link, and another one on the other.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command as Process, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process_group};
+use verbena_namespaces::Namespace;
+use verbena_wan::{Plan, Wan};
+
+use super::child::{self, Watch};
+use super::options::{LinkOptions, ModeArgument};
+use super::report::Report;
+use crate::error::Result;
+use crate::namespaces::may_make_networks;
+use crate::output::{Format, output, write_json};
+
+/// The two sites.
+const HERE: &str = "a";
+const THERE: &str = "b";
+/// How long the peer has to listen before the command is started, and to end after it has.
+const PEER_STARTS: Duration = Duration::from_secs(2);
+const PEER_ENDS: Duration = Duration::from_secs(2);
+
+/// Run a command in a network of its own, with a link to another one that has these characteristics.
+///
+/// Two sites are made, a and b, with one link between them; COMMAND runs in a. The options are of one way, and hold for both: with --delay 10ms a ping takes
+/// 20 ms. The sites are there for as long as this process is, also if it is killed, and reach nothing else: no other network, and nothing of this machine.
+///
+/// A command is told where it is by VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6, and the other site by VERBENA_WAN_PEER and VERBENA_WAN_PEER6 (10.77.0.1
+/// and fd77::1 for a, 10.77.0.2 and fd77::2 for b), and its site's name by VERBENA_WAN_SITE.
+///
+/// Without root it runs where user namespaces may be made; COMMAND sees itself as root then, and is not. It takes the command `ip`.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Exit codes:
+  that of the command; 128 + N if signal N ended it
+  126  the command cannot be executed
+  127  the command was not found
+    1  2  as for all commands
+
+Examples:
+  verbena wan run --delay 10ms -- sh -c 'ping -c 3 $VERBENA_WAN_PEER'
+  verbena wan run --km 2000 --loss 0.1% --peer 'iperf3 -s' -- sh -c 'iperf3 -c $VERBENA_WAN_PEER'
+  verbena wan run --there 'delay=5ms rate=2mbit' --back 'delay=5ms rate=50mbit' --verbose -- ./test.sh")]
+pub struct Command {
+    /// Runs in b, by the shell, before COMMAND and until COMMAND has ended. COMMAND is started when something listens there, or after two
+    /// seconds. What it prints goes to standard error.
+    #[arg(long, value_name = "COMMAND")]
+    peer: Option<OsString>,
+    /// What the router does while nothing is due.
+    #[arg(long, value_enum, default_value_t)]
+    mode: ModeArgument,
+    /// Of all chance: the same packets meet the same fate again.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Say at the end on standard error what the link did: drops by cause, and how long packets took.
+    #[arg(long, short)]
+    verbose: bool,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    link: LinkOptions,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Command {
+    /// Makes the networks, runs the command, and gives its exit code.
+    pub fn run(self) -> Result<ExitCode> {
+        let plan = Plan::two_sites(self.link.ways()?, self.mode.into(), self.seed);
+        plan.check().map_err(verbena_wan::Error::from)?;
+        // While this thread is the only one: a process of several cannot have a user namespace of its own.
+        may_make_networks()?;
+        // Before there is anything that a signal would leave behind.
+        let mut watch = Watch::new()?;
+        let wan = Wan::up(plan)?;
+        let peer = self.peer.as_ref().map(|peer| start_peer(&wan, peer)).transpose()?;
+        let code = match child::start(&wan, HERE, child::process(&self.command))? {
+            Ok(command) => child::exit_code(watch.until_ended(command)?),
+            Err(error) => child::not_started(&self.command[0], &error),
+        };
+        if let Some(peer) = peer {
+            end(peer)?;
+        }
+        let report = Report::of(&wan)?;
+        if self.format.json {
+            write_json(&mut output(), &report)?;
+        }
+        if self.verbose {
+            report.print(&mut anstream::stderr())?;
+        }
+        Ok(code)
+    }
+}
+
+fn start_peer(wan: &Wan, command: &OsString) -> Result<Child> {
+    let mut process = Process::new("/bin/sh");
+    // A group of its own, so that all that it starts can be ended. What COMMAND prints is left alone.
+    let stderr = std::io::stderr().as_fd().try_clone_to_owned().map_err(child::system("share standard error"))?;
+    process.arg("-c").arg(command).stdin(Stdio::null()).stdout(stderr).process_group(0);
+    let mut peer = child::start(wan, THERE, process)?.map_err(child::system("run /bin/sh"))?;
+    let began = Instant::now();
+    let network = wan.site(THERE)?;
+    while began.elapsed() < PEER_STARTS && !somebody_listens(network)? {
+        if let Some(status) = peer.try_wait().map_err(child::system("watch the peer"))? {
+            child::say(&format_args!("the peer has ended: {status}"));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(peer)
+}
+
+/// Whether a socket of TCP listens in this network, or one of UDP waits for whoever sends to it.
+fn somebody_listens(network: &Namespace) -> Result<bool> {
+    // The fourth field is the state, of proc(5): 0A listens, and 07 is a UDP socket that is not connected.
+    let has = |table: &str, state: &str| {
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
+        text.lines().skip(1).any(|line| line.split_whitespace().nth(3) == Some(state))
+    };
+    let listens = || {
+        [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")].iter().any(|(table, state)| has(table, state))
+    };
+    Ok(network.enter(listens).map_err(verbena_wan::Error::from)?)
+}
+
+fn end(mut peer: Child) -> Result<()> {
+    let group = Pid::from_child(&peer);
+    let began = Instant::now();
+    // Either may find it gone.
+    let _ = kill_process_group(group, Signal::TERM);
+    let system = child::system("watch the peer");
+    while peer.try_wait().map_err(&system)?.is_none() {
+        if began.elapsed() > PEER_ENDS {
+            let _ = kill_process_group(group, Signal::KILL);
+            peer.wait().map_err(&system)?;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! `verbena wan`: commands in networks of their own, with a link between them.
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::verbena;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use verbena_namespaces::{Namespace, or_skipped};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends datagrams to b, which sends each back, and prints how many came.
+const ASK: &str = "\
+import os, socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(2)
+came, took = 0, []
+for n in range(int(sys.argv[1])):
+    began = time.monotonic()
+    s.sendto(b'%d' % n, (os.environ['VERBENA_WAN_PEER'], 7))
+    try:
+        s.recv(100); came += 1; took.append(time.monotonic() - began)
+    except TimeoutError: pass
+print(came, sorted(took)[len(took) // 10] if took else 0)
+";
+const ECHO: &str = "exec python3 -c \"
+import socket
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.bind(('::', 7))
+while True:
+    d, a = s.recvfrom(100); s.sendto(d, a)
+\"";
+
+/// One test at a time: each keeps a core busy. `None` where networks cannot be made.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    or_skipped(Namespace::new()).unwrap()?;
+    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn run(arguments: &[&str], command: &[&str]) -> Output {
+    verbena(&[&["wan", "run"], arguments, &["--"], command].concat()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The network namespaces that processes are in or hold open: of one process, or of all.
+fn namespaces(of: Option<u32>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let number = process.file_name().to_string_lossy().parse::<u32>();
+        if number.is_err() || of.is_some_and(|of| number != Ok(of)) {
+            continue;
+        }
+        let open =
+            std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+        let links = open.chain([process.path().join("ns/net")]).flat_map(std::fs::read_link);
+        found.extend(links.map(|link| link.display().to_string()).filter(|link| link.starts_with("net:")));
+    }
+    found
+}
+
+fn interfaces() -> BTreeSet<String> {
+    let entries = std::fs::read_dir("/sys/class/net").unwrap().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_command_runs_in_its_site_and_its_exit_code_is_the_commands() {
+    let Some(_turn) = turn() else { return };
+    let script = "echo $VERBENA_WAN_SITE $VERBENA_WAN_ADDRESS $VERBENA_WAN_ADDRESS6 $VERBENA_WAN_PEER $VERBENA_WAN_PEER6 $VERBENA_WAN_SITE_B; exit 7";
+    let output = run(&[], &["sh", "-c", script]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a 10.77.0.1 fd77::1 10.77.0.2 fd77::2 10.77.0.2\n");
+    assert_eq!((output.status.code(), said(&output)), (Some(7), String::new()));
+    assert_eq!(run(&[], &["sh", "-c", "kill -9 $$"]).status.code(), Some(137));
+    let output = run(&[], &["nonesuch"]);
+    assert!(output.status.code() == Some(127) && said(&output).contains("cannot run nonesuch"), "{output:?}");
+    let output = run(&[], &["/etc/passwd"]);
+    assert!(output.status.code() == Some(126) && said(&output).contains("Permission denied"), "{output:?}");
+    // Nothing else is reached from there.
+    let output = run(&[], &["sh", "-c", "ls /proc/self/net/dev && cat /proc/self/net/dev | grep -c :"]);
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("\n2\n"), "lo and the link: {output:?}");
+}
+
+#[test]
+fn what_is_lost_is_counted_and_the_delay_is_there_both_ways() {
+    let Some(_turn) = turn() else { return };
+    let output =
+        run(&["--delay", "15ms", "--there", "drop_rate=10", "--peer", ECHO, "--json"], &["python3", "-c", ASK, "20"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (line, json) = text.split_once('\n').unwrap();
+    let (came, took_s) = line.split_once(' ').unwrap();
+    // Of each ten exactly one is lost on its way there.
+    assert_eq!(came, "18");
+    let took_s: f64 = took_s.parse().unwrap();
+    assert!((0.0299..0.040).contains(&took_s), "{took_s}");
+    let report: Value = serde_json::from_str(json).unwrap();
+    let [there, back] = [0, 1].map(|way| &report["links"][0]["ways"][way]);
+    assert_eq!(
+        (&there["from"], &there["to"], &there["options"]["drop_rate"]),
+        (&"a".into(), &"b".into(), &"10".into())
+    );
+    assert_eq!(
+        (&there["packets"], &there["dropped"]["drop_rate"], &there["arrived"]),
+        (&20.into(), &2.into(), &18.into())
+    );
+    assert_eq!((&back["packets"], &back["arrived"]), (&18.into(), &18.into()));
+    assert!(back["took"]["median_ns"].as_u64() > Some(14_900_000), "{back:#}");
+    assert_eq!((report["seed"].as_u64(), report["mode"].as_str()), (Some(1), Some("precise")));
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_made() {
+    for (arguments, expected) in [
+        (&["--loss", "200%"][..], "loss: \"200%\" is not a probability"),
+        (&["--jitter", "5ms"], "jitter: 5ms around a delay of 0s"),
+        (&["--limit", "5"], "limit: without a rate nothing waits"),
+        (&["--there", "dealy=5ms"], "there is no option \"dealy\"; there are delay, km"),
+        (&["--there", "delay"], "\"delay\" is not NAME=VALUE"),
+        (&["--trace", "/nonexistent"], "/nonexistent: No such file"),
+    ] {
+        let output = run(arguments, &["touch", "/nonexistent/made"]);
+        assert!(output.status.code() == Some(2) && said(&output).contains(expected), "{arguments:?}: {output:?}");
+    }
+    assert_eq!(verbena(&["wan", "run", "--delay", "5ms"]).output().unwrap().status.code(), Some(2), "no command");
+}
+
+/// Killed in the middle, it leaves neither processes nor networks.
+#[test]
+fn nothing_is_left_after_kill_9() {
+    let Some(_turn) = turn() else { return };
+    let (interfaces_before, own) = (interfaces(), std::fs::read_link("/proc/self/ns/net").unwrap());
+    let sleeps = ["exec sleep 77.25", "echo up; exec sleep 77.5"];
+    let mut process = verbena(&["wan", "run", "--delay", "1ms", "--peer", sleeps[0], "--", "sh", "-c", sleeps[1]]);
+    let mut child = process.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
+    let mut made = namespaces(Some(child.id()));
+    made.remove(&own.display().to_string());
+    assert!(made.len() >= 2, "it had no networks to leave: {made:?}");
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    let began = Instant::now();
+    let asleep = || Command::new("pgrep").args(["-f", "^sleep 77[.]"]).output().unwrap().stdout;
+    loop {
+        let left = &namespaces(None) & &made;
+        if asleep().is_empty() && left.is_empty() && interfaces() == interfaces_before {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "left: {left:?} {:?}", interfaces());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_signal_to_end_is_passed_on() {
+    let Some(_turn) = turn() else { return };
+    let script = "trap 'exit 33' TERM; echo up; while :; do sleep 0.05; done";
+    let mut child = verbena(&["wan", "run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(33));
+}
+
+/// As a user who is not root, in a user namespace.
+#[test]
+fn it_runs_without_root_where_user_namespaces_may_be_made() {
+    const NOBODY: u32 = 65_534;
+    let Some(_turn) = turn() else { return };
+    let mut process = Command::new("unshare");
+    let may = process.args(["--user", "true"]).uid(NOBODY).gid(NOBODY).output().unwrap();
+    if !may.status.success() {
+        println!("skipped: only root can make network namespaces");
+        return;
+    }
+    // Where it was built others may not look.
+    let copy =
+        tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let program = copy.path().join("verbena");
+    std::fs::copy(env!("CARGO_BIN_EXE_verbena"), &program).unwrap();
+    let output = Command::new(program)
+        .args(["wan", "run", "--loss", "100%", "--verbose", "--", "sh", "-c", "id -u; exec python3 -c \"$0\" 1", ASK])
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n0 0\n", "{output:?}");
+    assert!(said(&output).contains("wan: a to b  loss=1\n  packets    1 sent, 0 arrived"), "{output:?}");
+    assert!(said(&output).contains("  dropped    1 loss\n"), "{output:?}");
+}
