@@ -175,6 +175,12 @@ impl<T: Clone> Machine<T> {
         self.queue.depth()
     }
 
+    /// Packets on the wire: sent, and neither dropped nor handed over yet.
+    pub fn under_way(&self) -> u64 {
+        let Counts { packets, arrived, dropped, duplicated, .. } = self.counts;
+        (packets + duplicated).saturating_sub(arrived + dropped.all() + self.queue.depth().0)
+    }
+
     /// A packet that was sent at `at`. Packets are given in the order in which they came; a moment before that of an earlier one counts as that.
     pub fn arrive(&mut self, at: Time, packet: Packet, load: T) {
         let at = self.note(at);

@@ -80,6 +80,8 @@ pub struct Seen {
     pub overrun: u64,
     /// Frames that the kernel did not take back. They count as arrived.
     pub unsent: u64,
+    /// Packets that are on the wire now.
+    pub under_way: u64,
     /// Packets that wait for the rate now.
     pub queued_packets: u64,
     /// Their bytes.
@@ -367,6 +369,7 @@ impl Direction {
             counts: *self.machine.counts(),
             overrun: self.overrun_before + self.port.overrun(),
             unsent: self.unsent,
+            under_way: self.machine.under_way(),
             queued_packets,
             queued_bytes,
             took: self.took.look(),

@@ -136,7 +136,7 @@ proptest! {
         prop_assert_eq!(counts.packets + counts.duplicated, counts.arrived + counts.dropped.all());
         prop_assert!(left.iter().all(|leaving| leaving.due >= leaving.arrived));
         prop_assert!(!is_ordered || left.windows(2).all(|pair| pair[0].load <= pair[1].load));
-        prop_assert_eq!(machine.queued(), (0, 0));
+        prop_assert_eq!((machine.queued(), machine.under_way()), ((0, 0), 0));
     }
 
     /// No text is a reason to fall over.

@@ -44,9 +44,9 @@ fn the_queue_empties_at_its_rate() {
     (0..11).for_each(|number| machine.arrive(at(0), packet(1000), number));
     assert_eq!(machine.queued(), (10, 10_000));
     assert_eq!(leaving(&mut machine, at(3_500_000)).len(), 3);
-    assert_eq!(machine.queued(), (7, 7000));
+    assert_eq!((machine.queued(), machine.under_way()), ((7, 7000), 1));
     leaving(&mut machine, Time::FAR);
-    assert_eq!(machine.queued(), (0, 0));
+    assert_eq!((machine.queued(), machine.under_way()), ((0, 0), 0));
 }
 
 #[test]

@@ -67,13 +67,10 @@ impl Report {
 
 impl Direction {
     fn print(&self, to: &mut impl Write) -> Result<()> {
-        let Seen { counts, overrun, unsent, queued_packets, queued_bytes, took } = &self.seen;
+        let Seen { counts, overrun, unsent, under_way, queued_packets, queued_bytes, took } = &self.seen;
         let dropped = counts.dropped;
-        writeln!(
-            to,
-            "  packets    {} sent, {} arrived, {} bytes",
-            counts.packets, counts.arrived, counts.arrived_bytes
-        )?;
+        let (sent, arrived) = (counts.packets, counts.arrived);
+        writeln!(to, "  packets    {sent} sent, {arrived} arrived, {under_way} under way")?;
         let causes = [
             ("drop_rate", dropped.drop_rate),
             ("loss", dropped.loss),
