@@ -104,7 +104,7 @@ fn what_is_lost_is_counted_and_the_delay_is_there_both_ways() {
     // Of each ten exactly one is lost on its way there.
     assert_eq!(came, "18");
     let took_s: f64 = took_s.parse().unwrap();
-    assert!((0.0299..0.040).contains(&took_s), "{took_s}");
+    assert!((0.0299..0.1).contains(&took_s), "{took_s}");
     let report: Value = serde_json::from_str(json).unwrap();
     let [there, back] = [0, 1].map(|way| &report["links"][0]["ways"][way]);
     assert_eq!(

@@ -130,13 +130,17 @@ proptest! {
             machine.arrive(now, Packet { bytes: *bytes, segments: 1 }, number);
         }
         left.extend(std::iter::from_fn(|| machine.leave(Time::FAR)));
-        let counts = machine.counts();
+        let counts = *machine.counts();
         prop_assert_eq!(counts.packets, gaps.len() as u64);
         prop_assert_eq!(counts.arrived, left.len() as u64);
         prop_assert_eq!(counts.packets + counts.duplicated, counts.arrived + counts.dropped.all());
         prop_assert!(left.iter().all(|leaving| leaving.due >= leaving.arrived));
         prop_assert!(!is_ordered || left.windows(2).all(|pair| pair[0].load <= pair[1].load));
         prop_assert_eq!((machine.queued(), machine.under_way()), ((0, 0), 0));
+        // However packets went, they left their room to others.
+        let (bytes, before) = (machine.way().memory.0 as u32, counts.dropped.memory);
+        machine.arrive(now, Packet { bytes, segments: 1 }, 0);
+        prop_assert_eq!(machine.counts().dropped.memory, before);
     }
 
     /// No text is a reason to fall over.

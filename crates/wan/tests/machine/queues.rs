@@ -72,6 +72,9 @@ fn codel_drops_more_and_more_until_packets_wait_no_longer_than_its_target() {
     let dropped = codel.counts().dropped;
     // Load that answers no loss is brought down slowly (section 5.7); a queue of seconds it is not.
     assert!(dropped.codel > 500 && dropped.queue_limit == 0, "{dropped:?}");
+    let (mut codel, memory) = (codel, 256 << 20);
+    codel.arrive(Time::FAR, packet(memory), 0);
+    assert_eq!(codel.counts().dropped.memory, 0, "what was dropped left no room");
     assert!(waited < waited_tail / 2, "{waited:?}");
 }
 
