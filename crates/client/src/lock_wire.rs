@@ -55,6 +55,11 @@ pub enum LockRequest {
         /// Of locks whose names begin so.
         prefix: Vec<u8>,
     },
+    /// A lock that nobody uses is to be forgotten.
+    Remove {
+        /// Its name.
+        name: Vec<u8>,
+    },
 }
 
 /// What the helper answers.
@@ -87,6 +92,11 @@ pub enum LockAnswer {
         silent: Vec<String>,
         /// Whether more follow.
         more: bool,
+    },
+    /// To [`LockRequest::Remove`]: it is forgotten.
+    Removed {
+        /// Whether its home knew it.
+        was_known: bool,
     },
 }
 

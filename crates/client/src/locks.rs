@@ -235,6 +235,19 @@ impl Locks {
         }
     }
 
+    /// Makes a lock's home forget it, on whichever node that is: the words that it took are free for others. Says whether the home knew it. Tokens go on
+    /// growing if it is wanted again.
+    ///
+    /// # Errors
+    /// [`Error::NotFree`] if somebody holds it or waits for it, and nothing has changed; [`Error::Refused`] for a name that cannot be, and if its home does not answer.
+    pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
+        match self.call(LockRequest::Remove { name: name.to_vec() })? {
+            LockAnswer::Removed { was_known } => Ok(was_known),
+            LockAnswer::NotFree => Err(Error::NotFree),
+            other => Err(unexpected(other)),
+        }
+    }
+
     fn ask_for(&mut self, name: &[u8], mode: LockMode, is_try: bool) -> Result<Wish> {
         self.check(self.watch.number)?;
         self.tickets += 1;

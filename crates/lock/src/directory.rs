@@ -4,6 +4,7 @@
 //! where words are, so nobody is granted anything.
 
 mod evicting;
+mod removing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,6 +21,7 @@ use crate::{
 };
 use evicting::Hand;
 pub use evicting::HomeWords;
+use removing::Wish;
 
 /// No slot has this number: there are no words.
 const NOWHERE: u32 = u32::MAX;
@@ -47,6 +49,7 @@ pub(crate) struct Directory {
     heirs: HashMap<u32, Heir>,
     evicted: Evicted,
     hand: Hand,
+    wishes: Vec<Wish>,
     now: Time,
 }
 
@@ -118,6 +121,7 @@ impl Directory {
             heirs: HashMap::new(),
             evicted: Evicted::new(members, first, rules),
             hand: Hand::default(),
+            wishes: vec![],
             now: Time::ZERO,
         }
     }
@@ -167,7 +171,7 @@ impl Directory {
                 self.awaited.remove(&from);
                 Ok(())
             }
-            Letter::Resolve(_) | Letter::OfSurvivor { .. } if !self.is_open => {
+            Letter::Resolve(_) | Letter::OfSurvivor { .. } | Letter::Remove { .. } if !self.is_open => {
                 self.early.push((from, letter));
                 Ok(())
             }
@@ -176,6 +180,7 @@ impl Directory {
                 Ok(())
             }
             Letter::Forgotten { number } => self.forgotten(from, number),
+            Letter::Remove { number, name } => self.remove(from.rank, number, &name, out),
             Letter::OfSurvivor { name, message, .. } => {
                 let number = *self.numbers.get(&name).ok_or(Strange("a survivor of a lock that nobody had"))?;
                 self.heir(number, out, |heir, actions| heir.heard_of_survivor(from.rank, message, actions))
@@ -202,8 +207,12 @@ impl Directory {
         let said = match owner {
             Owner::Heir => self.heir(slot, out, |heir, actions| heir.completed(outcome, actions)),
             Owner::Home => {
-                self.was_evicting(slot);
-                self.at_home(slot, out, |home, actions| home.completed(outcome, actions))
+                let was_evicting = self.was_evicting(slot);
+                let said = self.at_home(slot, out, |home, actions| home.completed(outcome, actions));
+                if was_evicting {
+                    self.has_been_removed(slot, out);
+                }
+                said
             }
             Owner::Words => self.tended(slot, outcome, out),
         };

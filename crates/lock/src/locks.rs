@@ -32,7 +32,7 @@ use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
 use crate::name::Name;
 use crate::wire::{Frame, Letter, Slot};
-use crate::{Batch, Change, Heir, Outcome, Request, Rules, Scheme, Side, To};
+use crate::{Batch, Change, Heir, Outcome, Removal, Request, Rules, Scheme, Side, To};
 use forgetting::Forgetting;
 
 /// Where the words of so many locks are remembered that nobody here uses at the moment.
@@ -81,6 +81,15 @@ pub enum LocksAction {
         from: Incarnation,
         /// What.
         page: Page,
+    },
+    /// A home says what became of a lock that was to be removed.
+    Removed {
+        /// By which wish.
+        number: u64,
+        /// Who says so.
+        from: Incarnation,
+        /// What.
+        removal: Removal,
     },
     /// Somebody breaks the protocol, in what this one said or did. Nothing was changed.
     Strange(Incarnation, Strange),
@@ -253,6 +262,14 @@ impl Locks {
     /// When it does not hold it so.
     pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
         self.change(id, out, |local, actions| local.downgrade(id, actions))
+    }
+
+    /// This lock is to be forgotten, if nobody uses it: its home answers by [`LocksAction::Removed`]. Gives who that is; nobody where the node is in no view.
+    pub fn remove(&mut self, number: u64, name: Name, out: &mut Vec<LocksAction>) -> Option<Incarnation> {
+        let home = self.members.view().and_then(|_| self.members.home_of(&name))?;
+        self.members.say(home, Letter::Remove { number, name });
+        self.hear_self(out);
+        Some(home)
     }
 
     /// A client does not want a lock any more, or has died. Whether it holds it or waits for it, it hears nothing more.

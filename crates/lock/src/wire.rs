@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VLCK" |    3    |    0    |  one frame, postcard 1 (varints)          |
+//!  | "VLCK" |    4    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  frame   = view from to first heard letters          letters are numbered, from `first` on (src/stream.rs)
@@ -20,6 +20,8 @@
 //!          | 10 listed number page                     that
 //!          | 11 forget number slots                    home -> all: these words are no lock's any more; say when you have forgotten them (rule L4)
 //!          | 12 forgotten number                       that
+//!          | 13 remove number name                     member -> home: evict this lock, if nobody uses it
+//!          | 14 removed number removal                 that, or not
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). Decoding is total: any bytes give a frame that keeps the bounds, or an error.
@@ -33,10 +35,10 @@ use crate::deadlock::{Circle, Probe, Waiter};
 use crate::listing::{Cursor, Page, Row};
 use crate::local::RequestId;
 use crate::name::Name;
-use crate::{Message, Survivor, To};
+use crate::{Message, Removal, Survivor, To};
 
 /// What a frame begins with.
-pub const FRAME: Format = Format::new(*b"VLCK", 3);
+pub const FRAME: Format = Format::new(*b"VLCK", 4);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 
@@ -146,6 +148,20 @@ pub enum Letter {
         /// Of the question.
         number: u64,
     },
+    /// This lock is to be evicted, if nobody uses it.
+    Remove {
+        /// Of the sender's wish.
+        number: u64,
+        /// Which.
+        name: Name,
+    },
+    /// What became of that.
+    Removed {
+        /// Of the wish.
+        number: u64,
+        /// What.
+        removal: Removal,
+    },
 }
 
 /// Why bytes are no frame.
@@ -185,13 +201,18 @@ impl Letter {
             Letter::Survives { name, .. }
             | Letter::Resolve(name)
             | Letter::Found { name, .. }
+            | Letter::Remove { name, .. }
             | Letter::OfSurvivor { name, .. } => named(name),
             Letter::Waits(probe) => waiters(&probe.waiters),
             Letter::Deadlock { circle, .. } => waiters(circle.waiters()),
             Letter::List { after, prefix, .. } => after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len(),
             Letter::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
             Letter::Forget { slots, .. } => 5 * slots.len(),
-            Letter::Words(_) | Letter::Reported | Letter::About { .. } | Letter::Forgotten { .. } => 0,
+            Letter::Words(_)
+            | Letter::Reported
+            | Letter::About { .. }
+            | Letter::Forgotten { .. }
+            | Letter::Removed { .. } => 0,
         }
     }
 }
@@ -301,6 +322,8 @@ mod tests {
             Letter::About { slot, to: To::Contender(me.rank), message: Message::Moved },
             Letter::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
             Letter::Forgotten { number: u64::MAX },
+            Letter::Remove { number: u64::MAX, name: waiter_name },
+            Letter::Removed { number: u64::MAX, removal: Removal::Unknown },
         ];
         Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
     }

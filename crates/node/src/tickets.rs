@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use verbena_client::wire::{Answer, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
 use verbena_ipc::{ClientId, Request, Responder};
 use verbena_lock::listing::Listed;
-use verbena_lock::service::{List, LockService};
-use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, RequestId};
+use verbena_lock::service::{List, LockService, Removed};
+use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, Removal, RequestId};
 use verbena_terms::{Incarnation, Rank};
 
 use crate::status::Status;
@@ -104,7 +104,18 @@ impl Tickets {
             LockRequest::Share { ticket } => program.share(&self.service, ticket, request),
             LockRequest::Cancel { ticket } => program.cancel(&self.service, ticket, request),
             LockRequest::List { after, prefix } => self.list(after, prefix, request),
+            LockRequest::Remove { name } => match Name::new(&name) {
+                Ok(name) => self.remove(name, request),
+                Err(error) => refuse(request, error.to_string()),
+            },
         }
+    }
+
+    fn remove(&self, name: Name, request: Request<'_>) {
+        let members = self.status.all_members().into_iter();
+        let names: HashMap<_, _> = members.map(|member| (member.incarnation, member.name)).collect();
+        let responder = request.defer();
+        self.service.remove(name, move |removed| answer(responder, &answer_to_removal(removed, &names)));
     }
 
     fn list(&self, after: Option<(Vec<u8>, u32)>, prefix: Vec<u8>, request: Request<'_>) {
@@ -260,6 +271,19 @@ impl Teller {
             }
             _ => Teller::Waits(request.defer()),
         }
+    }
+}
+
+fn answer_to_removal(removed: Removed, names: &HashMap<Incarnation, String>) -> Answer {
+    match removed {
+        Removed::Is(Removal::Removed) => Answer::Lock(LockAnswer::Removed { was_known: true }),
+        Removed::Is(Removal::Unknown) => Answer::Lock(LockAnswer::Removed { was_known: false }),
+        Removed::Is(Removal::InUse) => Answer::Lock(LockAnswer::NotFree),
+        Removed::Silent(home) => {
+            let home = names.get(&home).cloned().unwrap_or_else(|| home.to_string());
+            Answer::Refused(format!("the lock's home, {home}, does not answer: nobody knows whether it was removed"))
+        }
+        Removed::Nowhere => Answer::Refused("this node is in no view of a cluster with a home of locks".into()),
     }
 }
 

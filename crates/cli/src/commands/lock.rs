@@ -1,6 +1,7 @@
 //! `verbena lock`: locks that the whole cluster shares.
 
 pub mod ls;
+pub mod rm;
 pub mod run;
 pub mod stress;
 
@@ -15,6 +16,7 @@ use crate::error::Result;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Ls(ls::Command),
+    Rm(rm::Command),
     Run(run::Command),
     Stress(stress::Command),
 }
@@ -24,6 +26,7 @@ impl Command {
     pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
         match self {
             Command::Ls(ls) => ls.run(file).map(|()| ExitCode::SUCCESS),
+            Command::Rm(rm) => rm.run(file),
             Command::Run(run) => run.run(file),
             Command::Stress(stress) => stress.run(file).map(|()| ExitCode::SUCCESS),
         }

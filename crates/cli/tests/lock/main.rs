@@ -6,6 +6,7 @@
 mod common;
 
 mod client;
+mod removing;
 mod seen;
 
 use std::path::Path;

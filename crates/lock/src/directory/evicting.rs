@@ -196,9 +196,14 @@ impl Directory {
         self.at_home(number, out, |home, actions| home.evict(actions))
     }
 
-    /// A batch of a lock's home side is done: it was that one perhaps.
-    pub(super) fn was_evicting(&mut self, number: u32) {
-        self.hand.evicting.remove(&number);
+    /// Whether it is on its way that they are.
+    pub(super) fn is_evicting(&self, number: u32) -> bool {
+        self.hand.evicting.contains(&number)
+    }
+
+    /// A batch of a lock's home side is done. Whether it was that one.
+    pub(super) fn was_evicting(&mut self, number: u32) -> bool {
+        self.hand.evicting.remove(&number)
     }
 
     /// These words are nobody's.

@@ -52,6 +52,11 @@ impl Locks {
             }
             Letter::Forget { number, slots } => self.asked_to_forget(from, number, slots, out),
             Letter::Forgotten { .. } => self.tell_directory(from, letter, out),
+            Letter::Remove { ref name, .. } if home(name) == Some(me) => self.tell_directory(from, letter, out),
+            Letter::Removed { number, removal } => {
+                out.push(LocksAction::Removed { number, from, removal });
+                Ok(())
+            }
             Letter::Reported => {
                 let said = self.tell_directory(from, letter, out);
                 self.open(out);

@@ -230,6 +230,7 @@ impl Desk {
                 }
             }
             Command::List { after, prefix, shown } => self.driver.list(after, prefix, shown),
+            Command::Remove { name, removed } => self.driver.remove(name, removed),
             Command::Opened(opened) => self.driver.opened(*opened),
             Command::Close { patience, closed } => self.close(BootClock.now() + patience, closed),
         }

@@ -9,6 +9,7 @@ use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::life::{Life, Opened, Opening};
 use super::listings::{Listings, Shown};
+use super::removals::{self, Removals};
 use super::{Attention, Metrics};
 use crate::listing::Cursor;
 use crate::wire::Frame;
@@ -45,6 +46,7 @@ pub(super) struct Driver {
     /// Once a second it is said for whom.
     late: Complaints,
     listings: Listings,
+    removals: Removals,
     /// Locks that were evicted, as far as they are counted.
     evictions: u64,
 }
@@ -80,6 +82,7 @@ impl Driver {
             awaits_since: None,
             late: Complaints::default(),
             listings: Listings::default(),
+            removals: Removals::default(),
             evictions: 0,
         }
     }
@@ -123,7 +126,10 @@ impl Driver {
             return Duration::ZERO;
         }
         let again = self.life.as_ref().and_then(Life::next_deadline);
-        let next = [again, self.locks.next_deadline(), self.listings.next_deadline()].into_iter().flatten().min();
+        let next = [again, self.locks.next_deadline(), self.listings.next_deadline(), self.removals.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min();
         next.map_or(IDLE, |next| next.since(now).min(IDLE))
     }
 
@@ -208,6 +214,17 @@ impl Driver {
         self.go_on();
     }
 
+    pub(super) fn remove(&mut self, name: Name, told: removals::Told) {
+        self.look_at_lease();
+        let (number, now) = (self.removals.next(), self.clock.now());
+        let mut actions = vec![];
+        let home = self.locks.remove(number, name, &mut actions);
+        // Before what it says is done: this node may be the home.
+        self.removals.begin(number, home, told, now);
+        self.act(|_, out| out.append(&mut actions));
+        self.go_on();
+    }
+
     // Within.
 
     fn change(
@@ -249,6 +266,7 @@ impl Driver {
         self.act(|locks, out| locks.flush(now, out));
         self.look_at_home(now);
         self.listings.end(now);
+        self.removals.end(now);
     }
 
     fn look_at_home(&mut self, now: Time) {
@@ -303,6 +321,7 @@ impl Driver {
                     self.answers.push(Answered { id, answer, losses: self.losses });
                 }
                 (LocksAction::Listed { number, from, page }, _) => self.listings.heard(number, from, page),
+                (LocksAction::Removed { number, from, removal }, _) => self.removals.heard(number, from, removal),
                 (LocksAction::Strange(from, strange), _) => self.complain(from, &strange),
                 (LocksAction::Post(id, slot, batch), Some(life)) => {
                     life.posts.post(id, slot, batch, now);

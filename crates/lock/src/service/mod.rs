@@ -10,6 +10,7 @@ mod life;
 mod listings;
 mod metrics;
 mod posts;
+mod removals;
 #[cfg(feature = "testing")]
 mod stepped;
 mod thread;
@@ -30,6 +31,7 @@ use desk::Shared;
 use driver::Driver;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;
+pub use removals::Removed;
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
 
@@ -79,6 +81,7 @@ enum Command {
     Downgrade { id: RequestId, done: Done },
     Forget(RequestId),
     List { after: Option<Cursor>, prefix: Vec<u8>, shown: Shown },
+    Remove { name: Name, removed: removals::Told },
     Opened(Box<life::Opened>),
     Close { patience: Duration, closed: Closed },
 }
@@ -167,6 +170,11 @@ impl LockService {
     /// Who has the locks whose names begin so, behind this place. `shown` hears of some of them, within half a second or so.
     pub fn list(&self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) {
         self.shared().leave(Command::List { after, prefix, shown });
+    }
+
+    /// This lock's home is to forget it, if nobody uses it. `removed` hears what became of that within two seconds or so.
+    pub fn remove(&self, name: Name, removed: impl FnOnce(Removed) + Send + 'static) {
+        self.shared().leave(Command::Remove { name, removed: Box::new(removed) });
     }
 
     /// The node is about to leave: whoever waits is refused, and whoever asks. `closed` is called when nobody holds a lock any more, or after this time.

@@ -47,7 +47,7 @@ struct Shown {
 }
 
 #[derive(Debug, Serialize)]
-struct Lock {
+pub(super) struct Lock {
     /// What is no text in it is escaped.
     name: String,
     name_hex: String,
@@ -82,7 +82,7 @@ impl Command {
         if self.format.json {
             write_json(&mut out, &shown)?;
         } else {
-            print(&mut out, &shown)?;
+            print(&mut out, &shown.locks, &shown.silent)?;
         }
         if shown.silent.is_empty() { Ok(()) } else { Err(Error::No) }
     }
@@ -90,7 +90,7 @@ impl Command {
 
 impl Lock {
     /// One lock, as nodes have it.
-    fn of(nodes: &[LockAt]) -> Lock {
+    pub(super) fn of(nodes: &[LockAt]) -> Lock {
         let name = &nodes[0].name;
         let user = |is_held, at: &LockAt, user: &LockUser| User {
             is_held,
@@ -129,7 +129,7 @@ fn in_order(nodes: &[LockAt]) -> Vec<&LockAt> {
     ordered
 }
 
-fn print(out: &mut impl Write, Shown { locks, silent }: &Shown) -> Result<()> {
+pub(super) fn print(out: &mut impl Write, locks: &[Lock], silent: &BTreeSet<String>) -> Result<()> {
     let users = || locks.iter().flat_map(|lock| &lock.queue);
     let longest = |width: &dyn Fn(&User) -> usize| users().map(width).max().unwrap_or(0);
     let (node, pid) = (longest(&|user| user.node.len()), longest(&|user| process(user.pid).len()));

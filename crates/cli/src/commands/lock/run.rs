@@ -22,7 +22,7 @@ use crate::commands::reach::Reach;
 use crate::error::{Error, Result};
 
 /// The lock was not free (EX_TEMPFAIL of sysexits.h).
-const NOT_FREE: u8 = 75;
+pub(super) const NOT_FREE: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 76;
 /// As shells say it.

@@ -1,0 +1,89 @@
+//! `verbena lock rm`: a lock that nobody uses is forgotten.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use verbena_client::{Error, LockList, Locks};
+
+use super::ls::{Lock, print};
+use super::run::NOT_FREE;
+use crate::commands::reach::Reach;
+use crate::error::Result;
+use crate::output::{Format, output, write_json};
+
+/// Make a lock's home forget it, if nobody uses it.
+///
+/// Locks need not be made, and need not be removed: where a home has few words left it forgets locks that nobody uses by itself. This does it now, for a name that will
+/// not be used again. If it is used all the same it is there, and its tokens go on growing.
+///
+/// A lock that is held or waited for is not broken: it is said who has it, and it is free when those processes end.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Exit codes:
+    0  nobody uses it, and it is forgotten; also if its home did not know it
+   75  somebody holds it or waits for it: nothing has changed
+    1  2  3  as for all commands; 1 also if its home does not answer
+
+Examples:
+  verbena lock rm nightly-report
+  verbena lock rm --json cron/backup")]
+pub struct Command {
+    /// The lock.
+    #[arg(value_name = "NAME")]
+    name: OsString,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Shown {
+    outcome: Outcome,
+    /// Who uses it, as far as nodes say.
+    lock: Option<Lock>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Removed,
+    Unknown,
+    InUse,
+}
+
+impl Command {
+    /// Asks for it, and says what became of it.
+    pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
+        let mut locks = self.reach.by(file, Locks::connect)?;
+        let name = self.name.as_bytes();
+        let (outcome, list) = match locks.remove(name) {
+            Ok(true) => (Outcome::Removed, LockList::default()),
+            Ok(false) => (Outcome::Unknown, LockList::default()),
+            Err(Error::NotFree) => (Outcome::InUse, locks.list(name)?),
+            Err(error) => return Err(error.into()),
+        };
+        let users: Vec<_> = list.locks.into_iter().filter(|at| at.name == name).collect();
+        let shown = Shown { outcome, lock: (!users.is_empty()).then(|| Lock::of(&users)) };
+        let mut out = output();
+        if self.format.json {
+            write_json(&mut out, &shown)?;
+        } else {
+            let says = match outcome {
+                Outcome::Removed => "removed",
+                Outcome::Unknown => "nobody has used it lately: there is nothing to remove",
+                Outcome::InUse => "in use, and not removed",
+            };
+            writeln!(out, "{}: {says}", self.name.display())?;
+            print(&mut out, shown.lock.as_slice(), &list.silent)?;
+        }
+        let is_in_use = matches!(outcome, Outcome::InUse);
+        Ok(if is_in_use { ExitCode::from(NOT_FREE) } else { ExitCode::SUCCESS })
+    }
+}

@@ -1,0 +1,62 @@
+//! Locks that somebody wants evicted now, whether words are few or not.
+
+use verbena_terms::Rank;
+
+use super::{Directory, DirectoryAction, Lock, Words};
+use crate::action::Strange;
+use crate::name::Name;
+use crate::wire::Letter;
+use crate::{Removal, Scheme};
+
+/// Wishes that wait for what becomes of a lock. One more is told that the lock is in use.
+const MOST_WISHES: usize = 1024;
+
+/// A wish that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    from: Rank,
+    number: u64,
+    slot: u32,
+}
+
+impl Directory {
+    /// A member wants this lock evicted, if nobody uses it.
+    pub(super) fn remove(
+        &mut self,
+        from: Rank,
+        number: u64,
+        name: &Name,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), Strange> {
+        let Some(&slot) = self.numbers.get(name) else {
+            tell(from, number, Removal::Unknown, out);
+            return Ok(());
+        };
+        let is_evicting = self.is_evicting(slot);
+        let is_at_rest = matches!(self.locks.get(slot as usize), Some(Words::Of(Lock { home: None, .. })))
+            && !self.heirs.contains_key(&slot)
+            && slot < self.slots
+            && self.scheme != Scheme::Srsl;
+        if !(is_evicting || is_at_rest) || self.wishes.len() >= MOST_WISHES {
+            tell(from, number, Removal::InUse, out);
+            return Ok(());
+        }
+        self.wishes.push(Wish { from, number, slot });
+        if is_evicting { Ok(()) } else { self.evict(slot, out) }
+    }
+
+    /// A lock that was being evicted is, or is not: whoever wants to know is told.
+    pub(super) fn has_been_removed(&mut self, slot: u32, out: &mut Vec<DirectoryAction>) {
+        let removal = match self.locks.get(slot as usize) {
+            Some(Words::Of(_)) => Removal::InUse,
+            _ => Removal::Removed,
+        };
+        for wish in self.wishes.extract_if(.., |wish| wish.slot == slot) {
+            tell(wish.from, wish.number, removal, out);
+        }
+    }
+}
+
+fn tell(to: Rank, number: u64, removal: Removal, out: &mut Vec<DirectoryAction>) {
+    out.push(DirectoryAction::Tell(to, Letter::Removed { number, removal }));
+}
