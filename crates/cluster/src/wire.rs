@@ -284,14 +284,17 @@ mod tests {
     #[test]
     fn the_largest_view_fits() {
         let longest = |rank| Member {
-            incarnation: Incarnation::new(u32::MAX - MAX_MEMBERS as u32 + rank, u32::MAX),
+            incarnation: Incarnation::new(Rank::LAST.0 - MAX_MEMBERS as u32 + rank, u32::MAX),
             name: "n".repeat(crate::MAX_TEXT_BYTES),
             address: "a".repeat(crate::MAX_TEXT_BYTES),
             roles: crate::Roles::ALL,
         };
         let number = ViewNumber(u32::MAX);
-        let gone =
-            |start| crate::Departed { incarnation: Incarnation::new(u32::MAX, start), since: number, at_rest: true };
+        let gone = |start| crate::Departed {
+            incarnation: Incarnation::new(Rank::LAST.0, start),
+            since: number,
+            at_rest: true,
+        };
         let departed = (0..(MAX_DEPARTED + MAX_MEMBERS) as u32).map(|nth| gone(u32::MAX - 2000 + nth)).collect();
         let view = View::new(number, (0..MAX_MEMBERS as u32).map(longest).collect(), departed).unwrap();
         let bytes = message(Body::Propose(view)).encode();
