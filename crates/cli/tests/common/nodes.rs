@@ -176,6 +176,16 @@ impl Node {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Processor time that it has used, of all its threads.
+    #[allow(dead_code, reason = "not every test that has nodes asks")]
+    pub fn used(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // Behind the name, which may have anything in it: user and system time are the 12th and the 13th (proc_pid_stat(5)).
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let ticks: u64 = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    }
+
     /// Kills it with -9.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

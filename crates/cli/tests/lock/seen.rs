@@ -1,14 +1,14 @@
 //! What can be seen of locks: what they cost, and who has which.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use verbena_client::wire::LockMode;
 use verbena_client::{Error, Helper, Hold, Socket};
 
-use crate::common::nodes::Cluster;
+use crate::common::nodes::{Cluster, Node};
 use crate::common::verbena;
 use crate::{NAMES, acquire, connect, ended, lock_run, on_shm, on_tcp, three, wait_for};
 
@@ -63,6 +63,35 @@ fn a_free_lock_costs_one_atomic_and_who_waits_sends_nothing() {
         assert_eq!(ended(waits.wait_with_output().unwrap()), (Some(0), String::new()));
         assert!(frames(spent()) > sent, "one told the other");
     }
+}
+
+/// Between two messages nodes sleep, also where one of them has something to say in a moment.
+#[test]
+fn who_waits_uses_no_processor() {
+    const TURNS: usize = 150;
+    const HELD: Duration = Duration::from_millis(6);
+    let cluster = on_shm();
+    let nodes = three(&cluster);
+    let before = nodes.each_ref().map(Node::used);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for node in ["a", "b"] {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let mut locks = connect(cluster, node);
+                for _ in 0..TURNS {
+                    let hold = acquire(&mut locks, "x", LockMode::Exclusive);
+                    std::thread::sleep(HELD);
+                    locks.release(hold).unwrap();
+                }
+            });
+        }
+    });
+    let took = began.elapsed();
+    let used: Vec<Duration> = nodes.iter().zip(before).map(|(node, before)| node.used() - before).collect();
+    assert!(used.iter().all(|used| *used < took / 3), "in {took:?}: {used:?}");
+    let frames = counted(&cluster, "a", &["frames_total"])[0];
+    assert!(frames >= TURNS as f64, "the lock went to and fro: {frames} messages");
 }
 
 /// `verbena lock ls` at a node: its exit code, and what it printed.

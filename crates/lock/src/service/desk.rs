@@ -150,9 +150,8 @@ impl Desk {
 
     /// How long the thread may sleep from now on.
     pub(super) fn patience(&mut self) -> Duration {
-        let patience = self.driver.patience();
-        self.looks_at = BootClock.now() + patience;
-        patience
+        self.looks_at = self.driver.next_deadline();
+        self.looks_at.since(BootClock.now())
     }
 
     /// The next message, for the thread, which is woken by it. Nothing where there is something else for it.
@@ -169,7 +168,7 @@ impl Desk {
 
     /// Whether something is due before the thread looks.
     fn is_due_early(&mut self) -> bool {
-        let due = BootClock.now() + self.driver.patience();
+        let due = self.driver.next_deadline();
         let is_early = due < self.looks_at;
         // It looks as soon as it is called.
         self.looks_at = self.looks_at.min(due);

@@ -119,18 +119,18 @@ impl Driver {
         std::mem::take(&mut self.answers)
     }
 
-    /// How long there is nothing to do unless something arrives.
-    pub(super) fn patience(&self) -> Duration {
+    /// When there is something to do if nothing arrives before.
+    pub(super) fn next_deadline(&self) -> Time {
         let now = self.clock.now();
         if self.attention == Attention::Everything && now < self.stirred + EAGER {
-            return Duration::ZERO;
+            return now;
         }
         let again = self.life.as_ref().and_then(Life::next_deadline);
         let next = [again, self.locks.next_deadline(), self.listings.next_deadline(), self.removals.next_deadline()]
             .into_iter()
             .flatten()
             .min();
-        next.map_or(IDLE, |next| next.since(now).min(IDLE))
+        next.unwrap_or(Time::FAR).min(now + IDLE)
     }
 
     /// How the words of this home stand.

@@ -107,7 +107,8 @@ impl Stepped {
             self.driver.opened(opening.run());
         }
         let is_awaiting = self.driver.life.as_ref().is_some_and(|life| life.posts.are_awaited());
-        let patience = self.driver.patience().min(if is_awaiting { LOOK_AGAIN } else { Duration::MAX });
-        self.clock.now() + patience.max(PACE)
+        let now = self.clock.now();
+        let again = if is_awaiting { now + LOOK_AGAIN } else { Time::FAR };
+        self.driver.next_deadline().min(again).max(now + PACE)
     }
 }
