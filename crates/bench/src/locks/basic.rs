@@ -296,8 +296,8 @@ fn over_batch(place: usize, under: &str, lock: &Outcome, batch: &[f64], ipc: &[f
     let allowed: Vec<f64> = batch.iter().zip(ipc).map(|(batch, ipc)| OVER_BATCH * batch + ipc + beside).collect();
     let locks = lock.locks();
     let reason = format!(
-        "a lock took {} us, its batch by itself {}, and the way to the service and back {}; the rest is the second thread that posts the batch, finds the \
-         answer and wakes who asked, with cold caches, on two cores that the nodes share",
+        "a lock took {} us, its batch by itself {}, and the way to the service and back {}; the rest is what is decided, with \
+         cold caches, and over tcp the thread that the answer wakes, on two cores that the nodes share",
         medians(&locks),
         medians(batch),
         medians(ipc)
