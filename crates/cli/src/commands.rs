@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 pub mod bench;
+mod child;
 pub mod cluster;
 pub mod completions;
 pub mod config;

@@ -36,8 +36,6 @@ use crate::way::Way;
 
 /// Later than this a timer does not wake: the thread sleeps until so long before the time.
 const MARGIN: Duration = Duration::from_micros(200);
-/// Until so long before the time others may have the processor when they want it.
-const CLOSE: Duration = Duration::from_micros(5);
 /// Frames taken from one end before it is looked what is due.
 const AT_ONCE: usize = 64;
 /// The kernel's stamp is believed if it is no older than this: the clock that it is of can be set.
@@ -309,10 +307,7 @@ impl Runner {
             Mode::Precise => left.map(|left| left.saturating_sub(MARGIN)),
         };
         if sleep == Some(Duration::ZERO) && self.mode == Mode::Precise {
-            match left {
-                Some(left) if left < CLOSE => std::hint::spin_loop(),
-                _ => std::hint::spin_loop(),
-            }
+            std::hint::spin_loop();
             return;
         }
         let timeout = sleep.map(|sleep| Timespec {

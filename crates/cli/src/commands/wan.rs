@@ -1,9 +1,9 @@
 //! `verbena wan`: a WAN in a box.
 
-mod child;
 mod options;
 mod report;
 pub mod run;
+mod start;
 
 use std::process::ExitCode;
 

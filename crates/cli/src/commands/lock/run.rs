@@ -1,33 +1,30 @@
 //! `verbena lock run`: a command, run under a lock.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command as Process, ExitCode, ExitStatus};
+use std::process::{Child, ExitCode};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use rustix::process::{Pid, Signal};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use verbena_client::wire::LockMode;
 use verbena_client::{Hold, Locks};
 use verbena_terms::Lapse;
 
+use crate::commands::child::{self, Watch};
 use crate::commands::reach::Reach;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The lock was not free (EX_TEMPFAIL of sysexits.h).
 pub(super) const NOT_FREE: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 76;
-/// As shells say it.
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
 /// How often it is looked whether the lock is still held: two loads and a look at the clock.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -101,24 +98,26 @@ impl Command {
         };
         let hold = match taken {
             Err(error @ (verbena_client::Error::NotFree | verbena_client::Error::NotInTime { .. })) => {
-                say(&format_args!("{}: {error}", self.name.display()));
+                child::say(&format_args!("{}: {error}", self.name.display()));
                 return Ok(ExitCode::from(self.conflict_exit_code));
             }
             other => other?,
         };
-        // From this thread: the command dies with the thread that started it.
+        let mut watch = Watch::new()?;
         let child = match self.start(&locks, hold) {
             Ok(child) => child,
             Err(error) => {
-                let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-                say(&format_args!("cannot run {}: {error}", self.command[0].display()));
+                let code = child::not_started(&self.command[0], &error);
                 locks.release(hold)?;
-                return Ok(ExitCode::from(code));
+                return Ok(code);
             }
         };
-        let (status, was_lost) = self.watch(&locks, hold, child)?;
+        let was_lost = Cell::new(false);
+        let loss = self.loss(&locks, hold, Pid::from_child(&child), &was_lost);
+        let status = watch.until_ended(child, loss)?;
+        let was_lost = was_lost.get();
         match locks.release(hold) {
-            Ok(()) if !was_lost => Ok(ExitCode::from(code(status))),
+            Ok(()) if !was_lost => Ok(child::exit_code(status)),
             Ok(()) | Err(verbena_client::Error::Lost | verbena_client::Error::Ipc(_)) => {
                 if !was_lost {
                     self.say_lost();
@@ -134,91 +133,41 @@ impl Command {
             LockMode::Shared => "shared",
             LockMode::Exclusive => "exclusive",
         };
-        let mut process = Process::new(&self.command[0]);
+        let mut process = child::process(&self.command);
         process
-            .args(&self.command[1..])
             .env("VERBENA_LOCK", OsString::from_vec(self.name.as_bytes().to_vec()))
             .env("VERBENA_LOCK_MODE", mode)
             .env("VERBENA_LOCK_TOKEN", hold.token().to_string());
-        let (me, socket) = (getpid(), locks.as_fd().as_raw_fd());
-        let before = move || {
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The signal does not come for a death before it was asked for.
-            if getppid() != Some(me) {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
+        let socket = locks.as_fd().as_raw_fd();
+        let inherit = move || {
             // SAFETY: it is open: `locks` has it until the process has been started, and this runs before that.
             let socket = unsafe { BorrowedFd::borrow_raw(socket) };
             // Of this process and the command, the last one that ends makes the lock free.
             Ok(fcntl_setfd(socket, FdFlags::empty())?)
         };
-        // SAFETY: prctl(2), getppid(2) and fcntl(2) are system calls that take no lock, and nothing there allocates: so they may stand between fork
-        // and exec.
-        unsafe {
-            process.pre_exec(before);
-        }
+        // SAFETY: fcntl(2) takes no lock and allocates nothing.
+        unsafe { child::dies_with_us(&mut process, inherit) };
         process.spawn()
     }
 
-    /// Until the command has ended. Says how, and whether the lock was lost before that.
-    fn watch(&self, locks: &Locks, hold: Hold, mut child: Child) -> Result<(ExitStatus, bool)> {
-        let system = |source| Error::System { doing: "watch the command", source };
-        let pid = Pid::from_child(&child);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
-        let watched = runtime.block_on(async {
-            let mut ended = tokio::task::spawn_blocking(move || child.wait());
-            let mut look = interval(LOOK_EVERY);
-            look.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            // A terminal sends these two to the command as well, which decides.
-            let (mut interrupted, mut quitted) = (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
-            let (mut ending, mut hung_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-            let mut kill_at: Option<Instant> = None;
-            let mut is_lost = false;
-            loop {
-                tokio::select! {
-                    status = &mut ended => return status.map_err(io::Error::other)?.map(|status| (status, is_lost)),
-                    _ = interrupted.recv() => {}
-                    _ = quitted.recv() => {}
-                    _ = ending.recv() => send(pid, Signal::TERM),
-                    _ = hung_up.recv() => send(pid, Signal::HUP),
-                    () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if kill_at.is_some() => {
-                        send(pid, Signal::KILL);
-                        kill_at = None;
-                    }
-                    _ = look.tick(), if !is_lost => {
-                        if !locks.is_held(&hold) {
-                            is_lost = true;
-                            self.say_lost();
-                            if self.on_loss == OnLoss::End {
-                                send(pid, Signal::TERM);
-                                kill_at = Some(Instant::now() + self.grace.0);
-                            }
-                        }
-                    }
-                }
-            }
-        });
-        watched.map_err(system)
+    /// Looks whether the lock is lost, and then does what is to be done about it.
+    async fn loss(&self, locks: &Locks, hold: Hold, command: Pid, was_lost: &Cell<bool>) {
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        while locks.is_held(&hold) {
+            look.tick().await;
+        }
+        was_lost.set(true);
+        self.say_lost();
+        if self.on_loss == OnLoss::End {
+            child::send(command, Signal::TERM);
+            sleep(self.grace.0).await;
+            child::send(command, Signal::KILL);
+        }
     }
 
     fn say_lost(&self) {
         let name = self.name.display();
-        say(&format_args!("the lock {name} was lost before the command had ended: others may have it"));
+        child::say(&format_args!("the lock {name} was lost before the command had ended: others may have it"));
     }
-}
-
-/// It may have ended already.
-fn send(to: Pid, signal: Signal) {
-    let _ = kill_process(to, signal);
-}
-
-fn say(what: &dyn std::fmt::Display) {
-    use std::io::Write;
-    // Nobody is left to be told if standard error is gone.
-    let _ = writeln!(anstream::stderr(), "verbena: {what}");
-}
-
-fn code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }

@@ -11,9 +11,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use verbena_namespaces::Namespace;
 use verbena_wan::{Plan, Wan};
 
-use super::child::{self, Watch};
 use super::options::{LinkOptions, ModeArgument};
 use super::report::Report;
+use super::start::start;
+use crate::commands::child::{self, Watch};
 use crate::error::Result;
 use crate::namespaces::may_make_networks;
 use crate::output::{Format, output, write_json};
@@ -80,8 +81,8 @@ impl Command {
         let mut watch = Watch::new()?;
         let wan = Wan::up(plan)?;
         let peer = self.peer.as_ref().map(|peer| start_peer(&wan, peer)).transpose()?;
-        let code = match child::start(&wan, HERE, child::process(&self.command))? {
-            Ok(command) => child::exit_code(watch.until_ended(command)?),
+        let code = match start(&wan, HERE, child::process(&self.command))? {
+            Ok(command) => child::exit_code(watch.until_ended(command, async {})?),
             Err(error) => child::not_started(&self.command[0], &error),
         };
         if let Some(peer) = peer {
@@ -103,7 +104,7 @@ fn start_peer(wan: &Wan, command: &OsString) -> Result<Child> {
     // A group of its own, so that all that it starts can be ended. What COMMAND prints is left alone.
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().map_err(child::system("share standard error"))?;
     process.arg("-c").arg(command).stdin(Stdio::null()).stdout(stderr).process_group(0);
-    let mut peer = child::start(wan, THERE, process)?.map_err(child::system("run /bin/sh"))?;
+    let mut peer = start(wan, THERE, process)?.map_err(child::system("run /bin/sh"))?;
     let began = Instant::now();
     let network = wan.site(THERE)?;
     while began.elapsed() < PEER_STARTS && !somebody_listens(network)? {

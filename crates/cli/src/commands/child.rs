@@ -1,15 +1,14 @@
-//! Commands that run in a site.
+//! Commands that this program runs for its user.
 
 use std::ffi::OsString;
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::pin::pin;
 use std::process::{Child, Command as Process, ExitCode, ExitStatus};
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
-use verbena_wan::{Plan, Site, Wan};
 
 use crate::error::{Error, Result};
 
@@ -17,22 +16,28 @@ use crate::error::{Error, Result};
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Starts a command in a site. It ends with the thread that starts it.
-pub fn start(wan: &Wan, site: &str, mut process: Process) -> Result<io::Result<Child>> {
-    for (name, value) in environment(wan.plan(), site) {
-        process.env(name, value);
-    }
+/// The command and its arguments.
+pub fn process(command: &[OsString]) -> Process {
+    let mut process = Process::new(&command[0]);
+    process.args(&command[1..]);
+    process
+}
+
+/// From now on the command is killed when the thread that starts it ends.
+///
+/// # Safety
+/// `before` runs between fork and exec: it takes no lock, and allocates nothing.
+pub unsafe fn dies_with_us(process: &mut Process, mut before: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
     let me = getpid();
     let before = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The signal does not come for a death before it was asked for.
-        if getppid() == Some(me) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+        if getppid() == Some(me) { before() } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: prctl(2) and getppid(2) take no lock, and nothing there allocates: so they may stand between fork and exec.
+    // SAFETY: prctl(2) and getppid(2) take no lock and allocate nothing, nor does the rest, as the caller says.
     unsafe {
         process.pre_exec(before);
     }
-    Ok(wan.site(site)?.visit(|| process.spawn()).map_err(verbena_wan::Error::from)?)
 }
 
 /// Signals that this process gets, for the command that runs.
@@ -57,20 +62,23 @@ impl Watch {
         Ok(Watch { runtime, interrupted, quitted, ending, hung_up })
     }
 
-    /// Until the command has ended. A terminal sends SIGINT and SIGQUIT to it as well, and it decides; SIGTERM and SIGHUP are passed on.
-    pub fn until_ended(&mut self, mut command: Child) -> Result<ExitStatus> {
+    /// Until the command has ended, and `meanwhile` this, as long as it takes. A terminal sends SIGINT and SIGQUIT to the command as well, and it decides;
+    /// SIGTERM and SIGHUP are passed on.
+    pub fn until_ended(&mut self, mut command: Child, meanwhile: impl Future<Output = ()>) -> Result<ExitStatus> {
         let Watch { runtime, interrupted, quitted, ending, hung_up } = self;
         let pid = Pid::from_child(&command);
         let watched = runtime.block_on(async {
             let mut ended = tokio::task::spawn_blocking(move || command.wait());
+            let mut meanwhile = pin!(meanwhile);
+            let mut has_more = true;
             loop {
-                // It may have ended already.
                 tokio::select! {
                     status = &mut ended => return status.map_err(io::Error::other)?,
                     _ = interrupted.recv() => {}
                     _ = quitted.recv() => {}
-                    _ = ending.recv() => drop(kill_process(pid, Signal::TERM)),
-                    _ = hung_up.recv() => drop(kill_process(pid, Signal::HUP)),
+                    _ = ending.recv() => send(pid, Signal::TERM),
+                    _ = hung_up.recv() => send(pid, Signal::HUP),
+                    () = &mut meanwhile, if has_more => has_more = false,
                 }
             }
         });
@@ -78,31 +86,9 @@ impl Watch {
     }
 }
 
-/// The command and its arguments.
-pub fn process(command: &[OsString]) -> Process {
-    let mut process = Process::new(&command[0]);
-    process.args(&command[1..]);
-    process
-}
-
-/// What a command in `site` is told: where it is, and where the other sites are.
-fn environment(plan: &Plan, site: &str) -> Vec<(String, String)> {
-    let mut environment = vec![("VERBENA_WAN_SITE".to_owned(), site.to_owned())];
-    let mut add = |name: &str, of: &Site| {
-        let first = |is_ipv6| of.addresses.iter().find(|address: &&IpAddr| address.is_ipv6() == is_ipv6);
-        for (family, address) in [("", first(false)), ("6", first(true))] {
-            environment.extend(address.map(|address| (format!("VERBENA_WAN_{name}{family}"), address.to_string())));
-        }
-    };
-    let others: Vec<&Site> = plan.sites.iter().filter(|other| other.name != site).collect();
-    if let [other] = others[..] {
-        add("PEER", other);
-    }
-    plan.sites.iter().filter(|own| own.name == site).for_each(|own| add("ADDRESS", own));
-    for other in others {
-        add(&format!("SITE_{}", other.name.replace('-', "_").to_ascii_uppercase()), other);
-    }
-    environment
+/// It may have ended already.
+pub fn send(to: Pid, signal: Signal) {
+    let _ = kill_process(to, signal);
 }
 
 /// The exit code of this program for a command that ended so.
