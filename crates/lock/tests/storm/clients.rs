@@ -77,8 +77,10 @@ impl Cluster {
     fn ends(&mut self, at: usize, nth: usize, (id, name, mode, token): (RequestId, u64, Mode, Token)) {
         let run = self.nodes[at].run;
         let believed = self.checker.of(at, run).any(|held| held.id == id && self.checker.believes(held));
+        // When the storm is over clients let go of what they have the first time that they look.
+        let goes_on = mode == Mode::Exclusive && believed && !self.is_calm;
         match self.dice.below(8) {
-            0 if mode == Mode::Exclusive && believed => {
+            0 if goes_on => {
                 // Others may read from now on, and it knows.
                 self.checker.shares(at, run, id);
                 self.with(at, |service| {
@@ -86,7 +88,7 @@ impl Cluster {
                     let _ = service.downgrade(id);
                 });
             }
-            1..=3 if mode == Mode::Exclusive && believed => self.update(name, token),
+            1..=3 if goes_on => self.update(name, token),
             4 => {
                 self.checker.ended(at, run, id);
                 self.nodes[at].clients[nth] = Client::Idle;
