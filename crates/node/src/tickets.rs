@@ -112,9 +112,7 @@ impl Tickets {
     }
 
     fn remove(&self, name: Name, request: Request<'_>) {
-        let members = self.status.all_members().into_iter();
-        let names: HashMap<_, _> = members.map(|member| (member.incarnation, member.name)).collect();
-        let responder = request.defer();
+        let (names, responder) = (self.names(), request.defer());
         self.service.remove(name, move |removed| answer(responder, &answer_to_removal(removed, &names)));
     }
 
@@ -127,11 +125,13 @@ impl Tickets {
             Ok(after) => after,
             Err(error) => return refuse(request, error.to_string()),
         };
-        // Now: a member that does not answer may be none when that is known.
-        let members = self.status.all_members().into_iter();
-        let names = members.map(|member| (member.incarnation, member.name)).collect();
-        let responder = request.defer();
+        let (names, responder) = (self.names(), request.defer());
         self.service.list(after, prefix, Box::new(move |list| answer(responder, &listed(list, &names))));
+    }
+
+    /// What members are called now: one that does not answer may be none when that is known.
+    fn names(&self) -> HashMap<Incarnation, String> {
+        self.status.all_members().into_iter().map(|member| (member.incarnation, member.name)).collect()
     }
 }
 

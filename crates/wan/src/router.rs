@@ -24,7 +24,7 @@ use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use verbena_namespaces::Namespace;
-use verbena_terms::Time;
+use verbena_terms::{BootClock, Clock, Time};
 
 use self::frame::Frame;
 use self::port::{Frames, Port};
@@ -191,6 +191,8 @@ struct Direction {
 struct Runner {
     directions: Vec<Direction>,
     mode: Mode,
+    /// A frame may be due before a thread that sleeps would notice that it has come. It is asked without rest, and a trace is long to look through.
+    is_short: bool,
     cost_ns: u64,
     spare: Vec<Frame>,
 }
@@ -215,7 +217,8 @@ impl Runner {
         }
         // Timers of this thread may be as exact as the machine can; where it may not say so they are later.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        Ok(Runner { directions, mode, cost_ns: USUAL_COST_NS, spare: vec![] })
+        let is_short = is_short(&directions);
+        Ok(Runner { directions, mode, is_short, cost_ns: USUAL_COST_NS, spare: vec![] })
     }
 
     fn run(mut self, orders: &Receiver<Order>, wake: &OwnedFd) {
@@ -303,7 +306,7 @@ impl Runner {
         let left = next.map(|next| (next - Duration::from_nanos(self.cost_ns)).since(now()));
         let sleep = match self.mode {
             Mode::Sleep => left,
-            Mode::Precise if self.is_short() => Some(Duration::ZERO),
+            Mode::Precise if self.is_short => Some(Duration::ZERO),
             Mode::Precise => left.map(|left| left.saturating_sub(MARGIN)),
         };
         if sleep == Some(Duration::ZERO) && self.mode == Mode::Precise {
@@ -319,12 +322,6 @@ impl Runner {
         // Whatever it says, all is looked through.
         let _ = poll(&mut all, timeout.as_ref());
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
-    }
-
-    /// Whether a frame may be due before a thread that sleeps would notice that it has come.
-    fn is_short(&self) -> bool {
-        let shortest = |way: &Way| way.shortest_delay();
-        self.directions.iter().map(|direction| shortest(direction.machine.way())).min() < Some(MARGIN)
     }
 
     fn obey(&mut self, order: Order) {
@@ -353,6 +350,7 @@ impl Runner {
             }
             direction.machine.change(way);
         }
+        self.is_short = is_short(&self.directions);
         Ok(())
     }
 }
@@ -372,22 +370,22 @@ impl Direction {
     }
 }
 
+fn is_short(directions: &[Direction]) -> bool {
+    directions.iter().map(|direction| direction.machine.way().shortest_delay()).min() < Some(MARGIN)
+}
+
 fn frames(way: &Way, mtu: u32) -> Frames {
     if way.needs_single_packets() { Frames::Single { mtu } } else { Frames::Large }
 }
 
 fn now() -> Time {
-    nanos(ClockId::Monotonic)
-}
-
-fn nanos(clock: ClockId) -> Time {
-    let at = clock_gettime(clock);
-    Time::from_nanos(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64)
+    BootClock.now()
 }
 
 /// Now on the clock of the router, and on that of the kernel's stamps.
 fn clocks() -> (Time, Time) {
-    (now(), nanos(ClockId::Realtime))
+    let real = clock_gettime(ClockId::Realtime);
+    (now(), Time::from_nanos(real.tv_sec as u64 * 1_000_000_000 + real.tv_nsec as u64))
 }
 
 /// The moment of a stamp, on the clock of the router.

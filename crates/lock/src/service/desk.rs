@@ -14,7 +14,6 @@ use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Driver};
 use super::handoff::{Handoff, Next};
-use super::life::Life;
 use super::{Closed, Command, Metrics, Overloaded, Told};
 use crate::{Answer, Refusal, RequestId};
 
@@ -159,10 +158,10 @@ impl Desk {
         if !self.thread.will_wake(context.waker()) {
             self.thread = context.waker().clone();
         }
-        let Some(Life { inbox, posts, .. }) = &mut self.driver.life else { return Poll::Pending };
-        match posts.poll_answered(context).is_ready() {
-            true => Poll::Ready(None),
-            false => inbox.poll_next(context).map(Some),
+        match (self.driver.poll_answered(context), &mut self.driver.life) {
+            (Poll::Ready(()), _) => Poll::Ready(None),
+            (Poll::Pending, Some(life)) => life.inbox.poll_next(context).map(Some),
+            (Poll::Pending, None) => Poll::Pending,
         }
     }
 
@@ -177,16 +176,11 @@ impl Desk {
 
     /// Until nothing is to be done before something arrives: the thread is woken by that.
     fn end_turn(&mut self) {
-        while let Some(life) = &mut self.driver.life {
-            if !life.posts.are_under_way() {
-                break;
-            }
+        while self.driver.has_posts() {
             // A fabric sends what was posted together when it is looked at once more.
             self.driver.go_on();
             self.tell_all();
-            let mut context = Context::from_waker(&self.thread);
-            let Some(life) = &mut self.driver.life else { break };
-            if life.posts.poll_answered(&mut context).is_pending() {
+            if self.driver.poll_answered(&mut Context::from_waker(&self.thread)).is_pending() {
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! Gives the machine what arrives, and does what it says, in turns. It never waits; who gives it its turns does.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
@@ -98,6 +99,16 @@ impl Driver {
             self.arrived(&message);
         }
         self.go_on();
+    }
+
+    /// Whether batches are on their way.
+    pub(super) fn has_posts(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.posts.are_under_way())
+    }
+
+    /// Ready when an answer has come that no turn has looked at.
+    pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.life.as_mut().map_or(Poll::Pending, |life| life.posts.poll_answered(context))
     }
 
     /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.

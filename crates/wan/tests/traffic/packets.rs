@@ -118,7 +118,9 @@ fn a_link_changes_while_it_runs() {
     let Some(mut wan) = wan("delay=1ms", Mode::Precise) else { return };
     let mut probe = probe(&wan, true);
     let none = |path: &str| Err(path.to_owned());
-    assert!(probe.one_way(PATIENCE).unwrap().unwrap() < Duration::from_millis(20));
+    // Any one may meet a machine that is elsewhere.
+    let least = (0..20).filter_map(|_| probe.one_way(PATIENCE).unwrap()).min().unwrap();
+    assert!(least < Duration::from_millis(20), "{least:?}");
     wan.change("wan", Which::There, "delay=30ms", &none).unwrap();
     let took = probe.one_way(PATIENCE).unwrap().unwrap();
     assert!(took >= Duration::from_millis(29), "{took:?}");
