@@ -24,6 +24,8 @@ fi
 
 if [ "$what" = vm ]; then
     commands+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio xz:xz-utils ip:iproute2)
+    # The modules of Debian's kernel are compiled by this one.
+    commands+=(gcc-12:gcc-12 rdma:iproute2 ibv_devinfo:ibverbs-utils)
 fi
 
 if [ "$what" = compare ]; then
@@ -46,6 +48,8 @@ fi
 if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then
     packages+=(chromium-headless-shell fonts-dejavu-core)
 fi
+# What the verbs library loads for each kind of adapter.
+[ "$what" != vm ] || compgen -G '/usr/lib/*/libibverbs/librxe-*' >/dev/null || packages+=(ibverbs-providers)
 # A compiler without the C library's headers cannot link.
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 # The loader of programs for the kernel is built from its source against these two; the headers are what such programs include.

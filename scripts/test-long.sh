@@ -28,6 +28,22 @@ debian() {
     env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --test xdp_sharing --test conformance_xdp -- --test-threads=1
 }
 
+# The machines with RDMA devices: exit codes come out, what is lost on the link is sent again, iWARP is there, two machines reach each other.
+rdma() {
+    local code=0 cable call='for try in {1..60}; do ibv_rc_pingpong -d $0 -g 1 -n 200 "$1" && exit; sleep 0.5; done; exit 1'
+    scripts/setup-debian.sh vm
+    scripts/rdma-vm none -- bash -c 'exit 7' || code=$?
+    [ "$code" = 7 ] || { echo "rdma: the command ended with 7, the machine with $code" >&2; return 1; }
+    scripts/rdma-vm rxe -- bash -ec 'tc qdisc add dev v0 root netem loss 2%; timeout 100 ibv_rc_pingpong -d rxe0 -g 1 -n 200 &
+        bash -c "$1" rxe1 127.0.0.1; wait $!; tc -s qdisc show dev v0 | grep "dropped [1-9]"' bash "$call"
+    scripts/rdma-vm siw -- bash -ec 'for device in siw0 siw1; do ibv_devinfo -d "$device" | grep iWARP; done'
+    cable=$(mktemp -d)
+    VM_LINK=$cable VM_NODE=1 scripts/rdma-vm rxe -- timeout 100 ibv_rc_pingpong -d rxe9 -g 1 -n 200 &
+    VM_LINK=$cable VM_NODE=2 scripts/rdma-vm rxe -- bash -c "$call" rxe9 10.78.0.1
+    wait $!
+    rm -rf "$cable"
+}
+
 # The rows of `verbena bench` that start nodes and proxies, with the one that keeps a core busy.
 rows() { VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test bench_rows; }
 
@@ -85,13 +101,13 @@ cluster-faults() {
 }
 
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model locks rows debian never-stale cluster-faults
+    set -- fabric cluster content model locks rows debian rdma never-stale cluster-faults
 fi
 for part in "$@"; do
     case "$part" in
-    fabric | cluster | content | model | locks | rows | debian | never-stale | cluster-faults) ;;
+    fabric | cluster | content | model | locks | rows | debian | rdma | never-stale | cluster-faults) ;;
     *)
-        echo "usage: $0 [fabric|cluster|content|model|locks|rows|debian|never-stale|cluster-faults]..." >&2
+        echo "usage: $0 [fabric|cluster|content|model|locks|rows|debian|rdma|never-stale|cluster-faults]..." >&2
         exit 2
         ;;
     esac
