@@ -4,6 +4,7 @@
 //! is read out of it by serde ([`reading`]). A value that is refused is reported and taken out, and the section read again
 //! ([`section`]), so that one run finds every mistake, with the struct itself as the only schema.
 
+mod document;
 mod flags;
 mod load;
 mod mistake;
@@ -13,11 +14,12 @@ mod section;
 mod show;
 mod tree;
 
+pub use document::Document;
 pub use flags::Flags;
 pub use load::{
     Config, DEFAULT_FILE, Described, Error, Flag, LARGEST_FILE, Loaded, Visit, Whose, examine, flag_name, load,
     sections, try_bytes,
 };
-pub use mistake::{Located, Mistake, Place, Source};
+pub use mistake::{Located, Mistake, Place, Source, closest};
 pub use reference::reference;
 pub use show::{Effective, effective, print};

@@ -12,7 +12,7 @@ use verbena_terms::{Incarnation, Lapse, ViewNumber};
 use crate::config;
 
 /// What commands return.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The exit codes, as the help prints them.
 pub const EXIT_CODES: &str = "\
@@ -63,6 +63,30 @@ pub enum Error {
     /// Options of a link that cannot be.
     #[error(transparent)]
     WanOption(#[from] verbena_wan::OptionError),
+    /// No process keeps this WAN up.
+    #[error("no WAN called {name} is up{}; `verbena wan up FILE.toml` brings one up", also_up(.others))]
+    NoWan {
+        /// What was asked for.
+        name: String,
+        /// Those that are up.
+        others: Vec<String>,
+    },
+    /// A WAN of this name is up.
+    #[error("a WAN called {name} is up already{}: `verbena wan down` ends it, and --name gives another one a name", process(.pid))]
+    WanIsUp {
+        /// Its name.
+        name: String,
+        /// The process that keeps it up, unless it has not said yet.
+        pid: Option<u32>,
+    },
+    /// Another process of this program was asked, and said no.
+    #[error("{problem}")]
+    Refused {
+        /// What it said.
+        problem: String,
+        /// Its exit code.
+        exit_code: u8,
+    },
     /// Nobody lets this user make networks.
     #[error(
         "networks cannot be made: that takes root, or a user namespace, which is refused ({source}); look at the settings \
@@ -170,11 +194,14 @@ impl Error {
         ExitCode::from(self.exit_code())
     }
 
-    fn exit_code(&self) -> u8 {
+    /// The exit code for it.
+    pub fn exit_code(&self) -> u8 {
         match self {
+            Error::Refused { exit_code, .. } => *exit_code,
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
+            Error::NoWan { .. } => 3,
             Error::NoSuchNode { .. } => 2,
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
             Error::Wan(verbena_wan::Error::NoSite { .. } | verbena_wan::Error::NoLink { .. }) => 2,
@@ -187,11 +214,20 @@ impl Error {
             | Error::Bench(_)
             | Error::Trace(_)
             | Error::Wan(_)
+            | Error::WanIsUp { .. }
             | Error::NoNetworks { .. } => 1,
             Error::NotIn { .. } | Error::StillIn { .. } | Error::NotGone { .. } => 1,
             Error::File { .. } | Error::System { .. } | Error::Output(_) | Error::No => 1,
         }
     }
+}
+
+fn also_up(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" (--name chooses another one: {})", names.join(", ")) }
+}
+
+fn process(pid: &Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
 fn known(names: &[String]) -> String {

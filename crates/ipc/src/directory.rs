@@ -46,9 +46,9 @@ fn private_directory(path: &Path, uid: u32) -> Result<(), Error> {
     }
 }
 
-/// The right to be the helper of one name in one directory, held until dropped.
+/// The right to serve one name in one directory, held until dropped.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub struct Claim {
     socket: PathBuf,
     _lock: File,
 }
@@ -60,8 +60,11 @@ const LOOKS_FOR_PID: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl Claim {
-    /// Takes the name, and removes a socket that a dead helper left.
-    pub(crate) fn take(directory: &Path, name: &str) -> Result<Claim, Error> {
+    /// Takes the name, and removes a socket that a dead process left. Nobody but this user and root may write into the directory.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyServed`] names the process that has it; the others name what is wrong with the directory or the name.
+    pub fn take(directory: &Path, name: &str) -> Result<Claim, Error> {
         let socket = directory.join(name);
         if name.is_empty() || name == "." || name == ".." || name.contains('/') {
             return Err(Error::Name { path: name.into() });
@@ -94,7 +97,8 @@ impl Claim {
         Ok(Claim { socket, _lock: lock })
     }
 
-    pub(crate) fn socket(&self) -> &Path {
+    /// Where to listen. There is no file yet; it is removed with this value.
+    pub fn socket(&self) -> &Path {
         &self.socket
     }
 }

@@ -49,7 +49,7 @@ mod spin;
 pub use adaptive::BoardReader;
 pub use connection::{Connection, MAX_OUTSTANDING, Response};
 pub use counters::{ConnectionCounters, Counters};
-pub use directory::runtime_directory;
+pub use directory::{Claim, runtime_directory};
 pub use error::{Breach, Error, Over, Refusal};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::resume_unwind;
 use std::process::{Command, Output, Stdio};
 
@@ -154,6 +154,20 @@ impl Namespace {
             let this = gettid().as_raw_nonzero().to_string();
             other.enter(|| ip(&["link", "add", others, "type", "veth", "peer", "name", own, "netns", &this]))?
         })?
+    }
+}
+
+impl AsFd for Namespace {
+    /// To give it to another process.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Namespace {
+    /// One that another process gave. Whether it is one is seen when it is entered.
+    fn from(network: OwnedFd) -> Self {
+        Namespace(network.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happened to packets, counted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a packet does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Cause {
 
 /// Packets that did not arrive, by cause. Those of `drop_rate`, `loss` and `burst` were asked for; the others are what a queue or this machine
 /// did not hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops {
     /// [`Cause::DropRate`]
     pub drop_rate: u64,
@@ -57,7 +57,7 @@ impl Drops {
 }
 
 /// What happened in one direction since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets that were sent.
     pub packets: u64,

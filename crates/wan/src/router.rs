@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use verbena_namespaces::Namespace;
 use verbena_terms::{BootClock, Clock, Time};
 
@@ -47,7 +47,7 @@ const HIGHEST_COST_NS: u64 = 10_000;
 const SPARE: usize = 1024;
 
 /// What the router does while nothing is due.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// It keeps a core busy near each release, and all the time where a delay is shorter than 200 us.
@@ -69,7 +69,7 @@ pub struct Wires {
 }
 
 /// What a direction of a link has done so far.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// What happened to packets.
     #[serde(flatten)]

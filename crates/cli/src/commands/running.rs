@@ -113,6 +113,11 @@ impl Signals {
         }
     }
 
+    /// Waits until it is told to end.
+    pub(super) async fn until_told_to_end(&mut self) {
+        while self.next().await != Told::End {}
+    }
+
     /// Leaves by `stop`, which takes a moment; who asks a second time does not want to wait for it.
     pub(super) async fn leave(
         mut self,

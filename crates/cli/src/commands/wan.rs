@@ -1,9 +1,16 @@
 //! `verbena wan`: a WAN in a box.
 
+mod control;
+mod down;
+mod exec;
+mod file;
 mod options;
 mod report;
-pub mod run;
+mod run;
+mod set;
+mod show;
 mod start;
+mod up;
 
 use std::process::ExitCode;
 
@@ -15,6 +22,11 @@ use crate::error::Result;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(Box<run::Command>),
+    Up(up::Command),
+    Exec(exec::Command),
+    Set(set::Command),
+    Show(show::Command),
+    Down(down::Command),
 }
 
 impl Command {
@@ -22,6 +34,11 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Command::Run(run) => run.run(),
+            Command::Up(up) => up.run(),
+            Command::Exec(exec) => exec.run(),
+            Command::Set(set) => set.run().map(|()| ExitCode::SUCCESS),
+            Command::Show(show) => show.run().map(|()| ExitCode::SUCCESS),
+            Command::Down(down) => down.run().map(|()| ExitCode::SUCCESS),
         }
     }
 }

@@ -199,7 +199,19 @@ pub fn load(file: Option<&Path>, flags: &[Flag], whose: Whose) -> Result<Loaded,
     if mistakes.is_empty() { Ok(loaded) } else { Err(Error::Mistaken { mistakes, source_text: loaded.source }) }
 }
 
-fn read_file(file: &Path) -> Result<Vec<u8>, Error> {
+pub(super) fn decode(bytes: &[u8], mistakes: &mut Vec<Mistake>) -> String {
+    if let Err(error) = std::str::from_utf8(bytes) {
+        let at = error.valid_up_to();
+        mistakes.push(Mistake {
+            place: Place::File(at..at + 1),
+            problem: "this is not UTF-8 text".into(),
+            ..Mistake::default()
+        });
+    }
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(super) fn read_file(file: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |reason| Error::Unreadable { file: file.to_owned(), reason };
     let bytes = fs::metadata(file).map_err(unreadable)?.len();
     if bytes > LARGEST_FILE {
@@ -212,18 +224,7 @@ fn read_file(file: &Path) -> Result<Vec<u8>, Error> {
 /// which stand in the order of the text. `name` is the text's name in messages.
 pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loaded, Vec<Mistake>) {
     let mut mistakes = Vec::new();
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
-        Err(error) => {
-            let at = error.valid_up_to();
-            mistakes.push(Mistake {
-                place: Place::File(at..at + 1),
-                problem: "this is not UTF-8 text".into(),
-                ..Mistake::default()
-            });
-            String::from_utf8_lossy(bytes).into_owned()
-        }
-    };
+    let text = decode(bytes, &mut mistakes);
     let (mut tree, syntax) = tree::parse(&text);
     mistakes.extend(syntax);
     // What follows a place that could not be read may have been read as something else: no guesses about it.

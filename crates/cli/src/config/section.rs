@@ -1,6 +1,7 @@
 //! Reads a section, and finds every mistake in it: a value that is refused is reported, taken out of the tree, and the section is
 //! read again without it. Each round takes something out, so the rounds end.
 
+use serde::de::DeserializeOwned;
 use verbena_terms::Section;
 
 use super::mistake::{Mistake, Place, closest};
@@ -10,7 +11,7 @@ use super::tree::{Node, Table, Value};
 /// Reads the section out of `tree`; what is wrong in it is added to `mistakes` and has its default in the result.
 pub fn read<S: Section>(tree: &Table, mistakes: &mut Vec<Mistake>) -> S {
     let Some(entry) = tree.find(S::NAME) else { return S::default() };
-    let mut node = entry.node.clone();
+    let node = entry.node.clone();
     if !matches!(node.value, Value::Table(_)) {
         mistakes.push(Mistake {
             place: node.place,
@@ -22,16 +23,7 @@ pub fn read<S: Section>(tree: &Table, mistakes: &mut Vec<Mistake>) -> S {
         return S::default();
     }
     let found = mistakes.len();
-    let section = loop {
-        let refusal = match S::deserialize(&node) {
-            Ok(section) => break section,
-            Err(refusal) => refusal,
-        };
-        match take_out(&mut node, S::NAME, refusal) {
-            Some(mistake) => mistakes.extend(mistake),
-            None => break S::default(),
-        }
-    };
+    let section: S = read_table(node, S::NAME, mistakes).unwrap_or_default();
     // Values that do not fit together are worth telling only when each of them is right.
     if mistakes.len() == found {
         mistakes.extend(section.contradictions().into_iter().map(|contradiction| Mistake {
@@ -42,6 +34,18 @@ pub fn read<S: Section>(tree: &Table, mistakes: &mut Vec<Mistake>) -> S {
         }));
     }
     section
+}
+
+/// Reads what is called `name` (empty for a whole file) out of a table. `None` if something is missing that has no default, which is among the
+/// mistakes then.
+pub(super) fn read_table<T: DeserializeOwned>(mut node: Node, name: &str, mistakes: &mut Vec<Mistake>) -> Option<T> {
+    loop {
+        let refusal = match T::deserialize(&node) {
+            Ok(read) => return Some(read),
+            Err(refusal) => refusal,
+        };
+        mistakes.extend(take_out(&mut node, name, refusal)?);
+    }
 }
 
 /// Where the value of a dotted key was written, or what is nearest to it on the way there.
@@ -67,9 +71,12 @@ pub(super) fn place_of(root: &Table, key: &str) -> Place {
 fn take_out(root: &mut Node, section: &str, mut refusal: Refusal) -> Option<Option<Mistake>> {
     refusal.path.reverse();
     let taken = cut(root, &refusal.path)?;
-    let key = refusal.path.iter().fold(section.to_owned(), |key, step| match step {
-        Step::Key(name) => format!("{key}.{name}"),
-        Step::Index(index) => format!("{key}.{index}"),
+    let key = refusal.path.iter().fold(section.to_owned(), |key, step| {
+        let dot = if key.is_empty() { "" } else { "." };
+        match step {
+            Step::Key(name) => format!("{key}{dot}{name}"),
+            Step::Index(index) => format!("{key}{dot}{index}"),
+        }
     });
     let mistake =
         |place, problem, expected, suggestion| Some(Some(Mistake { place, key, problem, expected, suggestion }));

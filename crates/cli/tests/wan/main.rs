@@ -3,9 +3,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod up;
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +17,7 @@ use std::time::{Duration, Instant};
 use common::verbena;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 use verbena_namespaces::{Namespace, or_skipped};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -136,30 +141,42 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     assert_eq!(verbena(&["wan", "run", "--delay", "5ms"]).output().unwrap().status.code(), Some(2), "no command");
 }
 
-/// Killed in the middle, it leaves neither processes nor networks.
-#[test]
-fn nothing_is_left_after_kill_9() {
-    let Some(_turn) = turn() else { return };
-    let (interfaces_before, own) = (interfaces(), std::fs::read_link("/proc/self/ns/net").unwrap());
-    let sleeps = ["exec sleep 77.25", "echo up; exec sleep 77.5"];
-    let mut process = verbena(&["wan", "run", "--delay", "1ms", "--peer", sleeps[0], "--", "sh", "-c", sleeps[1]]);
-    let mut child = process.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
-    let mut made = namespaces(Some(child.id()));
+/// The networks that a process has made or is in, beside that of this test.
+fn made_by(process: u32) -> BTreeSet<String> {
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let mut made = namespaces(Some(process));
     made.remove(&own.display().to_string());
+    made
+}
+
+/// Waits until there are neither these networks, nor other interfaces than before, nor processes whose command line matches.
+fn nothing_is_left(made: &BTreeSet<String>, interfaces_before: &BTreeSet<String>, processes: &str) {
     assert!(made.len() >= 2, "it had no networks to leave: {made:?}");
-    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-    child.wait().unwrap();
     let began = Instant::now();
-    let asleep = || Command::new("pgrep").args(["-f", "^sleep 77[.]"]).output().unwrap().stdout;
+    let run = || Command::new("pgrep").args(["-f", processes]).output().unwrap().stdout;
     loop {
-        let left = &namespaces(None) & &made;
-        if asleep().is_empty() && left.is_empty() && interfaces() == interfaces_before {
+        let left = &namespaces(None) & made;
+        if run().is_empty() && left.is_empty() && interfaces() == *interfaces_before {
             return;
         }
         assert!(began.elapsed() < PATIENCE, "left: {left:?} {:?}", interfaces());
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Killed in the middle, it leaves neither processes nor networks.
+#[test]
+fn nothing_is_left_after_kill_9() {
+    let Some(_turn) = turn() else { return };
+    let interfaces_before = interfaces();
+    let sleeps = ["exec sleep 77.25", "echo up; exec sleep 77.5"];
+    let mut process = verbena(&["wan", "run", "--delay", "1ms", "--peer", sleeps[0], "--", "sh", "-c", sleeps[1]]);
+    let mut child = process.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
+    let made = made_by(child.id());
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    nothing_is_left(&made, &interfaces_before, "^sleep 77[.]");
 }
 
 #[test]
@@ -172,30 +189,46 @@ fn a_signal_to_end_is_passed_on() {
     assert_eq!(child.wait().unwrap().code(), Some(33));
 }
 
+/// A user who is not root, with a copy of the program: where it was built others may not look.
+struct Nobody(TempDir);
+
+impl Nobody {
+    const ID: u32 = 65_534;
+
+    /// `None`, after it was said that the test is skipped, where such a user may not have networks.
+    fn new() -> Option<Self> {
+        let mut process = Command::new("unshare");
+        let may = process.args(["--user", "true"]).uid(Self::ID).gid(Self::ID).output().unwrap();
+        if !may.status.success() {
+            println!("skipped: only root can make network namespaces");
+            return None;
+        }
+        let copy = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_verbena"), copy.path().join("verbena")).unwrap();
+        std::fs::create_dir(copy.path().join("own")).unwrap();
+        std::os::unix::fs::chown(copy.path().join("own"), Some(Self::ID), Some(Self::ID)).unwrap();
+        Some(Nobody(copy))
+    }
+
+    /// A directory that belongs to the user.
+    fn own(&self) -> PathBuf {
+        self.0.path().join("own")
+    }
+
+    fn verbena(&self, arguments: &[&str]) -> Output {
+        let mut process = Command::new(self.0.path().join("verbena"));
+        process.args(arguments).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("XDG_RUNTIME_DIR", self.own());
+        process.current_dir(self.own()).uid(Self::ID).gid(Self::ID).output().unwrap()
+    }
+}
+
 /// As a user who is not root, in a user namespace.
 #[test]
 fn it_runs_without_root_where_user_namespaces_may_be_made() {
-    const NOBODY: u32 = 65_534;
     let Some(_turn) = turn() else { return };
-    let mut process = Command::new("unshare");
-    let may = process.args(["--user", "true"]).uid(NOBODY).gid(NOBODY).output().unwrap();
-    if !may.status.success() {
-        println!("skipped: only root can make network namespaces");
-        return;
-    }
-    // Where it was built others may not look.
-    let copy =
-        tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
-    let program = copy.path().join("verbena");
-    std::fs::copy(env!("CARGO_BIN_EXE_verbena"), &program).unwrap();
-    let output = Command::new(program)
-        .args(["wan", "run", "--loss", "100%", "--verbose", "--", "sh", "-c", "id -u; exec python3 -c \"$0\" 1", ASK])
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .current_dir("/")
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .unwrap();
+    let Some(nobody) = Nobody::new() else { return };
+    let script = "id -u; exec python3 -c \"$0\" 1";
+    let output = nobody.verbena(&["wan", "run", "--loss", "100%", "--verbose", "--", "sh", "-c", script, ASK]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n0 0\n", "{output:?}");
     assert!(said(&output).contains("wan: a to b  loss=1\n  packets    1 sent, 0 arrived"), "{output:?}");
     assert!(said(&output).contains("  dropped    1 loss\n"), "{output:?}");

@@ -80,6 +80,7 @@ impl Command {
         // Before there is anything that a signal would leave behind.
         let mut watch = Watch::new()?;
         let wan = Wan::up(plan)?;
+        let began = Instant::now();
         let peer = self.peer.as_ref().map(|peer| start_peer(&wan, peer)).transpose()?;
         let code = match start(&wan, HERE, child::process(&self.command))? {
             Ok(command) => child::exit_code(watch.until_ended(command, async {})?),
@@ -88,7 +89,7 @@ impl Command {
         if let Some(peer) = peer {
             end(peer)?;
         }
-        let report = Report::of(&wan)?;
+        let report = Report::of(&wan, began)?;
         if self.format.json {
             write_json(&mut output(), &report)?;
         }

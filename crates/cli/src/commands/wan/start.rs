@@ -10,17 +10,21 @@ use crate::commands::child;
 use crate::error::Result;
 
 /// Starts a command in a site. It ends with the thread that starts it.
-pub fn start(wan: &Wan, site: &str, mut process: Process) -> Result<io::Result<Child>> {
-    for (name, value) in environment(wan.plan(), site) {
-        process.env(name, value);
-    }
+pub fn start(wan: &Wan, site: &str, process: Process) -> Result<io::Result<Child>> {
+    let start = || spawn(process, environment(wan.plan(), site));
+    Ok(wan.site(site)?.visit(start).map_err(verbena_wan::Error::from)?)
+}
+
+/// The same in the network of this thread.
+pub fn spawn(mut process: Process, environment: Vec<(String, String)>) -> io::Result<Child> {
+    process.envs(environment);
     // SAFETY: nothing is done.
     unsafe { child::dies_with_us(&mut process, || Ok(())) };
-    Ok(wan.site(site)?.visit(|| process.spawn()).map_err(verbena_wan::Error::from)?)
+    process.spawn()
 }
 
 /// What a command in `site` is told: where it is, and where the other sites are.
-fn environment(plan: &Plan, site: &str) -> Vec<(String, String)> {
+pub fn environment(plan: &Plan, site: &str) -> Vec<(String, String)> {
     let mut environment = vec![("VERBENA_WAN_SITE".to_owned(), site.to_owned())];
     let mut add = |name: &str, of: &Site| {
         let first = |is_ipv6| of.addresses.iter().find(|address: &&IpAddr| address.is_ipv6() == is_ipv6);

@@ -1,0 +1,191 @@
+//! The file of `verbena wan up`: sites, links, and what happens on these.
+//!
+//! ```toml
+//! seed = 7
+//!
+//! [[site]]
+//! name = "paris"
+//!
+//! [[site]]
+//! name = "tokyo"
+//! addresses = ["10.2.0.1", "fd02::1"]
+//!
+//! [[link]]
+//! name = "sea"
+//! between = ["paris", "tokyo"]
+//! delay = "120ms"
+//! there = { rate = "20mbit" }
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+use verbena_wan::router::Mode;
+use verbena_wan::{DEFINITIONS, Link, OptionError, Plan, PlanError, Site, Way, read_file};
+
+use crate::config::{self, Document, closest};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    mode: Mode,
+    #[serde(default = "usual_seed")]
+    seed: u64,
+    #[serde(default)]
+    site: Vec<SiteTable>,
+    #[serde(default)]
+    link: Vec<LinkTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SiteTable {
+    name: String,
+    addresses: Option<Vec<IpAddr>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LinkTable {
+    name: String,
+    between: [String; 2],
+    #[serde(default = "usual_mtu")]
+    mtu: u32,
+    #[serde(default)]
+    there: Options,
+    #[serde(default)]
+    back: Options,
+    #[serde(flatten)]
+    both: Options,
+}
+
+type Options = BTreeMap<String, Text>;
+
+/// The value of an option, as on a command line. Numbers need no quotes.
+#[derive(Debug)]
+struct Text(String);
+
+fn usual_seed() -> u64 {
+    1
+}
+
+fn usual_mtu() -> u32 {
+    1500
+}
+
+/// The plan in a file. Files that it names are relative to its directory.
+pub fn read(file: &Path) -> Result<Plan, config::Error> {
+    let (read, mut document) = Document::open(file)?.read::<File>()?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let sites = read.site.iter().enumerate().map(|(number, table)| site(table, number)).collect();
+    let numbers: HashMap<&str, usize> = read.site.iter().map(|table| table.name.as_str()).zip(0..).collect();
+    let mut links = vec![];
+    for (number, table) in read.link.iter().enumerate() {
+        let mut between = [0; 2];
+        for (end, name) in table.between.iter().enumerate() {
+            match numbers.get(name.as_str()) {
+                Some(site) => between[end] = *site,
+                None => document.mistake(
+                    format!("link.{number}.between.{end}"),
+                    format!("there is no site {name:?}"),
+                    closest(name, numbers.keys().copied()).map(|name| format!("{name:?}")),
+                ),
+            }
+        }
+        let ways = ways(number, table, folder, &mut document);
+        links.push(Link { name: table.name.clone(), between, mtu: table.mtu, ways });
+    }
+    let plan = Plan { sites, links, mode: read.mode, seed: read.seed };
+    // Whether all goes together is asked when each by itself does.
+    let mut document = document.unmistaken()?;
+    if let Err(error) = plan.check() {
+        document.mistake(place_in(&plan, &error), error.to_string(), None);
+    }
+    document.unmistaken().map(|_| plan)
+}
+
+fn site(table: &SiteTable, number: usize) -> Site {
+    // More than fit into a byte are refused with the plan.
+    let site = Site::numbered(&table.name, u8::try_from(number).unwrap_or(u8::MAX));
+    match &table.addresses {
+        Some(addresses) => Site { addresses: addresses.clone(), ..site },
+        None => site,
+    }
+}
+
+fn ways(number: usize, table: &LinkTable, folder: &Path, document: &mut Document) -> [Way; 2] {
+    let read = |path: &str| read_file(folder, path);
+    let mut set = |way: &mut Way, at: &str, options: &Options| {
+        for (name, Text(text)) in options {
+            let Err(error) = way.set(name, text, &read) else { continue };
+            let (problem, suggestion) = match error {
+                OptionError::Value { problem, .. } => (problem, None),
+                OptionError::Unknown { .. } => {
+                    ("there is no such option".into(), closest(name, DEFINITIONS.iter().map(|option| option.name)))
+                }
+                other => (other.to_string(), None),
+            };
+            document.mistake(format!("link.{number}.{at}{name}"), problem, suggestion);
+        }
+    };
+    let mut both = Way::default();
+    set(&mut both, "", &table.both);
+    let mut ways = [both.clone(), both];
+    set(&mut ways[0], "there.", &table.there);
+    set(&mut ways[1], "back.", &table.back);
+    ways
+}
+
+/// The key that an error of a plan is about.
+fn place_in(plan: &Plan, error: &PlanError) -> String {
+    // Of two that are called alike the second one is wrong.
+    let site = |name: &str| plan.sites.iter().rposition(|site| site.name == name);
+    let link = |name: &str| plan.links.iter().rposition(|link| link.name == name);
+    let of = |what: &str, number: Option<usize>, key: &str| number.map(|number| format!("{what}.{number}{key}"));
+    let place = match error {
+        PlanError::Name { name } => of("site", site(name), ".name").or_else(|| of("link", link(name), ".name")),
+        PlanError::Twice { what: "sites", name } => of("site", site(name), ".name"),
+        PlanError::Twice { name, .. } => of("link", link(name), ".name"),
+        PlanError::Many { .. } => None,
+        PlanError::Overlap { second, .. } => of("site", site(second), ".addresses"),
+        PlanError::Address { site: name, .. } => of("site", site(name), ".addresses"),
+        PlanError::Loop { link: name, .. } => of("link", link(name), ".between"),
+        PlanError::Mtu { link: name, .. } => of("link", link(name), ".mtu"),
+        PlanError::Options { link: name, .. } => of("link", link(name), ""),
+    };
+    place.unwrap_or_default()
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reads;
+        impl Visitor<'_> for Reads {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an option's value: text in quotes, or a number")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Reads)
+    }
+}

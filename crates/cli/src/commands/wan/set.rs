@@ -1,0 +1,46 @@
+//! `verbena wan set`: changes a link while it runs.
+
+use clap::Args;
+
+use super::control::{Direction, Name, Request};
+use crate::commands::child::system;
+use crate::error::Result;
+
+/// Change a link of a WAN that is up.
+///
+/// Only what is named changes; `none` takes an option back. The change holds for packets that come from now on. Where anything is wrong, nothing changes.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena wan set sea delay=10ms loss=none
+  verbena wan set sea --there rate=2mbit limit=50ms")]
+pub struct Command {
+    /// The link.
+    #[arg(value_name = "LINK")]
+    link: String,
+    /// What is to hold from now on, as `wan run` has it: delay=10ms loss=0.1%
+    #[arg(value_name = "OPTION=VALUE", required = true)]
+    options: Vec<String>,
+    /// Only from the first of its sites to the second.
+    #[arg(long, conflicts_with = "back")]
+    there: bool,
+    /// Only from the second of its sites to the first.
+    #[arg(long)]
+    back: bool,
+    #[command(flatten)]
+    name: Name,
+}
+
+impl Command {
+    /// Changes it.
+    pub fn run(self) -> Result<()> {
+        let which = match (self.there, self.back) {
+            (true, _) => Direction::There,
+            (_, true) => Direction::Back,
+            _ => Direction::Both,
+        };
+        let folder = std::env::current_dir().map_err(system("find the current directory"))?;
+        let options = self.options.join(" ");
+        self.name.ask(&Request::Set { link: self.link, which, options, folder }).map(drop)
+    }
+}
