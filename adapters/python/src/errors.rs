@@ -12,6 +12,7 @@ import_exception!(verbena._errors, NoAnswer);
 import_exception!(verbena._errors, NoHelper);
 import_exception!(verbena._errors, NotHeld);
 import_exception!(verbena._errors, NotInTime);
+import_exception!(verbena._errors, NotPermitted);
 import_exception!(verbena._errors, Refused);
 import_exception!(verbena._errors, WrongThread);
 

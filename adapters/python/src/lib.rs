@@ -1,16 +1,17 @@
-//! Locks of the cluster, for Python: the module `verbena._native`.
+//! Locks of the cluster, and a WAN in a box, for Python: the module `verbena._native`.
 //!
 //! A connection is the thread's that made it, because to the helper it is one client: a second thread would have at once what the first one has. Other
 //! threads may release what it holds, so it is behind a mutex, which a thread that waits for a lock gives away every few milliseconds. Between two of these
 //! it looks whether Ctrl-C was pressed. Its place in the lock's queue it keeps all the while ([`verbena_client::Wish`]). Whether something is held is read
 //! past the mutex ([`verbena_client::Watch`]). The interpreter is never kept from others while anybody waits.
 //!
-//! What is Python in Python is in `python/verbena`: the errors, and asyncio.
+//! What is Python in Python is in `python/verbena`: the errors, asyncio, and what is done in the sites of a WAN.
 
 mod arguments;
 mod errors;
 mod hold;
 mod locks;
+mod wan;
 
 use pyo3::pymodule;
 
@@ -21,4 +22,6 @@ mod _native {
     use super::hold::Hold;
     #[pymodule_export]
     use super::locks::Locks;
+    #[pymodule_export]
+    use super::wan::Wan;
 }

@@ -144,15 +144,23 @@ impl Wan {
     /// # Errors
     /// [`Error::NoLink`], [`Error::Options`], and nothing is changed; what the system said otherwise.
     pub fn change(&mut self, link: &str, which: Which, options: &str, read: Reader<'_>) -> Result<()> {
-        let number = self.plan.links.iter().position(|known| known.name == link).ok_or_else(|| Error::NoLink {
-            name: link.into(),
-            known: self.plan.links.iter().map(|link| link.name.clone()).collect(),
-        })?;
-        let mut ways = self.plan.links[number].ways.clone();
+        let mut ways = self.plan.links[self.number(link)?].ways.clone();
         for (way, is_back) in ways.iter_mut().zip([false, true]) {
             if which == Which::Both || (which == Which::Back) == is_back {
                 way.change(options, read).map_err(|source| Error::Options { link: link.into(), source })?;
             }
+        }
+        self.put(link, ways)
+    }
+
+    /// From now on the ways of a link are these, there and back.
+    ///
+    /// # Errors
+    /// As [`Wan::change`].
+    pub fn put(&mut self, link: &str, ways: [Way; 2]) -> Result<()> {
+        let number = self.number(link)?;
+        for way in &ways {
+            way.check().map_err(|error| Error::Options { link: link.into(), source: error.into() })?;
         }
         for (end, site) in self.plan.links[number].between.into_iter().enumerate() {
             self.sites[site].enter(|| ip_batch(&[segments(link, &ways[end])]))??;
@@ -160,6 +168,13 @@ impl Wan {
         self.router.change(number, ways.clone()).map_err(Error::Router)?;
         self.plan.links[number].ways = ways;
         Ok(())
+    }
+
+    fn number(&self, link: &str) -> Result<usize> {
+        self.plan.links.iter().position(|known| known.name == link).ok_or_else(|| Error::NoLink {
+            name: link.into(),
+            known: self.plan.links.iter().map(|link| link.name.clone()).collect(),
+        })
     }
 
     /// What each link has done, there and back.

@@ -38,7 +38,7 @@ class NoAnswer(Error, ConnectionError):
 
 
 class Forked(Error):
-    """The connection was made by the parent of this process, which connects for itself."""
+    """The connection, or the WAN, was made by the parent of this process."""
 
 
 class WrongThread(Error):
@@ -47,3 +47,7 @@ class WrongThread(Error):
 
 class Failed(Error):
     """The helper is of another version, or the system refused something."""
+
+
+class NotPermitted(Error, PermissionError):
+    """Who runs this may not make networks. Nothing was made."""

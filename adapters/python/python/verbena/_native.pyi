@@ -3,7 +3,7 @@ import threading
 from types import TracebackType
 from typing import final
 
-__all__ = ["Hold", "Locks"]
+__all__ = ["Hold", "Locks", "Wan"]
 
 @final
 class Locks:
@@ -40,3 +40,14 @@ class Hold:
     def __exit__(
         self, _class: type[BaseException] | None, raised: BaseException | None, _trace: TracebackType | None
     ) -> None: ...
+
+@final
+class Wan:
+    def __new__(
+        cls, there: list[tuple[str, str]], back: list[tuple[str, str]], mode: str, seed: int
+    ) -> Wan: ...
+    def addresses(self, site: str) -> tuple[str, str]: ...
+    def join(self, site: str) -> None: ...
+    def change(self, there: list[tuple[str, str]], back: list[tuple[str, str]]) -> None: ...
+    def look(self) -> str: ...
+    def close(self) -> None: ...

@@ -1,0 +1,157 @@
+"""A WAN in a box, for tests: two sites with one link between them (docs/WAN.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import decimal
+import json
+import socket
+import subprocess
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, TypeVar, Union, final
+
+from . import _native
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    _P = ParamSpec("_P")
+
+_T = TypeVar("_T")
+
+Option = Union[str, int, float, None]
+
+
+@contextlib.contextmanager
+def wan(
+    *,
+    there: Mapping[str, Option] | None = None,
+    back: Mapping[str, Option] | None = None,
+    mode: str = "precise",
+    seed: int = 1,
+    **options: Option,
+) -> Iterator[Wan]:
+    """Two sites, a and b, for as long as the block lasts.
+
+    options: those of docs/WAN.md, for both ways: delay="10ms", loss="0.1%", drop_rate=1000, rate="20mbit", ...
+    there, back: those of the way from a to b alone, and of the way from b to a. They come after the others.
+    mode: "precise" keeps a core busy near each release, "sleep" is late by 50 to 130 us.
+    seed: of all chance.
+
+    Raises NotPermitted for whoever may not make networks, and ValueError for options that cannot be; then nothing was made.
+    """
+    made = Wan(there, back, mode, seed, options)
+    try:
+        yield made
+    finally:
+        made._close()
+
+
+@final
+class Wan:
+    """What `wan` gives."""
+
+    a: Site
+    b: Site
+
+    def __init__(
+        self,
+        there: Mapping[str, Option] | None,
+        back: Mapping[str, Option] | None,
+        mode: str,
+        seed: int,
+        options: Mapping[str, Option],
+    ) -> None:
+        self._native = _native.Wan(_pairs(options, there), _pairs(options, back), mode, seed)
+        self.a, self.b = Site(self._native, "a"), Site(self._native, "b")
+
+    def set(
+        self,
+        *,
+        there: Mapping[str, Option] | None = None,
+        back: Mapping[str, Option] | None = None,
+        **options: Option,
+    ) -> None:
+        """Changes options while the link runs; None takes one back. Packets under way stay as they are. If one cannot be, none is changed."""
+        self._native.change(_pairs(options, there), _pairs(options, back))
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """What the ways "there" (from a to b) and "back" have done: what `verbena wan run --json` prints of them."""
+        there, back = json.loads(self._native.look())
+        return {"there": there, "back": back}
+
+    def _close(self) -> None:
+        try:
+            self.a._end()
+            self.b._end()
+        finally:
+            self._native.close()
+
+
+@final
+class Site:
+    """A network of its own."""
+
+    name: str
+    address: str
+    address6: str
+
+    def __init__(self, native: _native.Wan, name: str) -> None:
+        self._native = native
+        self.name = name
+        self.address, self.address6 = native.addresses(name)
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def run(self, act: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """What `act` returns or raises, which a thread does that is in this site: the thread of the caller stays where it is. Sockets, threads and
+        processes that it makes stay in the site."""
+        done: Future[_T] = Future()
+
+        def inside() -> None:
+            try:
+                self._native.join(self.name)
+                done.set_result(act(*args, **kwargs))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=inside, name=f"verbena-wan-{self.name}", daemon=True).start()
+        return done.result()
+
+    def popen(self, args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
+        """`subprocess.Popen` in this site. What still runs when the WAN ends is killed; what it has put into the background is not."""
+        started: subprocess.Popen[Any] = self.run(lambda: subprocess.Popen(args, **kwargs))
+        self._started.append(started)
+        return started
+
+    def run_command(self, args: Any, **kwargs: Any) -> subprocess.CompletedProcess[Any]:
+        """`subprocess.run` in this site."""
+        return self.run(lambda: subprocess.run(args, **kwargs))
+
+    def socket(
+        self, family: int = socket.AF_INET, type: int = socket.SOCK_STREAM, proto: int = 0
+    ) -> socket.socket:
+        """A socket of this site, for any thread."""
+        return self.run(socket.socket, family, type, proto)
+
+    def _end(self) -> None:
+        for started in self._started:
+            if started.poll() is None:
+                started.kill()
+                started.wait()
+
+    def __repr__(self) -> str:
+        return f"<verbena.Site {self.name}, {self.address}, {self.address6}>"
+
+
+def _pairs(options: Mapping[str, Option], own: Mapping[str, Option] | None) -> list[tuple[str, str]]:
+    return [(name, _text(name, value)) for part in (options, own or {}) for name, value in part.items()]
+
+
+def _text(name: str, value: Option) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise TypeError(f"{name}: text or a number, not {type(value).__name__}")
+    # Without an exponent: 0.00001 is written 1e-05 by Python.
+    return format(decimal.Decimal(repr(value)), "f") if isinstance(value, float) else str(value)

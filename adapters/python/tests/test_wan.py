@@ -1,0 +1,218 @@
+"""Two sites with one link, made and used as the tests of another project would."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Iterator
+
+import pytest
+
+import verbena
+
+PATIENCE = 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def networks() -> None:
+    try:
+        with verbena.wan():
+            pass
+    except verbena.NotPermitted:
+        pytest.skip("skipped: only root can make network namespaces")
+
+
+@pytest.fixture
+def wan() -> Iterator[verbena.Wan]:
+    with verbena.wan(delay="10ms") as wan:
+        yield wan
+
+
+def network() -> str:
+    """That of the thread which calls this."""
+    return os.readlink("/proc/thread-self/ns/net")
+
+
+def left() -> list[str]:
+    """What of a WAN this process still has."""
+    names = []
+    for entry in pathlib.Path("/proc/self/fd").iterdir():
+        try:
+            names.append(os.readlink(entry))
+        except FileNotFoundError:
+            pass
+    threads = [(task / "comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()]
+    return [name for name in names if name.startswith("net:")] + [name for name in threads if name == "wan-router"]
+
+
+def datagrams(wan: verbena.Wan, count: int) -> list[int]:
+    """Sends them from a to b; the numbers of those that came, until none has come for half a second."""
+    came = []
+    with wan.b.socket(type=socket.SOCK_DGRAM) as receiver, wan.a.socket(type=socket.SOCK_DGRAM) as sender:
+        receiver.bind((wan.b.address, 0))
+        receiver.settimeout(0.5)
+        for number in range(count):
+            sender.sendto(number.to_bytes(4, "big"), receiver.getsockname())
+        while True:
+            try:
+                came.append(int.from_bytes(receiver.recv(4), "big"))
+            except socket.timeout:
+                return came
+
+
+def test_a_client_is_far_from_its_server(wan: verbena.Wan) -> None:
+    for family, address in [(socket.AF_INET, wan.b.address), (socket.AF_INET6, wan.b.address6)]:
+        server = wan.b.run(socket.create_server, (address, 0), family=family)
+        began = time.monotonic()
+        with server, wan.a.run(socket.create_connection, server.getsockname()[:2], PATIENCE) as client:
+            assert time.monotonic() - began >= 0.0198
+            served, _ = server.accept()
+            with served:
+                client.sendall(b"hello")
+                assert served.recv(5) == b"hello"
+    stats = wan.stats()
+    assert stats["there"]["took"]["least_ns"] >= 9_900_000
+    assert stats["there"]["packets"] > 4 < stats["back"]["packets"]
+
+
+def test_ways_differ_and_change_while_the_link_runs() -> None:
+    with verbena.wan(loss=0.0, there={"delay": "20ms"}, back=dict(drop_rate=20)) as wan:
+        assert datagrams(wan, 40) == list(range(40))
+        there = wan.stats()["there"]
+        assert there["packets"] == there["arrived"] == 40 and there["took"]["least_ns"] >= 19_900_000
+        wan.set(delay=None, there={"drop_rate": 20})
+        came = datagrams(wan, 200)
+        assert len(came) == 190 and all(sum(n // 20 == block for n in came) == 19 for block in range(10))
+        assert wan.stats()["there"]["dropped"]["drop_rate"] == 10
+        wan.set(loss=0.00001, drop_rate=None, there={"loss": 1})
+        assert datagrams(wan, 10) == []
+        stats = wan.stats()
+        assert (stats["there"]["dropped"]["loss"], stats["back"]["packets"]) == (10, 0)
+
+
+def test_the_same_seed_is_the_same_fate() -> None:
+    def came(seed: int) -> list[int]:
+        with verbena.wan(loss="20%", seed=seed, mode="sleep") as wan:
+            return datagrams(wan, 200)
+
+    first = came(7)
+    assert first == came(7) != came(8)
+
+
+def test_what_is_done_in_a_site_leaves_the_thread_where_it_was(wan: verbena.Wan) -> None:
+    own = network()
+    in_a, in_b = wan.a.run(network), wan.b.run(network)
+    assert len({own, in_a, in_b}) == 3
+    # What a thread of a site starts is in the site.
+    inner: list[str] = []
+
+    def start() -> None:
+        thread = threading.Thread(target=lambda: inner.append(network()))
+        thread.start()
+        thread.join()
+
+    wan.b.run(start)
+    said = wan.a.run_command(["readlink", "/proc/self/ns/net"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    assert (inner, said.strip(), network()) == ([in_b], in_a, own)
+    with pytest.raises(ZeroDivisionError):
+        wan.a.run(divmod, 1, 0)
+    with pytest.raises(FileNotFoundError):
+        wan.a.popen(["/nothing/there"])
+    assert network() == own
+
+
+def test_processes_of_two_sites_speak_with_each_other(wan: verbena.Wan) -> None:
+    code = "import socket, sys; s = socket.create_server((sys.argv[1], 0)); print(s.getsockname()[1], flush=True)\n" \
+        "c, _ = s.accept(); print(c.recv(9).decode(), flush=True)"
+    server = wan.b.popen([sys.executable, "-c", code, wan.b.address], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    port = server.stdout.readline().strip()
+    code = "import socket, sys; socket.create_connection(sys.argv[1:], 20).sendall(b'from far')"
+    wan.a.run_command([sys.executable, "-c", code, wan.b.address, port], check=True, timeout=PATIENCE)
+    with server:
+        assert server.stdout.read() == "from far\n"
+    assert server.returncode == 0
+
+
+def test_all_is_gone_at_the_end_also_after_an_exception() -> None:
+    started: list[subprocess.Popen[Any]] = []
+    with pytest.raises(KeyError):
+        with verbena.wan(delay="1ms") as wan:
+            started = [site.popen(["sleep", "600"]) for site in (wan.a, wan.b)]
+            assert len(left()) >= 3
+            raise KeyError
+    assert [process.returncode for process in started] == [-9, -9]
+    assert left() == []
+    with pytest.raises(ValueError, match="is closed"):
+        wan.stats()
+    with pytest.raises(ValueError, match="is closed"):
+        wan.a.run(network)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"dealy": "1ms"}, ValueError, "no option \"dealy\"; there are delay, km"),
+        ({"delay": "soon"}, ValueError, "delay: \"soon\" is not a time"),
+        ({"delay": True}, TypeError, "delay: text or a number, not bool"),
+        ({"there": {"loss": 2}}, ValueError, "loss: \"2\" is not a probability"),
+        ({"back": {"ooo_rate": 5}}, ValueError, "ooo_rate: needs ooo_delay"),
+        ({"mode": "fast"}, ValueError, "\"fast\" is no mode; there are precise, sleep"),
+        ({"trace": "/nothing/there"}, ValueError, "trace: /nothing/there: No such file"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_made(options: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        with verbena.wan(**options):
+            pass
+    assert left() == []
+
+
+def test_a_change_that_cannot_be_changes_nothing(wan: verbena.Wan) -> None:
+    with pytest.raises(ValueError, match="ooo_rate"):
+        wan.set(delay="1s", ooo_rate=5)
+    assert len(datagrams(wan, 5)) == 5
+
+
+def test_a_child_has_not_the_wan_of_its_parent(wan: verbena.Wan) -> None:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            wan.stats()
+        except verbena.Forked:
+            wan._close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(datagrams(wan, 5)) == 5
+
+
+def python_that(wrapped_by: list[str], code: str) -> str:
+    command = [*wrapped_by, sys.executable, "-c", f"import verbena\n{code}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stdout.strip()
+
+
+def test_who_may_not_make_networks_is_told_what_it_takes() -> None:
+    without = ["setpriv", "--bounding-set=-sys_admin,-net_admin", "--inh-caps=-sys_admin,-net_admin"]
+    code = """
+import os
+before = os.listdir("/proc/self/fd")
+try:
+    with verbena.wan(): pass
+except PermissionError as error:
+    print(type(error).__name__, error, os.listdir("/proc/self/fd") == before)
+"""
+    said = python_that(without, code)
+    assert said.startswith("NotPermitted a network namespace cannot be made: Operation not permitted")
+    assert "CAP_SYS_ADMIN and CAP_NET_ADMIN" in said and "unshare --user --map-root-user --net" in said
+    assert said.endswith("True")
+    code = "with verbena.wan() as wan: print(wan.a.run(lambda: wan.b))"
+    said = python_that(["unshare", "--user", "--map-root-user", "--net"], code)
+    assert said == "<verbena.Site b, 10.77.0.2, fd77::2>"
