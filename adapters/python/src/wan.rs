@@ -1,6 +1,5 @@
 //! A WAN in a box.
 
-use std::io;
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -33,9 +32,7 @@ fn raised(error: Error) -> PyErr {
     let words = error.to_string();
     match error {
         Error::Plan(PlanError::Options { source, .. }) | Error::Options { source, .. } => wrong(&source),
-        Error::Network(verbena_namespaces::Error::Make(source)) if source.kind() == io::ErrorKind::PermissionDenied => {
-            NotPermitted::new_err(format!("{words}. {RIGHTS}"))
-        }
+        error if error.is_not_permitted() => NotPermitted::new_err(format!("{words}. {RIGHTS}")),
         Error::NoSite { .. } | Error::Plan(_) => PyValueError::new_err(words),
         _ => Failed::new_err(words),
     }

@@ -65,6 +65,14 @@ pub enum Error {
     Router(#[source] io::Error),
 }
 
+impl Error {
+    /// Whether whoever asked may not make networks. Then nothing was made.
+    pub fn is_not_permitted(&self) -> bool {
+        use verbena_namespaces::Error::Make;
+        matches!(self, Error::Network(Make(source)) if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
 /// The directions of a link that a change is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
