@@ -215,7 +215,7 @@ impl Served {
                 // Before the process ends; who asked may have gone.
                 drop(connection.send(&Answer::Done, &[]));
                 // The channel is closed when it ends already.
-                drop(self.down.send(()));
+                let _ = self.down.send(());
                 return Ok(None);
             }
         }
