@@ -97,6 +97,9 @@ pub enum BenchError {
          (Debian: iproute2): {0}"
     )]
     Network(#[from] verbena_namespaces::Error),
+    /// The emulator that is to be measured did not come up.
+    #[error("the emulator: {0}")]
+    Emulator(#[source] verbena_wan::Error),
     /// The process that plays the other node failed.
     #[error("the target process {doing} failed: {reason}")]
     Target {
@@ -133,6 +136,15 @@ pub enum BenchError {
         /// What came and what should have.
         what: String,
     },
+}
+
+impl From<verbena_wan::Error> for BenchError {
+    fn from(error: verbena_wan::Error) -> Self {
+        match error {
+            verbena_wan::Error::Network(error) => BenchError::Network(error),
+            error => BenchError::Emulator(error),
+        }
+    }
 }
 
 impl BenchError {

@@ -1,6 +1,9 @@
 //! Rows run for real, with their target in a process of its own: this program, started again.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "rows/emulator.rs"]
+mod emulator;
+
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
         ("primitives_are_measured_on_every_fabric", primitives_are_measured_on_every_fabric),
         ("reads_are_timed_on_every_fabric", reads_are_timed_on_every_fabric),
         ("reads_are_measured_under_load", reads_are_measured_under_load),
+        ("delays_are_held_against_a_cable", emulator::delays_are_held_against_a_cable),
         ("what_cannot_be_run_is_an_error_and_leaves_nothing", what_cannot_be_run_is_an_error_and_leaves_nothing),
         ("a_target_that_is_asked_nonsense_says_so", a_target_that_is_asked_nonsense_says_so),
         ("a_client_keeps_to_its_rate", a_client_keeps_to_its_rate),

@@ -91,6 +91,14 @@ impl Namespace {
         File::open("/proc/thread-self/ns/net").map(Namespace).map_err(Error::Enter)
     }
 
+    /// The one that the process with this number is in.
+    ///
+    /// # Errors
+    /// [`Error::Enter`] where there is none, or for whoever may not look.
+    pub fn of_process(number: u32) -> Result<Self> {
+        File::open(format!("/proc/{number}/ns/net")).map(Namespace).map_err(Error::Enter)
+    }
+
     /// Moves this thread into it, with all threads and processes that it starts from now on.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub use files::read_file;
 pub use jitter::Jitter;
 pub use loss::Burst;
 pub use machine::{Leaving, Machine, Packet};
-pub use network::{Error, Wan, Which};
+pub use network::{Error, Wan, Which, pin};
 pub use options::{DEFINITIONS, Definition, OptionError, Reader};
 pub use plan::{Link, MAX_NAME, Plan, PlanError, Site};
 pub use trace::Trace;

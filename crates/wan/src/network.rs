@@ -276,7 +276,7 @@ fn settings(settings: &[(&str, &str)]) -> Result<()> {
 
 /// Has all frames of these interfaces received by one processor, so that none overtakes another where their sender has moved to another one
 /// meanwhile. To be called by a thread that ends after it.
-fn pin(interfaces: impl Iterator<Item = String>) {
+pub fn pin(interfaces: impl Iterator<Item = String>) {
     let pin = || -> io::Result<()> {
         // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;

@@ -4,7 +4,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use libc::c_int;
 use verbena_namespaces::{Error, Namespace};
+
+use crate::router::set;
 
 /// The port that the receiving end listens at.
 const PORT: u16 = 7;
@@ -18,6 +21,8 @@ pub struct Probe {
     from: UdpSocket,
     to: UdpSocket,
     next: u64,
+    /// What is received goes here: to clear it for each look would take longer than the look.
+    received: Box<[u8]>,
 }
 
 impl Probe {
@@ -35,7 +40,18 @@ impl Probe {
         to.set_nonblocking(true)?;
         // What is released at once is not to be lost behind the router. Who may not have so much has what is usual.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, RECEIVING);
-        Ok(Probe { from, to, next: 0 })
+        Ok(Probe { from, to, next: 0, received: vec![0; 1 << 16].into() })
+    }
+
+    /// From now on a datagram that is longer than `segment` bytes leaves as one large frame of several such datagrams (UDP_SEGMENT), and comes as
+    /// one if nobody on the way has taken it apart (UDP_GRO).
+    ///
+    /// # Errors
+    /// What the system said: it may know no such frames.
+    pub fn in_large_frames(self, segment: u16) -> io::Result<Self> {
+        set(&self.from, libc::SOL_UDP, libc::UDP_SEGMENT, &c_int::from(segment))?;
+        set(&self.to, libc::SOL_UDP, libc::UDP_GRO, &1)?;
+        Ok(self)
     }
 
     /// How long one datagram takes, from the call that sends it to the one that has it. It is looked for without rest; `None` if it has not come
@@ -75,14 +91,13 @@ impl Probe {
     ///
     /// # Errors
     /// What the system said, or a datagram that is no longer as it was sent.
-    pub fn receive(&self) -> io::Result<Option<u64>> {
-        let mut datagram = [0; 65_536];
-        let length = match self.to.recv(&mut datagram) {
+    pub fn receive(&mut self) -> io::Result<Option<u64>> {
+        let length = match self.to.recv(&mut self.received) {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
-        let (number, rest) = datagram[..length].split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+        let (number, rest) = self.received[..length].split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
         if rest.iter().any(|byte| *byte != 0x5a) {
             return Err(io::ErrorKind::InvalidData.into());
         }

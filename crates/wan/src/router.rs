@@ -27,6 +27,7 @@ use verbena_namespaces::Namespace;
 use verbena_terms::{BootClock, Clock, Time};
 
 use self::frame::Frame;
+pub(crate) use self::port::set;
 use self::port::{Frames, Port};
 use self::took::Recorder;
 pub use self::took::Took;

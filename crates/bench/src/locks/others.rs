@@ -4,7 +4,7 @@
 //! loopback.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -19,6 +19,7 @@ use super::work::Together;
 use crate::child::Target;
 use crate::content::{Running, free_addresses};
 use crate::error::BenchError;
+use crate::programs::in_path;
 use crate::report::{Claim, FabricFound, Findings, Line, Measurement, Ratio};
 use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
@@ -187,11 +188,11 @@ fn start(system: System, verbena: &Path) -> Result<Result<Present, String>, Benc
         System::Etcd | System::EtcdWithoutSync if cfg!(not(feature = "etcd")) => {
             return Ok(Err("this build speaks with no etcd (feature `etcd`)".to_owned()));
         }
-        System::Etcd | System::EtcdWithoutSync => match find("etcd") {
+        System::Etcd | System::EtcdWithoutSync => match in_path("etcd") {
             Some(program) => theirs("etcd", |address, place| etcd(&program, system, address, place))?,
             None => return Ok(Err("there is no etcd (Debian: etcd-server)".to_owned())),
         },
-        System::Redis | System::RedisAtOnce => match find("redis-server") {
+        System::Redis | System::RedisAtOnce => match in_path("redis-server") {
             Some(program) => {
                 let kind = if system == System::Redis { "redis" } else { "redis-at-once" };
                 theirs(kind, |[address, _], place| redis(&program, address, place))?
@@ -245,11 +246,6 @@ fn etcd(program: &Path, system: System, [client, peer]: [SocketAddr; 2], place: 
 fn redis(program: &Path, address: SocketAddr, place: &str) -> Vec<String> {
     let words = [&program.display().to_string(), "--bind", "127.0.0.1", "--port", &address.port().to_string()];
     words.into_iter().chain(["--dir", place, "--save", ""]).map(str::to_owned).collect()
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 fn take(clients: &mut [Target], what: What, length: Duration) -> Result<Taken, BenchError> {

@@ -190,7 +190,8 @@ impl Drop for Ring {
     }
 }
 
-fn set<T>(socket: &OwnedFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+/// Sets an option of a socket.
+pub(crate) fn set<T>(socket: &impl AsRawFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     // SAFETY: the pointer and the length are those of a value that lives for the call; the kernel reads as many bytes as it expects, and fails for
     // fewer.
     let failed = unsafe {

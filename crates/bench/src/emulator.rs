@@ -1,0 +1,20 @@
+//! The WAN emulator (`verbena-wan`), measured: how far its delays are from what was asked, and what goes through it.
+//!
+//! ```text
+//!   site a, probe or stream ---- veth ---- router ---- veth ---- site b, the other end
+//! ```
+//!
+//! Beside it stand the same two networks with a cable between them, a kernel that forwards, and `rattan`, where it is installed.
+
+mod paths;
+mod precision;
+mod rattan;
+
+pub(crate) use precision::measure as precision;
+
+use crate::report::{Axis, Line, Panel};
+
+fn panel(title: &str, x: Axis, y: &str, series: Vec<Line>) -> Panel {
+    let series = series.into_iter().filter(|line| !line.points.is_empty()).collect();
+    Panel { title: title.to_owned(), x, y: Axis { label: y.to_owned(), logarithmic: false, bytes: false }, series }
+}

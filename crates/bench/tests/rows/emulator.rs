@@ -1,0 +1,73 @@
+//! The rows that measure the WAN emulator.
+
+use verbena_bench::{BenchError, FEWEST_ROUNDS, Findings, Measurement, row, run};
+use verbena_namespaces::{Namespace, or_skipped};
+
+use super::options;
+
+/// `None` where networks cannot be made, which the row says too.
+fn measured(name: &str) -> Option<Findings> {
+    let folder = tempfile::tempdir().unwrap();
+    let found = run(row(name).unwrap(), &options(folder.path()), &mut |_| ());
+    if or_skipped(Namespace::new()).unwrap().is_none() {
+        assert!(matches!(found, Err(BenchError::Network(_))), "{found:?}");
+        return None;
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    Some(found.unwrap().findings)
+}
+
+/// Those of `quantity` with these labels.
+fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
+    let has = |one: &&Measurement| {
+        let found: Vec<&str> = one.labels.iter().map(|(_, value)| value.as_str()).collect();
+        one.quantity == quantity && found.starts_with(labels)
+    };
+    let found: Vec<_> = findings.measurements.iter().filter(has).collect();
+    assert!(found.iter().all(|one| one.rounds.len() == FEWEST_ROUNDS as usize), "{found:?}");
+    found
+}
+
+fn is_measured(findings: &Findings, program: &str) -> bool {
+    let found = findings.fabrics.iter().find(|one| one.name == program).unwrap();
+    let is_there =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join(program).is_file());
+    assert_eq!(found.measured, is_there, "{found:?}");
+    assert!(is_there || found.because.contains("install"), "{found:?}");
+    is_there
+}
+
+pub fn delays_are_held_against_a_cable() {
+    let Some(findings) = measured("wan.precision") else { return };
+    for mode in ["precise", "sleep"] {
+        for (path, cable) in [
+            ("small datagrams", "small datagrams"),
+            ("large frames", "large frames"),
+            ("single packets", "small datagrams"),
+        ] {
+            let cable = of(&findings, "time over the cable", &["cable", cable])[0];
+            assert!(cable.spread.min > 0.0, "{cable:?}");
+            let errors = of(&findings, "error of the added delay", &[mode, path]);
+            let asked: Vec<f64> = errors.iter().map(|one| one.x).collect();
+            assert_eq!(asked, [0.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0], "{mode}, {path}");
+            for error in errors {
+                for (round, cable) in error.rounds.iter().zip(&cable.rounds) {
+                    // Not before its time, less what handing it over may be thought to cost.
+                    assert!(round.min + cable.median > -15.0, "{error:?}, {cable:?}");
+                    assert!(round.min <= round.median && round.median <= round.p99, "{round:?}");
+                }
+                // Of the first rounds of a machine that does ten other things one is as good.
+                assert!(error.rounds.iter().any(|round| round.min < 30_000.0), "{error:?}");
+            }
+            assert_eq!(of(&findings, "error of the added delay, 99th percentile", &[mode, path]).len(), 6);
+        }
+        let bursts = of(&findings, "delay of a burst's last packet over that of its first", &[mode]);
+        assert_eq!(bursts.len(), 2, "{bursts:?}");
+    }
+    let targets = findings.ratios.iter().filter(|ratio| ratio.claim.is_some());
+    assert_eq!(targets.count(), 2 * 3 * 5, "{:?}", findings.ratios);
+    let theirs = if is_measured(&findings, "rattan") { 6 } else { 0 };
+    assert_eq!(of(&findings, "error of the added delay", &["rattan"]).len(), theirs);
+    let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
+    assert_eq!(lines, [if theirs > 0 { 4 } else { 3 }; 4]);
+}
