@@ -15,6 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// Returns when it is gone. One whose process was killed is gone already; what it has left on the file system is removed. Exit code 3 if there is nothing to end.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena wan down
+  verbena wan down --name lab")]
 pub struct Command {
     #[command(flatten)]
     name: Name,
