@@ -57,6 +57,8 @@ fi
 [ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
 [ -e /usr/include/bpf/bpf_helpers.h ] || packages+=(libbpf-dev)
 command -v pkg-config >/dev/null || packages+=(pkg-config)
+# The messages of etcd import some that come with protoc's library and not with protoc.
+[ -e /usr/include/google/protobuf/descriptor.proto ] || packages+=(libprotobuf-dev)
 
 if [ "${#packages[@]}" -gt 0 ]; then
     if [ "$(id -u)" != 0 ]; then
