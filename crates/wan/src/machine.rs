@@ -219,8 +219,13 @@ impl<T: Clone> Machine<T> {
 
     /// When something is to be done next.
     pub fn next(&self) -> Option<Time> {
-        let due = self.under_way.peek().map(|Reverse(first)| first.leaving.due);
-        due.into_iter().chain(self.queue.next()).min()
+        self.ahead().map(|(at, _)| at)
+    }
+
+    /// The same, with the packet that leaves then, if it is on the wire already.
+    pub fn ahead(&self) -> Option<(Time, Option<Packet>)> {
+        let first = self.under_way.peek().map(|Reverse(first)| (first.leaving.due, Some(first.leaving.packet)));
+        first.into_iter().chain(self.queue.next().map(|begins| (begins, None))).min_by_key(|(at, _)| *at)
     }
 
     /// The next packet that is due at `now`. To be asked until there is none.

@@ -10,13 +10,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 use verbena_namespaces::{Namespace, ip_batch};
 
 use crate::options::{OptionError, Reader};
 use crate::plan::{Link, Plan, PlanError};
-use crate::router::{Router, Seen, Wires};
+use crate::receivers::{Receivers, Steering, by_any};
+use crate::router::{GAUGE_MTU, Router, Seen, Setting, Wires};
 use crate::way::Way;
 
 /// Why there is no WAN.
@@ -114,19 +113,25 @@ impl Wan {
                 sites[link.between[end]].link_bare(&link.name, &middle, &inner(number, end))?;
             }
         }
+        middle.link_bare(GAUGE[0], &middle, GAUGE[1])?;
         middle.enter(|| ip_batch(&router_commands(&plan)))??;
+        let mut steering = Steering::default();
         for (site, number) in sites.iter().zip(0..) {
             site.enter(|| ip_batch(&site_commands(&plan, number)))??;
-            site.enter(|| pin(links_of(&plan, number).map(|link| plan.links[link].name.clone())))?;
+            let names = links_of(&plan, number).map(|link| plan.links[link].name.clone()).collect();
+            steering.sites.extend(receivers(site, names)?);
         }
-        middle.enter(|| pin((0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)))))?;
+        let inner_ends = (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)));
+        steering.router = receivers(&middle, inner_ends.collect())?;
         let wires = |(link, number): (&Link, usize)| Wires {
             ends: [inner(number, 0), inner(number, 1)],
             mtu: link.mtu,
             ways: link.ways.clone(),
         };
-        let wires = plan.links.iter().zip(0..).map(wires).collect();
-        let router = Router::start(middle, wires, plan.mode, plan.seed).map_err(Error::Router)?;
+        let links = plan.links.iter().zip(0..).map(wires).collect();
+        let gauge = Some(GAUGE.map(str::to_owned));
+        let setting = Setting { network: middle, links, gauge, steering, mode: plan.mode, seed: plan.seed };
+        let router = Router::start(setting).map_err(Error::Router)?;
         Ok(Wan { plan, sites, router })
     }
 
@@ -194,6 +199,9 @@ impl Wan {
     }
 }
 
+/// The pair of interfaces by which the router measures itself.
+const GAUGE: [&str; 2] = ["gauge0", "gauge1"];
+
 /// The end of a link at the router.
 fn inner(link: usize, end: usize) -> String {
     format!("l{link}e{end}")
@@ -209,7 +217,8 @@ fn links_of(plan: &Plan, site: usize) -> impl Iterator<Item = usize> {
 
 fn router_commands(plan: &Plan) -> Vec<String> {
     let ends = plan.links.iter().enumerate().flat_map(|(link, of)| [0, 1].map(|end| (inner(link, end), of.mtu)));
-    ends.map(|(name, mtu)| format!("link set {name} mtu {mtu} up")).collect()
+    let gauge = GAUGE.map(|name| (name.to_owned(), GAUGE_MTU));
+    ends.chain(gauge).map(|(name, mtu)| format!("link set {name} mtu {mtu} up")).collect()
 }
 
 /// Frames that hold several packets are segmented by the sender's kernel before they come, where a rule is to see single packets.
@@ -274,22 +283,8 @@ fn settings(settings: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// Has all frames of these interfaces received by one processor, so that none overtakes another where their sender has moved to another one
-/// meanwhile. To be called by a thread that ends after it.
-pub fn pin(interfaces: impl Iterator<Item = String>) {
-    let pin = || -> io::Result<()> {
-        // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-        // Of the network that this thread is in: what is mounted already is of another one.
-        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
-        for interface in interfaces {
-            fs::write(format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), "1")?;
-        }
-        Ok(())
-    };
-    // A container may not mount this. Then frames can change places when their sender moves, which is rare.
-    if let Err(error) = pin() {
-        tracing::info!("frames are received by any processor: {error}");
-    }
+/// `None` where a container may not see to it.
+fn receivers(network: &Namespace, interfaces: Vec<String>) -> Result<Option<Receivers>> {
+    let receivers = network.enter(|| Receivers::of(interfaces))?;
+    Ok(receivers.inspect_err(by_any).ok())
 }

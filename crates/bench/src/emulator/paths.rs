@@ -6,7 +6,7 @@ use std::time::Duration;
 use verbena_namespaces::{End, Namespace};
 use verbena_terms::Lapse;
 use verbena_wan::router::Mode;
-use verbena_wan::{Plan, Wan, Way, Which, pin};
+use verbena_wan::{Plan, Wan, Way, Which};
 
 use crate::error::BenchError;
 
@@ -25,7 +25,7 @@ pub(super) struct Ends<'a> {
     pub(super) address: IpAddr,
 }
 
-/// Two networks with a cable between them.
+/// Two networks with a cable between them. What one of them receives is received by the processor that sends it, as with the emulator.
 pub(super) struct Cable {
     near: Namespace,
     far: Namespace,
@@ -37,9 +37,6 @@ impl Cable {
     pub(super) fn new() -> Result<Self, BenchError> {
         let (near, far) = (Namespace::new()?, Namespace::new()?);
         near.link(End::new("near", CABLE[0]), &far, End::new("far", CABLE[1]))?;
-        // As the emulator has it: what one of them receives is not spread over the cores.
-        near.enter(|| pin(["near".to_owned()].into_iter()))?;
-        far.enter(|| pin(["far".to_owned()].into_iter()))?;
         Ok(Cable { near, far })
     }
 

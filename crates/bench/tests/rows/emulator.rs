@@ -45,12 +45,12 @@ pub fn delays_are_held_against_a_cable() {
             ("large frames", "large frames"),
             ("single packets", "small datagrams"),
         ] {
-            let cable = of(&findings, "time over the cable", &["cable", cable])[0];
-            assert!(cable.spread.min > 0.0, "{cable:?}");
+            let cables = of(&findings, "time over the cable", &["cable", cable]);
             let errors = of(&findings, "error of the added delay", &[mode, path]);
             let asked: Vec<f64> = errors.iter().map(|one| one.x).collect();
             assert_eq!(asked, [0.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0], "{mode}, {path}");
-            for error in errors {
+            for (error, cable) in errors.into_iter().zip(cables) {
+                assert!(cable.spread.min > 0.0 && cable.x == error.x, "{cable:?}");
                 for (round, cable) in error.rounds.iter().zip(&cable.rounds) {
                     // Not before its time, less what handing it over may be thought to cost.
                     assert!(round.min + cable.median > -15.0, "{error:?}, {cable:?}");

@@ -35,13 +35,22 @@ pub(super) enum Frames {
     Large,
     /// One packet of this many bytes of IP at most.
     Single { mtu: u32 },
+    /// Up to 64 KiB, one at a time.
+    Gauge,
 }
 
 impl Frames {
     fn slot(self) -> usize {
         match self {
-            Frames::Large => LARGE_SLOT,
+            Frames::Large | Frames::Gauge => LARGE_SLOT,
             Frames::Single { mtu } => (SLOT_HEAD + mtu as usize).next_multiple_of(ALIGNMENT).min(LARGE_SLOT),
+        }
+    }
+
+    fn blocks(self) -> usize {
+        match self {
+            Frames::Large | Frames::Single { .. } => RING / BLOCK,
+            Frames::Gauge => 1,
         }
     }
 }
@@ -83,7 +92,7 @@ impl Port {
         set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
         // More than is usual takes a right that a router without root may lack; then sending is given up earlier, and counted.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SENDING);
-        let ring = Ring::of(&socket, frames.slot())?;
+        let ring = Ring::of(&socket, frames)?;
         bind(&socket, interface(name)?)?;
         Ok(Port { socket, ring, next: 0, overrun: 0 })
     }
@@ -155,8 +164,9 @@ impl AsFd for Port {
 }
 
 impl Ring {
-    fn of(socket: &OwnedFd, slot: usize) -> io::Result<Self> {
-        let (blocks, slots_in_block) = (RING / BLOCK, BLOCK / slot);
+    fn of(socket: &OwnedFd, frames: Frames) -> io::Result<Self> {
+        let (slot, blocks) = (frames.slot(), frames.blocks());
+        let slots_in_block = BLOCK / slot;
         let slots = blocks * slots_in_block;
         let request = libc::tpacket_req {
             tp_block_size: BLOCK as u32,

@@ -1,0 +1,115 @@
+//! Which processor receives what comes to an interface (receive packet steering, Documentation/networking/scaling.rst of the kernel).
+//!
+//! Without it each frame is received by the processor of whoever sends it, so that frames overtake each other where their sender moves, or where an
+//! acknowledgement has the kernel send too. With it a frame crosses from one processor to another, which takes microseconds, many of them where that
+//! one has to be woken first.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::thread::{CpuSet, UnshareFlags, sched_getaffinity, unshare_unsafe};
+
+/// Bits of a group in a mask of processors.
+const GROUP: usize = 32;
+
+/// Interfaces of one network.
+#[derive(Debug)]
+pub(crate) struct Receivers {
+    /// What /sys/class/net is in that network.
+    folder: File,
+    interfaces: Vec<String>,
+}
+
+impl Receivers {
+    /// Interfaces of the network that this thread is in. What is mounted where is another view for the thread from now on, so it should end soon.
+    ///
+    /// # Errors
+    /// What the system said: a container may not mount this.
+    pub fn of(interfaces: Vec<String>) -> io::Result<Self> {
+        // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        // Of the network that this thread is in: what is mounted already is of another one.
+        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
+        Ok(Receivers { folder: File::open("/sys/class/net")?, interfaces })
+    }
+
+    /// From now on this processor receives what comes to them.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn put(&self, processor: usize) -> io::Result<()> {
+        let mask = mask(processor);
+        for interface in &self.interfaces {
+            let path = format!("{interface}/queues/rx-0/rps_cpus");
+            let setting = openat(&self.folder, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+            File::from(setting).write_all(mask.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// The mask of one processor, as the kernel reads it: groups of 32 bits, the lowest last.
+fn mask(processor: usize) -> String {
+    format!("{:x}{}", 1u32 << (processor % GROUP), ",00000000".repeat(processor / GROUP))
+}
+
+/// The ends of all links: those in the sites, network by network, and those of the router, where they could be reached.
+#[derive(Debug, Default)]
+pub(crate) struct Steering {
+    pub sites: Vec<Receivers>,
+    pub router: Option<Receivers>,
+}
+
+impl Steering {
+    /// What sites receive from the router, which is on this processor, is received there too: a frame need not cross to another one. What the router
+    /// receives is received by another one, which it does not keep busy.
+    pub fn put(&self, processor: usize) {
+        let sites = self.sites.iter().map(|site| (site, processor));
+        let router = self.router.iter().map(|router| (router, another_than(processor).unwrap_or(processor)));
+        if let Err(error) = sites.chain(router).try_for_each(|(receivers, processor)| receivers.put(processor)) {
+            by_any(&error);
+        }
+    }
+}
+
+/// The first processor that this thread may use and that is another one than `processor`, if there is one.
+fn another_than(processor: usize) -> Option<usize> {
+    let usable = sched_getaffinity(None).ok()?;
+    (0..CpuSet::MAX_CPU).find(|other| usable.is_set(*other) && *other != processor)
+}
+
+/// Has all frames of these interfaces received by one processor, so that none overtakes another. To be called by a thread that ends after it.
+pub fn pin(interfaces: impl Iterator<Item = String>) {
+    if let Err(error) = Receivers::of(interfaces.collect()).and_then(|receivers| receivers.put(0)) {
+        by_any(&error);
+    }
+}
+
+/// Says that frames can change places when their sender moves, which is rare.
+pub(crate) fn by_any(error: &io::Error) {
+    tracing::info!("frames are received by any processor: {error}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_in_groups() {
+        assert_eq!(mask(0), "1");
+        assert_eq!(mask(5), "20");
+        assert_eq!(mask(31), "80000000");
+        assert_eq!(mask(32), "1,00000000");
+        assert_eq!(mask(70), "40,00000000,00000000");
+    }
+
+    #[test]
+    fn another_processor_is_another() {
+        for processor in 0..2 {
+            assert_ne!(another_than(processor), Some(processor));
+        }
+    }
+}

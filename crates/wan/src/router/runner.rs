@@ -1,0 +1,270 @@
+//! The router's thread.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{sched_getcpu, set_current_timer_slack};
+use verbena_terms::Time;
+
+use super::frame::Frame;
+use super::gauge::{Cost, Gauge};
+use super::port::{Frames, Port};
+use super::took::Recorder;
+use super::waking::{LEAST, Waking};
+use super::{Mode, Order, Seen, Setting, arrival, clocks, now};
+use crate::machine::{Leaving, Machine};
+use crate::receivers::Steering;
+use crate::way::Way;
+
+/// Frames taken from one end before it is looked what is due.
+const AT_ONCE: usize = 64;
+/// Buffers kept for the next frames.
+const SPARE: usize = 1024;
+/// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
+const STAYS: Duration = Duration::from_millis(20);
+
+/// One direction: what comes at one port leaves at the other one.
+struct Direction {
+    machine: Machine<Frame>,
+    port: Port,
+    name: String,
+    mtu: u32,
+    frames: Frames,
+    overrun_before: u64,
+    unsent: u64,
+    took: Recorder,
+}
+
+/// What the thread has. Direction `n` comes from port `n` and goes to port `n ^ 1`.
+pub(super) struct Runner {
+    directions: Vec<Direction>,
+    mode: Mode,
+    /// No frame is due sooner after it has come. It is asked without rest, and a trace is long to look through.
+    shortest_delay: Duration,
+    gauge: Gauge,
+    cost: Cost,
+    waking: Waking,
+    steering: Steering,
+    /// The processor that it was on, and when that was asked.
+    processor: Option<(usize, Time)>,
+    spare: Vec<Frame>,
+}
+
+impl Runner {
+    /// In the network of the setting, by the thread that will run it.
+    pub fn new(setting: Setting) -> io::Result<Self> {
+        let Setting { links, gauge, steering, mode, seed, .. } = setting;
+        let mut directions = vec![];
+        for (link, number) in links.iter().zip(0..) {
+            for (end, way) in [0, 1].into_iter().zip(&link.ways) {
+                let (name, frames) = (link.ends[end].clone(), frames(way, link.mtu));
+                directions.push(Direction {
+                    machine: Machine::new(way.clone(), seed, number * 2 + end as u64),
+                    port: Port::open(&name, frames)?,
+                    name,
+                    mtu: link.mtu,
+                    frames,
+                    overrun_before: 0,
+                    unsent: 0,
+                    took: Recorder::new(),
+                });
+            }
+        }
+        // Timers of this thread may be as exact as the machine can; where it may not say so they are later.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        steering.put(0);
+        let shortest_delay = shortest_delay(&directions);
+        let gauge = Gauge::new(gauge.as_ref());
+        let (cost, waking) = (gauge.cost(), Waking::new());
+        Ok(Runner { directions, mode, shortest_delay, gauge, cost, waking, steering, processor: None, spare: vec![] })
+    }
+
+    /// Until nobody can give orders any more.
+    pub fn run(mut self, orders: &Receiver<Order>, wake: &OwnedFd) {
+        loop {
+            let has_received = self.receive();
+            let has_sent = self.release();
+            loop {
+                match orders.try_recv() {
+                    Ok(order) => self.obey(order),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            if !has_received && !has_sent {
+                self.rest(wake);
+            }
+        }
+    }
+
+    /// Takes what has come. Says whether anything has.
+    fn receive(&mut self) -> bool {
+        let mut has_received = false;
+        for direction in &mut self.directions {
+            let mut set_back = None;
+            for _ in 0..AT_ONCE {
+                let mut frame = self.spare.pop().unwrap_or_default();
+                let Some(stamp) = direction.port.receive(&mut frame) else {
+                    self.spare.push(frame);
+                    break;
+                };
+                has_received = true;
+                let at = arrival(stamp, *set_back.get_or_insert_with(clocks));
+                let packet = frame.packet();
+                if frame.is_housekeeping() {
+                    direction.machine.pass(at, packet, frame);
+                } else {
+                    direction.machine.arrive(at, packet, frame);
+                }
+            }
+        }
+        has_received
+    }
+
+    /// Sends what is due. Says whether anything was.
+    fn release(&mut self) -> bool {
+        let (mut has_sent, mut now) = (false, now());
+        for number in 0..self.directions.len() {
+            for _ in 0..AT_ONCE {
+                let machine = &mut self.directions[number].machine;
+                let Some((_, first)) = machine.ahead() else { break };
+                let Some(leaving) = machine.leave(now + self.cost.of(first.map_or(0, |packet| packet.bytes))) else {
+                    break;
+                };
+                has_sent = true;
+                now = self.send(number, leaving);
+            }
+        }
+        has_sent
+    }
+
+    fn send(&mut self, number: usize, leaving: Leaving<Frame>) -> Time {
+        let Leaving { load: mut frame, arrived, corrupt, is_housekeeping, .. } = leaving;
+        if let Some(draw) = corrupt {
+            frame.corrupt(draw);
+        }
+        let sent = self.directions[number ^ 1].port.send(&frame);
+        let done = now();
+        let direction = &mut self.directions[number];
+        match sent {
+            Ok(()) if !is_housekeeping => direction.took.record(done.since(arrived)),
+            Ok(()) => {}
+            Err(_) => direction.unsent += 1,
+        }
+        // Large buffers go back: after a burst of large frames they would be kept for small ones.
+        if self.spare.len() < SPARE && frame.0.capacity() <= 16 << 10 || self.spare.len() < AT_ONCE {
+            self.spare.push(frame);
+        }
+        done
+    }
+
+    /// When the next frame is to be handed over.
+    fn next(&self) -> Option<Time> {
+        let next = |direction: &Direction| {
+            let (at, packet) = direction.machine.ahead()?;
+            Some(at - self.cost.of(packet.map_or(0, |packet| packet.bytes)))
+        };
+        self.directions.iter().filter_map(next).min()
+    }
+
+    /// Waits for the next frame, order or release, in the way of the mode.
+    fn rest(&mut self, wake: &OwnedFd) {
+        let (next, now) = (self.next(), now());
+        if next.is_none_or(|next| next.since(now) > LEAST)
+            && let Some(cost) = self.gauge.tick(now)
+        {
+            self.cost = cost;
+            return;
+        }
+        let until = match self.mode {
+            Mode::Sleep => next,
+            Mode::Precise => {
+                self.steer(now);
+                let margin = self.waking.margin(now);
+                if self.shortest_delay < margin { Some(now) } else { next.map(|next| next - margin) }
+            }
+        };
+        if self.mode == Mode::Precise && until.is_some_and(|until| until <= now) {
+            std::hint::spin_loop();
+            return;
+        }
+        let timeout = until.map(|until| until.since(now)).map(|sleep| Timespec {
+            tv_sec: sleep.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: sleep.subsec_nanos().into(),
+        });
+        let ports = self.directions.iter().map(|direction| PollFd::new(&direction.port, PollFlags::IN));
+        let mut all: Vec<PollFd<'_>> = ports.chain([PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)]).collect();
+        // Whatever it says, all is looked through.
+        let came = poll(&mut all, timeout.as_ref());
+        if let (Ok(0), Some(until)) = (came, until) {
+            self.waking.note(until, super::now());
+        }
+        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+    }
+
+    /// What sites receive is received by the processor of this thread, which sends it: so nothing has to cross to another one, or wake it.
+    fn steer(&mut self, now: Time) {
+        let here = sched_getcpu();
+        if self.processor.is_none_or(|(before, since)| before != here && now.since(since) > STAYS) {
+            self.processor = Some((here, now));
+            self.steering.put(here);
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        // Who asked may be gone.
+        match order {
+            Order::Change { link, ways, done } => drop(done.send(self.change(link, *ways))),
+            Order::Look(answer) => {
+                let mut seen = self.directions.iter_mut().map(Direction::seen);
+                let mut all = vec![];
+                while let (Some(there), Some(back)) = (seen.next(), seen.next()) {
+                    all.push([there, back]);
+                }
+                drop(answer.send(all));
+            }
+        }
+    }
+
+    fn change(&mut self, link: usize, ways: [Way; 2]) -> io::Result<()> {
+        let directions = self.directions.get_mut(2 * link..2 * link + 2).ok_or(io::ErrorKind::NotFound)?;
+        for (direction, way) in directions.iter_mut().zip(ways) {
+            if frames(&way, direction.mtu) == Frames::Large && direction.frames != Frames::Large {
+                // Frames that come in between are lost, as on a line that is plugged elsewhere.
+                direction.overrun_before += direction.port.overrun();
+                direction.port = Port::open(&direction.name, Frames::Large)?;
+                direction.frames = Frames::Large;
+            }
+            direction.machine.change(way);
+        }
+        self.shortest_delay = shortest_delay(&self.directions);
+        Ok(())
+    }
+}
+
+impl Direction {
+    fn seen(&mut self) -> Seen {
+        let (queued_packets, queued_bytes) = self.machine.queued();
+        Seen {
+            counts: *self.machine.counts(),
+            overrun: self.overrun_before + self.port.overrun(),
+            unsent: self.unsent,
+            under_way: self.machine.under_way(),
+            queued_packets,
+            queued_bytes,
+            took: self.took.look(),
+        }
+    }
+}
+
+fn shortest_delay(directions: &[Direction]) -> Duration {
+    directions.iter().map(|direction| direction.machine.way().shortest_delay()).min().unwrap_or(Duration::MAX)
+}
+
+fn frames(way: &Way, mtu: u32) -> Frames {
+    if way.needs_single_packets() { Frames::Single { mtu } } else { Frames::Large }
+}
