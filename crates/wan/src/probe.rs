@@ -104,8 +104,3 @@ impl Probe {
         Ok(Some(u64::from_le_bytes(*number)))
     }
 }
-
-/// The value below which this part of them lies. `sorted` is not empty.
-pub fn quantile(sorted: &[Duration], part: f64) -> Duration {
-    sorted[((sorted.len() as f64 * part) as usize).min(sorted.len() - 1)]
-}

@@ -20,8 +20,9 @@ pub(crate) const MTU: u32 = 65_521;
 const RECENT: usize = 15;
 /// The time from one measurement to the next.
 const EVERY: Duration = Duration::from_millis(5);
-/// What a frame costs before anything was measured, and the most that is believed.
+/// What a small frame costs before anything was measured, and the most that is believed of it, and of any.
 const USUAL: Duration = Duration::from_micros(2);
+const HIGHEST_SMALL: Duration = Duration::from_micros(10);
 const HIGHEST: Duration = Duration::from_micros(100);
 /// Longer is not waited for a frame.
 const PATIENCE: Duration = Duration::from_micros(200);
@@ -106,7 +107,7 @@ impl Gauge {
     pub fn cost(&self) -> Cost {
         let [small, large] = self.kinds.each_ref().map(Recent::median);
         let more = large.saturating_sub(small).as_nanos() as u64;
-        Cost { each: small, per_byte_ps: more * 1000 / (SIZES[1] - SIZES[0]) as u64 }
+        Cost { each: small.min(HIGHEST_SMALL), per_byte_ps: more * 1000 / (SIZES[1] - SIZES[0]) as u64 }
     }
 
     fn measure(&mut self) {
@@ -163,5 +164,7 @@ mod tests {
         let of_large = cost.of(SIZES[1] as u32);
         assert!((Duration::from_nanos(8_900)..=Duration::from_micros(9)).contains(&of_large), "{of_large:?}");
         assert_eq!(cost.of(u32::MAX), HIGHEST);
+        (0..RECENT).for_each(|_| gauge.kinds[0].put(PATIENCE));
+        assert_eq!(gauge.cost().of(64), HIGHEST_SMALL);
     }
 }
