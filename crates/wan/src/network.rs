@@ -12,6 +12,7 @@ use std::path::Path;
 
 use verbena_namespaces::{Namespace, ip_batch};
 
+use crate::offload::take_large_frames;
 use crate::options::{OptionError, Reader};
 use crate::plan::{Link, Plan, PlanError};
 use crate::receivers::{Receivers, Steering, by_any};
@@ -56,6 +57,14 @@ pub enum Error {
     Setting {
         /// Its path.
         setting: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An interface could not be told whether to take large frames.
+    #[error("{link}: how packets are segmented cannot be set: {source}")]
+    Segmentation {
+        /// The link, and its interface.
+        link: String,
         /// What the system said.
         source: io::Error,
     },
@@ -118,6 +127,10 @@ impl Wan {
         let mut steering = Steering::default();
         for (site, number) in sites.iter().zip(0..) {
             site.enter(|| ip_batch(&site_commands(&plan, number)))??;
+            for link in links_of(&plan, number).map(|link| &plan.links[link]) {
+                let end = usize::from(link.between[1] == number);
+                site.enter(|| segment(&link.name, &link.ways[end]))??;
+            }
             let names = links_of(&plan, number).map(|link| plan.links[link].name.clone()).collect();
             steering.sites.extend(receivers(site, names)?);
         }
@@ -176,7 +189,7 @@ impl Wan {
             way.check().map_err(|error| Error::Options { link: link.into(), source: error.into() })?;
         }
         for (end, site) in self.plan.links[number].between.into_iter().enumerate() {
-            self.sites[site].enter(|| ip_batch(&[segments(link, &ways[end])]))??;
+            self.sites[site].enter(|| segment(link, &ways[end]))??;
         }
         self.router.change(number, ways.clone()).map_err(Error::Router)?;
         self.plan.links[number].ways = ways;
@@ -221,10 +234,11 @@ fn router_commands(plan: &Plan) -> Vec<String> {
     ends.chain(gauge).map(|(name, mtu)| format!("link set {name} mtu {mtu} up")).collect()
 }
 
-/// Frames that hold several packets are segmented by the sender's kernel before they come, where a rule is to see single packets.
-fn segments(link: &str, way: &Way) -> String {
-    let most = if way.needs_single_packets() { 1 } else { 65_535 };
-    format!("link set {link} gso_max_segs {most}")
+/// Frames that hold several packets are segmented by the sender's kernel before they come, where a rule is to see single packets. In the network of
+/// this thread.
+fn segment(link: &str, way: &Way) -> Result<()> {
+    let done = take_large_frames(link, !way.needs_single_packets());
+    done.map_err(|source| Error::Segmentation { link: link.into(), source })
 }
 
 fn site_commands(plan: &Plan, number: usize) -> Vec<String> {
@@ -239,7 +253,6 @@ fn site_commands(plan: &Plan, number: usize) -> Vec<String> {
         let end = usize::from(link.between[1] == number);
         let (name, mtu) = (&link.name, link.mtu);
         commands.push(format!("link set {name} address {} mtu {mtu}", hardware_address(at, end)));
-        commands.push(segments(name, &link.ways[end]));
         commands.push(format!("link set {name} up"));
         let there = hardware_address(at, end ^ 1);
         for address in &plan.sites[link.between[end ^ 1]].addresses {

@@ -20,8 +20,9 @@ use crate::machine::{Leaving, Machine};
 use crate::receivers::Steering;
 use crate::way::Way;
 
-/// Frames taken from one end before it is looked what is due.
+/// Frames taken from one end, or sent to one, before the others are looked at; and bytes taken: a large frame takes as long as many small ones.
 const AT_ONCE: usize = 64;
+const BYTES_AT_ONCE: u32 = 128 << 10;
 /// Buffers kept for the next frames.
 const SPARE: usize = 1024;
 /// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
@@ -105,8 +106,11 @@ impl Runner {
     fn receive(&mut self) -> bool {
         let mut has_received = false;
         for direction in &mut self.directions {
-            let mut set_back = None;
+            let (mut set_back, mut bytes) = (None, 0);
             for _ in 0..AT_ONCE {
+                if bytes >= BYTES_AT_ONCE {
+                    break;
+                }
                 let mut frame = self.spare.pop().unwrap_or_default();
                 let Some(stamp) = direction.port.receive(&mut frame) else {
                     self.spare.push(frame);
@@ -115,6 +119,7 @@ impl Runner {
                 has_received = true;
                 let at = arrival(stamp, *set_back.get_or_insert_with(clocks));
                 let packet = frame.packet();
+                bytes += packet.bytes;
                 if frame.is_housekeeping() {
                     direction.machine.pass(at, packet, frame);
                 } else {
