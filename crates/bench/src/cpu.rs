@@ -1,6 +1,7 @@
 //! Processor time, by the clocks that the system keeps for each process.
 
 use std::io;
+use std::time::Duration;
 
 /// What process `number` took so far, user and system, in nanoseconds. It is not asked, and need not get a core to say so.
 pub(crate) fn taken_ns(number: u32) -> io::Result<u64> {
@@ -18,12 +19,38 @@ pub(crate) fn taken_ns(number: u32) -> io::Result<u64> {
     Ok(taken.tv_sec.cast_unsigned() * 1_000_000_000 + taken.tv_nsec.cast_unsigned())
 }
 
+/// What all processors of the machine took so far for whatever they did, interrupts among it: from /proc/stat, to a hundredth of a second.
+pub(crate) fn machine() -> io::Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let ticks =
+        ticks(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no such line"))?;
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// User, nice, system, irq and softirq of the first line, proc_stat(5): in units of 1/100 s, whatever the kernel counts in (USER_HZ).
+fn ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> = stat.strip_prefix("cpu ")?.lines().next()?.split_whitespace().flat_map(str::parse).collect();
+    [0, 1, 2, 5, 6].into_iter().map(|field| fields.get(field)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use std::process;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn idle_time_is_not_taken() {
+        assert_eq!(ticks("cpu  1 2 4 1000 1000 8 16 1000 0 0\ncpu0 9 9 9 9 9 9 9\n"), Some(31));
+        assert_eq!(ticks("cpu  1 2 4\n"), None);
+        let before = machine().unwrap();
+        let until = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        assert!(machine().unwrap() > before);
+    }
 
     #[test]
     fn time_that_is_spent_is_seen_and_time_asleep_is_not() {

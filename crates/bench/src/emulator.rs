@@ -6,10 +6,13 @@
 //!
 //! Beside it stand the same two networks with a cable between them, a kernel that forwards, and `rattan`, where it is installed.
 
+mod bandwidth;
+mod flows;
 mod paths;
 mod precision;
 mod rattan;
 
+pub(crate) use bandwidth::measure as bandwidth;
 pub(crate) use precision::measure as precision;
 
 use crate::report::{Axis, Line, Panel};

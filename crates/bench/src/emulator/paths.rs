@@ -6,15 +6,16 @@ use std::time::Duration;
 use verbena_namespaces::{End, Namespace};
 use verbena_terms::Lapse;
 use verbena_wan::router::Mode;
-use verbena_wan::{Plan, Wan, Way, Which};
+use verbena_wan::{Plan, Wan, Way, Which, pin, take_large_frames};
 
 use crate::error::BenchError;
 
 /// Of so many packets the router loses one: a rule that has to see every packet by itself, and finds none to lose in an hour.
 const ONE_BY_ONE: u64 = 1_000_000_000_000;
 const LINK: &str = "wan";
-/// The router's thread sleeps while a link is so long and nothing crosses it.
-const PARKED: Duration = Duration::from_secs(1);
+/// The router's thread sleeps while a link is so long and nothing crosses it. It is not much longer than what is measured: a packet that crosses
+/// meanwhile keeps those behind it waiting.
+const PARKED: Duration = Duration::from_millis(20);
 
 /// From which network to which.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,42 @@ impl Cable {
 
     pub(super) fn ends(&self) -> Ends<'_> {
         Ends { near: &self.near, far: &self.far, address: CABLE[1].into() }
+    }
+}
+
+/// Two networks, and a kernel that forwards between them.
+pub(super) struct Forwarding {
+    near: Namespace,
+    far: Namespace,
+    /// It is there for as long as somebody holds it.
+    _middle: Namespace,
+}
+
+const FORWARDED: [[Ipv4Addr; 2]; 2] = [
+    [Ipv4Addr::new(10, 83, 0, 1), Ipv4Addr::new(10, 83, 0, 2)],
+    [Ipv4Addr::new(10, 83, 1, 1), Ipv4Addr::new(10, 83, 1, 2)],
+];
+
+impl Forwarding {
+    /// `single`: senders segment before they send.
+    pub(super) fn new(single: bool) -> Result<Self, BenchError> {
+        let (near, middle, far) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
+        for (site, name, [inner, outer]) in [(&near, "left", FORWARDED[0]), (&far, "right", FORWARDED[1])] {
+            middle.link(End::new(name, inner), site, End::new("end", outer))?;
+            if single {
+                let segments = site.enter(|| take_large_frames("end", false))?;
+                segments.map_err(|error| BenchError::io("end".as_ref(), error))?;
+            }
+            site.enter(|| pin(["end".to_owned()].into_iter()))?;
+        }
+        middle.enter(|| pin(["left", "right"].map(str::to_owned).into_iter()))?;
+        const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+        middle.enter(|| std::fs::write(FORWARD, "1"))?.map_err(|error| BenchError::io(FORWARD.as_ref(), error))?;
+        Ok(Forwarding { near, far, _middle: middle })
+    }
+
+    pub(super) fn ends(&self) -> Ends<'_> {
+        Ends { near: &self.near, far: &self.far, address: FORWARDED[1][1].into() }
     }
 }
 
