@@ -14,6 +14,8 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use verbena_namespaces::{Namespace, ip_batch};
 
+use crate::backend::Backend;
+use crate::kernel::Kernel;
 use crate::options::{OptionError, Reader};
 use crate::plan::{Link, Plan, PlanError};
 use crate::router::{Router, Seen, Wires};
@@ -63,6 +65,21 @@ pub enum Error {
     /// The router could not be started, or has ended.
     #[error("the router: {0}")]
     Router(#[source] io::Error),
+    /// The kernel lacks what the backend `kernel` takes. Nothing is left of what was made.
+    #[error(
+        "this kernel has no {part} (module {module}): `modprobe -a {module}` as root, or leave the backend out; {said}"
+    )]
+    Lacking {
+        /// What it lacks.
+        part: &'static str,
+        /// The modules that have it.
+        module: &'static str,
+        /// What `tc` said.
+        said: String,
+    },
+    /// What the backend `kernel` takes could not be handed to `tc`, or not be read.
+    #[error("the backend kernel: {0}")]
+    Kernel(#[source] io::Error),
 }
 
 impl Error {
@@ -84,25 +101,35 @@ pub enum Which {
     Back,
 }
 
-/// Networks that were made, with the router between them. All are gone with this value, or with the process.
+/// What runs the links.
+#[derive(Debug)]
+enum Runs {
+    Router(Router),
+    Kernel(Kernel),
+}
+
+/// Networks that were made, with what runs the links between them. All are gone with this value, or with the process.
 #[derive(Debug)]
 pub struct Wan {
     plan: Plan,
     sites: Vec<Namespace>,
-    router: Router,
+    runs: Runs,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Wan {
-    /// Makes what the plan says, and starts the router. That takes CAP_SYS_ADMIN and CAP_NET_ADMIN, in the user namespace that this thread is in,
-    /// and the command `ip`.
+    /// Makes what the plan says, and starts the router or has the kernel run the links. That takes CAP_SYS_ADMIN and CAP_NET_ADMIN, in the user
+    /// namespace that this thread is in, and the command `ip`, for the kernel `tc`.
     ///
     /// # Errors
     /// [`Error`]; nothing is left of what was made.
     pub fn up(plan: Plan) -> Result<Self> {
         plan.check()?;
         let middle = Namespace::new()?;
+        if plan.backend == Backend::Kernel {
+            Kernel::probe(&middle)?;
+        }
         // The kernel of the router says nothing on the lines itself.
         middle.enter(|| settings(&[("net/ipv6/conf/default/disable_ipv6", "1")]))??;
         let sites = plan.sites.iter().map(|_| Ok(Namespace::new()?)).collect::<Result<Vec<_>>>()?;
@@ -119,15 +146,20 @@ impl Wan {
             site.enter(|| ip_batch(&site_commands(&plan, number)))??;
             site.enter(|| pin(links_of(&plan, number).map(|link| plan.links[link].name.clone())))?;
         }
-        middle.enter(|| pin((0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)))))?;
-        let wires = |(link, number): (&Link, usize)| Wires {
-            ends: [inner(number, 0), inner(number, 1)],
-            mtu: link.mtu,
-            ways: link.ways.clone(),
+        let runs = match plan.backend {
+            Backend::Router { mode, seed } => {
+                middle.enter(|| pin((0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)))))?;
+                let wires = |(link, number): (&Link, usize)| Wires {
+                    ends: [inner(number, 0), inner(number, 1)],
+                    mtu: link.mtu,
+                    ways: link.ways.clone(),
+                };
+                let wires = plan.links.iter().zip(0..).map(wires).collect();
+                Runs::Router(Router::start(middle, wires, mode, seed).map_err(Error::Router)?)
+            }
+            Backend::Kernel => Runs::Kernel(Kernel::start(middle, &plan.links)?),
         };
-        let wires = plan.links.iter().zip(0..).map(wires).collect();
-        let router = Router::start(middle, wires, plan.mode, plan.seed).map_err(Error::Router)?;
-        Ok(Wan { plan, sites, router })
+        Ok(Wan { plan, sites, runs })
     }
 
     /// What it was made of, with all changes since.
@@ -168,12 +200,16 @@ impl Wan {
     pub fn put(&mut self, link: &str, ways: [Way; 2]) -> Result<()> {
         let number = self.number(link)?;
         for way in &ways {
-            way.check().map_err(|error| Error::Options { link: link.into(), source: error.into() })?;
+            let checked = self.plan.check_way(way, self.plan.links[number].mtu);
+            checked.map_err(|error| Error::Options { link: link.into(), source: error.into() })?;
         }
         for (end, site) in self.plan.links[number].between.into_iter().enumerate() {
             self.sites[site].enter(|| ip_batch(&[segments(link, &ways[end])]))??;
         }
-        self.router.change(number, ways.clone()).map_err(Error::Router)?;
+        match &mut self.runs {
+            Runs::Router(router) => router.change(number, ways.clone()).map_err(Error::Router)?,
+            Runs::Kernel(kernel) => kernel.change(number, &self.plan.links[number], &ways)?,
+        }
         self.plan.links[number].ways = ways;
         Ok(())
     }
@@ -188,14 +224,17 @@ impl Wan {
     /// What each link has done, there and back.
     ///
     /// # Errors
-    /// [`Error::Router`] if it has ended.
+    /// [`Error::Router`] if it has ended; of the kernel what `tc` said.
     pub fn look(&self) -> Result<Vec<[Seen; 2]>> {
-        self.router.look().map_err(Error::Router)
+        match &self.runs {
+            Runs::Router(router) => router.look().map_err(Error::Router),
+            Runs::Kernel(kernel) => kernel.look(&self.plan.links),
+        }
     }
 }
 
-/// The end of a link at the router.
-fn inner(link: usize, end: usize) -> String {
+/// The end of a link in the middle.
+pub(crate) fn inner(link: usize, end: usize) -> String {
     format!("l{link}e{end}")
 }
 
@@ -278,9 +317,7 @@ fn settings(settings: &[(&str, &str)]) -> Result<()> {
 /// meanwhile. To be called by a thread that ends after it.
 pub fn pin(interfaces: impl Iterator<Item = String>) {
     let pin = || -> io::Result<()> {
-        // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        own_mounts()?;
         // Of the network that this thread is in: what is mounted already is of another one.
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
         for interface in interfaces {
@@ -292,4 +329,11 @@ pub fn pin(interfaces: impl Iterator<Item = String>) {
     if let Err(error) = pin() {
         tracing::info!("frames are received by any processor: {error}");
     }
+}
+
+/// What this thread mounts from now on is seen by it alone, and gone with it.
+pub(crate) fn own_mounts() -> io::Result<()> {
+    // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }

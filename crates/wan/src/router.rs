@@ -75,7 +75,8 @@ pub struct Seen {
     /// What happened to packets.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Frames that came while the router was too slow to take them. They are in no other count.
+    /// Frames that came while the router was too slow to take them. They are in no other count. Of the backend `kernel`: packets that came and did not
+    /// get as far as the wire, though no queue dropped them.
     pub overrun: u64,
     /// Frames that the kernel did not take back. They count as arrived.
     pub unsent: u64,
@@ -85,8 +86,12 @@ pub struct Seen {
     pub queued_packets: u64,
     /// Their bytes.
     pub queued_bytes: u64,
-    /// How long frames took.
-    pub took: Took,
+    /// How long frames took, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<Took>,
+    /// Names of numbers that the backend does not have: here they are 0 or absent, and mean nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }
 
 /// A running router. It ends with this value.
@@ -366,7 +371,8 @@ impl Direction {
             under_way: self.machine.under_way(),
             queued_packets,
             queued_bytes,
-            took: self.took.look(),
+            took: Some(self.took.look()),
+            unknown: vec![],
         }
     }
 }

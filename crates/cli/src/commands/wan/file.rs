@@ -25,7 +25,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use verbena_wan::router::Mode;
-use verbena_wan::{DEFINITIONS, Link, OptionError, Plan, PlanError, Site, Way, read_file};
+use verbena_wan::{Backend, BackendName, DEFINITIONS, Link, OptionError, Plan, PlanError, Site, Way, read_file};
 
 use crate::config::{self, Document, closest};
 
@@ -33,9 +33,9 @@ use crate::config::{self, Document, closest};
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    mode: Mode,
-    #[serde(default = "usual_seed")]
-    seed: u64,
+    backend: BackendName,
+    mode: Option<Mode>,
+    seed: Option<u64>,
     #[serde(default)]
     site: Vec<SiteTable>,
     #[serde(default)]
@@ -69,10 +69,6 @@ type Options = BTreeMap<String, Text>;
 #[derive(Debug)]
 struct Text(String);
 
-fn usual_seed() -> u64 {
-    1
-}
-
 fn usual_mtu() -> u32 {
     1500
 }
@@ -99,7 +95,11 @@ pub fn read(file: &Path) -> Result<Plan, config::Error> {
         let ways = ways(number, table, folder, &mut document);
         links.push(Link { name: table.name.clone(), between, mtu: table.mtu, ways });
     }
-    let plan = Plan { sites, links, mode: read.mode, seed: read.seed };
+    let backend = Backend::new(read.backend, read.mode, read.seed).unwrap_or_else(|refused| {
+        document.mistake(refused.option.into(), refused.problem, None);
+        Backend::default()
+    });
+    let plan = Plan { sites, links, backend };
     // Whether all goes together is asked when each by itself does.
     let mut document = document.unmistaken()?;
     if let Err(error) = plan.check() {
