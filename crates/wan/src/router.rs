@@ -31,7 +31,7 @@ pub(crate) use self::port::set;
 use self::port::{Frames, Port};
 use self::took::Recorder;
 pub use self::took::Took;
-use crate::counts::Counts;
+pub use crate::counts::Seen;
 use crate::machine::{Leaving, Machine};
 use crate::way::Way;
 
@@ -67,31 +67,6 @@ pub struct Wires {
     pub mtu: u32,
     /// There and back.
     pub ways: [Way; 2],
-}
-
-/// What a direction of a link has done so far.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
-    /// What happened to packets.
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// Frames that came while the router was too slow to take them. They are in no other count. Of the backend `kernel`: packets that came and did not
-    /// get as far as the wire, though no queue dropped them.
-    pub overrun: u64,
-    /// Frames that the kernel did not take back. They count as arrived.
-    pub unsent: u64,
-    /// Packets that are on the wire now.
-    pub under_way: u64,
-    /// Packets that wait for the rate now.
-    pub queued_packets: u64,
-    /// Their bytes.
-    pub queued_bytes: u64,
-    /// How long frames took, if that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took: Option<Took>,
-    /// Names of numbers that the backend does not have: here they are 0 or absent, and mean nothing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unknown: Vec<String>,
 }
 
 /// A running router. It ends with this value.
