@@ -16,6 +16,8 @@ mod chance;
 mod codel;
 mod counts;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod jitter;
 mod kernel;
 mod loss;
@@ -35,6 +37,9 @@ pub use backend::{Backend, BackendName};
 pub use codel::CoDelOptions;
 pub use counts::{Cause, Counts, Drops};
 pub use files::read_file;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{FrameOutcomes, Outcomes, wan_files, wan_frame, wan_options};
 pub use jitter::Jitter;
 pub use loss::Burst;
 pub use machine::{Leaving, Machine, Packet};

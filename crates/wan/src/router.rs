@@ -27,6 +27,8 @@ use verbena_namespaces::Namespace;
 use verbena_terms::{BootClock, Clock, Time};
 
 use self::frame::Frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::frame::{FrameOutcomes, wan_frame};
 pub(crate) use self::port::set;
 use self::port::{Frames, Port};
 use self::took::Recorder;

@@ -25,7 +25,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use verbena_wan::router::Mode;
-use verbena_wan::{Backend, BackendName, DEFINITIONS, Link, OptionError, Plan, PlanError, Site, Way, read_file};
+use verbena_wan::{
+    Backend, BackendName, DEFINITIONS, Link, OptionError, Plan, PlanError, Reader, Site, Way, read_file,
+};
 
 use crate::config::{self, Document, closest};
 
@@ -75,8 +77,62 @@ fn usual_mtu() -> u32 {
 
 /// The plan in a file. Files that it names are relative to its directory.
 pub fn read(file: &Path) -> Result<Plan, config::Error> {
-    let (read, mut document) = Document::open(file)?.read::<File>()?;
     let folder = file.parent().unwrap_or(Path::new(""));
+    plan(Document::open(file)?, &|path| read_file(folder, path))
+}
+
+/// Reads any bytes as such a file; how many mistakes there are. What the fuzz target runs.
+///
+/// # Panics
+/// If a mistake cannot be shown, or a plan does not read the same when it is written again.
+pub fn try_bytes(bytes: &[u8]) -> usize {
+    let reader = |path: &str| match path.strip_prefix("no") {
+        Some(_) => Err(format!("{path}: there is none")),
+        None if path.starts_with("trace") => Ok("0s 10ms 1mbit\n".into()),
+        None => Ok("1ms\n3ms\n".into()),
+    };
+    let read = |bytes: &[u8]| Document::of("fuzzed.toml".into(), bytes).and_then(|document| plan(document, &reader));
+    match read(bytes) {
+        Ok(plan) => {
+            let text = written(&plan);
+            assert!(read(text.as_bytes()).is_ok_and(|again| again == plan), "{text}");
+            0
+        }
+        Err(config::Error::Mistaken { mistakes, source_text }) => {
+            config::try_to_show(&mistakes, &source_text);
+            mistakes.len()
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// A file with this plan.
+fn written(plan: &Plan) -> String {
+    // As JSON escapes it, but for one letter that TOML does not take as it is.
+    let quoted = |text: &str| serde_json::json!(text).to_string().replace('\u{7f}', "\\u007f");
+    let mut text = match plan.backend {
+        Backend::Router { mode, seed } => format!("mode = {}\nseed = {seed}\n", serde_json::json!(mode)),
+        Backend::Kernel => "backend = \"kernel\"\n".into(),
+    };
+    for site in &plan.sites {
+        let addresses = serde_json::json!(site.addresses);
+        text += &format!("[[site]]\nname = {}\naddresses = {addresses}\n", quoted(&site.name));
+    }
+    for link in &plan.links {
+        let [first, second] = link.between.map(|site| quoted(&plan.sites[site].name));
+        text +=
+            &format!("[[link]]\nname = {}\nbetween = [{first}, {second}]\nmtu = {}\n", quoted(&link.name), link.mtu);
+        for (way, options) in ["there", "back"].iter().zip(&link.ways) {
+            let options: Vec<_> =
+                options.options().map(|(name, value)| format!("{name} = {}", quoted(&value))).collect();
+            text += &format!("{way} = {{ {} }}\n", options.join(", "));
+        }
+    }
+    text
+}
+
+fn plan(document: Document, reader: Reader<'_>) -> Result<Plan, config::Error> {
+    let (read, mut document) = document.read::<File>()?;
     let sites = read.site.iter().enumerate().map(|(number, table)| site(table, number)).collect();
     let numbers: HashMap<&str, usize> = read.site.iter().map(|table| table.name.as_str()).zip(0..).collect();
     let mut links = vec![];
@@ -92,7 +148,7 @@ pub fn read(file: &Path) -> Result<Plan, config::Error> {
                 ),
             }
         }
-        let ways = ways(number, table, folder, &mut document);
+        let ways = ways(number, table, reader, &mut document);
         links.push(Link { name: table.name.clone(), between, mtu: table.mtu, ways });
     }
     let backend = Backend::new(read.backend, read.mode, read.seed).unwrap_or_else(|refused| {
@@ -117,11 +173,10 @@ fn site(table: &SiteTable, number: usize) -> Site {
     }
 }
 
-fn ways(number: usize, table: &LinkTable, folder: &Path, document: &mut Document) -> [Way; 2] {
-    let read = |path: &str| read_file(folder, path);
+fn ways(number: usize, table: &LinkTable, reader: Reader<'_>, document: &mut Document) -> [Way; 2] {
     let mut set = |way: &mut Way, at: &str, options: &Options| {
         for (name, Text(text)) in options {
-            let Err(error) = way.set(name, text, &read) else { continue };
+            let Err(error) = way.set(name, text, reader) else { continue };
             let (problem, suggestion) = match error {
                 OptionError::Value { problem, .. } => (problem, None),
                 OptionError::Unknown { .. } => {
