@@ -20,12 +20,17 @@ locks() {
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
 
-# The provider xdp on the kernel of Debian 12, Linux 6.1, under emulation. Its verifier is another one, and so is what it leaves of the program.
+# On the kernel of Debian 12, Linux 6.1, under emulation: the provider xdp, for its verifier is another one, and so is what it leaves of the program;
+# and netem, which this kernel has.
 debian() {
     scripts/setup-debian.sh vm
     local runner=CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
     env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --lib xdp
     env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --test xdp_sharing --test conformance_xdp -- --test-threads=1
+    # There nothing of it may be skipped.
+    local netem=(VERBENA_NETEM=1 VM_ENV=VERBENA_NETEM "$runner=$PWD/scripts/vm")
+    env "${netem[@]}" cargo test --locked -p verbena-wan --test kernel -- --test-threads=1
+    env "${netem[@]}" cargo test --locked -p verbena-cli --test wan kernel -- --test-threads=1
 }
 
 # The machines with RDMA devices: exit codes come out, what is lost on the link is sent again, iWARP is there, two machines reach each other.

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use verbena_wan::router::Mode;
-use verbena_wan::{Error, OptionError, Plan, PlanError, Way, read_file};
+use verbena_wan::{Backend, BackendName, Error, OptionError, Plan, PlanError, Way, read_file};
 
 use crate::errors::{Failed, Forked, NotPermitted};
 
@@ -65,17 +65,34 @@ impl Wan {
 #[pymethods]
 impl Wan {
     #[new]
-    fn new(py: Python<'_>, there: Options, back: Options, mode: &str, seed: u64) -> PyResult<Self> {
-        let mode = match mode {
-            "precise" => Mode::Precise,
-            "sleep" => Mode::Sleep,
-            _ => return Err(PyValueError::new_err(format!("{mode:?} is no mode; there are precise, sleep"))),
+    fn new(
+        py: Python<'_>,
+        there: Options,
+        back: Options,
+        backend: &str,
+        mode: Option<&str>,
+        seed: Option<u64>,
+    ) -> PyResult<Self> {
+        let backend = match backend {
+            "router" => BackendName::Router,
+            "kernel" => BackendName::Kernel,
+            _ => return Err(PyValueError::new_err(format!("{backend:?} is no backend; there are router, kernel"))),
         };
+        let mode = match mode {
+            None => None,
+            Some("precise") => Some(Mode::Precise),
+            Some("sleep") => Some(Mode::Sleep),
+            Some(mode) => {
+                return Err(PyValueError::new_err(format!("{mode:?} is no mode; there are precise, sleep")));
+            }
+        };
+        let backend = Backend::new(backend, mode, seed).map_err(|refused| wrong(&refused.into()))?;
         let mut ways = [Way::default(), Way::default()];
         for (way, options) in ways.iter_mut().zip([there, back]) {
             set(way, &options)?;
         }
-        let wan = py.detach(|| verbena_wan::Wan::up(Plan::two_sites(ways, mode, seed))).map_err(raised)?;
+        let plan = Plan { backend, ..Plan::two_sites(ways, Mode::default(), 1) };
+        let wan = py.detach(|| verbena_wan::Wan::up(plan)).map_err(raised)?;
         Ok(Wan { wan: Mutex::new(Some(wan)), maker: std::process::id() })
     }
 

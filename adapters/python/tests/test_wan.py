@@ -164,6 +164,10 @@ def test_all_is_gone_at_the_end_also_after_an_exception() -> None:
         ({"back": {"ooo_rate": 5}}, ValueError, "ooo_rate: needs ooo_delay"),
         ({"mode": "fast"}, ValueError, "\"fast\" is no mode; there are precise, sleep"),
         ({"trace": "/nothing/there"}, ValueError, "trace: /nothing/there: No such file"),
+        ({"backend": "netem"}, ValueError, "\"netem\" is no backend; there are router, kernel"),
+        ({"backend": "kernel", "seed": 1}, ValueError, "seed: the backend kernel cannot do it"),
+        ({"backend": "kernel", "mode": "sleep"}, ValueError, "mode: the backend kernel cannot do it"),
+        ({"backend": "kernel", "there": {"drop_rate": 9}}, ValueError, "drop_rate: the backend kernel cannot do it"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_made(options: Any, error: type[Exception], said: str) -> None:
@@ -177,6 +181,19 @@ def test_a_change_that_cannot_be_changes_nothing(wan: verbena.Wan) -> None:
     with pytest.raises(ValueError, match="ooo_rate"):
         wan.set(delay="1s", ooo_rate=5)
     assert len(datagrams(wan, 5)) == 5
+
+
+def test_the_kernel_runs_the_link_or_is_said_to_have_no_netem() -> None:
+    try:
+        with verbena.wan(backend="kernel", delay="10ms", there={"loss": 1}) as wan:
+            assert datagrams(wan, 5) == []
+            there = wan.stats()["there"]
+            assert there["dropped"]["loss"] >= 5 and "took" in there["unknown"] and "took" not in there
+            with pytest.raises(ValueError, match="queue: the backend kernel cannot do it"):
+                wan.set(rate="1mbit", queue="codel")
+    except verbena.Error as error:
+        assert "this kernel has no netem (module sch_netem): `modprobe -a sch_netem` as root" in str(error)
+    assert left() == []
 
 
 def test_a_child_has_not_the_wan_of_its_parent(wan: verbena.Wan) -> None:

@@ -18,7 +18,7 @@ pub use document::Document;
 pub use flags::Flags;
 pub use load::{
     Config, DEFAULT_FILE, Described, Error, Flag, LARGEST_FILE, Loaded, Visit, Whose, examine, flag_name, load,
-    sections, try_bytes,
+    sections, try_bytes, try_to_show,
 };
 pub use mistake::{Located, Mistake, Place, Source, closest};
 pub use reference::reference;

@@ -18,4 +18,6 @@ mod output;
 mod top;
 
 pub use command::{Command, run};
+#[doc(hidden)]
+pub use commands::wan::try_bytes as try_wan_file;
 pub use error::{Error, Result};

@@ -1,6 +1,7 @@
-//! Whatever bytes the configuration has, it is read to its end and each mistake can be shown.
+//! Whatever bytes the configuration has, or the file of a WAN, it is read to its end and each mistake can be shown.
 
 use verbena_cli::config::try_bytes;
+use verbena_cli::try_wan_file;
 use verbena_terms::testing::corpus;
 
 #[test]
@@ -25,4 +26,11 @@ fn every_beginning_and_every_changed_byte_is_read_to_its_end() {
         }
     }
     assert!(wrong > text.len(), "hardly anything was found wrong");
+}
+
+#[test]
+fn the_files_of_wans_in_the_corpus_are_read_to_their_end() {
+    let mistakes: Vec<usize> = corpus("wan_files").iter().map(|bytes| try_wan_file(bytes)).collect();
+    let plans = mistakes.iter().filter(|mistakes| **mistakes == 0).count();
+    assert!(plans >= 3 && mistakes.iter().sum::<usize>() >= 25, "{mistakes:?}");
 }

@@ -7,7 +7,8 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use crate::Namespace;
-use crate::namespace::{Error, Result, ip};
+use crate::command::ip;
+use crate::namespace::{Error, Result};
 
 /// An address, or all that begin alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,10 @@
 //! # }
 //! ```
 
+mod command;
 mod crossing;
 mod namespace;
 
+pub use command::{ip, ip_batch, tc, tc_batch};
 pub use crossing::{Block, Crossing};
-pub use namespace::{End, Error, Namespace, Result, ip, ip_batch, or_skipped};
+pub use namespace::{End, Error, Namespace, Result, or_skipped};

@@ -1,13 +1,14 @@
 //! A network, and the links between two.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::resume_unwind;
-use std::process::{Command, Output, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, gettid, move_into_link_name_space};
+
+use crate::command::ip;
 
 /// Why there is no network, or no link.
 #[derive(Debug, thiserror::Error)]
@@ -21,9 +22,11 @@ pub enum Error {
     /// A network was not made to forward.
     #[error("a network cannot be made to forward: {0}")]
     Forward(#[source] io::Error),
-    /// The command that links networks did not.
-    #[error("ip {words}: {reason}")]
-    Ip {
+    /// The command that links or queues did not.
+    #[error("{command} {words}: {reason}")]
+    Command {
+        /// `ip` or `tc`.
+        command: &'static str,
         /// Its arguments.
         words: String,
         /// What it said.
@@ -192,51 +195,10 @@ impl End<'_> {
     }
 }
 
-/// The command `ip` with these words, in the network of this thread.
-///
-/// # Errors
-/// What it said.
-pub fn ip(words: &[&str]) -> Result<()> {
-    let failed = |reason: String| Error::Ip { words: words.join(" "), reason };
-    let output = Command::new("ip").args(words).output().map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-    }
-}
-
-/// Several commands of `ip`, a line each, by one process: it ends at the first that fails.
-///
-/// # Errors
-/// What it said of that one.
-pub fn ip_batch(lines: &[String]) -> Result<()> {
-    let run = || -> io::Result<Output> {
-        let mut process = Command::new("ip");
-        let piped = process.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut process = piped.spawn()?;
-        if let Some(mut input) = process.stdin.take() {
-            // One that ended early has said why.
-            let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
-        }
-        process.wait_with_output()
-    };
-    let failed = |words: &str, reason: String| Error::Ip { words: words.into(), reason };
-    let output = run().map_err(|error| failed("-batch", error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    // `Command failed -:3` ends what it says of the third line.
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let number = said.rsplit(':').next().and_then(|number| number.parse::<usize>().ok());
-    let line = number.and_then(|number| lines.get(number.checked_sub(1)?));
-    Err(failed(line.map_or("-batch", String::as_str), said.lines().next().unwrap_or_default().to_owned()))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::{Ipv6Addr, TcpListener, TcpStream};
 
     use super::*;
@@ -270,17 +232,6 @@ mod tests {
         let before = own();
         assert_ne!(other.visit(own).unwrap(), before);
         assert_eq!(own(), before);
-    }
-
-    #[test]
-    fn of_several_commands_the_one_that_failed_is_named() {
-        let Some(here) = or_skipped(Namespace::new()).unwrap() else { return };
-        let lines = ["address add 10.79.1.1/32 dev lo", "link set nothing up", "link set lo down"].map(String::from);
-        let said = here.enter(|| ip_batch(&lines)).unwrap().unwrap_err().to_string();
-        assert!(said.contains("link set nothing up: Cannot find device"), "{said}");
-        // What stood before it is done.
-        assert!(here.enter(|| ip(&["address", "add", "10.79.1.1/32", "dev", "lo"])).unwrap().is_err());
-        here.enter(|| ip_batch(&lines[2..])).unwrap().unwrap();
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::router::Took;
+
 /// Why a packet does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -79,4 +81,29 @@ pub struct Counts {
     pub unsplit: u64,
     /// Frames by which the two ends know of each other: they take the delay, and no rule counts them.
     pub housekeeping: u64,
+}
+
+/// What a direction of a link has done so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// What happened to packets.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Frames that came while the router was too slow to take them. They are in no other count. Of the backend `kernel`: packets that came and did not
+    /// get as far as the wire, though no queue dropped them.
+    pub overrun: u64,
+    /// Frames that the kernel did not take back. They count as arrived.
+    pub unsent: u64,
+    /// Packets that are on the wire now.
+    pub under_way: u64,
+    /// Packets that wait for the rate now.
+    pub queued_packets: u64,
+    /// Their bytes.
+    pub queued_bytes: u64,
+    /// How long frames took, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<Took>,
+    /// Names of numbers that the backend does not have: here they are 0 or absent, and mean nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }

@@ -50,11 +50,7 @@ impl Jitter {
         match self {
             Jitter::Uniform { width } => around(width.as_secs_f64() * (2.0 * chance.unit() - 1.0)),
             Jitter::Normal { deviation } => around(deviation.as_secs_f64() * chance.normal()),
-            Jitter::Pareto { mean } => {
-                let draw = libm::pow(1.0 - chance.unit(), -1.0 / PARETO_EXPONENT) - 1.0;
-                let factor = (draw * (PARETO_EXPONENT - 1.0)).min(LONGEST_PARETO);
-                delay + mean.mul_f64(factor)
-            }
+            Jitter::Pareto { mean } => delay + mean.mul_f64(lomax(chance.unit())),
             Jitter::File { samples, .. } => delay + samples[chance.below(samples.len() as u64) as usize],
         }
     }
@@ -75,6 +71,12 @@ impl Jitter {
             _ => Err(format!("{law:?} is no law of jitter; expected {expected}")),
         }
     }
+}
+
+/// What of the Pareto law (Lomax, mean 1) is at most as much in this part of all draws, less than 1.
+pub(crate) fn lomax(part: f64) -> f64 {
+    let draw = libm::pow(1.0 - part, -1.0 / PARETO_EXPONENT) - 1.0;
+    (draw * (PARETO_EXPONENT - 1.0)).min(LONGEST_PARETO)
 }
 
 /// One time a line; empty lines and what follows `#` are passed over.

@@ -7,17 +7,22 @@
 //! a direction does, and is read from options such as `delay=10ms` ([`DEFINITIONS`]).
 //!
 //! What does input and output is [`router`], which runs machines between the ends of virtual links, and [`Wan`], which makes the networks of a
-//! [`Plan`]: sites with addresses, and links between them.
+//! [`Plan`]: sites with addresses, and links between them. Where it is asked for, netem of the kernel runs the links instead ([`Backend`]).
 //!
 //! docs/WAN.md has the options, what each means, and how to use them.
 
+mod backend;
 mod chance;
 mod codel;
 mod counts;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod jitter;
+mod kernel;
 mod loss;
 mod machine;
+mod netem;
 mod network;
 mod offload;
 mod options;
@@ -30,9 +35,13 @@ mod trace;
 mod units;
 mod way;
 
+pub use backend::{Backend, BackendName};
 pub use codel::CoDelOptions;
 pub use counts::{Cause, Counts, Drops};
 pub use files::read_file;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{FrameOutcomes, Outcomes, wan_files, wan_frame, wan_options};
 pub use jitter::Jitter;
 pub use loss::Burst;
 pub use machine::{Leaving, Machine, Packet};

@@ -10,8 +10,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use verbena_namespaces::{Namespace, ip_batch};
 
+use crate::backend::Backend;
+use crate::kernel::Kernel;
 use crate::offload::take_large_frames;
 use crate::options::{OptionError, Reader};
 use crate::plan::{Link, Plan, PlanError};
@@ -71,6 +75,21 @@ pub enum Error {
     /// The router could not be started, or has ended.
     #[error("the router: {0}")]
     Router(#[source] io::Error),
+    /// The kernel lacks what the backend `kernel` takes. Nothing is left of what was made.
+    #[error(
+        "this kernel has no {part} (module {module}): `modprobe -a {module}` as root, or leave the backend out; {said}"
+    )]
+    Lacking {
+        /// What it lacks.
+        part: &'static str,
+        /// The modules that have it.
+        module: &'static str,
+        /// What `tc` said.
+        said: String,
+    },
+    /// What the backend `kernel` takes could not be handed to `tc`, or not be read.
+    #[error("the backend kernel: {0}")]
+    Kernel(#[source] io::Error),
 }
 
 impl Error {
@@ -92,25 +111,35 @@ pub enum Which {
     Back,
 }
 
-/// Networks that were made, with the router between them. All are gone with this value, or with the process.
+/// What runs the links.
+#[derive(Debug)]
+enum Runs {
+    Router(Router),
+    Kernel(Kernel),
+}
+
+/// Networks that were made, with what runs the links between them. All are gone with this value, or with the process.
 #[derive(Debug)]
 pub struct Wan {
     plan: Plan,
     sites: Vec<Namespace>,
-    router: Router,
+    runs: Runs,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Wan {
-    /// Makes what the plan says, and starts the router. That takes CAP_SYS_ADMIN and CAP_NET_ADMIN, in the user namespace that this thread is in,
-    /// and the command `ip`.
+    /// Makes what the plan says, and starts the router or has the kernel run the links. That takes CAP_SYS_ADMIN and CAP_NET_ADMIN, in the user
+    /// namespace that this thread is in, and the command `ip`, for the kernel `tc`.
     ///
     /// # Errors
     /// [`Error`]; nothing is left of what was made.
     pub fn up(plan: Plan) -> Result<Self> {
         plan.check()?;
         let middle = Namespace::new()?;
+        if plan.backend == Backend::Kernel {
+            Kernel::probe(&middle)?;
+        }
         // The kernel of the router says nothing on the lines itself.
         middle.enter(|| settings(&[("net/ipv6/conf/default/disable_ipv6", "1")]))??;
         let sites = plan.sites.iter().map(|_| Ok(Namespace::new()?)).collect::<Result<Vec<_>>>()?;
@@ -122,7 +151,6 @@ impl Wan {
                 sites[link.between[end]].link_bare(&link.name, &middle, &inner(number, end))?;
             }
         }
-        middle.link_bare(GAUGE[0], &middle, GAUGE[1])?;
         middle.enter(|| ip_batch(&router_commands(&plan)))??;
         let mut steering = Steering::default();
         for (site, number) in sites.iter().zip(0..) {
@@ -134,18 +162,28 @@ impl Wan {
             let names = links_of(&plan, number).map(|link| plan.links[link].name.clone()).collect();
             steering.sites.extend(receivers(site, names)?);
         }
-        let inner_ends = (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)));
-        steering.router = receivers(&middle, inner_ends.collect())?;
-        let wires = |(link, number): (&Link, usize)| Wires {
-            ends: [inner(number, 0), inner(number, 1)],
-            mtu: link.mtu,
-            ways: link.ways.clone(),
+        let runs = match plan.backend {
+            Backend::Router { mode, seed } => {
+                let inner_ends = (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)));
+                steering.router = receivers(&middle, inner_ends.collect())?;
+                middle.link_bare(GAUGE[0], &middle, GAUGE[1])?;
+                middle.enter(|| ip_batch(&GAUGE.map(|name| format!("link set {name} mtu {GAUGE_MTU} up"))))??;
+                let wires = |(link, number): (&Link, usize)| Wires {
+                    ends: [inner(number, 0), inner(number, 1)],
+                    mtu: link.mtu,
+                    ways: link.ways.clone(),
+                };
+                let links = plan.links.iter().zip(0..).map(wires).collect();
+                let gauge = Some(GAUGE.map(str::to_owned));
+                let setting = Setting { network: middle, links, gauge, steering, mode, seed };
+                Runs::Router(Router::start(setting).map_err(Error::Router)?)
+            }
+            Backend::Kernel => {
+                steering.put(0);
+                Runs::Kernel(Kernel::start(middle, &plan.links)?)
+            }
         };
-        let links = plan.links.iter().zip(0..).map(wires).collect();
-        let gauge = Some(GAUGE.map(str::to_owned));
-        let setting = Setting { network: middle, links, gauge, steering, mode: plan.mode, seed: plan.seed };
-        let router = Router::start(setting).map_err(Error::Router)?;
-        Ok(Wan { plan, sites, router })
+        Ok(Wan { plan, sites, runs })
     }
 
     /// What it was made of, with all changes since.
@@ -186,12 +224,16 @@ impl Wan {
     pub fn put(&mut self, link: &str, ways: [Way; 2]) -> Result<()> {
         let number = self.number(link)?;
         for way in &ways {
-            way.check().map_err(|error| Error::Options { link: link.into(), source: error.into() })?;
+            let checked = self.plan.check_way(way, self.plan.links[number].mtu);
+            checked.map_err(|error| Error::Options { link: link.into(), source: error.into() })?;
         }
         for (end, site) in self.plan.links[number].between.into_iter().enumerate() {
             self.sites[site].enter(|| segment(link, &ways[end]))??;
         }
-        self.router.change(number, ways.clone()).map_err(Error::Router)?;
+        match &mut self.runs {
+            Runs::Router(router) => router.change(number, ways.clone()).map_err(Error::Router)?,
+            Runs::Kernel(kernel) => kernel.change(number, &self.plan.links[number], &ways)?,
+        }
         self.plan.links[number].ways = ways;
         Ok(())
     }
@@ -206,17 +248,20 @@ impl Wan {
     /// What each link has done, there and back.
     ///
     /// # Errors
-    /// [`Error::Router`] if it has ended.
+    /// [`Error::Router`] if it has ended; of the kernel what `tc` said.
     pub fn look(&self) -> Result<Vec<[Seen; 2]>> {
-        self.router.look().map_err(Error::Router)
+        match &self.runs {
+            Runs::Router(router) => router.look().map_err(Error::Router),
+            Runs::Kernel(kernel) => kernel.look(&self.plan.links),
+        }
     }
 }
 
 /// The pair of interfaces by which the router measures itself.
 const GAUGE: [&str; 2] = ["gauge0", "gauge1"];
 
-/// The end of a link at the router.
-fn inner(link: usize, end: usize) -> String {
+/// The end of a link in the middle.
+pub(crate) fn inner(link: usize, end: usize) -> String {
     format!("l{link}e{end}")
 }
 
@@ -230,8 +275,7 @@ fn links_of(plan: &Plan, site: usize) -> impl Iterator<Item = usize> {
 
 fn router_commands(plan: &Plan) -> Vec<String> {
     let ends = plan.links.iter().enumerate().flat_map(|(link, of)| [0, 1].map(|end| (inner(link, end), of.mtu)));
-    let gauge = GAUGE.map(|name| (name.to_owned(), GAUGE_MTU));
-    ends.chain(gauge).map(|(name, mtu)| format!("link set {name} mtu {mtu} up")).collect()
+    ends.map(|(name, mtu)| format!("link set {name} mtu {mtu} up")).collect()
 }
 
 /// Frames that hold several packets are segmented by the sender's kernel before they come, where a rule is to see single packets. In the network of
@@ -300,4 +344,11 @@ fn settings(settings: &[(&str, &str)]) -> Result<()> {
 fn receivers(network: &Namespace, interfaces: Vec<String>) -> Result<Option<Receivers>> {
     let receivers = network.enter(|| Receivers::of(interfaces))?;
     Ok(receivers.inspect_err(by_any).ok())
+}
+
+/// What this thread mounts from now on is seen by it alone, and gone with it.
+pub(crate) fn own_mounts() -> io::Result<()> {
+    // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }

@@ -3,9 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::backend::Backend;
+use crate::netem;
 use crate::options::OptionError;
 use crate::router::Mode;
-use crate::way::Way;
+use crate::way::{Impossible, Way};
 
 /// Letters of the name of a site or a link: as many as the name of an interface may have (IFNAMSIZ of Linux).
 pub const MAX_NAME: usize = 15;
@@ -24,10 +26,8 @@ pub struct Plan {
     pub sites: Vec<Site>,
     /// Its links.
     pub links: Vec<Link>,
-    /// What the router does while nothing is due.
-    pub mode: Mode,
-    /// Of all chance.
-    pub seed: u64,
+    /// What runs the links.
+    pub backend: Backend,
 }
 
 /// A network of its own.
@@ -145,10 +145,14 @@ pub(crate) struct Hop {
 }
 
 impl Plan {
-    /// Sites `a` and `b` with one link, `wan`.
+    /// Sites `a` and `b` with one link, `wan`, that the router runs.
     pub fn two_sites(ways: [Way; 2], mode: Mode, seed: u64) -> Self {
         let link = Link { name: "wan".into(), between: [0, 1], mtu: 1500, ways };
-        Plan { sites: vec![Site::numbered("a", 0), Site::numbered("b", 1)], links: vec![link], mode, seed }
+        Plan {
+            sites: vec![Site::numbered("a", 0), Site::numbered("b", 1)],
+            links: vec![link],
+            backend: Backend::Router { mode, seed },
+        }
     }
 
     /// Looks whether it can be.
@@ -195,8 +199,18 @@ impl Plan {
             return Err(PlanError::Mtu { link: link.name.clone(), mtu: link.mtu });
         }
         link.ways.iter().try_for_each(|way| {
-            way.check().map_err(|error| PlanError::Options { link: link.name.clone(), source: error.into() })
+            let checked = self.check_way(way, link.mtu);
+            checked.map_err(|error| PlanError::Options { link: link.name.clone(), source: error.into() })
         })
+    }
+
+    /// Whether a way of a link can be, and the backend can do it.
+    pub(crate) fn check_way(&self, way: &Way, mtu: u32) -> Result<(), Impossible> {
+        way.check()?;
+        match self.backend {
+            Backend::Router { .. } => Ok(()),
+            Backend::Kernel => netem::words(way, mtu, "").map(drop),
+        }
     }
 
     /// The first step of a shortest way, counted in links, from `from` to each other site; of equal ones that by the link which stands first.
@@ -252,8 +266,7 @@ mod tests {
                     ways: Default::default(),
                 })
                 .collect(),
-            mode: Mode::Precise,
-            seed: 1,
+            backend: Backend::default(),
         }
     }
 
@@ -281,6 +294,11 @@ mod tests {
         assert_eq!(said(|plan| plan.links[0].between = [1, 1]), "sea joins tokyo with itself");
         assert!(said(|plan| plan.links[0].mtu = 576).starts_with("sea: an mtu of 576; it is 1280 to"));
         assert!(said(|plan| plan.links[0].ways[1].ooo_rate = Some(5)).starts_with("sea: ooo_rate: needs ooo_delay"));
+        let of_the_kernel = said(|plan| {
+            plan.backend = Backend::Kernel;
+            plan.links[0].ways[1].drop_rate = Some(5);
+        });
+        assert!(of_the_kernel.starts_with("sea: drop_rate: the backend kernel cannot do it: "), "{of_the_kernel}");
     }
 
     #[test]

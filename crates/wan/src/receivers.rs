@@ -8,8 +8,10 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::thread::{CpuSet, UnshareFlags, sched_getaffinity, unshare_unsafe};
+use rustix::mount::{MountFlags, mount};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::network::own_mounts;
 
 /// Bits of a group in a mask of processors.
 const GROUP: usize = 32;
@@ -28,9 +30,7 @@ impl Receivers {
     /// # Errors
     /// What the system said: a container may not mount this.
     pub fn of(interfaces: Vec<String>) -> io::Result<Self> {
-        // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        own_mounts()?;
         // Of the network that this thread is in: what is mounted already is of another one.
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
         Ok(Receivers { folder: File::open("/sys/class/net")?, interfaces })

@@ -27,11 +27,13 @@ use serde::{Deserialize, Serialize};
 use verbena_namespaces::Namespace;
 use verbena_terms::{BootClock, Clock, Time};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::frame::{FrameOutcomes, wan_frame};
 pub(crate) use self::gauge::MTU as GAUGE_MTU;
 pub(crate) use self::port::set;
 use self::runner::Runner;
 pub use self::took::Took;
-use crate::counts::Counts;
+pub use crate::counts::Seen;
 use crate::receivers::Steering;
 use crate::way::Way;
 
@@ -75,26 +77,6 @@ pub(crate) struct Setting {
     pub mode: Mode,
     /// Of all chance.
     pub seed: u64,
-}
-
-/// What a direction of a link has done so far.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
-    /// What happened to packets.
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// Frames that came while the router was too slow to take them. They are in no other count.
-    pub overrun: u64,
-    /// Frames that the kernel did not take back. They count as arrived.
-    pub unsent: u64,
-    /// Packets that are on the wire now.
-    pub under_way: u64,
-    /// Packets that wait for the rate now.
-    pub queued_packets: u64,
-    /// Their bytes.
-    pub queued_bytes: u64,
-    /// How long frames took.
-    pub took: Took,
 }
 
 /// A running router. It ends with this value.

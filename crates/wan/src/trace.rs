@@ -103,6 +103,29 @@ impl Trace {
         let Change { delay, rate, .. } = self.changes[next.max(1) - 1];
         (delay, rate)
     }
+
+    /// True. Panics if it does not read the same when it is written again, or if what holds at a change is not that change.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn is_read_again(&self) -> bool {
+        let mut written = String::new();
+        for Change { at, delay, rate } in &self.changes {
+            let start = Time::from_nanos(7);
+            // Farther than a clock goes no change is met.
+            if at.as_nanos() < u128::from(u64::MAX - 7) {
+                assert_eq!(self.at(start, start + *at), (*delay, *rate));
+            }
+            let delay = delay.map_or_else(|| "-".into(), |delay| Lapse(delay).to_string());
+            let rate = rate.map_or_else(|| "-".into(), |rate| rate.to_string());
+            written += &format!("{} {delay} {rate}\n", Lapse(*at));
+        }
+        if let Some(length) = self.length {
+            written += &format!("{} repeat\n", Lapse(length));
+        }
+        assert_eq!(Trace::parse(&written).as_ref(), Ok(self));
+        let _ = self.at(Time::ZERO, Time::from_nanos(u64::MAX));
+        assert!(self.shortest_delay(Duration::ZERO) <= self.longest_delay());
+        true
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,11 @@ impl Rate {
         (1..=HIGHEST_RATE as u64).contains(&bits).then_some(Rate(bits))
     }
 
+    /// In bits a second.
+    pub(crate) fn in_bits_per_s(self) -> u64 {
+        self.0
+    }
+
     /// How long `bytes` take.
     pub fn lasts(self, bytes: u64) -> Duration {
         let nanos = u128::from(bytes) * 8_000_000_000 / u128::from(self.0);

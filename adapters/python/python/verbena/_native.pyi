@@ -44,7 +44,12 @@ class Hold:
 @final
 class Wan:
     def __new__(
-        cls, there: list[tuple[str, str]], back: list[tuple[str, str]], mode: str, seed: int
+        cls,
+        there: list[tuple[str, str]],
+        back: list[tuple[str, str]],
+        backend: str,
+        mode: str | None,
+        seed: int | None,
     ) -> Wan: ...
     def addresses(self, site: str) -> tuple[str, str]: ...
     def join(self, site: str) -> None: ...

@@ -28,20 +28,22 @@ def wan(
     *,
     there: Mapping[str, Option] | None = None,
     back: Mapping[str, Option] | None = None,
-    mode: str = "precise",
-    seed: int = 1,
+    backend: str = "router",
+    mode: str | None = None,
+    seed: int | None = None,
     **options: Option,
 ) -> Iterator[Wan]:
     """Two sites, a and b, for as long as the block lasts.
 
     options: those of docs/WAN.md, for both ways: delay="10ms", loss="0.1%", drop_rate=1000, rate="20mbit", ...
     there, back: those of the way from a to b alone, and of the way from b to a. They come after the others.
-    mode: "precise" keeps a core busy near each release, "sleep" is late by 50 to 130 us.
-    seed: of all chance.
+    backend: "router" is in user space and on every kernel; "kernel" is netem, with fewer options, and an Error where this kernel has none.
+    mode: of the router; "precise" (None) keeps a core busy near each release, "sleep" is late by 50 to 130 us.
+    seed: of all chance of the router; 1 if None.
 
     Raises NotPermitted for whoever may not make networks, and ValueError for options that cannot be; then nothing was made.
     """
-    made = Wan(there, back, mode, seed, options)
+    made = Wan(there, back, backend, mode, seed, options)
     try:
         yield made
     finally:
@@ -59,11 +61,12 @@ class Wan:
         self,
         there: Mapping[str, Option] | None,
         back: Mapping[str, Option] | None,
-        mode: str,
-        seed: int,
+        backend: str,
+        mode: str | None,
+        seed: int | None,
         options: Mapping[str, Option],
     ) -> None:
-        self._native = _native.Wan(_pairs(options, there), _pairs(options, back), mode, seed)
+        self._native = _native.Wan(_pairs(options, there), _pairs(options, back), backend, mode, seed)
         self.a, self.b = Site(self._native, "a"), Site(self._native, "b")
 
     def set(

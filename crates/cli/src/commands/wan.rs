@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub use self::file::try_bytes;
 use crate::error::Result;
 
 /// Emulate networks that are far apart: delay, loss, order, duplicates, rates and queues between network namespaces of this machine.

@@ -23,13 +23,19 @@ impl Document {
     /// # Errors
     /// There is none, it is larger than [`LARGEST_FILE`](super::LARGEST_FILE), or it is not TOML.
     pub fn open(file: &Path) -> Result<Self, Error> {
-        let bytes = read_file(file)?;
+        Document::of(file.display().to_string(), &read_file(file)?)
+    }
+
+    /// The same of bytes. `name` is their name in messages.
+    ///
+    /// # Errors
+    /// They are not TOML.
+    pub fn of(name: String, bytes: &[u8]) -> Result<Self, Error> {
         let mut mistakes = vec![];
-        let text = decode(&bytes, &mut mistakes);
+        let text = decode(bytes, &mut mistakes);
         let (tree, syntax) = tree::parse(&text);
         mistakes.extend(syntax);
-        let document = Document { source: Source { name: file.display().to_string(), text }, tree, mistakes };
-        document.unmistaken()
+        Document { source: Source { name, text }, tree, mistakes }.unmistaken()
     }
 
     /// What is in it.

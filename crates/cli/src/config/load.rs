@@ -340,10 +340,15 @@ fn lay_over(tree: &mut Table, flag: &Flag) {
 /// What the fuzz target runs.
 pub fn try_bytes(bytes: &[u8]) -> usize {
     let (loaded, mistakes) = examine("fuzzed.toml".into(), bytes, &[], Whose::Nodes);
-    for mistake in &mistakes {
-        let located = mistake.locate(&loaded.source);
-        assert!(!located.problem.is_empty() && !mistake.explain(&loaded.source).is_empty());
-        assert!(located.line.is_none_or(|line| line <= loaded.source.text.matches('\n').count() + 1));
-    }
+    try_to_show(&mistakes, &loaded.source);
     mistakes.len()
+}
+
+/// That each of them can be shown, and has its place.
+pub fn try_to_show(mistakes: &[Mistake], source: &Source) {
+    for mistake in mistakes {
+        let located = mistake.locate(source);
+        assert!(!located.problem.is_empty() && !mistake.explain(source).is_empty());
+        assert!(located.line.is_none_or(|line| line <= source.text.matches('\n').count() + 1));
+    }
 }

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod kernel;
 mod up;
 
 use std::collections::BTreeSet;
@@ -134,6 +135,10 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         (&["--there", "dealy=5ms"], "there is no option \"dealy\"; there are delay, km"),
         (&["--there", "delay"], "\"delay\" is not NAME=VALUE"),
         (&["--trace", "/nonexistent"], "/nonexistent: No such file"),
+        (&["--backend", "kernel", "--drop-rate", "9"], "wan: drop_rate: the backend kernel cannot do it: "),
+        (&["--backend", "kernel", "--there", "memory=1MiB"], "wan: memory: the backend kernel cannot do it: "),
+        (&["--backend", "kernel", "--seed", "1"], "seed: the backend kernel cannot do it: "),
+        (&["--backend", "kernel", "--mode", "precise"], "mode: the backend kernel cannot do it: "),
     ] {
         let output = run(arguments, &["touch", "/nonexistent/made"]);
         assert!(output.status.code() == Some(2) && said(&output).contains(expected), "{arguments:?}: {output:?}");

@@ -37,16 +37,16 @@ km = 1000
 ";
 
 /// A directory with a file `lab.toml`, and its own place for sockets. What is up there when a test ends is ended.
-struct Lab(TempDir);
+pub(super) struct Lab(TempDir);
 
 impl Lab {
-    fn new(file: &str) -> Self {
+    pub(super) fn new(file: &str) -> Self {
         let lab = Lab(tempfile::tempdir().unwrap());
         std::fs::write(lab.path().join("lab.toml"), file).unwrap();
         lab
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.0.path()
     }
 
@@ -61,34 +61,34 @@ impl Lab {
     }
 
     /// Standard output of what has to succeed.
-    fn good(&self, arguments: &[&str]) -> String {
+    pub(super) fn good(&self, arguments: &[&str]) -> String {
         let output = self.wan(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Refused with this exit code and these words.
-    fn refused(&self, arguments: &[&str], code: i32, words: &str) {
+    pub(super) fn refused(&self, arguments: &[&str], code: i32, words: &str) {
         let output = self.wan(arguments);
         assert!(output.status.code() == Some(code) && said(&output).contains(words), "{arguments:?}: {output:?}");
     }
 
     /// Brought up as `--detach` does it: the number of the process.
-    fn up(&self) -> u32 {
+    pub(super) fn up(&self) -> u32 {
         let line: Value = serde_json::from_str(&self.good(&["up", "lab.toml", "--detach", "--json"])).unwrap();
         assert_eq!(line["event"], "up");
         line["pid"].as_u64().unwrap().try_into().unwrap()
     }
 
     /// A command in a site that has said so.
-    fn running(&self, site: &str, script: &str) -> Child {
+    pub(super) fn running(&self, site: &str, script: &str) -> Child {
         let mut process = self.command(&["exec", site, "--", "sh", "-c", &format!("echo up; {script}")]);
         let mut child = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
         child
     }
 
-    fn link(&self, name: &str) -> Value {
+    pub(super) fn link(&self, name: &str) -> Value {
         let report: Value = serde_json::from_str(&self.good(&["show", name, "--interval", "200ms", "--json"])).unwrap();
         report["links"][0].clone()
     }
@@ -188,6 +188,13 @@ fn what_cannot_be_is_said_with_its_place_and_changes_nothing() {
         (&LAB.replace("drop_rate = 10", "drop_rate = 0"), "lab.toml:17:23", "\"0\" is not a number of packets"),
         (&LAB.replace("10.2.0.1", "10.77.0.3"), "lab.toml:10:1", "10.77.0.3 is given to tokyo and to rome"),
         (&LAB.replace("\"12ms\"", "\"12ms\"\ntrace = \"none.txt\""), "lab.toml:17:9", "none.txt: No such file"),
+        (&format!("backend = \"kernel\"\n{LAB}"), "lab.toml:2:8", "the backend kernel cannot do it: the kernel draws"),
+        (
+            &LAB.replace("seed = 7", "backend = \"kernel\""),
+            "lab.toml:13:1",
+            "sea: drop_rate: the backend kernel cannot do it",
+        ),
+        ("backend = \"netem\"", "lab.toml:1:11", "`netem` is not one of the choices"),
         ("", "lab.toml", "0 sites; there may be 1 to 250"),
         ("site = 3", "lab.toml:1:8", "expected a list in brackets"),
         ("[[site]\n", "lab.toml:1:8", ""),

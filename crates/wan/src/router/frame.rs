@@ -104,6 +104,73 @@ impl Frame {
     }
 }
 
+/// What happened, so that a replay of the corpus can say that every road was taken.
+#[cfg(any(test, feature = "fuzzing"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct FrameOutcomes {
+    pub several: u32,
+    pub housekeeping: u32,
+    pub changed: u32,
+    pub summed: u32,
+}
+
+/// Takes what is behind eight bytes of chance for a frame, and changes it. What the fuzz target `wan_frame` drives.
+///
+/// # Panics
+/// If it is more packets than it has bytes, or if another thing than one bit has changed once its checksum is there.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn wan_frame(input: &[u8]) -> FrameOutcomes {
+    let (draw, bytes) = input.split_at(input.len().min(8));
+    let draw = draw.iter().fold(0, |draw, byte| draw << 8 | u64::from(*byte));
+    let mut frame = Frame(bytes.to_vec());
+    let Packet { bytes: length, segments } = frame.packet();
+    assert_eq!(length as usize, bytes.len().saturating_sub(HEADER));
+    assert!(
+        segments >= 1 && usize::from(segments) <= bytes.len().max(1),
+        "{segments} packets in {} bytes",
+        bytes.len()
+    );
+    let mut outcomes = FrameOutcomes {
+        several: u32::from(segments > 1),
+        housekeeping: u32::from(frame.is_housekeeping()),
+        ..FrameOutcomes::default()
+    };
+    let mut summed = frame.clone();
+    summed.complete_checksum();
+    if summed != frame {
+        outcomes.summed = 1;
+        has_its_checksum(&frame, &summed);
+    }
+    frame.corrupt(draw);
+    let differ = frame.0.iter().zip(&summed.0).map(|(one, other)| (one ^ other).count_ones());
+    let changed = u32::from(bytes.len() > HEADER + ETHERNET);
+    assert_eq!((frame.0.len(), differ.sum::<u32>()), (bytes.len(), changed));
+    assert_eq!(
+        frame.0.get(HEADER..HEADER + ETHERNET),
+        summed.0.get(HEADER..HEADER + ETHERNET),
+        "an address has changed"
+    );
+    outcomes.changed = changed;
+    outcomes
+}
+
+/// That nothing else was changed, and that all together with what stood in its place, the sum of the pseudo header, add up to nothing (RFC 1071).
+#[cfg(any(test, feature = "fuzzing"))]
+fn has_its_checksum(before: &Frame, after: &Frame) {
+    let (start, at) = (HEADER + before.word(6), HEADER + before.word(6) + before.word(8));
+    let others = |frame: &Frame| [&frame.0[1..at.max(1)], &frame.0[(at + 2).max(1)..]].concat();
+    assert_eq!(others(before), others(after));
+    assert_eq!(after.0[0], before.0[0] & !NEEDS_CHECKSUM);
+    // Where it stands across two words the sum does not say so.
+    if at >= start + 2 && (at - start).is_multiple_of(2) && at > 0 {
+        let stood = u64::from(before.0[at]) << 8 | u64::from(before.0[at + 1]);
+        let words = after.0[start..].chunks(2);
+        let sum: u64 = words.map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0))).sum();
+        assert_eq!((sum + stood) % 0xffff, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -261,7 +261,8 @@ impl Direction {
             under_way: self.machine.under_way(),
             queued_packets,
             queued_bytes,
-            took: self.took.look(),
+            took: Some(self.took.look()),
+            unknown: vec![],
         }
     }
 }

@@ -25,7 +25,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use verbena_wan::router::Mode;
-use verbena_wan::{DEFINITIONS, Link, OptionError, Plan, PlanError, Site, Way, read_file};
+use verbena_wan::{
+    Backend, BackendName, DEFINITIONS, Link, OptionError, Plan, PlanError, Reader, Site, Way, read_file,
+};
 
 use crate::config::{self, Document, closest};
 
@@ -33,9 +35,9 @@ use crate::config::{self, Document, closest};
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    mode: Mode,
-    #[serde(default = "usual_seed")]
-    seed: u64,
+    backend: BackendName,
+    mode: Option<Mode>,
+    seed: Option<u64>,
     #[serde(default)]
     site: Vec<SiteTable>,
     #[serde(default)]
@@ -69,18 +71,68 @@ type Options = BTreeMap<String, Text>;
 #[derive(Debug)]
 struct Text(String);
 
-fn usual_seed() -> u64 {
-    1
-}
-
 fn usual_mtu() -> u32 {
     1500
 }
 
 /// The plan in a file. Files that it names are relative to its directory.
 pub fn read(file: &Path) -> Result<Plan, config::Error> {
-    let (read, mut document) = Document::open(file)?.read::<File>()?;
     let folder = file.parent().unwrap_or(Path::new(""));
+    plan(Document::open(file)?, &|path| read_file(folder, path))
+}
+
+/// Reads any bytes as such a file; how many mistakes there are. What the fuzz target runs.
+///
+/// # Panics
+/// If a mistake cannot be shown, or a plan does not read the same when it is written again.
+pub fn try_bytes(bytes: &[u8]) -> usize {
+    let reader = |path: &str| match path.strip_prefix("no") {
+        Some(_) => Err(format!("{path}: there is none")),
+        None if path.starts_with("trace") => Ok("0s 10ms 1mbit\n".into()),
+        None => Ok("1ms\n3ms\n".into()),
+    };
+    let read = |bytes: &[u8]| Document::of("fuzzed.toml".into(), bytes).and_then(|document| plan(document, &reader));
+    match read(bytes) {
+        Ok(plan) => {
+            let text = written(&plan);
+            assert!(read(text.as_bytes()).is_ok_and(|again| again == plan), "{text}");
+            0
+        }
+        Err(config::Error::Mistaken { mistakes, source_text }) => {
+            config::try_to_show(&mistakes, &source_text);
+            mistakes.len()
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// A file with this plan.
+fn written(plan: &Plan) -> String {
+    // As JSON escapes it, but for one letter that TOML does not take as it is.
+    let quoted = |text: &str| serde_json::json!(text).to_string().replace('\u{7f}', "\\u007f");
+    let mut text = match plan.backend {
+        Backend::Router { mode, seed } => format!("mode = {}\nseed = {seed}\n", serde_json::json!(mode)),
+        Backend::Kernel => "backend = \"kernel\"\n".into(),
+    };
+    for site in &plan.sites {
+        let addresses = serde_json::json!(site.addresses);
+        text += &format!("[[site]]\nname = {}\naddresses = {addresses}\n", quoted(&site.name));
+    }
+    for link in &plan.links {
+        let [first, second] = link.between.map(|site| quoted(&plan.sites[site].name));
+        text +=
+            &format!("[[link]]\nname = {}\nbetween = [{first}, {second}]\nmtu = {}\n", quoted(&link.name), link.mtu);
+        for (way, options) in ["there", "back"].iter().zip(&link.ways) {
+            let options: Vec<_> =
+                options.options().map(|(name, value)| format!("{name} = {}", quoted(&value))).collect();
+            text += &format!("{way} = {{ {} }}\n", options.join(", "));
+        }
+    }
+    text
+}
+
+fn plan(document: Document, reader: Reader<'_>) -> Result<Plan, config::Error> {
+    let (read, mut document) = document.read::<File>()?;
     let sites = read.site.iter().enumerate().map(|(number, table)| site(table, number)).collect();
     let numbers: HashMap<&str, usize> = read.site.iter().map(|table| table.name.as_str()).zip(0..).collect();
     let mut links = vec![];
@@ -96,10 +148,14 @@ pub fn read(file: &Path) -> Result<Plan, config::Error> {
                 ),
             }
         }
-        let ways = ways(number, table, folder, &mut document);
+        let ways = ways(number, table, reader, &mut document);
         links.push(Link { name: table.name.clone(), between, mtu: table.mtu, ways });
     }
-    let plan = Plan { sites, links, mode: read.mode, seed: read.seed };
+    let backend = Backend::new(read.backend, read.mode, read.seed).unwrap_or_else(|refused| {
+        document.mistake(refused.option.into(), refused.problem, None);
+        Backend::default()
+    });
+    let plan = Plan { sites, links, backend };
     // Whether all goes together is asked when each by itself does.
     let mut document = document.unmistaken()?;
     if let Err(error) = plan.check() {
@@ -117,11 +173,10 @@ fn site(table: &SiteTable, number: usize) -> Site {
     }
 }
 
-fn ways(number: usize, table: &LinkTable, folder: &Path, document: &mut Document) -> [Way; 2] {
-    let read = |path: &str| read_file(folder, path);
+fn ways(number: usize, table: &LinkTable, reader: Reader<'_>, document: &mut Document) -> [Way; 2] {
     let mut set = |way: &mut Way, at: &str, options: &Options| {
         for (name, Text(text)) in options {
-            let Err(error) = way.set(name, text, &read) else { continue };
+            let Err(error) = way.set(name, text, reader) else { continue };
             let (problem, suggestion) = match error {
                 OptionError::Value { problem, .. } => (problem, None),
                 OptionError::Unknown { .. } => {

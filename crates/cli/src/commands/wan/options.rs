@@ -4,13 +4,45 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use verbena_wan::router::Mode;
-use verbena_wan::{DEFINITIONS, OptionError, Way, read_file};
+use verbena_wan::{Backend, BackendName, DEFINITIONS, OptionError, Way, read_file};
 
-/// What the router does while nothing is due, as an argument.
+/// What runs the link, as arguments.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct BackendArguments {
+    /// What runs the link.
+    #[arg(long, value_enum, default_value_t)]
+    backend: BackendArgument,
+    /// What the router does while nothing is due [default: precise].
+    #[arg(long, value_enum)]
+    mode: Option<ModeArgument>,
+    /// Of all chance of the router: the same packets meet the same fate again [default: 1].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ModeArgument {
-    /// It keeps a core busy near each release, and all the time where a delay is under 200 us: exact to microseconds.
+enum BackendArgument {
+    /// This program, in user space: on every kernel, with all options.
     #[default]
+    Router,
+    /// netem of the kernel, where it has that: no mode, no seed, and not all options.
+    Kernel,
+}
+
+impl BackendArguments {
+    /// What they say.
+    pub fn backend(self) -> Result<Backend, OptionError> {
+        let name = match self.backend {
+            BackendArgument::Router => BackendName::Router,
+            BackendArgument::Kernel => BackendName::Kernel,
+        };
+        Ok(Backend::new(name, self.mode.map(Mode::from), self.seed)?)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModeArgument {
+    /// It keeps a core busy near each release, and all the time where a delay is under 200 us: exact to microseconds.
     Precise,
     /// It sleeps: each release is late by 50 to 130 us, more on a busy machine.
     Sleep,

@@ -5,16 +5,16 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use verbena_wan::Wan;
-use verbena_wan::router::{Mode, Seen};
+use verbena_wan::router::Seen;
+use verbena_wan::{Backend, Wan};
 
 use crate::error::Result;
 
 /// What `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    mode: Mode,
-    seed: u64,
+    #[serde(flatten)]
+    backend: Backend,
     /// Nanoseconds since it came up.
     up_ns: u64,
     links: Vec<Link>,
@@ -64,7 +64,7 @@ impl Report {
         };
         let links = plan.links.iter().zip(wan.look()?).map(link).collect();
         let up_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(Report { mode: plan.mode, seed: plan.seed, up_ns, links })
+        Ok(Report { backend: plan.backend, up_ns, links })
     }
 
     /// With the rates since an earlier one of the same WAN.
@@ -109,7 +109,7 @@ impl Report {
 
 impl Direction {
     fn print(&self, to: &mut impl Write) -> Result<()> {
-        let Seen { counts, overrun, unsent, under_way, queued_packets, queued_bytes, took } = &self.seen;
+        let Seen { counts, overrun, unsent, under_way, queued_packets, queued_bytes, took, unknown } = &self.seen;
         let dropped = counts.dropped;
         let (sent, arrived) = (counts.packets, counts.arrived);
         writeln!(to, "  packets    {sent} sent, {arrived} arrived, {under_way} under way")?;
@@ -120,7 +120,7 @@ impl Direction {
             ("the queue was full", dropped.queue_limit),
             ("codel", dropped.codel),
             ("memory", dropped.memory),
-            ("the router was too slow", overrun + unsent),
+            ("this machine was too slow", overrun + unsent),
         ];
         if let Some(rates) = &self.rates {
             let [sent, arrived] = [rates.bits_per_s, rates.arrived_bits_per_s].map(bits);
@@ -138,10 +138,13 @@ impl Direction {
         if *queued_packets > 0 {
             writeln!(to, "  queue      {queued_packets} packets, {queued_bytes} bytes")?;
         }
-        if took.frames > 0 {
+        if let Some(took) = took.filter(|took| took.frames > 0) {
             let ms = |nanos| format!("{:.3} ms", Duration::from_nanos(nanos).as_secs_f64() * 1e3);
             let (least, median, p99) = (ms(took.least_ns), ms(took.median_ns), ms(took.p99_ns));
             writeln!(to, "  took       least {least}, median {median}, p99 {p99}, most {}", ms(took.most_ns))?;
+        }
+        if !unknown.is_empty() {
+            writeln!(to, "  not known  {}", unknown.join(", "))?;
         }
         Ok(())
     }

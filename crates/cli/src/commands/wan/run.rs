@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 use verbena_namespaces::Namespace;
+use verbena_wan::router::Mode;
 use verbena_wan::{Plan, Wan};
 
-use super::options::{LinkOptions, ModeArgument};
+use super::options::{BackendArguments, LinkOptions};
 use super::report::Report;
 use super::start::start;
 use crate::commands::child::{self, Watch};
@@ -52,12 +53,8 @@ pub struct Command {
     /// seconds. What it prints goes to standard error.
     #[arg(long, value_name = "COMMAND")]
     peer: Option<OsString>,
-    /// What the router does while nothing is due.
-    #[arg(long, value_enum, default_value_t)]
-    mode: ModeArgument,
-    /// Of all chance: the same packets meet the same fate again.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    backend: BackendArguments,
     /// Say at the end on standard error what the link did: drops by cause, and how long packets took.
     #[arg(long, short)]
     verbose: bool,
@@ -73,7 +70,7 @@ pub struct Command {
 impl Command {
     /// Makes the networks, runs the command, and gives its exit code.
     pub fn run(self) -> Result<ExitCode> {
-        let plan = Plan::two_sites(self.link.ways()?, self.mode.into(), self.seed);
+        let plan = Plan { backend: self.backend.backend()?, ..Plan::two_sites(self.link.ways()?, Mode::default(), 1) };
         plan.check().map_err(verbena_wan::Error::from)?;
         // While this thread is the only one: a process of several cannot have a user namespace of its own.
         may_make_networks()?;
