@@ -1,7 +1,7 @@
 //! Single packets: when they come, which, in which order, and how often.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbena_wan::Which;
 use verbena_wan::router::Mode;
@@ -36,6 +36,45 @@ fn packets_take_the_delay_in_both_modes_and_families() {
             "{options} {mode:?}: {early:?} early, {late:?} late"
         );
     }
+}
+
+/// A router that took longer for a packet than it takes to the next would delay each by more than the one before it.
+#[test]
+fn the_last_of_a_burst_is_delayed_as_the_first_is() {
+    const BURSTS: usize = 100;
+    const PACKETS: usize = 40;
+    const GAP: Duration = Duration::from_micros(20);
+    let Some(wan) = wan("delay=1ms", Mode::Precise) else { return };
+    let mut probe = probe(&wan, true);
+    let (mut firsts, mut lasts) = (vec![], vec![]);
+    for _ in 0..BURSTS {
+        let mut sent: Vec<(u64, Instant)> = vec![];
+        for _ in 0..PACKETS {
+            let at = sent.last().map_or_else(Instant::now, |(_, before)| *before + GAP);
+            while Instant::now() < at {
+                std::hint::spin_loop();
+            }
+            let now = Instant::now();
+            sent.push((probe.send(64).unwrap(), now));
+        }
+        let mut took = vec![];
+        while took.len() < PACKETS {
+            if let Some(number) = probe.receive().unwrap() {
+                assert_eq!(number, sent[took.len()].0);
+                took.push(sent[took.len()].1.elapsed());
+            }
+            assert!(sent[0].1.elapsed() < PATIENCE, "{} of {PACKETS} came", took.len());
+        }
+        firsts.push(took[0]);
+        lasts.push(took[PACKETS - 1]);
+    }
+    // A quarter of them meet no machine that is elsewhere; each way of being late is late alone.
+    let [first, last] = [&mut firsts, &mut lasts].map(|took| {
+        took.sort();
+        quantile(took, 0.25)
+    });
+    assert_eq!(there(&wan).counts.arrived, (BURSTS * PACKETS) as u64);
+    assert!(first >= Duration::from_micros(980) && last < first + Duration::from_micros(500), "{first:?} {last:?}");
 }
 
 #[test]
@@ -81,7 +120,7 @@ fn a_changed_packet_is_noticed_by_who_receives_it() {
             probe.send(600).unwrap();
         }
         let mut seen = there(&wan);
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         while seen.counts.arrived < if is_ipv4 { 300 } else { 600 } {
             assert!(began.elapsed() < PATIENCE, "{seen:?}");
             std::thread::sleep(Duration::from_millis(2));
