@@ -6,10 +6,17 @@
 //!
 //! Beside it stand the same two networks with a cable between them, a kernel that forwards, and `rattan`, where it is installed.
 
+mod far;
+mod latency;
+mod line;
+mod node;
 mod paths;
 mod precision;
 mod rattan;
+mod ways;
 
+pub(crate) use far::{ROLE as FAR_SITE, serve as serve_far_site};
+pub(crate) use latency::measure as latency;
 pub(crate) use precision::measure as precision;
 
 use crate::report::{Axis, Line, Panel};

@@ -231,7 +231,7 @@ static ROWS: [Row; 35] = [
         paper: "Fig 8.5, 8.10",
         variants: "one-sided write and sockets, message size and delay",
         found: "equal under delay; half in the LAN",
-        measure: None,
+        measure: Some(emulator::latency),
     },
     Row {
         name: "wan.overlap",

@@ -6,19 +6,20 @@ use verbena_namespaces::{Namespace, or_skipped};
 use super::options;
 
 /// `None` where networks cannot be made, which the row says too.
-fn measured(name: &str) -> Option<Findings> {
+pub fn measured(name: &str) -> Option<Findings> {
     let folder = tempfile::tempdir().unwrap();
     let found = run(row(name).unwrap(), &options(folder.path()), &mut |_| ());
     if or_skipped(Namespace::new()).unwrap().is_none() {
         assert!(matches!(found, Err(BenchError::Network(_))), "{found:?}");
         return None;
     }
+    let report = found.unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
-    Some(found.unwrap().findings)
+    Some(report.findings)
 }
 
 /// Those of `quantity` with these labels.
-fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
+pub fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
     let has = |one: &&Measurement| {
         let found: Vec<&str> = one.labels.iter().map(|(_, value)| value.as_str()).collect();
         one.quantity == quantity && found.starts_with(labels)
