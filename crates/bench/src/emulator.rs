@@ -13,11 +13,14 @@ mod node;
 mod paths;
 mod precision;
 mod rattan;
+mod throughput;
 mod ways;
+mod work;
 
 pub(crate) use far::{ROLE as FAR_SITE, serve as serve_far_site};
 pub(crate) use latency::measure as latency;
 pub(crate) use precision::measure as precision;
+pub(crate) use throughput::measure as throughput;
 
 use crate::report::{Axis, Line, Panel};
 

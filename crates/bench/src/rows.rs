@@ -245,7 +245,7 @@ static ROWS: [Row; 35] = [
         paper: "Fig 8.12, 8.13, 8.14, 9.5, 9.6",
         variants: "datagram and reliable channels, message size, window, parallel streams, delay 0..10 ms",
         found: "large messages and parallel streams keep the pipe full (up to +50%)",
-        measure: None,
+        measure: Some(emulator::throughput),
     },
     Row {
         name: "wan.precision",

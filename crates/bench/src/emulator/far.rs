@@ -1,20 +1,25 @@
 //! The process at the far site, and how it is told what to do.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 use verbena_fabric::Provider;
 
 use super::line::{Line, REGION, Route};
 use super::node::{Card, FAR, Met, NEAR, Node, PATIENCE, Seat, text};
 use super::paths::Site;
+use super::work::{Came, Task, Work};
 use crate::child::{Answer, Target, hear, say};
 use crate::error::BenchError;
 
 /// What it is asked for by.
 pub(crate) const ROLE: &str = "far-site";
+
+/// Bytes of datagrams that may wait to be read.
+const WAITING: usize = 8 << 20;
 
 /// What it is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,21 +28,16 @@ pub(super) enum Order {
     Open(Seat),
     /// The node of this number opens the region of another one.
     Meet { node: usize, other: Card },
-    /// Listen. Answered with where.
-    Listen { site: SocketAddr },
+    /// Listen, with so many bytes for what was not read yet; none: as many as the system thinks right. Answered with where.
+    Listen { site: SocketAddr, window: Option<usize> },
     /// Take so many connections. Answered with the number of the first.
     Accept { count: usize },
+    /// Open a socket for datagrams. Answered with where.
+    Datagrams { site: SocketAddr },
     /// Do this until [`Order::End`].
     Begin(Work),
-    /// Leave off.
+    /// Leave off. Answered with what [`Came`].
     End,
-}
-
-/// What it does meanwhile.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Work {
-    /// Answer each message with another one of as many bytes.
-    Answer { route: Route, bytes: usize },
 }
 
 /// Serves until its starter is done.
@@ -59,8 +59,12 @@ pub(crate) fn serve() -> Result<(), String> {
                 met.extend(opened.ok());
                 say(&Answer::Done(answer))?;
             }
-            Order::Listen { site } => {
+            Order::Listen { site, window } => {
                 let listener = TcpListener::bind(site).map_err(|error| format!("{site}: {error}"))?;
+                if let Some(window) = window {
+                    // Those that it takes have it too.
+                    sockopt::set_socket_recv_buffer_size_force(&listener, window).map_err(|error| error.to_string())?;
+                }
                 say(&Answer::Done(listener.local_addr().map_err(|error| error.to_string())?))?;
                 here.listener = Some(listener);
             }
@@ -69,11 +73,23 @@ pub(crate) fn serve() -> Result<(), String> {
                 here.accept(count).map_err(|error| error.to_string())?;
                 say(&Answer::Done(first))?;
             }
+            Order::Datagrams { site } => {
+                let socket = datagrams(site).map_err(|error| format!("{site}: {error}"))?;
+                say(&Answer::Done(socket.local_addr().map_err(|error| error.to_string())?))?;
+                here.datagrams = Some(socket);
+            }
             Order::Begin(work) => here.work(work)?,
             Order::End => return Err("an end came where no work was".to_owned()),
         }
     }
     Ok(())
+}
+
+fn datagrams(site: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(site)?;
+    socket.set_nonblocking(true)?;
+    sockopt::set_socket_recv_buffer_size_force(&socket, WAITING)?;
+    Ok(socket)
 }
 
 /// What it has.
@@ -82,6 +98,7 @@ struct Here {
     nodes: Vec<(Node, Vec<Met>)>,
     listener: Option<TcpListener>,
     connections: Vec<TcpStream>,
+    datagrams: Option<UdpSocket>,
 }
 
 impl Here {
@@ -98,23 +115,29 @@ impl Here {
 
     /// From `Begin` to `End`.
     fn work(&self, work: Work) -> Result<(), String> {
-        let Work::Answer { route, bytes } = work;
-        let mut line = self.line(route, bytes)?;
+        let task = self.task(work)?;
         let stop = &AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let working = scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    if line.look()? { line.send()? } else { std::thread::yield_now() }
-                }
-                line.finish()
-            });
+            let working = scope.spawn(move || task.run(stop));
             let ended = say(&Answer::Done(())).and_then(|()| hear::<Order>());
             stop.store(true, Ordering::Relaxed);
-            working.join().map_err(|_| "the working thread panicked".to_owned())??;
+            let came = working.join().map_err(|_| "the working thread panicked".to_owned())??;
             match ended? {
-                Some(Order::End) => say(&Answer::Done(())),
+                Some(Order::End) => say(&Answer::Done(came)),
                 Some(other) => Err(format!("{other:?} came where an end was expected")),
                 None => Ok(()),
+            }
+        })
+    }
+
+    fn task(&self, work: Work) -> Result<Task<'_>, String> {
+        Ok(match work {
+            Work::Answer { route, bytes } => Task::Answer(self.line(route, bytes)?),
+            Work::Take { first, count } => {
+                Task::take(self.connections.get(first..first + count).ok_or("no connections have these numbers")?)
+            }
+            Work::TakeDatagrams { number } => {
+                Task::take_datagrams(self.datagrams.as_ref().ok_or("no socket is for datagrams")?, number)
             }
         })
     }
@@ -188,14 +211,22 @@ impl Far {
         Ok(back.map(|()| Pair { near, met, number }))
     }
 
-    /// Connects so many sockets, which do not block.
-    pub(super) fn connect(&mut self, count: usize, sites: [Site<'_>; 2]) -> Result<Connections, BenchError> {
+    /// Connects so many sockets, which do not block. `window` is for how many bytes either end has room, if the system is not to decide.
+    pub(super) fn connect(
+        &mut self,
+        count: usize,
+        window: Option<usize>,
+        sites: [Site<'_>; 2],
+    ) -> Result<Connections, BenchError> {
         let site = SocketAddr::new(sites[1].address, 0);
-        let at: SocketAddr = self.target.ask(&Order::Listen { site }, "listen")?;
+        let at: SocketAddr = self.target.ask(&Order::Listen { site, window }, "listen")?;
         let open = || {
             let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
+            if let Some(window) = window {
+                sockopt::set_socket_send_buffer_size_force(&stream, window)?;
+            }
             Ok(stream)
         };
         let near: io::Result<Vec<TcpStream>> = sites[0].network.enter(|| (0..count).map(|_| open()).collect())?;
@@ -204,16 +235,26 @@ impl Far {
         Ok(Connections { near, first })
     }
 
-    /// Has it do this while `act` runs.
+    /// A socket from which datagrams get to the far site.
+    pub(super) fn datagrams(&mut self, sites: [Site<'_>; 2]) -> Result<UdpSocket, BenchError> {
+        let site = SocketAddr::new(sites[1].address, 0);
+        let at: SocketAddr = self.target.ask(&Order::Datagrams { site }, "open a socket for datagrams")?;
+        let own = SocketAddr::new(sites[0].address, 0);
+        let socket =
+            sites[0].network.enter(|| UdpSocket::bind(own).and_then(|socket| socket.connect(at).map(|()| socket)))?;
+        socket.map_err(|error| failed("opening a socket for datagrams", error.to_string()))
+    }
+
+    /// Has it do this while `act` runs. What that gave, and what came.
     pub(super) fn during<T>(
         &mut self,
         work: Work,
         act: impl FnOnce() -> Result<T, BenchError>,
-    ) -> Result<T, BenchError> {
+    ) -> Result<(T, Came), BenchError> {
         let () = self.target.ask(&Order::Begin(work), "begin a turn")?;
         let done = act()?;
-        let () = self.target.ask(&Order::End, "end a turn")?;
-        Ok(done)
+        let came = self.target.ask(&Order::End, "end a turn")?;
+        Ok((done, came))
     }
 }
 

@@ -13,11 +13,11 @@ use super::node::{Met, Node, PATIENCE, text};
 /// The word of a region that says how many messages were written into it.
 const COUNT_AT: u64 = 0;
 /// Where messages are written.
-const BODY_AT: u64 = 4_096;
+pub(super) const BODY_AT: u64 = 4_096;
 /// Bytes of the word, which are the last of a message.
 const WORD: usize = 8;
 /// Larger writes travel with the bulk, as they would in any service.
-const LARGEST_CONTROL: usize = 4 << 10;
+pub(super) const LARGEST_CONTROL: usize = 4 << 10;
 /// A message has at most so many bytes.
 pub(super) const LARGEST: usize = 1 << 20;
 /// What the region of a node has to have for them.

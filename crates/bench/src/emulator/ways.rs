@@ -2,9 +2,10 @@
 
 use verbena_fabric::{Executor, Provider};
 
-use super::far::{Connections, Far, Pair, Work, failed};
+use super::far::{Connections, Far, Pair, failed};
 use super::line::{Line, Route};
 use super::paths::Site;
+use super::work::Work;
 use crate::error::BenchError;
 use crate::report::FabricFound;
 
@@ -48,7 +49,7 @@ impl Ways {
         for way in wanted {
             match *way {
                 Way::OneSided(provider) => found.push(ways.open_fabric(provider, sites, between)?),
-                Way::Sockets => ways.sockets = Some(ways.far.connect(1, sites)?),
+                Way::Sockets => ways.sockets = Some(ways.far.connect(1, None, sites)?),
             }
         }
         Ok((ways, found))
@@ -115,10 +116,11 @@ impl Ways {
             }
         };
         let mut line = line.map_err(|what| failed(&doing(), what))?;
-        far.during(Work::Answer { route, bytes }, || {
+        let (done, _) = far.during(Work::Answer { route, bytes }, || {
             let done = act(&mut line).and_then(|done| line.finish().map(|()| done));
             done.map_err(|what| failed(&doing(), what))
-        })
+        })?;
+        Ok(done)
     }
 }
 

@@ -1,14 +1,17 @@
 //! The rows that measure the WAN emulator.
 
-use verbena_bench::{BenchError, FEWEST_ROUNDS, Findings, Measurement, row, run};
+use std::time::Duration;
+
+use verbena_bench::{BenchError, FEWEST_ROUNDS, Findings, Measurement, Options, row, run};
 use verbena_namespaces::{Namespace, or_skipped};
 
 use super::options;
 
 /// `None` where networks cannot be made, which the row says too.
-pub fn measured(name: &str) -> Option<Findings> {
+pub fn measured(name: &str, measuring: Duration) -> Option<Findings> {
     let folder = tempfile::tempdir().unwrap();
-    let found = run(row(name).unwrap(), &options(folder.path()), &mut |_| ());
+    let options = Options { measuring: Some(measuring), ..options(folder.path()) };
+    let found = run(row(name).unwrap(), &options, &mut |_| ());
     if or_skipped(Namespace::new()).unwrap().is_none() {
         assert!(matches!(found, Err(BenchError::Network(_))), "{found:?}");
         return None;
@@ -39,7 +42,7 @@ fn is_measured(findings: &Findings, program: &str) -> bool {
 }
 
 pub fn delays_are_held_against_a_cable() {
-    let Some(findings) = measured("wan.precision") else { return };
+    let Some(findings) = measured("wan.precision", Duration::from_secs(3)) else { return };
     for mode in ["precise", "sleep"] {
         for (path, cable) in [
             ("small datagrams", "small datagrams"),

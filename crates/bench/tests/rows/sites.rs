@@ -1,12 +1,17 @@
 //! The rows between two sites that the WAN emulator joins.
 
-use verbena_bench::{Findings, Measurement};
+use std::time::Duration;
+
+use verbena_bench::{Findings, Measurement, Ratio};
 
 use super::emulator::{measured, of};
 
+/// A turn takes as long as its delay makes it, however short it was to be.
+const MEASURING: Duration = Duration::from_secs(1);
+
 /// `None` where networks cannot be made, or no program can stand in their receive paths.
 fn measured_with_xdp(name: &str) -> Option<Findings> {
-    let findings = measured(name)?;
+    let findings = measured(name, MEASURING)?;
     match super::have_networks() {
         Ok(()) => Some(findings),
         Err(why) => {
@@ -52,4 +57,54 @@ pub fn one_way_is_timed_by_size_and_by_delay() {
     let claims = findings.ratios.iter().filter(|ratio| ratio.claim.is_some());
     assert_eq!(claims.count(), 2 * (2 + 3), "{:?}", findings.ratios);
     assert_eq!(findings.panels.iter().map(|panel| panel.series.len()).collect::<Vec<_>>(), [3; 3]);
+}
+
+pub fn throughput_is_counted_by_channel_and_delay() {
+    const KIB: f64 = 1_024.0;
+    let Some(findings) = measured("wan.throughput", MEASURING) else { return };
+    fabrics_are_found(&findings, &["tcp", "sockets", "datagrams"]);
+    let rates = |kind: &str, channel: &str| {
+        let rates = of(&findings, "throughput", &[kind, channel]);
+        assert_eq!(xs(&rates), [0.0, 10.0, 100.0, 1_000.0, 10_000.0], "{channel}");
+        assert!(rates.iter().flat_map(|one| &one.rounds).all(|round| round.count > 0 && round.min > 0.0), "{rates:?}");
+        rates
+    };
+    // No more than a window can be on its way at once.
+    let windows = [
+        ("writes over tcp", "writes of 2K, 8 under way", 16.0 * KIB),
+        ("writes over tcp", "writes of 32K, 8 under way", 256.0 * KIB),
+        ("writes over tcp", "writes of 1M, 8 under way", 8_192.0 * KIB),
+        ("writes over tcp", "writes of 32K, 1 under way", 32.0 * KIB),
+        ("writes over tcp", "writes of 32K, 64 under way", 2_048.0 * KIB),
+        // The system takes twice as much as is asked for.
+        ("sockets", "sockets, window 64K, 1 stream", 128.0 * KIB),
+        ("sockets", "sockets, window 64K, 2 streams", 256.0 * KIB),
+        ("sockets", "sockets, window 64K, 4 streams", 512.0 * KIB),
+        ("sockets", "sockets, window 64K, 8 streams", 1_024.0 * KIB),
+        ("sockets", "sockets, window 512K, 1 stream", 1_024.0 * KIB),
+    ];
+    for (kind, channel, window) in windows {
+        let rates = rates(kind, channel);
+        assert!(rates[0].spread.max > 2.0 * rates[4].spread.max, "{rates:?}");
+        for one in rates.iter().filter(|one| one.x > 0.0) {
+            let most = window / (2.0 * one.x);
+            assert!(one.spread.max <= most, "{one:?} with a window of {window}");
+            // Where the delay is what limits, a good part of it is used.
+            assert!(one.x < 10_000.0 || one.spread.max > most / 8.0, "{one:?} with a window of {window}");
+        }
+    }
+    rates("sockets", "sockets, window the system's, 1 stream");
+    for datagrams in ["datagrams of 256", "datagrams of 2K"] {
+        rates("datagrams", datagrams);
+        let lost = of(&findings, "datagrams that did not arrive", &["datagrams", datagrams]);
+        assert!(lost.len() == 5 && lost.iter().all(|one| one.spread.min >= 0.0 && one.spread.max < 1.0), "{lost:?}");
+    }
+    for what in ["writes of 1 MiB over writes of 2 KiB", "sockets, window 512 KiB over 64 KiB", "8 streams over 1"] {
+        let is_it = |ratio: &&Ratio| ratio.what.ends_with(what) && ratio.under == "10000 us";
+        let ratio = findings.ratios.iter().find(is_it).unwrap();
+        assert!(ratio.spread.median > 2.0 && ratio.claim.is_some(), "{ratio:?}");
+    }
+    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 2 * 3 + 1);
+    let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
+    assert_eq!(lines, [2, 3, 3, 3, 4, 3]);
 }
