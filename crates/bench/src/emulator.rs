@@ -6,10 +6,12 @@
 //!
 //! Beside it stand the same two networks with a cable between them, a kernel that forwards, and `rattan`, where it is installed.
 
+mod channels;
 mod far;
 mod latency;
 mod line;
 mod node;
+mod overlap;
 mod paths;
 mod precision;
 mod rattan;
@@ -19,6 +21,7 @@ mod work;
 
 pub(crate) use far::{ROLE as FAR_SITE, serve as serve_far_site};
 pub(crate) use latency::measure as latency;
+pub(crate) use overlap::measure as overlap;
 pub(crate) use precision::measure as precision;
 pub(crate) use throughput::measure as throughput;
 

@@ -238,7 +238,7 @@ static ROWS: [Row; 35] = [
         paper: "Fig 8.7, 8.8, 8.9",
         variants: "overlap ratio, fetch latency under target load, application run time under 40 senders",
         found: "one-sided leaves the CPU alone",
-        measure: None,
+        measure: Some(emulator::overlap),
     },
     Row {
         name: "wan.throughput",

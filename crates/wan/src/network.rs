@@ -117,9 +117,9 @@ impl Wan {
         middle.enter(|| ip_batch(&router_commands(&plan)))??;
         for (site, number) in sites.iter().zip(0..) {
             site.enter(|| ip_batch(&site_commands(&plan, number)))??;
-            site.enter(|| pin(links_of(&plan, number).map(|link| plan.links[link].name.clone())))?;
+            site.enter(|| pin(links_of(&plan, number).map(|link| plan.links[link].name.clone()), 0))?;
         }
-        middle.enter(|| pin((0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)))))?;
+        middle.enter(|| pin((0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end))), 0))?;
         let wires = |(link, number): (&Link, usize)| Wires {
             ends: [inner(number, 0), inner(number, 1)],
             mtu: link.mtu,
@@ -274,9 +274,10 @@ fn settings(settings: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// Has all frames of these interfaces received by one processor, so that none overtakes another where their sender has moved to another one
-/// meanwhile. To be called by a thread that ends after it.
-pub fn pin(interfaces: impl Iterator<Item = String>) {
+/// Has all frames of these interfaces received by one processor, the one with this number, so that none overtakes another where their sender has moved to
+/// another one meanwhile. To be called by a thread that ends after it.
+pub fn pin(interfaces: impl Iterator<Item = String>, processor: usize) {
+    let only = mask_of(processor);
     let pin = || -> io::Result<()> {
         // SAFETY: the thread shares its files and memory as before; only what is mounted where is another view from now on.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
@@ -284,12 +285,27 @@ pub fn pin(interfaces: impl Iterator<Item = String>) {
         // Of the network that this thread is in: what is mounted already is of another one.
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
         for interface in interfaces {
-            fs::write(format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), "1")?;
+            fs::write(format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), &only)?;
         }
         Ok(())
     };
     // A container may not mount this. Then frames can change places when their sender moves, which is rare.
     if let Err(error) = pin() {
         tracing::info!("frames are received by any processor: {error}");
+    }
+}
+
+/// The mask of one processor, as the kernel reads it: groups of 32 bits, the last of which has the first processors (lib/bitmap-str.c: bitmap_parse).
+fn mask_of(processor: usize) -> String {
+    format!("{:x}{}", 1u32 << (processor % 32), ",00000000".repeat(processor / 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_has_one_processor() {
+        assert_eq!([0, 1, 31, 32, 69].map(mask_of), ["1", "2", "80000000", "1,00000000", "20,00000000,00000000"]);
     }
 }

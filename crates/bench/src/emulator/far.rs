@@ -3,21 +3,24 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 use verbena_fabric::Provider;
 
-use super::line::{Line, REGION, Route};
+use super::line::{self, Line, REGION, Route};
 use super::node::{Card, FAR, Met, NEAR, Node, PATIENCE, Seat, text};
 use super::paths::Site;
-use super::work::{Came, Task, Work};
+use super::work::{Came, Task, Work, compute};
 use crate::child::{Answer, Target, hear, say};
 use crate::error::BenchError;
 
 /// What it is asked for by.
 pub(crate) const ROLE: &str = "far-site";
 
+/// Bytes of a region that nobody uses.
+const SMALLEST: u64 = 4_096;
 /// Bytes of datagrams that may wait to be read.
 const WAITING: usize = 8 << 20;
 
@@ -36,6 +39,8 @@ pub(super) enum Order {
     Datagrams { site: SocketAddr },
     /// Do this until [`Order::End`].
     Begin(Work),
+    /// Compute so many steps, beside the work that has begun. Answered with how long that took.
+    Compute { steps: u64 },
     /// Leave off. Answered with what [`Came`].
     End,
 }
@@ -46,7 +51,7 @@ pub(crate) fn serve() -> Result<(), String> {
     while let Some(order) = hear::<Order>()? {
         match order {
             Order::Open(seat) => {
-                let node = Node::open(&seat).map_err(text);
+                let node = Node::open(&seat).and_then(|node| line::fill(&node).map(|()| node)).map_err(text);
                 let card = node.as_ref().map(Node::card).map_err(Clone::clone);
                 // That a fabric does not work here is an answer like any other.
                 here.nodes.extend(node.ok().map(|node| (node, vec![])));
@@ -79,7 +84,7 @@ pub(crate) fn serve() -> Result<(), String> {
                 here.datagrams = Some(socket);
             }
             Order::Begin(work) => here.work(work)?,
-            Order::End => return Err("an end came where no work was".to_owned()),
+            Order::Compute { .. } | Order::End => return Err("no work has begun".to_owned()),
         }
     }
     Ok(())
@@ -119,7 +124,7 @@ impl Here {
         let stop = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             let working = scope.spawn(move || task.run(stop));
-            let ended = say(&Answer::Done(())).and_then(|()| hear::<Order>());
+            let ended = say(&Answer::Done(())).and_then(|()| until_end());
             stop.store(true, Ordering::Relaxed);
             let came = working.join().map_err(|_| "the working thread panicked".to_owned())??;
             match ended? {
@@ -132,7 +137,8 @@ impl Here {
 
     fn task(&self, work: Work) -> Result<Task<'_>, String> {
         Ok(match work {
-            Work::Answer { route, bytes } => Task::Answer(self.line(route, bytes)?),
+            Work::Nothing => Task::Nothing,
+            Work::Answer { route, bytes, load } => Task::Answer(self.line(route, bytes)?, load),
             Work::Take { first, count } => {
                 Task::take(self.connections.get(first..first + count).ok_or("no connections have these numbers")?)
             }
@@ -155,6 +161,20 @@ impl Here {
     }
 }
 
+/// What is asked for beside the work, and then the order that ends it.
+fn until_end() -> Result<Option<Order>, String> {
+    loop {
+        match hear::<Order>()? {
+            Some(Order::Compute { steps }) => {
+                let began = Instant::now();
+                compute(steps);
+                say(&Answer::Done(began.elapsed()))?;
+            }
+            other => return Ok(other),
+        }
+    }
+}
+
 /// The process, as its starter sees it.
 pub(super) struct Far {
     target: Target,
@@ -167,6 +187,24 @@ pub(super) struct Pair {
     pub(super) met: Met,
     /// Of the far one.
     pub(super) number: usize,
+    card: Card,
+}
+
+impl Pair {
+    /// Another node at the near site that has opened the far one's region.
+    pub(super) fn another(&self, provider: Provider, rank: u32, site: Site<'_>) -> Result<(Node, Met), BenchError> {
+        let opened = call(&Seat::new(provider, site, rank, SMALLEST), &self.card, site)?;
+        opened.map_err(|what| failed("opening one more node", what))
+    }
+}
+
+/// A node at this site that has opened another one's region. Why not, if it has not.
+fn call(seat: &Seat, other: &Card, site: Site<'_>) -> Result<Result<(Node, Met), String>, BenchError> {
+    Ok(site.network.enter(|| {
+        let node = Node::open(seat).map_err(text)?;
+        let met = node.meet(other).map_err(text)?;
+        Ok((node, met))
+    })?)
 }
 
 /// Connections from the near site to the far one, where the first has this number.
@@ -197,18 +235,13 @@ impl Far {
             Err(reason) => return Ok(Err(format!("at the far site: {reason}"))),
         };
         self.nodes += 1;
-        let here = sites[0].network.enter(|| {
-            let near = Node::open(&near)?;
-            let met = near.meet(&far)?;
-            Ok((near, met))
-        })?;
-        let (near, met) = match here {
+        let (near, met) = match call(&near, &far, sites[0])? {
             Ok(here) => here,
-            Err(error) => return Ok(Err(text(error))),
+            Err(reason) => return Ok(Err(reason)),
         };
         let order = Order::Meet { node: number, other: near.card() };
         let back: Result<(), String> = self.target.ask(&order, "meet its caller")?;
-        Ok(back.map(|()| Pair { near, met, number }))
+        Ok(back.map(|()| Pair { near, met, number, card: far }))
     }
 
     /// Connects so many sockets, which do not block. `window` is for how many bytes either end has room, if the system is not to decide.
@@ -249,12 +282,22 @@ impl Far {
     pub(super) fn during<T>(
         &mut self,
         work: Work,
-        act: impl FnOnce() -> Result<T, BenchError>,
+        act: impl FnOnce(&mut Beside<'_>) -> Result<T, BenchError>,
     ) -> Result<(T, Came), BenchError> {
         let () = self.target.ask(&Order::Begin(work), "begin a turn")?;
-        let done = act()?;
+        let done = act(&mut Beside(&mut self.target))?;
         let came = self.target.ask(&Order::End, "end a turn")?;
         Ok((done, came))
+    }
+}
+
+/// The process, while it works.
+pub(super) struct Beside<'a>(&'a mut Target);
+
+impl Beside<'_> {
+    /// Has it compute so many steps, and says how long that took.
+    pub(super) fn compute(&mut self, steps: u64) -> Result<Duration, BenchError> {
+        self.0.ask(&Order::Compute { steps }, "compute")
     }
 }
 

@@ -14,6 +14,8 @@ use super::node::{Met, Node, PATIENCE, text};
 const COUNT_AT: u64 = 0;
 /// Where messages are written.
 pub(super) const BODY_AT: u64 = 4_096;
+/// Where something is written that nobody looks at.
+pub(super) const ASIDE_AT: u64 = BODY_AT + LARGEST as u64 / 2;
 /// Bytes of the word, which are the last of a message.
 const WORD: usize = 8;
 /// Larger writes travel with the bulk, as they would in any service.
@@ -27,6 +29,15 @@ pub(super) const REGION: u64 = BODY_AT + LARGEST as u64;
 const fn pattern(at: usize) -> u8 {
     (at % 251) as u8
 }
+
+/// Makes a region look as after a message of [`FILLED`] bytes.
+pub(super) fn fill(node: &Node) -> verbena_fabric::Result<()> {
+    let message: Vec<u8> = (0..FILLED).map(pattern).collect();
+    node.region.write(BODY_AT, &message)
+}
+
+/// Bytes of a region, from where messages are written, that are always those of one.
+pub(super) const FILLED: usize = 1 << 10;
 
 /// A message is on its way, or waited for.
 pub(super) enum Line<'a> {
@@ -47,7 +58,13 @@ impl<'a> Line<'a> {
 
     /// By a socket, on which nothing is under way.
     pub(super) fn of_socket(stream: &'a TcpStream, bytes: usize) -> Self {
-        Line::Socket(Socket { stream, body: (0..bytes).map(pattern).collect(), into: vec![0; bytes], got: 0 })
+        Line::Socket(Socket {
+            stream,
+            body: (0..bytes).map(pattern).collect(),
+            into: vec![0; bytes],
+            got: 0,
+            has_come: false,
+        })
     }
 
     /// Sends the next message.
@@ -90,12 +107,13 @@ impl<'a> Line<'a> {
     pub(super) fn finish(self) -> Result<(), String> {
         match self {
             Line::Writes(writes) => writes.finish(),
-            Line::Socket(socket) => is_pattern(&socket.into),
+            Line::Socket(socket) if socket.has_come => is_pattern(&socket.into),
+            Line::Socket(_) => Ok(()),
         }
     }
 }
 
-fn is_pattern(message: &[u8]) -> Result<(), String> {
+pub(super) fn is_pattern(message: &[u8]) -> Result<(), String> {
     match message.iter().enumerate().position(|(at, byte)| *byte != pattern(at)) {
         Some(at) => Err(format!("byte {at} of {} is another", message.len())),
         None => Ok(()),
@@ -158,6 +176,7 @@ pub(super) struct Socket<'a> {
     body: Vec<u8>,
     into: Vec<u8>,
     got: usize,
+    has_come: bool,
 }
 
 impl Socket<'_> {
@@ -186,7 +205,7 @@ impl Socket<'_> {
         }
         let is_here = self.got == self.into.len();
         if is_here {
-            self.got = 0;
+            (self.got, self.has_come) = (0, true);
         }
         Ok(is_here)
     }

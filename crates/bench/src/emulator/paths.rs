@@ -52,8 +52,8 @@ impl Cable {
         let (near, far) = (Namespace::new()?, Namespace::new()?);
         near.link(End::new(PLUGS[0], CABLE[0]), &far, End::new(PLUGS[1], CABLE[1]))?;
         // As the emulator has it: what one of them receives is not spread over the cores.
-        near.enter(|| pin([PLUGS[0].to_owned()].into_iter()))?;
-        far.enter(|| pin([PLUGS[1].to_owned()].into_iter()))?;
+        near.enter(|| pin([PLUGS[0].to_owned()].into_iter(), 0))?;
+        far.enter(|| pin([PLUGS[1].to_owned()].into_iter(), 0))?;
         Ok(Cable { near, far })
     }
 

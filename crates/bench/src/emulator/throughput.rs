@@ -3,15 +3,14 @@
 //! After Figures 8.12 to 8.14, 9.5 and 9.6 of the dissertation. What is acknowledged is timed from the first message until the last one is acknowledged; of datagrams
 //! it is counted what arrives.
 
-mod channels;
-
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbena_fabric::Provider;
 use verbena_wan::router::Mode;
 
-use super::far::{Connections, Far, Pair, failed};
+use super::channels::{Sent, fire, stream, write};
+use super::far::{Beside, Connections, Far, Pair, failed};
 use super::panel;
 use super::paths::{Link, Site};
 use super::ways::{executor_name, verbs};
@@ -24,7 +23,6 @@ use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
 use crate::scale::{bytes, number};
 use crate::stats::{RoundSummary, Spread};
-use channels::{Sent, fire, stream, write};
 
 /// Of the link, one way, in microseconds.
 const DELAYS: [u64; 5] = [0, 10, 100, 1_000, 10_000];
@@ -44,6 +42,8 @@ const MIDDLE: usize = WRITES[1];
 const WINDOWS: [usize; 3] = [1, WINDOW, 64];
 /// Bytes that either end of a connection has room for; none: the system decides.
 const BUFFERS: [Option<usize>; 3] = [Some(64 << 10), Some(512 << 10), None];
+/// A connection gets a message of so many bytes after the other, as in the paper.
+const SOCKET_MESSAGE: usize = 2 << 20;
 /// Connections side by side, with the least room each.
 const STREAMS: [usize; 4] = [1, 2, 4, 8];
 
@@ -218,7 +218,9 @@ impl Stage {
             Channel::Datagrams(bytes) => {
                 *turns += 1;
                 let number = *turns;
-                let fired = || fire(datagrams, number, bytes, length, delay).map_err(|error| wrong(error.to_string()));
+                let fired = |_: &mut Beside<'_>| {
+                    fire(datagrams, number, bytes, length, delay).map_err(|error| wrong(error.to_string()))
+                };
                 let (sent, came) = far.during(Work::TakeDatagrams { number }, fired)?;
                 if came.calls < 2 || came.bytes > sent.bytes {
                     return Err(wrong(format!("of {} datagrams {} arrived", sent.messages, came.calls)));
@@ -234,8 +236,12 @@ impl Stage {
                 let found = reserved.sockets.iter().find(|(room, _)| *room == window);
                 let (_, connections) = found.expect("invariant: there are connections with each window");
                 let work = Work::Take { first: connections.first, count: streams };
-                let streamed =
-                    || stream(&connections.near[..streams], length).map_err(|error| wrong(error.to_string()));
+                let until = Instant::now() + length;
+                let go_on = || Instant::now() < until;
+                let streamed = |_: &mut Beside<'_>| {
+                    stream(&connections.near[..streams], SOCKET_MESSAGE, go_on)
+                        .map_err(|error| wrong(error.to_string()))
+                };
                 let (sent, came) = far.during(work, streamed)?;
                 if came.bytes != sent.bytes {
                     return Err(wrong(format!("of {} bytes {} arrived", sent.bytes, came.bytes)));

@@ -1,5 +1,8 @@
 //! By what messages get from the near site to the far one, and back.
 
+use std::net::TcpStream;
+use std::time::Duration;
+
 use verbena_fabric::{Executor, Provider};
 
 use super::far::{Connections, Far, Pair, failed};
@@ -95,6 +98,19 @@ impl Ways {
         Some(self.pair(provider)?.near.fabric.capabilities().executor)
     }
 
+    /// What `act` gives, with the connection to somebody who computes for `load`, and then looks whether a message of `bytes` has come that is to be answered.
+    pub(super) fn loaded<T>(
+        &mut self,
+        load: Duration,
+        bytes: usize,
+        act: impl FnOnce(&TcpStream, &[(Provider, Pair)]) -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
+        let Ways { far, pairs, sockets } = self;
+        let sockets = sockets.as_ref().ok_or_else(|| failed("answering", "there is no connection".to_owned()))?;
+        let work = Work::Answer { route: Route::Connection(sockets.first), bytes, load };
+        Ok(far.during(work, |_| act(&sockets.near[0], pairs))?.0)
+    }
+
     /// What `act` gives, which has a line to somebody who answers each message with another one.
     pub(super) fn answered<T>(
         &mut self,
@@ -116,7 +132,7 @@ impl Ways {
             }
         };
         let mut line = line.map_err(|what| failed(&doing(), what))?;
-        let (done, _) = far.during(Work::Answer { route, bytes }, || {
+        let (done, _) = far.during(Work::Answer { route, bytes, load: Duration::ZERO }, |_| {
             let done = act(&mut line).and_then(|done| line.finish().map(|()| done));
             done.map_err(|what| failed(&doing(), what))
         })?;

@@ -13,8 +13,10 @@ use super::line::{Line, Route};
 /// What it is told to do.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Work {
-    /// Answer each message with another one of as many bytes.
-    Answer { route: Route, bytes: usize },
+    /// Answer each message with another one of as many bytes, and compute for so long before each look whether one has come.
+    Answer { route: Route, bytes: usize, load: Duration },
+    /// Nothing but what is asked for.
+    Nothing,
     /// Take what comes by so many connections, from this one on.
     Take { first: usize, count: usize },
     /// Take what comes as datagrams that begin with this number. Others are late.
@@ -39,10 +41,38 @@ const FIRST: Duration = Duration::from_secs(1);
 /// As much is taken at once.
 const AT_ONCE: usize = 256 << 10;
 
+/// Computes until so much time is over, and says how much was.
+pub(super) fn compute_for(length: Duration) -> Duration {
+    compute_while(length, || true)
+}
+
+fn compute_while(length: Duration, is_wanted: impl Fn() -> bool) -> Duration {
+    let began = Instant::now();
+    while began.elapsed() < length && is_wanted() {
+        compute(COARSE);
+    }
+    began.elapsed()
+}
+
+/// So many steps take less than a microsecond.
+const COARSE: u64 = 100;
+
+/// So many steps of a computation (xorshift), with nothing in memory.
+pub(super) fn compute(steps: u64) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..steps {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    std::hint::black_box(state);
+}
+
 /// A work that has begun.
 pub(super) enum Task<'a> {
-    Answer(Line<'a>),
+    Answer(Line<'a>, Duration),
     Take(Taking<'a>),
+    Nothing,
 }
 
 impl<'a> Task<'a> {
@@ -57,8 +87,10 @@ impl<'a> Task<'a> {
     /// Goes on until `stop`.
     pub(super) fn run(self, stop: &AtomicBool) -> Result<Came, String> {
         match self {
-            Task::Answer(mut line) => {
+            Task::Nothing => Ok(Came::default()),
+            Task::Answer(mut line, load) => {
                 while !stop.load(Ordering::Relaxed) {
+                    compute_while(load, || !stop.load(Ordering::Relaxed));
                     if line.look()? {
                         line.send()?;
                     } else {

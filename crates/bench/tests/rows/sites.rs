@@ -108,3 +108,44 @@ pub fn throughput_is_counted_by_channel_and_delay() {
     let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
     assert_eq!(lines, [2, 3, 3, 3, 4, 3]);
 }
+
+pub fn overlap_fetching_and_computing_are_timed() {
+    let Some(findings) = measured_with_xdp("wan.overlap") else { return };
+    fabrics_are_found(&findings, &["tcp, link", "xdp, link", "sockets"]);
+    for way in ["tcp", "xdp", "sockets"] {
+        for (delay, computing) in [("0 us", 4), ("100 us", 1), ("1000 us", 4), ("10000 us", 1)] {
+            let hidden = of(&findings, "overlap", &[way, delay]);
+            assert_eq!(xs(&hidden), &[100.0, 500.0, 2_000.0, 10_000.0][4 - computing..]);
+            assert!(hidden.iter().all(|one| one.spread.min > 0.0 && one.spread.max < 1.0), "{hidden:?}");
+        }
+        // What is hidden is no more than the part that there is: of 2 ms, of 20 ms.
+        let hidden = of(&findings, "overlap", &[way, "1000 us"]);
+        assert!(hidden[0].spread.min < 0.06 && hidden[3].spread.max > 0.7, "{hidden:?}");
+        assert!(of(&findings, "overlap", &[way, "10000 us"])[0].spread.min < 0.51);
+
+        for (delay, loads, least) in [("0 us", 4, 1.0), ("100 us", 1, 200.0), ("1000 us", 1, 2e3), ("10000 us", 1, 2e4)]
+        {
+            let fetched = of(&findings, "time to fetch", &[way, delay]);
+            assert_eq!(xs(&fetched), &[0.0, 1_000.0, 4_000.0, 16_000.0][4 - loads..]);
+            assert!(fetched.iter().all(|one| one.spread.min >= least), "{fetched:?}");
+        }
+        // Whoever computes for 16 ms before it looks lets askers wait, and readers not.
+        let loaded = of(&findings, "time to fetch", &[way, "0 us"])[3].spread;
+        assert!(if way == "sockets" { loaded.max > 12_000.0 } else { loaded.min < 8_000.0 }, "{way}: {loaded:?}");
+
+        let sizes: &[f64] = if way == "xdp" { &[1_024.0] } else { &[1_024.0, 16_384.0, 65_536.0] };
+        let far: &[f64] = if way == "xdp" { &[1_024.0] } else { &[16_384.0] };
+        for (delay, sizes) in [("0 us", sizes), ("1000 us", far), ("10000 us", far)] {
+            let computed = of(&findings, "running time of a computation", &[way, delay]);
+            assert_eq!(xs(&computed), sizes);
+            assert!(computed.iter().all(|one| one.spread.min > 2.0), "{computed:?}");
+            let sent = of(&findings, "throughput of the senders", &[way, delay]);
+            assert!(xs(&sent) == sizes && sent.iter().all(|one| one.spread.min > 0.01), "{sent:?}");
+        }
+    }
+    assert_eq!(of(&findings, "running time of a computation", &["nobody"]).len(), 1);
+    // Overlap, fetching under load beside sockets, fetching under load, computing under senders.
+    let claims = findings.ratios.iter().filter(|ratio| ratio.claim.is_some());
+    assert_eq!(claims.count(), 2 * 2 + 2 * 4 + 3 * 3 + (5 + 5 + 3), "{:?}", findings.ratios);
+    assert_eq!(findings.panels.iter().map(|panel| panel.series.len()).collect::<Vec<_>>(), [3; 7]);
+}

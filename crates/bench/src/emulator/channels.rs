@@ -9,12 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena_fabric::{Batch, Buffer, Class, Completed, Done, Operation, Pending};
 
-use super::super::far::Pair;
-use super::super::line::{BODY_AT, LARGEST_CONTROL};
-use super::super::node::{PATIENCE, text};
-
-/// A socket gets a message of so many bytes after the other, as in the paper.
-pub(super) const SOCKET_MESSAGE: usize = 2 << 20;
+use super::far::Pair;
+use super::line::{BODY_AT, LARGEST_CONTROL};
+use super::node::{PATIENCE, text};
 
 /// Datagrams between two looks of their sender at whether others want the core.
 const TOGETHER: u64 = 16;
@@ -53,28 +50,29 @@ pub(super) fn write(pair: &Pair, bytes: usize, window: usize, length: Duration) 
     Ok(Sent { bytes: messages * bytes as u64, messages, took: began.elapsed() })
 }
 
-/// Bytes by each of these connections for so long, as many as they take.
-pub(super) fn stream(connections: &[TcpStream], length: Duration) -> io::Result<Sent> {
-    let message = vec![0x5a; SOCKET_MESSAGE];
+/// Messages of so many bytes by each of these connections, as many as they take, until `go_on` says that it is enough.
+pub(super) fn stream(connections: &[TcpStream], message: usize, go_on: impl Fn() -> bool) -> io::Result<Sent> {
+    let body = vec![0x5a; message];
     let (began, mut bytes) = (Instant::now(), 0);
-    while began.elapsed() < length {
+    while go_on() {
         let mut all: Vec<PollFd<'_>> = connections.iter().map(|one| PollFd::new(one, PollFlags::OUT)).collect();
         poll(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }))?;
         for mut connection in connections {
-            match connection.write(&message) {
+            match connection.write(&body) {
                 Ok(written) => bytes += written as u64,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
         }
     }
+    let enough = Instant::now();
     while unacknowledged(connections)? > 0 {
-        if began.elapsed() > length + PATIENCE {
+        if enough.elapsed() > PATIENCE {
             return Err(ErrorKind::TimedOut.into());
         }
         std::thread::yield_now();
     }
-    Ok(Sent { bytes, messages: bytes / SOCKET_MESSAGE as u64, took: began.elapsed() })
+    Ok(Sent { bytes, messages: bytes / message as u64, took: began.elapsed() })
 }
 
 /// Bytes that were given to them and that the other end's system has not acknowledged.
