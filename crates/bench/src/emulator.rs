@@ -7,13 +7,26 @@
 //! Beside it stand the same two networks with a cable between them, a kernel that forwards, and `rattan`, where it is installed.
 
 mod bandwidth;
+mod channels;
+mod far;
 mod flows;
+mod latency;
+mod line;
+mod node;
+mod overlap;
 mod paths;
 mod precision;
 mod rattan;
+mod throughput;
+mod ways;
+mod work;
 
 pub(crate) use bandwidth::measure as bandwidth;
+pub(crate) use far::{ROLE as FAR_SITE, serve as serve_far_site};
+pub(crate) use latency::measure as latency;
+pub(crate) use overlap::measure as overlap;
 pub(crate) use precision::measure as precision;
+pub(crate) use throughput::measure as throughput;
 
 use crate::report::{Axis, Line, Panel};
 

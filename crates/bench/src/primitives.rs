@@ -12,7 +12,7 @@ pub(crate) mod fabrics;
 mod load;
 pub(crate) mod network;
 mod responder;
-mod samples;
+pub(crate) mod samples;
 mod steering;
 mod target;
 
@@ -333,7 +333,7 @@ fn ratios(fabric: &str, executor: Executor, here: &[&Outcome]) -> Vec<Ratio> {
     ratios
 }
 
-fn executor_name(executor: Executor) -> &'static str {
+pub(crate) fn executor_name(executor: Executor) -> &'static str {
     match executor {
         Executor::Memory => "the caller",
         Executor::Kernel => "the target's kernel",

@@ -171,6 +171,12 @@ impl Claim {
         Claim::new(spread.min >= least, spread.max < least, text, reason)
     }
 
+    /// The same of the claim that a ratio is at least `least` and at most `most`.
+    pub fn between(least: f64, most: f64, text: &str, spread: &Spread, reason: String) -> Self {
+        let in_all = spread.min >= least && spread.max <= most;
+        Claim::new(in_all, spread.max < least || spread.min > most, text, reason)
+    }
+
     fn new(in_all: bool, in_none: bool, text: &str, reason: String) -> Self {
         let verdict = match (in_all, in_none) {
             (true, _) => Verdict::Holds,
@@ -331,6 +337,12 @@ pub(crate) mod test {
         assert_eq!(verdict(Claim::at_least, 1.5, 9.0), Verdict::Holds);
         assert_eq!(verdict(Claim::at_least, 0.5, 1.4), Verdict::DoesNotHold);
         assert_eq!(verdict(Claim::at_least, 1.4, 1.6), Verdict::RoundsDisagree);
+        let between = |_, text: &str, spread: &Spread, reason| Claim::between(0.9, 1.5, text, spread, reason);
+        assert_eq!(verdict(between, 0.9, 1.5), Verdict::Holds);
+        assert_eq!(verdict(between, 0.1, 0.8), Verdict::DoesNotHold);
+        assert_eq!(verdict(between, 1.6, 9.0), Verdict::DoesNotHold);
+        assert_eq!(verdict(between, 0.1, 1.0), Verdict::RoundsDisagree);
+        assert_eq!(verdict(between, 1.0, 1.6), Verdict::RoundsDisagree);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 #[path = "rows/emulator.rs"]
 mod emulator;
+#[path = "rows/sites.rs"]
+mod sites;
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -28,6 +30,9 @@ fn main() -> ExitCode {
         ("reads_are_timed_on_every_fabric", reads_are_timed_on_every_fabric),
         ("reads_are_measured_under_load", reads_are_measured_under_load),
         ("delays_are_held_against_a_cable", emulator::delays_are_held_against_a_cable),
+        ("one_way_is_timed_by_size_and_by_delay", sites::one_way_is_timed_by_size_and_by_delay),
+        ("throughput_is_counted_by_channel_and_delay", sites::throughput_is_counted_by_channel_and_delay),
+        ("overlap_fetching_and_computing_are_timed", sites::overlap_fetching_and_computing_are_timed),
         ("what_cannot_be_run_is_an_error_and_leaves_nothing", what_cannot_be_run_is_an_error_and_leaves_nothing),
         ("a_target_that_is_asked_nonsense_says_so", a_target_that_is_asked_nonsense_says_so),
         ("a_client_keeps_to_its_rate", a_client_keeps_to_its_rate),

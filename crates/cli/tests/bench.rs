@@ -19,8 +19,7 @@ fn the_table_is_listed() {
 #[test]
 fn what_is_not_there_is_told_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    for (name, code, why) in [("nothing.such", 2, "there is no experiment"), ("wan.latency", 1, "is not in this build")]
-    {
+    for (name, code, why) in [("nothing.such", 2, "there is no experiment"), ("bank.stat", 1, "is not in this build")] {
         let output = verbena(&["bench", name]).current_dir(&directory).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{told}");

@@ -87,10 +87,13 @@ impl Kernel {
         let handed: Vec<String> = handed.collect();
         middle.enter(|| tc_batch(&handed, None))??;
         middle.enter(|| {
-            pin(both().flat_map(|(link, way)| {
-                let [from, _, behind, _] = places(link, way);
-                [from, behind]
-            }));
+            pin(
+                both().flat_map(|(link, way)| {
+                    let [from, _, behind, _] = places(link, way);
+                    [from, behind]
+                }),
+                0,
+            );
         })?;
         Ok(Kernel { middle, accounts: vec![Default::default(); links.len()] })
     }

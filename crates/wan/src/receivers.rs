@@ -51,7 +51,7 @@ impl Receivers {
     }
 }
 
-/// The mask of one processor, as the kernel reads it: groups of 32 bits, the lowest last.
+/// The mask of one processor, as the kernel reads it: groups of 32 bits, the last of which has the first processors (lib/bitmap-str.c: bitmap_parse).
 fn mask(processor: usize) -> String {
     format!("{:x}{}", 1u32 << (processor % GROUP), ",00000000".repeat(processor / GROUP))
 }
@@ -81,9 +81,10 @@ fn another_than(processor: usize) -> Option<usize> {
     (0..CpuSet::MAX_CPU).find(|other| usable.is_set(*other) && *other != processor)
 }
 
-/// Has all frames of these interfaces received by one processor, so that none overtakes another. To be called by a thread that ends after it.
-pub fn pin(interfaces: impl Iterator<Item = String>) {
-    if let Err(error) = Receivers::of(interfaces.collect()).and_then(|receivers| receivers.put(0)) {
+/// Has all frames of these interfaces received by one processor, the one with this number, so that none overtakes another. To be called by a thread
+/// that ends after it.
+pub fn pin(interfaces: impl Iterator<Item = String>, processor: usize) {
+    if let Err(error) = Receivers::of(interfaces.collect()).and_then(|receivers| receivers.put(processor)) {
         by_any(&error);
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use verbena_fabric::XdpMode;
 use verbena_namespaces::{End, Namespace};
 use verbena_terms::Lapse;
 use verbena_wan::router::Mode;
@@ -13,9 +14,8 @@ use crate::error::BenchError;
 /// Of so many packets the router loses one: a rule that has to see every packet by itself, and finds none to lose in an hour.
 const ONE_BY_ONE: u64 = 1_000_000_000_000;
 const LINK: &str = "wan";
-/// The router's thread sleeps while a link is so long and nothing crosses it. It is not much longer than what is measured: a packet that crosses
-/// meanwhile keeps those behind it waiting.
-const PARKED: Duration = Duration::from_millis(20);
+/// The router's thread sleeps while a link is so long and nothing crosses it. What connections still say to each other is not late for them.
+const PARKED: Duration = Duration::from_millis(10);
 
 /// From which network to which.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,18 @@ pub(super) struct Ends<'a> {
     pub(super) address: IpAddr,
 }
 
+/// One of the two, as whoever is in it sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Site<'a> {
+    pub(super) network: &'a Namespace,
+    pub(super) address: IpAddr,
+    /// By which it reaches the other one.
+    pub(super) interface: &'static str,
+    /// Where a program can stand there that answers: a virtual interface hands on what its driver sends back only where its other end has one too,
+    /// and the router's have none.
+    pub(super) mode: XdpMode,
+}
+
 /// Two networks with a cable between them. What one of them receives is received by the processor that sends it, as with the emulator.
 pub(super) struct Cable {
     near: Namespace,
@@ -33,16 +45,28 @@ pub(super) struct Cable {
 }
 
 const CABLE: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 82, 0, 1), Ipv4Addr::new(10, 82, 0, 2)];
+const PLUGS: [&str; 2] = ["near", "far"];
 
 impl Cable {
     pub(super) fn new() -> Result<Self, BenchError> {
         let (near, far) = (Namespace::new()?, Namespace::new()?);
-        near.link(End::new("near", CABLE[0]), &far, End::new("far", CABLE[1]))?;
+        near.link(End::new(PLUGS[0], CABLE[0]), &far, End::new(PLUGS[1], CABLE[1]))?;
         Ok(Cable { near, far })
     }
 
     pub(super) fn ends(&self) -> Ends<'_> {
         Ends { near: &self.near, far: &self.far, address: CABLE[1].into() }
+    }
+
+    /// The near one and the far one.
+    pub(super) fn sites(&self) -> [Site<'_>; 2] {
+        let site = |network, at: usize| Site {
+            network,
+            address: CABLE[at].into(),
+            interface: PLUGS[at],
+            mode: XdpMode::Native,
+        };
+        [site(&self.near, 0), site(&self.far, 1)]
     }
 }
 
@@ -69,9 +93,9 @@ impl Forwarding {
                 let segments = site.enter(|| take_large_frames("end", false))?;
                 segments.map_err(|error| BenchError::io("end".as_ref(), error))?;
             }
-            site.enter(|| pin(["end".to_owned()].into_iter()))?;
+            site.enter(|| pin(["end".to_owned()].into_iter(), 0))?;
         }
-        middle.enter(|| pin(["left", "right"].map(str::to_owned).into_iter()))?;
+        middle.enter(|| pin(["left", "right"].map(str::to_owned).into_iter(), 0))?;
         const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
         middle.enter(|| std::fs::write(FORWARD, "1"))?.map_err(|error| BenchError::io(FORWARD.as_ref(), error))?;
         Ok(Forwarding { near, far, _middle: middle })
@@ -96,8 +120,15 @@ impl Link {
     }
 
     pub(super) fn ends(&self) -> Result<Ends<'_>, BenchError> {
-        let (near, far) = (self.wan.site("a")?, self.wan.site("b")?);
-        Ok(Ends { near, far, address: self.wan.plan().sites[1].addresses[0] })
+        let [near, far] = self.sites()?;
+        Ok(Ends { near: near.network, far: far.network, address: far.address })
+    }
+
+    /// The near one and the far one.
+    pub(super) fn sites(&self) -> Result<[Site<'_>; 2], BenchError> {
+        let address = |at: usize| self.wan.plan().sites[at].addresses[0];
+        let site = |network, at| Site { network, address: address(at), interface: LINK, mode: XdpMode::Generic };
+        Ok([site(self.wan.site("a")?, 0), site(self.wan.site("b")?, 1)])
     }
 
     /// From now on it is so long, there and back.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu;
-use crate::error::BenchError;
 use crate::stats::RoundSummary;
 
 /// Samples that a stretch has at least, however slow they are.
@@ -13,19 +12,19 @@ const FEWEST: usize = 3;
 
 /// What one stretch of one variant gave.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Stretch {
+pub(crate) struct Stretch {
     /// Microseconds an operation.
-    pub(super) latency_us: RoundSummary,
+    pub(crate) latency_us: RoundSummary,
     /// Operations a second.
-    pub(super) per_s: f64,
+    pub(crate) per_s: f64,
     /// Processor seconds of the target for a million operations.
-    pub(super) peer_cpu_s: f64,
+    pub(crate) peer_cpu_s: f64,
     /// The same of the caller.
-    pub(super) own_cpu_s: f64,
+    pub(crate) own_cpu_s: f64,
 }
 
 /// The caller's part of a [`Stretch`].
-pub(super) struct Samples {
+pub(crate) struct Samples {
     us: Vec<f64>,
     operations: u64,
     took: Duration,
@@ -35,11 +34,11 @@ pub(super) struct Samples {
 impl Samples {
     /// Calls `repeat`, which does as many operations as it is told, for about `length`. A sample spans `shortest` at least, because reading the
     /// clock must not count.
-    pub(super) fn take(
+    pub(crate) fn take<E>(
         length: Duration,
         shortest: Duration,
-        mut repeat: impl FnMut(u32) -> Result<(), BenchError>,
-    ) -> Result<Self, BenchError> {
+        mut repeat: impl FnMut(u32) -> Result<(), E>,
+    ) -> Result<Self, E> {
         const TRIALS: u64 = 2;
         let (started, before) = (Instant::now(), own_cpu_ns());
         let (mut quickest, mut trials) = (Duration::MAX, 0);
@@ -63,7 +62,7 @@ impl Samples {
     }
 
     /// With the processor time that the target took meanwhile. A sample is of an operation that went `ways` ways, one of which counts.
-    pub(super) fn summarise(mut self, ways: f64, peer_cpu_ns: u64) -> Stretch {
+    pub(crate) fn summarise(mut self, ways: f64, peer_cpu_ns: u64) -> Stretch {
         self.us.iter_mut().for_each(|sample| *sample /= ways);
         let each = |taken_ns: u64| taken_ns as f64 / 1e9 / self.operations as f64 * 1e6;
         Stretch {

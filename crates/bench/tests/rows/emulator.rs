@@ -1,24 +1,28 @@
 //! The rows that measure the WAN emulator.
 
-use verbena_bench::{BenchError, FEWEST_ROUNDS, Findings, Measurement, row, run};
+use std::time::Duration;
+
+use verbena_bench::{BenchError, FEWEST_ROUNDS, Findings, Measurement, Options, row, run};
 use verbena_namespaces::{Namespace, or_skipped};
 
 use super::options;
 
 /// `None` where networks cannot be made, which the row says too.
-fn measured(name: &str) -> Option<Findings> {
+pub fn measured(name: &str, measuring: Duration) -> Option<Findings> {
     let folder = tempfile::tempdir().unwrap();
-    let found = run(row(name).unwrap(), &options(folder.path()), &mut |_| ());
+    let options = Options { measuring: Some(measuring), ..options(folder.path()) };
+    let found = run(row(name).unwrap(), &options, &mut |_| ());
     if or_skipped(Namespace::new()).unwrap().is_none() {
         assert!(matches!(found, Err(BenchError::Network(_))), "{found:?}");
         return None;
     }
+    let report = found.unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
-    Some(found.unwrap().findings)
+    Some(report.findings)
 }
 
 /// Those of `quantity` with these labels.
-fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
+pub fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
     let has = |one: &&Measurement| {
         let found: Vec<&str> = one.labels.iter().map(|(_, value)| value.as_str()).collect();
         one.quantity == quantity && found.starts_with(labels)
@@ -38,7 +42,7 @@ fn is_measured(findings: &Findings, program: &str) -> bool {
 }
 
 pub fn delays_are_held_against_a_cable() {
-    let Some(findings) = measured("wan.precision") else { return };
+    let Some(findings) = measured("wan.precision", Duration::from_secs(3)) else { return };
     for mode in ["precise", "sleep"] {
         for (path, cable) in [
             ("small datagrams", "small datagrams"),

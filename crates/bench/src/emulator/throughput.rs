@@ -1,0 +1,391 @@
+//! `wan.throughput`: how many bytes a second get from one site to the other, by what carries them and by delay.
+//!
+//! After Figures 8.12 to 8.14, 9.5 and 9.6 of the dissertation. What is acknowledged is timed from the first message until the last one is acknowledged; of datagrams
+//! it is counted what arrives.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use verbena_fabric::Provider;
+use verbena_wan::router::Mode;
+
+use super::channels::{Sent, fire, stream, write};
+use super::far::{Beside, Connections, Far, Pair, failed};
+use super::panel;
+use super::paths::{Link, Site};
+use super::ways::{executor_name, verbs};
+use super::work::Work;
+use crate::child::ON_CORE;
+use crate::cores::{self, Stay};
+use crate::error::BenchError;
+use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::rounds::{Budget, interleave};
+use crate::run::Plan;
+use crate::scale::{bytes, number};
+use crate::stats::{RoundSummary, Spread};
+
+/// Of the link, one way, in microseconds.
+const DELAYS: [u64; 5] = [0, 10, 100, 1_000, 10_000];
+/// The larger ones.
+const LARGE: [u64; 2] = [1_000, 10_000];
+/// So many round trips of what the link adds are sent for, at least, and so long.
+const TRIPS: u32 = 1;
+const SHORTEST: Duration = Duration::from_millis(2);
+
+/// Bytes of a datagram: the largest is that of the paper.
+const DATAGRAMS: [usize; 2] = [256, 2 << 10];
+/// Bytes of a write, so many of which are under way.
+const WRITES: [usize; 3] = [2 << 10, 32 << 10, 1 << 20];
+const WINDOW: usize = 8;
+/// How many writes of so many bytes are under way.
+const MIDDLE: usize = WRITES[1];
+const WINDOWS: [usize; 3] = [1, WINDOW, 64];
+/// Bytes that either end of a connection has room for; none: the system decides.
+const BUFFERS: [Option<usize>; 3] = [Some(64 << 10), Some(512 << 10), None];
+/// A connection gets a message of so many bytes after the other, as in the paper.
+const SOCKET_MESSAGE: usize = 2 << 20;
+/// Connections side by side, with the least room each.
+const STREAMS: [usize; 4] = [1, 2, 4, 8];
+
+const RATE: &str = "throughput";
+const LOST: &str = "datagrams that did not arrive";
+const MB: &str = "throughput (MB/s)";
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Channel {
+    /// Messages of so many bytes, acknowledged by nobody.
+    Datagrams(usize),
+    /// Writes of so many bytes, so many of which are under way.
+    Writes { bytes: usize, window: usize },
+    /// Connections with so much room, so many of them.
+    Sockets { window: Option<usize>, streams: usize },
+}
+
+impl Channel {
+    fn all() -> Vec<Channel> {
+        let mut all: Vec<Channel> = DATAGRAMS.map(Channel::Datagrams).into();
+        all.extend(WRITES.map(|bytes| Channel::Writes { bytes, window: WINDOW }));
+        all.extend(WINDOWS.map(|window| Channel::Writes { bytes: MIDDLE, window }));
+        all.extend(BUFFERS.map(|window| Channel::Sockets { window, streams: 1 }));
+        all.extend(STREAMS.map(|streams| Channel::Sockets { window: BUFFERS[0], streams }));
+        let mut seen = vec![];
+        all.retain(|channel| {
+            !seen.contains(channel) && {
+                seen.push(*channel);
+                true
+            }
+        });
+        all
+    }
+
+    /// What is compared with others of its kind.
+    fn kind(self) -> &'static str {
+        match self {
+            Channel::Datagrams(_) => "datagrams",
+            Channel::Writes { .. } => "writes over tcp",
+            Channel::Sockets { .. } => "sockets",
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Channel::Datagrams(size) => format!("datagrams of {}", bytes(size as f64)),
+            Channel::Writes { bytes: size, window } => format!("writes of {}, {window} under way", bytes(size as f64)),
+            Channel::Sockets { window, streams } => {
+                let window = window.map_or_else(|| "the system's".to_owned(), |window| bytes(window as f64));
+                let streams = if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") };
+                format!("sockets, window {window}, {streams}")
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    channel: Channel,
+    /// Microseconds.
+    delay: u64,
+}
+
+impl Turn {
+    fn name(&self) -> String {
+        format!("{}, {} us", self.channel.name(), self.delay)
+    }
+}
+
+/// What a turn gave.
+#[derive(Clone, Copy)]
+struct Taken {
+    mb_per_s: f64,
+    /// What was counted: writes, datagrams that arrived, reads of connections.
+    messages: u64,
+    /// Share of what was sent.
+    lost: f64,
+}
+
+/// What is used with one delay alone, so that connections stay what they have become with it.
+struct Reserved {
+    delay: u64,
+    pair: Pair,
+    /// By how much room they have: as many as are ever used.
+    sockets: Vec<(Option<usize>, Connections)>,
+}
+
+struct Stage {
+    far: Far,
+    datagrams: UdpSocket,
+    reserved: Vec<Reserved>,
+    /// With datagrams.
+    turns: u64,
+    link: Link,
+}
+
+/// Measures the row.
+pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
+    let [ends_core, routers_core] = cores::two(plan.name, "one for the router and one for both ends")?;
+    let on = |core| Stay::on(core).map_err(|what| failed("choosing a core", what));
+    let stay = on(routers_core)?;
+    let link = Link::new(Mode::Sleep, false, plan.seed)?;
+    drop(stay);
+    let _stay = on(ends_core)?;
+    let (mut stage, fabrics) = Stage::open(link, &ends_core.to_string())?;
+    let mut turns: Vec<Turn> = vec![];
+    for delay in DELAYS {
+        turns.extend(Channel::all().into_iter().map(|channel| Turn { channel, delay }));
+    }
+    let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
+    let rounds =
+        interleave(plan.rounds, &mut turns, Turn::name, |turn| stage.take(*turn, budget.next()), plan.progress)?;
+    let mut findings = Findings { fabrics, notes: notes(), ..Findings::default() };
+    summarise(&turns, &rounds, &mut findings);
+    Ok(findings)
+}
+
+impl Stage {
+    fn open(mut link: Link, ends_core: &str) -> Result<(Self, Vec<FabricFound>), BenchError> {
+        for site in link.sites()? {
+            keep_what_was_learned(site)?;
+        }
+        let mut far = Far::start(link.sites()?[1], &[ON_CORE, ends_core])?;
+        let datagrams = far.datagrams(link.sites()?)?;
+        let mut reserved = vec![];
+        for delay in DELAYS {
+            link.set(Duration::from_micros(delay))?;
+            let sites = link.sites()?;
+            let pair = far.pair(Provider::Tcp, sites)?.map_err(|what| failed("opening tcp", what))?;
+            let mut sockets = vec![];
+            for window in BUFFERS {
+                let count = if window == BUFFERS[0] { STREAMS[STREAMS.len() - 1] } else { 1 };
+                sockets.push((window, far.connect(count, window, sites)?));
+            }
+            reserved.push(Reserved { delay, pair, sockets });
+        }
+        let capabilities = reserved[0].pair.near.fabric.capabilities();
+        let executor = executor_name(capabilities.executor);
+        let found = |name: &str, measured, because: &str| FabricFound {
+            name: name.to_owned(),
+            measured,
+            because: because.to_owned(),
+            capabilities: None,
+        };
+        let fabrics = vec![
+            FabricFound::measured(capabilities, format!("writes are executed by {executor}")),
+            FabricFound::missing(
+                Provider::Xdp,
+                "its writes have at most 1 KiB; what is larger goes by channels of tcp, as with tcp".to_owned(),
+            ),
+            found(
+                "sockets",
+                true,
+                "TCP as a program has it; a window is the room that either end has (SO_SNDBUF, SO_RCVBUF)",
+            ),
+            found("datagrams", true, "UDP; nobody acknowledges them, and what did not arrive is not sent again"),
+            verbs(),
+        ];
+        Ok((Stage { far, datagrams, reserved, turns: 0, link }, fabrics))
+    }
+
+    fn take(&mut self, turn: Turn, length: Duration) -> Result<Taken, BenchError> {
+        let delay = Duration::from_micros(turn.delay);
+        self.link.set(delay)?;
+        let length = length.max(delay * 2 * TRIPS).max(SHORTEST);
+        let wrong = |what: String| failed(&turn.name(), what);
+        let Stage { far, datagrams, reserved, turns, .. } = self;
+        let reserved = reserved.iter().find(|reserved| reserved.delay == turn.delay);
+        let reserved = reserved.expect("invariant: something is reserved for every delay");
+        match turn.channel {
+            Channel::Datagrams(bytes) => {
+                *turns += 1;
+                let number = *turns;
+                let fired = |_: &mut Beside<'_>| {
+                    fire(datagrams, number, bytes, length, delay).map_err(|error| wrong(error.to_string()))
+                };
+                let (sent, came) = far.during(Work::TakeDatagrams { number }, fired)?;
+                if came.calls < 2 || came.bytes > sent.bytes {
+                    return Err(wrong(format!("of {} datagrams {} arrived", sent.messages, came.calls)));
+                }
+                let mb_per_s = came.bytes as f64 / 1e6 / came.within.as_secs_f64();
+                let lost = 1.0 - came.calls as f64 / sent.messages as f64;
+                Ok(Taken { mb_per_s, messages: came.calls, lost })
+            }
+            Channel::Writes { bytes, window } => {
+                write(&reserved.pair, bytes, window, length).map(|sent| sent.taken()).map_err(wrong)
+            }
+            Channel::Sockets { window, streams } => {
+                let found = reserved.sockets.iter().find(|(room, _)| *room == window);
+                let (_, connections) = found.expect("invariant: there are connections with each window");
+                let work = Work::Take { first: connections.first, count: streams };
+                let until = Instant::now() + length;
+                let go_on = || Instant::now() < until;
+                let streamed = |_: &mut Beside<'_>| {
+                    stream(&connections.near[..streams], SOCKET_MESSAGE, go_on)
+                        .map_err(|error| wrong(error.to_string()))
+                };
+                let (sent, came) = far.during(work, streamed)?;
+                if came.bytes != sent.bytes {
+                    return Err(wrong(format!("of {} bytes {} arrived", sent.bytes, came.bytes)));
+                }
+                Ok(Taken { messages: came.calls, ..sent.taken() })
+            }
+        }
+    }
+}
+
+impl Sent {
+    fn taken(self) -> Taken {
+        Taken { mb_per_s: self.bytes as f64 / 1e6 / self.took.as_secs_f64(), messages: self.messages, lost: 0.0 }
+    }
+}
+
+/// Connections that have rested do not begin slowly again: turns are short.
+fn keep_what_was_learned(site: Site<'_>) -> Result<(), BenchError> {
+    const SETTING: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
+    let written = site.network.enter(|| std::fs::write(SETTING, "0"))?;
+    written.map_err(|source| BenchError::Emulator(verbena_wan::Error::Setting { setting: SETTING.to_owned(), source }))
+}
+
+fn summarise(turns: &[Turn], rounds: &[Vec<Taken>], findings: &mut Findings) {
+    for (turn, rounds) in turns.iter().zip(rounds) {
+        let name = turn.channel.name();
+        let labels = [("kind", turn.channel.kind()), ("channel", name.as_str())];
+        let mut say = |quantity, unit, of: fn(&Taken) -> f64| {
+            let rounds = rounds.iter().map(|round| RoundSummary::one(of(round), round.messages)).collect();
+            findings.measurements.extend(Measurement::new(&labels, turn.delay as f64, quantity, unit, rounds));
+        };
+        say(RATE, "MB/s", |round| round.mb_per_s);
+        if matches!(turn.channel, Channel::Datagrams(_)) {
+            say(LOST, "share", |round| round.lost);
+        }
+    }
+    let rates = |channel: Channel, delay: u64| -> Vec<f64> {
+        let at = turns.iter().position(|turn| *turn == Turn { channel, delay });
+        at.map_or_else(Vec::new, |at| rounds[at].iter().map(|round| round.mb_per_s).collect())
+    };
+    findings.ratios = ratios(&rates);
+    findings.panels = panels(&findings.measurements);
+}
+
+/// How one variant is to stand to another.
+#[derive(Clone, Copy)]
+enum Expected {
+    AtLeast(f64, &'static str),
+    Between(f64, f64, &'static str),
+    Nothing,
+}
+
+fn ratios(rates: &dyn Fn(Channel, u64) -> Vec<f64>) -> Vec<Ratio> {
+    let mut ratios = vec![];
+    let mut ratio = |what: String, under: String, above: Vec<f64>, below: Vec<f64>, expected: Expected| {
+        let Some(spread) = Spread::ratio(&above, &below) else { return };
+        let median = |rates: &[f64]| number(Spread::of(rates).map_or(0.0, |spread| spread.median));
+        let reason = format!("{} MB/s against {} MB/s", median(&above), median(&below));
+        let claim = match expected {
+            Expected::AtLeast(least, text) => Some(Claim::at_least(least, text, &spread, reason)),
+            Expected::Between(least, most, text) => Some(Claim::between(least, most, text, &spread, reason)),
+            Expected::Nothing => None,
+        };
+        ratios.push(Ratio { what, under, spread, claim });
+    };
+    let writes = |bytes| Channel::Writes { bytes, window: WINDOW };
+    let sockets = |window, streams| Channel::Sockets { window, streams };
+    let large = Channel::Datagrams(DATAGRAMS[1]);
+    for delay in DELAYS {
+        let under = format!("{delay} us");
+        let if_large = |expected| if LARGE.contains(&delay) { expected } else { Expected::Nothing };
+        let mut beside = |what: &str, above, below, expected| {
+            ratio(format!("{RATE}, {what}"), under.clone(), rates(above, delay), rates(below, delay), expected);
+        };
+        let filled = if_large(Expected::AtLeast(2.0, "large messages keep the pipe full (at least 2)"));
+        beside("writes of 1 MiB over writes of 2 KiB", writes(WRITES[2]), writes(WRITES[0]), filled);
+        let wider = if_large(Expected::AtLeast(1.5, "larger windows carry more (at least 1.5)"));
+        beside("sockets, window 512 KiB over 64 KiB", sockets(BUFFERS[1], 1), sockets(BUFFERS[0], 1), wider);
+        for streams in &STREAMS[1..] {
+            let parallel = Expected::AtLeast(1.5, "up to +50% at larger delays (at least 1.5)");
+            let parallel = if *streams == STREAMS[STREAMS.len() - 1] { if_large(parallel) } else { Expected::Nothing };
+            beside(
+                &format!("{streams} streams over 1"),
+                sockets(BUFFERS[0], *streams),
+                sockets(BUFFERS[0], 1),
+                parallel,
+            );
+        }
+        beside("datagrams over sockets", large, sockets(None, 1), Expected::Nothing);
+    }
+    let far = DELAYS[DELAYS.len() - 1];
+    let under = format!("{far} us over none");
+    let independent = Expected::Between(0.8, 1.25, "independent of the delay (0.8 to 1.25)");
+    for (channel, expected) in
+        [(large, independent), (writes(WRITES[2]), Expected::Nothing), (sockets(None, 1), Expected::Nothing)]
+    {
+        ratio(format!("{RATE}, {}", channel.name()), under.clone(), rates(channel, far), rates(channel, 0), expected);
+    }
+    ratios
+}
+
+/// The figures, each with what its lines are.
+fn figures() -> Vec<(&'static str, Vec<Channel>)> {
+    let writes = |bytes, window| Channel::Writes { bytes, window };
+    let sockets = |window, streams| Channel::Sockets { window, streams };
+    vec![
+        ("datagrams, by size", DATAGRAMS.map(Channel::Datagrams).into()),
+        ("writes, by size", WRITES.map(|bytes| writes(bytes, WINDOW)).into()),
+        ("writes, by how many are under way", WINDOWS.map(|window| writes(MIDDLE, window)).into()),
+        ("sockets, by window", BUFFERS.map(|window| sockets(window, 1)).into()),
+        ("sockets, by streams", STREAMS.map(|streams| sockets(BUFFERS[0], streams)).into()),
+        ("the most of each", vec![Channel::Datagrams(DATAGRAMS[1]), writes(WRITES[2], WINDOW), sockets(None, 1)]),
+    ]
+}
+
+fn panels(measurements: &[Measurement]) -> Vec<Panel> {
+    let figure = |(title, channels): (&'static str, Vec<Channel>)| {
+        let line = |(style, channel): (usize, Channel)| {
+            let name = channel.name();
+            let has = |one: &&Measurement| one.quantity == RATE && one.labels.iter().any(|(_, value)| *value == name);
+            // A logarithmic axis has no 0.
+            let point = |one: &Measurement| Point { x: one.x.max(1.0), ..one.point() };
+            let points = measurements.iter().filter(has).map(point).collect();
+            Line { name, style, points }
+        };
+        let x = Axis { label: "added delay, one way (us; 1 is none)".to_owned(), logarithmic: true, bytes: false };
+        let mut panel = panel(title, x, MB, channels.into_iter().enumerate().map(line).collect());
+        panel.y.logarithmic = true;
+        panel
+    };
+    figures().into_iter().map(figure).collect()
+}
+
+fn notes() -> Vec<String> {
+    vec![
+        "What is acknowledged is timed from the first message until the last one of the turn is acknowledged; of datagrams it is counted what arrives, by the receiver's clock. Every byte of a \
+         connection has to arrive."
+            .to_owned(),
+        "Each delay has connections of its own, which do not begin slowly again after a rest: a turn goes on where the one before has ended, and the first is not counted."
+            .to_owned(),
+        format!(
+            "The link has no rate: what limits without delay is the processor, of which the router has one core and both ends the other. Writes go over {}, where a thread of the target executes \
+             them. The router is in mode sleep, and may be late by up to 130 us.",
+            Provider::Tcp.name()
+        ),
+    ]
+}
