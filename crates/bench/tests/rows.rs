@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         ("reads_are_timed_on_every_fabric", reads_are_timed_on_every_fabric),
         ("reads_are_measured_under_load", reads_are_measured_under_load),
         ("delays_are_held_against_a_cable", emulator::delays_are_held_against_a_cable),
+        ("streams_are_held_against_a_kernel_that_forwards", emulator::streams_are_held_against_a_kernel_that_forwards),
         ("one_way_is_timed_by_size_and_by_delay", sites::one_way_is_timed_by_size_and_by_delay),
         ("throughput_is_counted_by_channel_and_delay", sites::throughput_is_counted_by_channel_and_delay),
         ("overlap_fetching_and_computing_are_timed", sites::overlap_fetching_and_computing_are_timed),

@@ -179,7 +179,7 @@ impl Wan {
                 Runs::Router(Router::start(setting).map_err(Error::Router)?)
             }
             Backend::Kernel => {
-                steering.put(0);
+                steering.put(0, 0);
                 Runs::Kernel(Kernel::start(middle, &plan.links)?)
             }
         };

@@ -64,14 +64,19 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// What sites receive from the router, which is on this processor, is received there too: a frame need not cross to another one. What the router
-    /// receives is received by another one, which it does not keep busy.
-    pub fn put(&self, processor: usize) {
-        let sites = self.sites.iter().map(|site| (site, processor));
-        let router = self.router.iter().map(|router| (router, another_than(processor).unwrap_or(processor)));
+    /// From now on these processors receive what comes to the sites and to the router.
+    pub fn put(&self, of_sites: usize, of_router: usize) {
+        let sites = self.sites.iter().map(|site| (site, of_sites));
+        let router = self.router.iter().map(|router| (router, of_router));
         if let Err(error) = sites.chain(router).try_for_each(|(receivers, processor)| receivers.put(processor)) {
             by_any(&error);
         }
+    }
+
+    /// What sites receive from the router, which is on this processor, is received there too: a frame need not cross to another one. What the router
+    /// receives is received by another one, which it does not keep busy.
+    pub fn follow(&self, router: usize) {
+        self.put(router, another_than(router).unwrap_or(router));
     }
 }
 

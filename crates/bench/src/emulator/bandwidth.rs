@@ -152,8 +152,10 @@ fn ours() -> Vec<Turn> {
     let mut turns = vec![];
     for crossing in [Crossing::Large, Crossing::Single] {
         turns.push(Turn { system: System::Forwarding, crossing, delay: DELAYS[0] });
-        for mode in [Mode::Precise, Mode::Sleep] {
-            turns.extend(DELAYS.map(|delay| Turn { system: System::Router(mode), crossing, delay }));
+        // What sleeping costs and saves is seen in large frames.
+        let modes = if crossing == Crossing::Large { &[Mode::Precise, Mode::Sleep][..] } else { &[Mode::Precise] };
+        for mode in modes {
+            turns.extend(DELAYS.map(|delay| Turn { system: System::Router(*mode), crossing, delay }));
         }
     }
     let smallest = |system| Turn { system, crossing: Crossing::Smallest, delay: DELAYS[0] };

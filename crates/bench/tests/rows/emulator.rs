@@ -75,3 +75,39 @@ pub fn delays_are_held_against_a_cable() {
     let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
     assert_eq!(lines, [if theirs > 0 { 4 } else { 3 }; 4]);
 }
+
+pub fn streams_are_held_against_a_kernel_that_forwards() {
+    let Some(findings) = measured("wan.bandwidth", Duration::from_secs(1)) else { return };
+    let theirs = is_measured(&findings, "rattan");
+    for (system, crossing, delays) in [
+        ("kernel forwarding", "large frames", &[0.0][..]),
+        ("kernel forwarding", "single packets", &[0.0]),
+        ("precise", "large frames", &[0.0, 1.0, 10.0]),
+        ("precise", "single packets", &[0.0, 1.0, 10.0]),
+        ("sleep", "large frames", &[0.0, 1.0, 10.0]),
+        ("rattan", "large frames", if theirs { &[0.0, 1.0, 10.0] } else { &[] }),
+    ] {
+        for quantity in ["throughput", "processor time"] {
+            let found = of(&findings, quantity, &[system, crossing]);
+            assert_eq!(found.iter().map(|one| one.x).collect::<Vec<_>>(), delays, "{quantity}: {system}, {crossing}");
+            let has_come = |one: &&Measurement| one.rounds.iter().all(|round| round.count > 0 && round.median >= 0.0);
+            assert!(found.iter().all(has_come), "{found:?}");
+        }
+    }
+    let smallest = of(&findings, "packets of 64 bytes", &[]);
+    assert_eq!(smallest.len(), 2, "{smallest:?}");
+    let of_ratio = |what: &str, under: &str| {
+        let found = findings.ratios.iter().find(|ratio| ratio.what == what && ratio.under.starts_with(under)).unwrap();
+        (found.spread, found.claim.is_some())
+    };
+    let over = "throughput, precise over kernel forwarding";
+    for delay in ["0s", "1ms", "10ms"] {
+        assert!(of_ratio(over, &format!("precise, large frames, {delay}")).1, "{delay} has a target");
+    }
+    // Where TCP makes single packets by itself this is a thirteenth.
+    let (single, _) = of_ratio(over, "precise, single packets, 0s");
+    assert!(single.max > 0.12, "{single:?}");
+    let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
+    let large = if theirs { 4 } else { 3 };
+    assert_eq!(lines, [large, large, 2, 2]);
+}

@@ -77,7 +77,7 @@ impl Runner {
         }
         // Timers of this thread may be as exact as the machine can; where it may not say so they are later.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        steering.put(0);
+        steering.put(0, 0);
         let shortest_delay = shortest_delay(&directions);
         let gauge = Gauge::new(gauge.as_ref());
         let (cost, waking) = (gauge.cost(), Waking::new());
@@ -216,7 +216,7 @@ impl Runner {
         let here = sched_getcpu();
         if self.processor.is_none_or(|(before, since)| before != here && now.since(since) > STAYS) {
             self.processor = Some((here, now));
-            self.steering.put(here);
+            self.steering.follow(here);
         }
     }
 
