@@ -368,7 +368,7 @@ fn beside(turn: &Turn, theirs: &[RoundSummary], ours: &[RoundSummary]) -> Vec<Ra
 fn panels(measurements: &[Measurement]) -> Vec<Panel> {
     let mut panels = vec![];
     for mode in MODES {
-        for (quantity, y) in [(ERROR, "median error (us)"), (ERROR_P99, "error, 99th percentile (us)")] {
+        for (quantity, y) in [(ERROR, "median error, early or late (us)"), (ERROR_P99, "error, 99th percentile (us)")] {
             let lines = Path::ALL.map(|path| (mode, path)).into_iter().chain([(System::Rattan, Path::Small)]);
             let line = |(style, (system, path)): (usize, (System, Path))| {
                 let has = |one: &&Measurement| {
@@ -377,15 +377,23 @@ fn panels(measurements: &[Measurement]) -> Vec<Panel> {
                         |(name, value): &(&str, &str)| one.labels.iter().any(|(n, v)| n == name && v == value);
                     one.quantity == quantity && one.x > 0.0 && labels.iter().all(is_there)
                 };
-                let points: Vec<Point> = measurements.iter().filter(has).map(Measurement::point).collect();
+                let points: Vec<Point> = measurements.iter().filter(has).filter_map(how_far).collect();
                 let name = if system == mode { path.name() } else { system.name() };
                 Line { name: name.to_owned(), style, points }
             };
             let x = Axis { label: "asked (us)".to_owned(), logarithmic: true, bytes: false };
-            panels.push(panel(&format!("{}: {quantity}", mode.name()), x, y, lines.enumerate().map(line).collect()));
+            let mut panel = panel(&format!("{}: {quantity}", mode.name()), x, y, lines.enumerate().map(line).collect());
+            // One round in which the machine was elsewhere would hide all others.
+            panel.y.logarithmic = true;
+            panels.push(panel);
         }
     }
     panels
+}
+
+/// How far off each round was, early or late.
+fn how_far(errors: &Measurement) -> Option<Point> {
+    Some(Point { x: errors.x, y: Spread::of(&far_off(&errors.rounds, MEDIAN_OF))? })
 }
 
 fn notes(sent: u64, lost: u64) -> Vec<String> {

@@ -236,10 +236,10 @@ impl Stage {
                 let found = reserved.sockets.iter().find(|(room, _)| *room == window);
                 let (_, connections) = found.expect("invariant: there are connections with each window");
                 let work = Work::Take { first: connections.first, count: streams };
-                let until = Instant::now() + length;
-                let go_on = || Instant::now() < until;
                 let streamed = |_: &mut Beside<'_>| {
-                    stream(&connections.near[..streams], SOCKET_MESSAGE, go_on)
+                    // The far site has begun: how long that took is not of the turn.
+                    let until = Instant::now() + length;
+                    stream(&connections.near[..streams], SOCKET_MESSAGE, || Instant::now() < until)
                         .map_err(|error| wrong(error.to_string()))
                 };
                 let (sent, came) = far.during(work, streamed)?;

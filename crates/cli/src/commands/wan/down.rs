@@ -1,5 +1,6 @@
 //! `verbena wan down`: ends a WAN.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use clap::Args;
@@ -37,11 +38,20 @@ impl Command {
             }
             other => other?,
         };
-        connection.ask(&Request::Down)?;
+        match connection.ask(&Request::Down) {
+            // One that was killed takes connections until it is all gone.
+            Err(Error::System { source, .. }) if is_gone(&source) => return self.name.claim().map(drop),
+            asked => drop(asked?),
+        }
         let gone = connection.wait(Some(PATIENCE));
         gone.map_err(|_| Error::Refused {
             problem: format!("the WAN {} is not gone after {}: end its process", self.name.name, Lapse(PATIENCE)),
             exit_code: 1,
         })
     }
+}
+
+/// Whether the other end ended instead of answering.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
 }
