@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use verbena_terms::Lapse;
 use verbena_wan::router::Mode;
 
-use super::flows::{Flow, large_windows};
+use super::flows::{Flow, SENDS_AGAIN, large_windows};
 use super::panel;
 use super::paths::{Ends, Forwarding, Link};
 use super::rattan::{self, Rattan};
@@ -180,9 +180,13 @@ impl Way {
         let before = (self.turn.delay * 2 * ROUND_TRIPS).max(SHORTEST_BEFORE);
         self.carrier.begin(self.turn.delay)?;
         let quiet = self.turn.delay * 3 + QUIET;
-        let measured = self.flow.run(before, quiet, || -> std::io::Result<(f64, f64)> {
+        let measured = self.flow.run(before, quiet, |came| -> std::io::Result<(f64, f64)> {
             let (began, busy) = (Instant::now(), cpu::machine()?);
             std::thread::sleep(length.saturating_sub(before).max(SHORTEST));
+            // A connection that has lost much at once rests until it sends again.
+            while came() == 0 && began.elapsed() < length + SENDS_AGAIN {
+                std::thread::sleep(QUIET);
+            }
             Ok((began.elapsed().as_secs_f64(), (cpu::machine()? - busy).as_secs_f64()))
         });
         self.carrier.end()?;

@@ -21,7 +21,7 @@ const PORT: u16 = 5201;
 /// A thread that has nothing to do looks so often whether that is still so.
 const LOOKS: Duration = Duration::from_millis(20);
 /// A connection sends again what was lost; in a way that is as short as those here, no later than this. Datagrams that were lost never come.
-const SENDS_AGAIN: Duration = Duration::from_secs(2);
+pub(super) const SENDS_AGAIN: Duration = Duration::from_secs(2);
 const NEVER_COMES: Duration = Duration::from_millis(20);
 
 /// One that can be let flow.
@@ -121,21 +121,23 @@ impl Flow {
         Ok(Flow { shared, sender: sender.thread().clone(), threads: vec![sender, receiver], patience })
     }
 
-    /// Lets it flow, for `before` that and then while `measure` runs, and gives what came meanwhile: bytes or datagrams. Then what was sent is waited
+    /// Lets it flow, for `before` that and then while `measure` runs, which is told how much has come so far, and gives what came meanwhile:
+    /// bytes or datagrams. Then what was sent is waited
     /// for, or until for `quiet` nothing has come if some of it never does: whatever becomes of the way after that meets nothing on it.
     pub(super) fn run<T>(
         &self,
         before: Duration,
         quiet: Duration,
-        measure: impl FnOnce() -> T,
+        measure: impl FnOnce(&dyn Fn() -> u64) -> T,
     ) -> io::Result<(u64, T)> {
         let came = || self.shared.came.load(Ordering::Relaxed);
         self.shared.flows.store(true, Ordering::Relaxed);
         self.sender.unpark();
         std::thread::sleep(before);
         let first = came();
-        let measured = measure();
-        let count = came() - first;
+        let since = || came() - first;
+        let measured = measure(&since);
+        let count = since();
         self.shared.flows.store(false, Ordering::Relaxed);
         let (mut last, mut since) = (came(), Instant::now());
         loop {

@@ -30,7 +30,7 @@ const DESCRIPTORS: usize = 2;
 /// Longer than anything takes that is asked here.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longer than a process that was killed keeps its locks.
-const DYING: Duration = Duration::from_secs(2);
+const DYING: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const SUFFIX: &str = ".wan";
 
@@ -102,9 +102,9 @@ impl Name {
         let (directory, file, began) = (directory()?, format!("{}{SUFFIX}", self.name), Instant::now());
         loop {
             match Claim::take(&directory, &file) {
-                // One that was killed may not be all gone yet.
+                // One that was killed may not be all gone yet. Until then it can be connected to, and does not answer.
                 Err(verbena_ipc::Error::AlreadyServed { .. })
-                    if began.elapsed() < DYING && UnixStream::connect(directory.join(&file)).is_err() =>
+                    if began.elapsed() < DYING && self.ask(&Request::Look).is_err() =>
                 {
                     sleep(LOOK_EVERY);
                 }
