@@ -155,10 +155,12 @@ impl Wan {
         let mut steering = Steering::default();
         for (site, number) in sites.iter().zip(0..) {
             site.enter(|| ip_batch(&site_commands(&plan, number)))??;
-            for link in links_of(&plan, number).map(|link| &plan.links[link]) {
-                let end = usize::from(link.between[1] == number);
-                site.enter(|| segment(&link.name, &link.ways[end]))??;
-            }
+            site.enter(|| {
+                links_of(&plan, number).map(|link| &plan.links[link]).try_for_each(|link| {
+                    let end = usize::from(link.between[1] == number);
+                    segment(&link.name, &link.ways[end])
+                })
+            })??;
             let names = links_of(&plan, number).map(|link| plan.links[link].name.clone()).collect();
             steering.sites.extend(receivers(site, names)?);
         }
@@ -174,7 +176,7 @@ impl Wan {
                     ways: link.ways.clone(),
                 };
                 let links = plan.links.iter().zip(0..).map(wires).collect();
-                let gauge = Some(GAUGE.map(str::to_owned));
+                let gauge = GAUGE.map(str::to_owned);
                 let setting = Setting { network: middle, links, gauge, steering, mode, seed };
                 Runs::Router(Router::start(setting).map_err(Error::Router)?)
             }

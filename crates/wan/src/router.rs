@@ -70,7 +70,7 @@ pub(crate) struct Setting {
     /// The links.
     pub links: Vec<Wires>,
     /// A pair of interfaces of that network, by which it measures itself.
-    pub gauge: Option<[String; 2]>,
+    pub gauge: [String; 2],
     /// Which processor receives what.
     pub steering: Steering,
     /// What it does while nothing is due.

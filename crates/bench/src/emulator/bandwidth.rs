@@ -7,12 +7,12 @@ use verbena_terms::Lapse;
 use verbena_wan::router::Mode;
 
 use super::flows::{Flow, SENDS_AGAIN, large_windows};
-use super::panel;
 use super::paths::{Ends, Forwarding, Link};
 use super::rattan::{self, Rattan};
+use super::{panel, router};
 use crate::cpu;
 use crate::error::BenchError;
-use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Point, Ratio};
 use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
@@ -140,9 +140,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * ways.len() as u32);
     let rounds =
         interleave(plan.rounds, &mut ways, |way| way.turn.name(), |way| way.take(budget.next()), plan.progress)?;
-    let because = "verbena wan: modes precise and sleep".to_owned();
-    let own = FabricFound { name: "router".to_owned(), measured: true, because, capabilities: None };
-    let mut findings = Findings { fabrics: vec![own, found], ..Findings::default() };
+    let mut findings = Findings { fabrics: vec![router(), found], ..Findings::default() };
     summarise(&turns, &rounds, &mut findings);
     findings.notes = notes();
     Ok(findings)

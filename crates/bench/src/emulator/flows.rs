@@ -122,8 +122,8 @@ impl Flow {
     }
 
     /// Lets it flow, for `before` that and then while `measure` runs, which is told how much has come so far, and gives what came meanwhile:
-    /// bytes or datagrams. Then what was sent is waited
-    /// for, or until for `quiet` nothing has come if some of it never does: whatever becomes of the way after that meets nothing on it.
+    /// bytes or datagrams. Then what was sent is waited for, looked at every `quiet`, as long as it may come: whatever becomes of the way after that
+    /// meets nothing on it.
     pub(super) fn run<T>(
         &self,
         before: Duration,

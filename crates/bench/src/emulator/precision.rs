@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use verbena_wan::probe::Probe;
 use verbena_wan::router::Mode;
 
-use super::panel;
 use super::paths::{Cable, Link};
 use super::rattan::{self, Rattan};
+use super::{panel, router};
 use crate::error::BenchError;
-use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Point, Ratio};
 use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
 use crate::scale::number;
@@ -139,15 +139,10 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds =
         interleave(plan.rounds, &mut turns, Turn::name, |turn| stage.take(*turn, budget.next()), plan.progress)?;
-    let mut findings = Findings { fabrics: vec![ours(), found], ..Findings::default() };
+    let mut findings = Findings { fabrics: vec![router(), found], ..Findings::default() };
     summarise(&turns, &rounds, &mut findings);
     findings.notes = notes(stage.sent, stage.lost);
     Ok(findings)
-}
-
-fn ours() -> FabricFound {
-    let because = "verbena wan: modes precise and sleep".to_owned();
-    FabricFound { name: "router".to_owned(), measured: true, because, capabilities: None }
 }
 
 fn turns(has_rattan: bool) -> Vec<Turn> {

@@ -79,7 +79,7 @@ impl Runner {
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         steering.put(0, 0);
         let shortest_delay = shortest_delay(&directions);
-        let gauge = Gauge::new(gauge.as_ref());
+        let gauge = Gauge::new(Some(&gauge));
         let (cost, waking) = (gauge.cost(), Waking::new());
         Ok(Runner { directions, mode, shortest_delay, gauge, cost, waking, steering, processor: None, spare: vec![] })
     }
