@@ -26,14 +26,15 @@ pub(super) struct Sent {
     pub(super) took: Duration,
 }
 
-/// Writes of `bytes` into the far one's region for so long, with `window` of them under way.
+/// Writes of `bytes` into the far one's region for so long, with `window` of them under way. At least one, like whatever is sent here: who shares
+/// its core may have to wait for longer than a turn takes.
 pub(super) fn write(pair: &Pair, bytes: usize, window: usize, length: Duration) -> Result<Sent, String> {
     let Pair { near, met, .. } = pair;
     let class = if bytes <= LARGEST_CONTROL { Class::Control } else { Class::Bulk };
     let (mut under_way, mut spare): (VecDeque<Pending<Completed>>, Vec<Buffer>) = Default::default();
     let (began, mut messages) = (Instant::now(), 0);
     loop {
-        while under_way.len() < window && began.elapsed() < length {
+        while under_way.len() < window && (messages == 0 && under_way.is_empty() || began.elapsed() < length) {
             let buffer = spare.pop().map_or_else(|| near.fabric.pool().take(bytes), Ok).map_err(text)?;
             let write = Batch::one(Operation::Write { at: BODY_AT, from: buffer });
             under_way.push_back(met.remote.post(write, class, near.deadline()));
@@ -50,11 +51,14 @@ pub(super) fn write(pair: &Pair, bytes: usize, window: usize, length: Duration) 
     Ok(Sent { bytes: messages * bytes as u64, messages, took: began.elapsed() })
 }
 
-/// Messages of so many bytes by each of these connections, as many as they take, until `go_on` says that it is enough.
+/// Messages of so many bytes by each of these connections, as many as they take, until something was sent and `go_on` says that it is enough.
 pub(super) fn stream(connections: &[TcpStream], message: usize, go_on: impl Fn() -> bool) -> io::Result<Sent> {
     let body = vec![0x5a; message];
     let (began, mut bytes) = (Instant::now(), 0);
-    while go_on() {
+    while bytes == 0 || go_on() {
+        if bytes == 0 && began.elapsed() > PATIENCE {
+            return Err(ErrorKind::TimedOut.into());
+        }
         let mut all: Vec<PollFd<'_>> = connections.iter().map(|one| PollFd::new(one, PollFlags::OUT)).collect();
         poll(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }))?;
         for mut connection in connections {
@@ -98,7 +102,8 @@ pub(super) fn fire(
     let mut datagram = number.to_le_bytes().to_vec();
     datagram.resize(bytes, 0x5a);
     let (began, mut messages) = (Instant::now(), 0);
-    while began.elapsed() < length {
+    // Who takes them counts from the first to the last.
+    while began.elapsed() < length || messages < TOGETHER && began.elapsed() < PATIENCE {
         match socket.send(&datagram) {
             Ok(_) => {
                 messages += 1;
