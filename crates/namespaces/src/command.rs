@@ -88,9 +88,10 @@ mod tests {
     #[test]
     fn of_several_commands_the_one_that_failed_is_named() {
         let Some(here) = or_skipped(Namespace::new()).unwrap() else { return };
-        let lines = ["address add 10.79.1.1/32 dev lo", "link set nothing up", "link set lo down"].map(String::from);
+        let lines =
+            ["address add 10.79.1.1/32 dev lo", "link set dev nothing up", "link set dev lo down"].map(String::from);
         let said = here.enter(|| ip_batch(&lines)).unwrap().unwrap_err().to_string();
-        assert!(said.contains("link set nothing up: Cannot find device"), "{said}");
+        assert!(said.contains("link set dev nothing up: Cannot find device"), "{said}");
         // What stood before it is done.
         assert!(here.enter(|| ip(&["address", "add", "10.79.1.1/32", "dev", "lo"])).unwrap().is_err());
         here.enter(|| ip_batch(&lines[2..])).unwrap().unwrap();

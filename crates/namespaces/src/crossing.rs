@@ -71,7 +71,7 @@ impl Crossing {
             for address in addresses {
                 ip(&["address", "add", &Block::from(*address).to_string(), "dev", "out"])?;
             }
-            ip(&["link", "set", "out", "up"])?;
+            ip(&["link", "set", "dev", "out", "up"])?;
             ip(&["route", "add", &here, "dev", "out"])?;
             for address in addresses {
                 let block = Block::new(Ipv4Addr::from_bits(address.to_bits() & !0xff), 24).to_string();
@@ -81,7 +81,7 @@ impl Crossing {
         })??;
         self.middle.enter(|| {
             ip(&["address", "add", &Block::from(self.address).to_string(), "dev", name])?;
-            ip(&["link", "set", name, "up"])?;
+            ip(&["link", "set", "dev", name, "up"])?;
             addresses
                 .iter()
                 .try_for_each(|address| ip(&["route", "add", &address.to_string(), "dev", name, "src", &here]))

@@ -80,7 +80,7 @@ impl Namespace {
             // SAFETY: the thread, which ends after this, shares its files and memory as before; only the network is another one.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
                 .map_err(|error| Error::Make(error.into()))?;
-            ip(&["link", "set", "lo", "up"])?;
+            ip(&["link", "set", "dev", "lo", "up"])?;
             Namespace::here()
         });
         made.join().unwrap_or_else(|panic| resume_unwind(panic))
@@ -163,7 +163,7 @@ impl Namespace {
         self.enter(|| {
             // A thread's number stands for its network.
             let this = gettid().as_raw_nonzero().to_string();
-            other.enter(|| ip(&["link", "add", others, "type", "veth", "peer", "name", own, "netns", &this]))?
+            other.enter(|| ip(&["link", "add", "name", others, "type", "veth", "peer", "name", own, "netns", &this]))?
         })?
     }
 }
@@ -191,7 +191,7 @@ impl End<'_> {
         // An IPv6 address is otherwise not to be used for a second, while it is looked for in the network.
         let more: &[&str] = if self.address.is_ipv6() { &["nodad"] } else { &[] };
         ip(&[&["address", "add", &address, "dev", self.name], more].concat())?;
-        ip(&["link", "set", self.name, "up"])
+        ip(&["link", "set", "dev", self.name, "up"])
     }
 }
 
@@ -240,6 +240,6 @@ mod tests {
         let end = End::new("a-name-of-more-than-fifteen-letters", [10, 79, 0, 1]);
         let said =
             here.link(End::new("near", [10, 79, 0, 2]), &Namespace::new().unwrap(), end).unwrap_err().to_string();
-        assert!(said.contains("ip link add a-name-of") && said.len() > 60, "{said}");
+        assert!(said.contains("ip link add name a-name-of") && said.len() > 60, "{said}");
     }
 }

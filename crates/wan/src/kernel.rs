@@ -66,9 +66,9 @@ impl Kernel {
         let pairs = both().flat_map(|(link, way)| {
             let ([_, queue, behind, _], mtu) = (places(link, way), links[link].mtu);
             [
-                format!("link add {queue} type veth peer name {behind}"),
-                format!("link set {queue} mtu {mtu} up"),
-                format!("link set {behind} mtu {mtu} up"),
+                format!("link add name {queue} type veth peer name {behind}"),
+                format!("link set dev {queue} mtu {mtu} up"),
+                format!("link set dev {behind} mtu {mtu} up"),
             ]
         });
         let pairs: Vec<String> = pairs.collect();

@@ -169,7 +169,7 @@ impl Wan {
                 let inner_ends = (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)));
                 steering.router = receivers(&middle, inner_ends.collect())?;
                 middle.link_bare(GAUGE[0], &middle, GAUGE[1])?;
-                middle.enter(|| ip_batch(&GAUGE.map(|name| format!("link set {name} mtu {GAUGE_MTU} up"))))??;
+                middle.enter(|| ip_batch(&GAUGE.map(|name| format!("link set dev {name} mtu {GAUGE_MTU} up"))))??;
                 let wires = |(link, number): (&Link, usize)| Wires {
                     ends: [inner(number, 0), inner(number, 1)],
                     mtu: link.mtu,
@@ -277,7 +277,7 @@ fn links_of(plan: &Plan, site: usize) -> impl Iterator<Item = usize> {
 
 fn router_commands(plan: &Plan) -> Vec<String> {
     let ends = plan.links.iter().enumerate().flat_map(|(link, of)| [0, 1].map(|end| (inner(link, end), of.mtu)));
-    ends.map(|(name, mtu)| format!("link set {name} mtu {mtu} up")).collect()
+    ends.map(|(name, mtu)| format!("link set dev {name} mtu {mtu} up")).collect()
 }
 
 /// Frames that hold several packets are segmented by the sender's kernel before they come, where a rule is to see single packets. In the network of
@@ -298,8 +298,8 @@ fn site_commands(plan: &Plan, number: usize) -> Vec<String> {
         let link = &plan.links[at];
         let end = usize::from(link.between[1] == number);
         let (name, mtu) = (&link.name, link.mtu);
-        commands.push(format!("link set {name} address {} mtu {mtu}", hardware_address(at, end)));
-        commands.push(format!("link set {name} up"));
+        commands.push(format!("link set dev {name} address {} mtu {mtu}", hardware_address(at, end)));
+        commands.push(format!("link set dev {name} up"));
         let there = hardware_address(at, end ^ 1);
         for address in &plan.sites[link.between[end ^ 1]].addresses {
             commands.push(format!("neighbour add {address} lladdr {there} nud permanent dev {name}"));

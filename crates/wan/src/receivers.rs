@@ -81,7 +81,7 @@ impl Steering {
 }
 
 /// The first processor that this thread may use and that is another one than `processor`, if there is one.
-fn another_than(processor: usize) -> Option<usize> {
+pub(crate) fn another_than(processor: usize) -> Option<usize> {
     let usable = sched_getaffinity(None).ok()?;
     (0..CpuSet::MAX_CPU).find(|other| usable.is_set(*other) && *other != processor)
 }

@@ -10,6 +10,7 @@
 mod frame;
 mod gauge;
 mod port;
+mod preference;
 mod runner;
 mod took;
 mod waking;

@@ -156,6 +156,7 @@ fn turns(has_rattan: bool) -> Vec<Turn> {
         turns.extend(has_rattan.then(|| each(System::Rattan, Path::Small, asked)));
     }
     let burst = |system, path| Turn { system, path, asked: BURST_ASKED, is_burst: true };
+    turns.push(burst(System::Cable, Path::Small));
     for system in MODES {
         turns.extend([Path::Small, Path::Single].map(|path| burst(system, path)));
     }
@@ -263,10 +264,10 @@ fn send(probe: &mut Probe, bytes: usize, gap: Duration, length: Duration, patien
     }
 }
 
-/// What a turn's rounds are, less what the same takes over a cable in the same round, and less what was asked.
-fn errors(turn: &Turn, rounds: &[RoundSummary], cable: &[RoundSummary]) -> Vec<RoundSummary> {
+/// What rounds are, less what the same takes over a cable in the same round, and less what was asked.
+fn errors(asked: u64, rounds: &[RoundSummary], cable: &[RoundSummary]) -> Vec<RoundSummary> {
     let less = |(round, cable): (&RoundSummary, &RoundSummary)| {
-        let off = cable.median + turn.asked as f64;
+        let off = cable.median + asked as f64;
         RoundSummary {
             count: round.count,
             median: round.median - off,
@@ -281,7 +282,7 @@ fn errors(turn: &Turn, rounds: &[RoundSummary], cable: &[RoundSummary]) -> Vec<R
 fn summarise(turns: &[Turn], rounds: &[Vec<RoundSummary>], findings: &mut Findings) {
     let of = |wanted: Turn| turns.iter().position(|turn| *turn == wanted).map_or(&[][..], |at| rounds[at].as_slice());
     let cable = |turn: Turn| of(Turn { system: System::Cable, path: turn.path.over_a_cable(), ..turn });
-    let error_of = |turn: Turn| errors(&turn, of(turn), cable(turn));
+    let error_of = |turn: Turn| errors(turn.asked, of(turn), cable(turn));
     for (turn, rounds) in turns.iter().zip(rounds) {
         let labels = [("system", turn.system.name()), ("path", turn.path.name())];
         let mut say = |quantity, rounds| {
@@ -296,6 +297,9 @@ fn summarise(turns: &[Turn], rounds: &[Vec<RoundSummary>], findings: &mut Findin
             say(ERROR_P99, errors.iter().map(|round| RoundSummary::one(round.p99, round.count)).collect());
             say(ERROR, errors);
         }
+    }
+    for turn in turns.iter().filter(|turn| turn.is_burst && turn.system == System::Router(Mode::Precise)) {
+        findings.ratios.extend(burst_target(turn, of(*turn), cable(*turn)));
     }
     for turn in turns.iter().filter(|turn| !turn.is_burst && turn.asked > 0) {
         let errors = error_of(*turn);
@@ -348,6 +352,20 @@ fn targets(turn: &Turn, errors: &[RoundSummary], nothing_asked: &[RoundSummary],
         Some(Ratio { what, under, spread, claim: Some(claim) })
     };
     held.into_iter().filter_map(ratio).collect()
+}
+
+/// The same of bursts: their first packet finds a way on which nothing was for a while, also over a cable.
+fn burst_target(turn: &Turn, over: &[RoundSummary], cable: &[RoundSummary]) -> Option<Ratio> {
+    let errors = errors(0, over, cable);
+    let spread = Spread::ratio(&far_off(&errors, MEDIAN_OF), &vec![MEDIAN; errors.len()])?;
+    let median = |rounds: &[RoundSummary]| {
+        let medians: Vec<f64> = rounds.iter().map(MEDIAN_OF).collect();
+        number(Spread::of(&medians).map_or(0.0, |spread| spread.median))
+    };
+    let reason = format!("{} us, over a cable {} us", median(over), median(cable));
+    let claim = Claim::at_most(1.0, &format!("at most {MEDIAN} us, our own"), &spread, reason);
+    let what = format!("{OVER}, less that over a cable, over {MEDIAN} us");
+    Some(Ratio { what, under: turn.name(), spread, claim: Some(claim) })
 }
 
 /// The other program's error over ours.

@@ -68,8 +68,11 @@ pub fn delays_are_held_against_a_cable() {
         let bursts = of(&findings, "delay of a burst's last packet over that of its first", &[mode]);
         assert_eq!(bursts.len(), 2, "{bursts:?}");
     }
+    let cables = of(&findings, "delay of a burst's last packet over that of its first", &["cable"]);
+    assert_eq!(cables.len(), 1, "{cables:?}");
     let targets = findings.ratios.iter().filter(|ratio| ratio.claim.is_some());
-    assert_eq!(targets.count(), 2 * 3 * 5, "{:?}", findings.ratios);
+    // Median and 99th percentile of each path and delay, and bursts by path.
+    assert_eq!(targets.count(), 2 * 3 * 5 + 2, "{:?}", findings.ratios);
     let theirs = if is_measured(&findings, "rattan") { 6 } else { 0 };
     assert_eq!(of(&findings, "error of the added delay", &["rattan"]).len(), theirs);
     let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();

@@ -110,24 +110,34 @@ impl Gauge {
         Cost { each: small.min(HIGHEST_SMALL), per_byte_ps: more * 1000 / (SIZES[1] - SIZES[0]) as u64 }
     }
 
+    /// Sends a small frame that counts for nothing, and waits for it no longer than that.
+    pub fn warm(&mut self, patience: Duration) {
+        self.send(0, patience);
+    }
+
     fn measure(&mut self) {
-        let Some([from, to]) = &mut self.ends else { return };
-        let frame = &mut self.frames[self.turn];
+        if let Some(cost) = self.send(self.turn, PATIENCE) {
+            self.kinds[self.turn].put(cost);
+        }
+        self.turn ^= 1;
+    }
+
+    /// What handing over a frame of this kind cost; `None` if it did not come.
+    fn send(&mut self, kind: usize, patience: Duration) -> Option<Duration> {
+        let [from, to] = self.ends.as_mut()?;
+        let frame = &mut self.frames[kind];
         self.number += 1;
         frame.0[NUMBER..NUMBER + 8].copy_from_slice(&self.number.to_le_bytes());
         let began = now();
-        if from.send(frame).is_err() {
-            return;
-        }
-        while now().since(began) < PATIENCE {
+        from.send(frame).ok()?;
+        while now().since(began) < patience {
             let Some(stamp) = to.receive(&mut self.received) else { continue };
             // One that was given up before comes first.
             if self.received.0.get(NUMBER..NUMBER + 8) == Some(&self.number.to_le_bytes()) {
-                self.kinds[self.turn].put(arrival(stamp, clocks()).since(began));
-                break;
+                return Some(arrival(stamp, clocks()).since(began));
             }
         }
-        self.turn ^= 1;
+        None
     }
 }
 

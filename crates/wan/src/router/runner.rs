@@ -13,11 +13,12 @@ use verbena_terms::Time;
 use super::frame::Frame;
 use super::gauge::{Cost, Gauge};
 use super::port::{Frames, Port};
+use super::preference::{Preference, Usual};
 use super::took::Recorder;
 use super::waking::{LEAST, Waking};
 use super::{Mode, Order, Seen, Setting, arrival, clocks, now};
 use crate::machine::{Leaving, Machine};
-use crate::receivers::Steering;
+use crate::receivers::{Steering, another_than};
 use crate::way::Way;
 
 /// Frames taken from one end, or sent to one, before the others are looked at; and bytes taken: a large frame takes as long as many small ones.
@@ -27,6 +28,11 @@ const BYTES_AT_ONCE: u32 = 128 << 10;
 const SPARE: usize = 1024;
 /// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
 const STAYS: Duration = Duration::from_millis(20);
+
+/// Nearer than [`LEAST`] to a release, whoever was not needed for so long goes the way of a frame once more, so that it is in the caches; unless there is
+/// less time left than this takes where it is not.
+const COLD: Duration = Duration::from_micros(100);
+const WARMING: Duration = Duration::from_micros(60);
 
 /// One direction: what comes at one port leaves at the other one.
 struct Direction {
@@ -50,6 +56,10 @@ pub(super) struct Runner {
     cost: Cost,
     waking: Waking,
     steering: Steering,
+    /// Nothing where this thread goes before no other one.
+    preferred: Option<(Usual, Preference)>,
+    /// When the way of a frame was last gone.
+    gone: Time,
     /// The processor that it was on, and when that was asked.
     processor: Option<(usize, Time)>,
     spare: Vec<Frame>,
@@ -77,11 +87,26 @@ impl Runner {
         }
         // Timers of this thread may be as exact as the machine can; where it may not say so they are later.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
+        // Nobody else would get to run on the only processor that there is.
+        let may_go_first = mode == Mode::Precise && another_than(sched_getcpu()).is_some();
+        let preferred = Usual::of_this_thread().filter(|_| may_go_first).map(|usual| (usual, Preference::new()));
         steering.put(0, 0);
         let shortest_delay = shortest_delay(&directions);
         let gauge = Gauge::new(Some(&gauge));
         let (cost, waking) = (gauge.cost(), Waking::new());
-        Ok(Runner { directions, mode, shortest_delay, gauge, cost, waking, steering, processor: None, spare: vec![] })
+        Ok(Runner {
+            directions,
+            mode,
+            shortest_delay,
+            gauge,
+            cost,
+            waking,
+            steering,
+            preferred,
+            gone: Time::ZERO,
+            processor: None,
+            spare: vec![],
+        })
     }
 
     /// Until nobody can give orders any more.
@@ -89,6 +114,7 @@ impl Runner {
         loop {
             let has_received = self.receive();
             let has_sent = self.release();
+            self.prefer();
             loop {
                 match orders.try_recv() {
                     Ok(order) => self.obey(order),
@@ -120,6 +146,9 @@ impl Runner {
                 let at = arrival(stamp, *set_back.get_or_insert_with(clocks));
                 let packet = frame.packet();
                 bytes += packet.bytes;
+                if let Some((_, preference)) = &mut self.preferred {
+                    preference.note(packet.bytes.into());
+                }
                 if frame.is_housekeeping() {
                     direction.machine.pass(at, packet, frame);
                 } else {
@@ -128,6 +157,14 @@ impl Runner {
             }
         }
         has_received
+    }
+
+    fn prefer(&mut self) {
+        if let Some((usual, preference)) = &mut self.preferred
+            && let Some(goes_first) = preference.look(now())
+        {
+            usual.set(goes_first);
+        }
     }
 
     /// Sends what is due. Says whether anything was.
@@ -154,6 +191,7 @@ impl Runner {
         }
         let sent = self.directions[number ^ 1].port.send(&frame);
         let done = now();
+        self.gone = done;
         let direction = &mut self.directions[number];
         match sent {
             Ok(()) if !is_housekeeping => direction.took.record(done.since(arrived)),
@@ -189,6 +227,7 @@ impl Runner {
             Mode::Sleep => next,
             Mode::Precise => {
                 self.steer(now);
+                self.warm(next, now);
                 let margin = self.waking.margin(now);
                 if self.shortest_delay < margin { Some(now) } else { next.map(|next| next - margin) }
             }
@@ -209,6 +248,15 @@ impl Runner {
             self.waking.note(until, super::now());
         }
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
+    }
+
+    /// So that the first release after a while is no later than those behind it.
+    fn warm(&mut self, next: Option<Time>, now: Time) {
+        let left = next.map_or(Duration::ZERO, |next| next.since(now));
+        if left > WARMING && left <= LEAST && now.since(self.gone) > COLD {
+            self.gauge.warm(left / 2);
+            self.gone = now;
+        }
     }
 
     /// What sites receive is received by the processor of this thread, which sends it: so nothing has to cross to another one, or wake it.

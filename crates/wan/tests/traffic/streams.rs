@@ -116,3 +116,15 @@ fn packets_go_through_the_sites_between() {
     assert_eq!(seen[0][0].counts.packets, seen[1][0].counts.packets);
     assert!(wan.site("rome").unwrap_err().to_string().contains("no site \"rome\"; there are paris, delhi, tokyo"));
 }
+
+/// Such a name is the interface's too, and `ip` takes for a word of its own what it is not told to be a name.
+#[test]
+fn a_link_can_have_a_name_that_means_something_to_ip() {
+    let ways = [Way::default(), Way::default()];
+    let link = |name: &str| Link { name: name.into(), between: [0, 1], mtu: 1500, ways: ways.clone() };
+    let plan =
+        Plan { links: ["l", "up", "type", "dev"].map(link).into(), ..Plan::two_sites(ways.clone(), Mode::Sleep, 1) };
+    let Some(wan) = stage(plan) else { return };
+    transfer(wan.site("a").unwrap(), wan.site("b").unwrap(), address(&wan, 1, true), MIB);
+    assert!(wan.look().unwrap().iter().any(|[there, _]| there.counts.packets > 0));
+}
