@@ -147,7 +147,7 @@ impl Runner {
                 let packet = frame.packet();
                 bytes += packet.bytes;
                 if let Some((_, preference)) = &mut self.preferred {
-                    preference.note(packet.bytes.into());
+                    preference.note(packet.bytes);
                 }
                 if frame.is_housekeeping() {
                     direction.machine.pass(at, packet, frame);
