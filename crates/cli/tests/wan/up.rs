@@ -1,5 +1,7 @@
 //! A WAN that stays up, and the commands that use it.
 
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -252,6 +254,19 @@ fn nothing_is_left_after_kill_9_of_any_part() {
     kill(lab.up());
     lab.up();
     lab.good(&["down"]);
+}
+
+/// A process that was killed takes connections until all of it is gone, and ends them without a word.
+#[test]
+fn one_that_is_about_to_be_gone_is_not_up() {
+    let lab = Lab::new(LAB);
+    let folder = lab.path().join("verbena");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).unwrap();
+    let dying = UnixListener::bind(folder.join("default.wan")).unwrap();
+    std::thread::spawn(move || dying.incoming().for_each(drop));
+    for asked in [&["show"][..], &["set", "sea", "delay=1ms"], &["exec", "paris", "--", "true"]] {
+        lab.refused(asked, 3, "no WAN called default is up");
+    }
 }
 
 #[test]

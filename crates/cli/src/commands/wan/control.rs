@@ -127,7 +127,7 @@ impl Name {
         match UnixStream::connect(directory.join(format!("{}{SUFFIX}", self.name))) {
             Ok(stream) => Connection::new(stream),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                Err(Error::NoWan { name: self.name.clone(), others: others(&directory) })
+                Err(self.not_up(&directory))
             }
             Err(error) => Err(system("reach the WAN")(error)),
         }
@@ -135,7 +135,12 @@ impl Name {
 
     /// Asks for one thing.
     pub fn ask(&self, request: &Request) -> Result<Answer> {
-        self.connect()?.ask(request).map(|(answer, _)| answer)
+        self.connect()?.ask(self, request).map(|(answer, _)| answer)
+    }
+
+    fn not_up(&self, directory: &Path) -> Error {
+        let others = others(directory).into_iter().filter(|name| *name != self.name).collect();
+        Error::NoWan { name: self.name.clone(), others }
     }
 }
 
@@ -165,16 +170,22 @@ impl Connection {
         Ok(Connection(stream))
     }
 
-    /// Sends the request and takes its answer, with descriptors if there are any.
+    /// Sends the request to the WAN of this name and takes its answer, with descriptors if there are any.
     ///
     /// # Errors
-    /// What was answered instead, with its exit code.
-    pub fn ask(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>)> {
+    /// What was answered instead, with its exit code. [`Error::NoWan`] for one that was killed: it takes connections until it is all gone, and ends them.
+    pub fn ask(&mut self, name: &Name, request: &Request) -> Result<(Answer, Vec<OwnedFd>)> {
         let mut ask = || -> io::Result<_> {
             self.send(request, &[])?;
             self.receive()
         };
-        match ask().map_err(system("ask the process that keeps the WAN up"))? {
+        let answered = ask().map_err(|error| match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
+                directory().map_or_else(|error| error, |directory| name.not_up(&directory))
+            }
+            _ => system("ask the process that keeps the WAN up")(error),
+        });
+        match answered? {
             (Answer::Refused { problem, exit_code }, _) => Err(Error::Refused { problem, exit_code }),
             answered => Ok(answered),
         }

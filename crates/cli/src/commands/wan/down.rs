@@ -1,6 +1,5 @@
 //! `verbena wan down`: ends a WAN.
 
-use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use clap::Args;
@@ -38,9 +37,9 @@ impl Command {
             }
             other => other?,
         };
-        match connection.ask(&Request::Down) {
-            // One that was killed takes connections until it is all gone.
-            Err(Error::System { source, .. }) if is_gone(&source) => return self.name.claim().map(drop),
+        match connection.ask(&self.name, &Request::Down) {
+            // It was killed, and is about to be gone.
+            Err(Error::NoWan { .. }) => return self.name.claim().map(drop),
             asked => drop(asked?),
         }
         let gone = connection.wait(Some(PATIENCE));
@@ -49,9 +48,4 @@ impl Command {
             exit_code: 1,
         })
     }
-}
-
-/// Whether the other end ended instead of answering.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
 }

@@ -55,7 +55,7 @@ impl Command {
     /// Runs the command, and gives its exit code.
     pub fn run(self) -> Result<ExitCode> {
         let mut connection = self.name.connect()?;
-        let (answer, descriptors) = connection.ask(&Request::Enter { site: self.site.clone() })?;
+        let (answer, descriptors) = connection.ask(&self.name, &Request::Enter { site: self.site.clone() })?;
         let (Answer::Site { environment }, Ok([network, owner])) = (answer, <[_; 2]>::try_from(descriptors)) else {
             return Err(Error::Refused {
                 problem: "the process that keeps the WAN up is of another version".into(),
