@@ -89,7 +89,8 @@ impl Runner {
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         // Nobody else would get to run on the only processor that there is.
         let may_go_first = mode == Mode::Precise && another_than(sched_getcpu()).is_some();
-        let preferred = Usual::of_this_thread().filter(|_| may_go_first).map(|usual| (usual, Preference::new()));
+        let usual = if may_go_first { Usual::of_this_thread() } else { None };
+        let preferred = usual.map(|usual| (usual, Preference::new()));
         steering.put(0, 0);
         let shortest_delay = shortest_delay(&directions);
         let gauge = Gauge::new(Some(&gauge));
