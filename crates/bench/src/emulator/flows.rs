@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use verbena_namespaces::Namespace;
 
-use super::paths::Ends;
+use super::paths::{Ends, set_ipv4};
 use crate::error::BenchError;
 
 /// What is written and read at once.
@@ -42,19 +42,13 @@ struct Shared {
     came: AtomicU64,
 }
 
+/// Connections that have rested do not begin slowly again.
+pub(super) const KEEPS_WHAT_WAS_LEARNT: (&str, &str) = ("tcp_slow_start_after_idle", "0");
+
 /// Windows may grow until they hold what is under way: 20 ms of 20 Gbit/s are 50 MB. What was learnt is kept while nothing flows.
 pub(super) fn large_windows(network: &Namespace) -> Result<(), BenchError> {
-    let set = || -> io::Result<()> {
-        for (name, value) in [
-            ("tcp_rmem", "4096 131072 268435456"),
-            ("tcp_wmem", "4096 131072 268435456"),
-            ("tcp_slow_start_after_idle", "0"),
-        ] {
-            std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)?;
-        }
-        Ok(())
-    };
-    network.enter(set)?.map_err(|error| BenchError::io("/proc/sys/net/ipv4".as_ref(), error))
+    const GROWS: &str = "4096 131072 268435456";
+    set_ipv4(network, &[("tcp_rmem", GROWS), ("tcp_wmem", GROWS), KEEPS_WHAT_WAS_LEARNT])
 }
 
 impl Flow {

@@ -38,6 +38,17 @@ pub(super) struct Site<'a> {
     pub(super) mode: XdpMode,
 }
 
+/// Writes settings of IPv4 (net.ipv4) of a network.
+pub(super) fn set_ipv4(network: &Namespace, settings: &[(&str, &str)]) -> Result<(), BenchError> {
+    let set = || {
+        settings.iter().try_for_each(|(name, value)| {
+            let setting = format!("/proc/sys/net/ipv4/{name}");
+            std::fs::write(&setting, value).map_err(|error| BenchError::io(setting.as_ref(), error))
+        })
+    };
+    network.enter(set)?
+}
+
 /// Two networks with a cable between them. What one of them receives is received by the processor that sends it, as with the emulator.
 pub(super) struct Cable {
     near: Namespace,
@@ -96,8 +107,7 @@ impl Forwarding {
             site.enter(|| pin(["end".to_owned()].into_iter(), 0))?;
         }
         middle.enter(|| pin(["left", "right"].map(str::to_owned).into_iter(), 0))?;
-        const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
-        middle.enter(|| std::fs::write(FORWARD, "1"))?.map_err(|error| BenchError::io(FORWARD.as_ref(), error))?;
+        set_ipv4(&middle, &[("ip_forward", "1")])?;
         Ok(Forwarding { near, far, _middle: middle })
     }
 

@@ -330,10 +330,6 @@ fn far_off(errors: &[RoundSummary], part: Part) -> Vec<f64> {
 
 /// What was wanted of it, and whether it was met.
 fn targets(turn: &Turn, errors: &[RoundSummary], nothing_asked: &[RoundSummary], cable: &[RoundSummary]) -> Vec<Ratio> {
-    let median = |rounds: &[RoundSummary], part: Part| {
-        let parts: Vec<f64> = rounds.iter().map(part).collect();
-        number(Spread::of(&parts).map_or(0.0, |spread| spread.median))
-    };
     let reason = format!(
         "median {} us, 99th percentile {} us; with no delay asked the router takes {} us more than the cable, of which {} us is the 99th percentile and {} us the median",
         median(errors, MEDIAN_OF),
@@ -344,28 +340,33 @@ fn targets(turn: &Turn, errors: &[RoundSummary], nothing_asked: &[RoundSummary],
     );
     let most = if turn.asked < FAR { P99 } else { P99_FAR };
     let held = [("median", MEDIAN_OF, MEDIAN), ("99th percentile", P99_OF, most)];
-    let ratio = |(what, part, most): (&str, Part, f64)| {
-        let wanted = vec![most; errors.len()];
-        let spread = Spread::ratio(&far_off(errors, part), &wanted)?;
-        let claim = Claim::at_most(1.0, &format!("at most {most} us, our own"), &spread, reason.clone());
-        let (what, under) = (format!("{ERROR}, {what}, over {most} us"), turn.name());
-        Some(Ratio { what, under, spread, claim: Some(claim) })
-    };
-    held.into_iter().filter_map(ratio).collect()
+    let target = |(what, part, most)| target(format!("{ERROR}, {what}"), turn, errors, (part, most), reason.clone());
+    held.into_iter().filter_map(target).collect()
 }
 
 /// The same of bursts: their first packet finds a way on which nothing was for a while, also over a cable.
 fn burst_target(turn: &Turn, over: &[RoundSummary], cable: &[RoundSummary]) -> Option<Ratio> {
-    let errors = errors(0, over, cable);
-    let spread = Spread::ratio(&far_off(&errors, MEDIAN_OF), &vec![MEDIAN; errors.len()])?;
-    let median = |rounds: &[RoundSummary]| {
-        let medians: Vec<f64> = rounds.iter().map(MEDIAN_OF).collect();
-        number(Spread::of(&medians).map_or(0.0, |spread| spread.median))
-    };
-    let reason = format!("{} us, over a cable {} us", median(over), median(cable));
-    let claim = Claim::at_most(1.0, &format!("at most {MEDIAN} us, our own"), &spread, reason);
-    let what = format!("{OVER}, less that over a cable, over {MEDIAN} us");
-    Some(Ratio { what, under: turn.name(), spread, claim: Some(claim) })
+    let reason = format!("{} us, over a cable {} us", median(over, MEDIAN_OF), median(cable, MEDIAN_OF));
+    target(format!("{OVER}, less that over a cable"), turn, &errors(0, over, cable), (MEDIAN_OF, MEDIAN), reason)
+}
+
+/// Such a part of the errors over the most that was wanted of it.
+fn target(
+    what: String,
+    turn: &Turn,
+    errors: &[RoundSummary],
+    (part, most): (Part, f64),
+    reason: String,
+) -> Option<Ratio> {
+    let spread = Spread::ratio(&far_off(errors, part), &vec![most; errors.len()])?;
+    let claim = Claim::at_most(1.0, &format!("at most {most} us, our own"), &spread, reason);
+    Some(Ratio { what: format!("{what}, over {most} us"), under: turn.name(), spread, claim: Some(claim) })
+}
+
+/// Over the rounds.
+fn median(rounds: &[RoundSummary], part: Part) -> String {
+    let parts: Vec<f64> = rounds.iter().map(part).collect();
+    number(Spread::of(&parts).map_or(0.0, |spread| spread.median))
 }
 
 /// The other program's error over ours.

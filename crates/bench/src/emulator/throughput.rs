@@ -11,8 +11,9 @@ use verbena_wan::router::Mode;
 
 use super::channels::{Sent, fire, stream, write};
 use super::far::{Beside, Connections, Far, Pair, failed};
+use super::flows::KEEPS_WHAT_WAS_LEARNT;
 use super::panel;
-use super::paths::{Link, Site};
+use super::paths::{Link, set_ipv4};
 use super::ways::{executor_name, verbs};
 use super::work::Work;
 use crate::child::ON_CORE;
@@ -165,7 +166,8 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 impl Stage {
     fn open(mut link: Link, ends_core: &str) -> Result<(Self, Vec<FabricFound>), BenchError> {
         for site in link.sites()? {
-            keep_what_was_learned(site)?;
+            // Turns are short.
+            set_ipv4(site.network, &[KEEPS_WHAT_WAS_LEARNT])?;
         }
         let mut far = Far::start(link.sites()?[1], &[ON_CORE, ends_core])?;
         let datagrams = far.datagrams(link.sites()?)?;
@@ -256,13 +258,6 @@ impl Sent {
     fn taken(self) -> Taken {
         Taken { mb_per_s: self.bytes as f64 / 1e6 / self.took.as_secs_f64(), messages: self.messages, lost: 0.0 }
     }
-}
-
-/// Connections that have rested do not begin slowly again: turns are short.
-fn keep_what_was_learned(site: Site<'_>) -> Result<(), BenchError> {
-    const SETTING: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
-    let written = site.network.enter(|| std::fs::write(SETTING, "0"))?;
-    written.map_err(|source| BenchError::Emulator(verbena_wan::Error::Setting { setting: SETTING.to_owned(), source }))
 }
 
 fn summarise(turns: &[Turn], rounds: &[Vec<Taken>], findings: &mut Findings) {

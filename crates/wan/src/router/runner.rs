@@ -114,8 +114,9 @@ impl Runner {
     pub fn run(mut self, orders: &Receiver<Order>, wake: &OwnedFd) {
         loop {
             let has_received = self.receive();
-            let has_sent = self.release();
-            self.prefer();
+            let now = now();
+            self.prefer(now);
+            let has_sent = self.release(now);
             loop {
                 match orders.try_recv() {
                     Ok(order) => self.obey(order),
@@ -160,17 +161,17 @@ impl Runner {
         has_received
     }
 
-    fn prefer(&mut self) {
+    fn prefer(&mut self, now: Time) {
         if let Some((usual, preference)) = &mut self.preferred
-            && let Some(goes_first) = preference.look(now())
+            && let Some(goes_first) = preference.look(now)
         {
             usual.set(goes_first);
         }
     }
 
     /// Sends what is due. Says whether anything was.
-    fn release(&mut self) -> bool {
-        let (mut has_sent, mut now) = (false, now());
+    fn release(&mut self, mut now: Time) -> bool {
+        let mut has_sent = false;
         for number in 0..self.directions.len() {
             for _ in 0..AT_ONCE {
                 let machine = &mut self.directions[number].machine;

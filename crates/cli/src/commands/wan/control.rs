@@ -127,7 +127,7 @@ impl Name {
         match UnixStream::connect(directory.join(format!("{}{SUFFIX}", self.name))) {
             Ok(stream) => Connection::new(stream),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                Err(self.not_up(&directory))
+                Err(self.not_up())
             }
             Err(error) => Err(system("reach the WAN")(error)),
         }
@@ -138,8 +138,9 @@ impl Name {
         self.connect()?.ask(self, request).map(|(answer, _)| answer)
     }
 
-    fn not_up(&self, directory: &Path) -> Error {
-        let others = others(directory).into_iter().filter(|name| *name != self.name).collect();
+    fn not_up(&self) -> Error {
+        let mut others = directory().map_or_else(|_| vec![], |directory| others(&directory));
+        others.retain(|name| *name != self.name);
         Error::NoWan { name: self.name.clone(), others }
     }
 }
@@ -180,9 +181,7 @@ impl Connection {
             self.receive()
         };
         let answered = ask().map_err(|error| match error.kind() {
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
-                directory().map_or_else(|error| error, |directory| name.not_up(&directory))
-            }
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => name.not_up(),
             _ => system("ask the process that keeps the WAN up")(error),
         });
         match answered? {
