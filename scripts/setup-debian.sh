@@ -22,7 +22,16 @@ if [ "$what" = test ]; then
     commands+=(etcd:etcd-server etcdctl:etcd-client setpriv:util-linux)
 fi
 
-if [ "$what" = vm ]; then
+# Tests have a machine of their own where they need another kernel than this one.
+machine=
+case "$what" in test | vm) machine=yes ;; esac
+
+if [ "$what" = test ]; then
+    # The verbs library is bound by these two: its stand-in is compiled by the one, its header is read by the other.
+    commands+=(cmake:cmake)
+fi
+
+if [ "$machine" ]; then
     commands+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio xz:xz-utils ip:iproute2)
     # The modules of Debian's kernel are compiled by this one.
     commands+=(gcc-12:gcc-12 rdma:iproute2 ibv_devinfo:ibverbs-utils)
@@ -48,8 +57,11 @@ fi
 if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then
     packages+=(chromium-headless-shell fonts-dejavu-core)
 fi
+if [ "$what" = test ] && ! compgen -G '/usr/lib/*/libclang-[0-9]*.so*' >/dev/null; then
+    packages+=(libclang1)
+fi
 # What the verbs library loads for each kind of adapter.
-[ "$what" != vm ] || compgen -G '/usr/lib/*/libibverbs/librxe-*' >/dev/null || packages+=(ibverbs-providers)
+[ ! "$machine" ] || compgen -G '/usr/lib/*/libibverbs/librxe-*' >/dev/null || packages+=(ibverbs-providers)
 # A compiler without the C library's headers cannot link.
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 # The loader of programs for the kernel is built from its source against these two; the headers are what such programs include.

@@ -45,6 +45,8 @@ pub mod sim;
 mod supply;
 #[cfg(feature = "tcp")]
 pub mod tcp;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 pub mod window;
 #[cfg(feature = "xdp")]
 pub mod xdp;
