@@ -5,6 +5,7 @@
 
 mod machine;
 mod providers;
+mod verbs;
 
 use serde::Serialize;
 use verbena_fabric::Capabilities;
@@ -20,6 +21,10 @@ pub struct Report {
     pub machine: Vec<Check>,
     /// What the configuration gets.
     pub choice: Choice,
+    /// RDMA adapters, where this build has `verbs` and there are any.
+    #[cfg(feature = "verbs")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<verbs::Adapters>,
 }
 
 /// One provider.
@@ -93,9 +98,20 @@ impl Check {
 
 /// Looks at everything.
 pub fn examine(config: &Config) -> Report {
-    let providers = providers::all(config);
+    #[cfg(feature = "verbs")]
+    let (verbs, adapters) = verbs::look(config);
+    #[cfg(not(feature = "verbs"))]
+    let verbs = verbs::look();
+    let mut providers = providers::all(config);
+    providers.push(verbs);
     let choice = choose(config, &providers);
-    Report { machine: machine::checks(config), providers, choice }
+    Report {
+        machine: machine::checks(config),
+        providers,
+        choice,
+        #[cfg(feature = "verbs")]
+        adapters,
+    }
 }
 
 fn choose(config: &Config, providers: &[Provider]) -> Choice {

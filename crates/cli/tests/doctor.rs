@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
 mod common;
+#[path = "../../fabric/tests/common/machine.rs"]
+mod machine;
 
 use std::process::Command;
 
@@ -34,9 +36,10 @@ fn it_tells_what_this_machine_can_do() {
     let (usable, tried) = (&xdp["usable"], &check(xdp, "a word changed through it")["verdict"]);
     assert!(usable == true && tried == "good" || usable == false && tried == "missing", "{xdp:#}");
     assert_eq!(xdp["capabilities"]["executor"], if usable == true { "kernel".into() } else { Value::Null });
-    for name in ["sim", "verbs"] {
+    // Tests are built with `verbs`.
+    for (name, in_build) in [("sim", false), ("verbs", true)] {
         let found = provider(&report, name);
-        assert_eq!((&found["usable"], &found["in_build"]), (&false.into(), &false.into()), "{found:#}");
+        assert_eq!((&found["usable"], &found["in_build"]), (&false.into(), &in_build.into()), "{found:#}");
         assert!(found["capabilities"].is_null());
     }
     let machine = report["machine"].as_array().unwrap();
@@ -115,4 +118,51 @@ fn certificates_are_read_and_their_end_is_told() {
         assert!(verbena(arguments).current_dir(&directory).output().unwrap().status.success());
     }
     assert_eq!(found(directory.path()), ["good", "fair"]);
+}
+
+#[test]
+fn adapters_are_shown() {
+    machine::in_machine("rxe", "inside_adapters_are_shown");
+}
+
+#[test]
+fn inside_adapters_are_shown() {
+    if !machine::is_inside() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let text = verbena(&["doctor", "--fabric-listen", "10.77.0.2:7000"]).current_dir(&directory).output().unwrap();
+    println!("{}", String::from_utf8_lossy(&text.stdout));
+    for line in [
+        "+ device: rxe0: RoCE, firmware 0.0.0",
+        "+ atomics: rxe0: atomic against this device's own",
+        "+ port: rxe1/1: active, Ethernet, MTU 4096 bytes",
+        "+ GID: rxe1/1, index 1: RoCE v2, ::ffff:10.77.0.2, of v1",
+        "+ a node takes: rxe1/1, GID 1 (RoCE v2, ::ffff:10.77.0.2): it has 10.77.0.2, where the node listens",
+    ] {
+        assert!(String::from_utf8_lossy(&text.stdout).lines().any(|found| found.trim() == line), "{line}");
+    }
+    let taken = |arguments: &[&str]| {
+        let (_, report) = json(&[&["doctor", "--json"], arguments].concat(), directory.path());
+        let names = report["adapters"]["devices"].as_array().unwrap().iter().map(|device| device["name"].clone());
+        assert_eq!(names.collect::<Vec<_>>(), ["rxe0", "rxe1"]);
+        let choice = &report["adapters"]["choice"];
+        let check = check(provider(&report, "verbs"), "a node takes").clone();
+        (choice["device"].clone(), choice["gid_index"].clone(), check["verdict"].clone(), check["found"].clone())
+    };
+    let loaded = check(provider(&json(&["doctor", "--json"], directory.path()).1, "verbs"), "library").clone();
+    assert!(loaded["found"].as_str().unwrap().contains("/libibverbs.so.1"), "{loaded:#}");
+    let (device, gid_index, verdict, _) = taken(&[]);
+    assert_eq!((device, gid_index, verdict), ("rxe0".into(), 1.into(), "good".into()));
+    let (device, _, verdict, found) = taken(&["--fabric-listen", "10.77.0.9:7000"]);
+    assert_eq!((device, verdict), (Value::Null, "missing".into()));
+    assert_eq!(found, "no active port has the address 10.77.0.9, where the node listens");
+    let members = ["10.77.0.1", "10.77.0.2"]
+        .map(|address| format!("{{ name = \"at-{address}\", address = \"tcp://{address}:7000\" }}"))
+        .join(", ");
+    let config = format!("[cluster]\nname = \"at-10.77.0.2\"\nmembers = [{members}]\n");
+    std::fs::write(directory.path().join("verbena.toml"), config).unwrap();
+    let (device, _, _, found) = taken(&["--config", "verbena.toml"]);
+    assert_eq!(device, "rxe1", "{found}");
+    println!("\ncounted: 2 adapters shown to people and to programs");
 }

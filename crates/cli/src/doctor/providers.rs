@@ -15,8 +15,9 @@ use super::{Check, Provider};
 use crate::config::Config;
 use crate::keys;
 
+/// All but `verbs`.
 pub(super) fn all(config: &Config) -> Vec<Provider> {
-    vec![shm(config), xdp(config), tcp(config), sim(), verbs()]
+    vec![shm(config), xdp(config), tcp(config), sim()]
 }
 
 fn shm(config: &Config) -> Provider {
@@ -195,46 +196,5 @@ fn privileges() -> Check {
         Check::good(WHAT, "CAP_NET_ADMIN and CAP_BPF")
     } else {
         Check::missing(WHAT, format!("effective capabilities {effective:016x}"), "CAP_NET_ADMIN and CAP_BPF, or root")
-    }
-}
-
-/// What RDMA adapters would need.
-fn verbs() -> Provider {
-    let names = |directory: &str| -> Vec<String> {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.sort();
-        names
-    };
-    let devices = names("/sys/class/infiniband");
-    let device = if devices.is_empty() {
-        let soft = "An RDMA adapter; or soft-RoCE on any Ethernet: `rdma link add rxe0 type rxe netdev DEV` with the kernel module rdma_rxe";
-        Check::missing("RDMA devices", "none in /sys/class/infiniband", soft)
-    } else {
-        Check::good("RDMA devices", devices.join(", "))
-    };
-    let nodes: Vec<_> = names("/dev/infiniband").into_iter().filter(|name| name.starts_with("uverbs")).collect();
-    let node = if nodes.is_empty() {
-        Check::missing("device files", "no /dev/infiniband/uverbs*", "The kernel module ib_uverbs")
-    } else {
-        Check::good("device files", nodes.join(", "))
-    };
-    let library = ["/usr/lib", "/usr/lib64", "/lib"].iter().find_map(|root| {
-        let within = names(root).into_iter().map(|name| Path::new(root).join(name));
-        within.chain([Path::new(root).to_owned()]).map(|path| path.join("libibverbs.so.1")).find(|path| path.exists())
-    });
-    let library = match library {
-        Some(path) => Check::good("library", path.display().to_string()),
-        None => {
-            Check::missing("library", "no libibverbs.so.1", "Debian: apt-get install ibverbs-providers libibverbs1")
-        }
-    };
-    Provider {
-        name: "verbs",
-        for_what: "InfiniBand, RoCE, iWARP",
-        in_build: false,
-        usable: false,
-        capabilities: None,
-        checks: vec![device, node, library],
     }
 }
