@@ -37,6 +37,10 @@ test: setup ## Everything that must be green: format, lints, licences, tests
 test-long: setup ## The long runs: ten thousand seeds and the like, in parts
 	@scripts/test-long.sh
 
+.PHONY: test-verbs
+test-verbs: setup ## What needs RDMA devices, on emulated machines that have them
+	@scripts/test-verbs.sh
+
 # One target, or all; SECONDS for each of them.
 TARGET ?=
 .PHONY: fuzz

@@ -33,7 +33,8 @@ debian() {
     env "${netem[@]}" cargo test --locked -p verbena-cli --test wan kernel -- --test-threads=1
 }
 
-# The machines with RDMA devices: exit codes come out, what is lost on the link is sent again, iWARP is there, two machines reach each other.
+# The machines with RDMA devices: exit codes come out, what is lost on the link is sent again, iWARP is there, two machines reach each other; and what
+# is tested on them.
 rdma() {
     local code=0 cable call='for try in {1..60}; do ibv_rc_pingpong -d $0 -g 1 -n 200 "$1" && exit; sleep 0.5; done; exit 1'
     scripts/setup-debian.sh vm
@@ -47,6 +48,7 @@ rdma() {
     VM_LINK=$cable VM_NODE=2 scripts/rdma-vm rxe -- bash -c "$call" rxe9 10.78.0.1
     wait $!
     rm -rf "$cable"
+    scripts/test-verbs.sh
 }
 
 # The rows of `verbena bench` that start nodes and proxies, with the one that keeps a core busy.
