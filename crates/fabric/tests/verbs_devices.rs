@@ -152,7 +152,7 @@ fn as_in_sysfs(devices: &[Device]) -> usize {
     count
 }
 
-/// Takes one thing after the other away from a machine that has them all, and counts them.
+/// Takes one thing after the other away from a machine that has them all, and counts the refusals.
 fn what_is_missing_is_said() -> usize {
     let here = std::env::current_exe().unwrap().display().to_string();
     let say = |before: &str, after: &str, by: &str, expected: &[&str]| {
@@ -203,7 +203,8 @@ fn what_is_missing_is_said() -> usize {
     for (before, after, by, expected) in cases {
         say(before, after, by, expected);
     }
-    cases.len()
+    // The first is the machine as it is.
+    cases.len() - 1
 }
 
 fn run(program: &str, arguments: &[&str]) {
