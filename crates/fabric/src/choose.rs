@@ -2,114 +2,36 @@
 //!
 //! All access to a region goes by one provider (F3), so a cluster has one. It follows from where the configuration says that
 //! the members are, which every node reads alike: `shm://NAME` is a node of this machine, `tcp://HOST:PORT` one that is reached by
-//! TCP, `xdp://HOST:PORT` one whose kernel executes one-sided operations. `auto` takes what reaches every member, the best first,
-//! and says which and why; a named provider that does not, or cannot work here, is an error that says what is missing. Nothing
+//! TCP, `xdp://HOST:PORT` one whose kernel executes one-sided operations, `verbs://HOST:PORT` one whose RDMA adapter does. `auto` takes what
+//! reaches every member, the best first, and says which and why; a named provider that does not, or cannot work here, is an error that says what is missing. Nothing
 //! falls back silently.
 
-use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use verbena_terms::{Contradiction, Incarnation, Rank, Size, Time, section};
+use verbena_terms::{Incarnation, Rank, Time};
 
 use crate::capability::Capabilities;
 use crate::card;
+use crate::config::{Choice, FabricConfig};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric};
 use crate::shm::{Settings, Shm};
 use crate::tcp::{Names, TcpConfig, TcpFabric, TlsIdentity, keys};
+#[cfg(feature = "verbs")]
+use crate::verbs::{self, VerbsFabric};
 #[cfg(feature = "xdp")]
 use crate::xdp::{self, XdpConfig, XdpFabric};
-
-section! {
-    /// Which interconnect carries memory operations and messages between the nodes.
-    pub struct FabricConfig as "fabric", checked by FabricConfig::check {
-        /// The provider: `auto`, `shm`, `xdp` or `tcp`.
-        ///
-        /// `auto` takes the best that reaches every one of `cluster.members` and says which and why: shm where all addresses
-        /// are `shm://NAME`, or none is configured; xdp where all are `xdp://HOST:PORT`, tcp where all are `tcp://HOST:PORT`. A named one that does not, or that
-        /// cannot work here, is an error that says what is missing. `verbena doctor` shows what this machine can do.
-        pub provider: Choice as "PROVIDER" = Choice::Auto,
-        /// tcp, xdp: where to listen, as `IP:PORT`.
-        ///
-        /// Not set: the node's own address in `cluster.members`. To be set where that is not an address of this machine.
-        pub listen: Option<SocketAddr> as "IP:PORT" = None,
-        /// tcp, xdp: the directory with the authority's and this node's certificate and key, made by `verbena keys`.
-        ///
-        /// Not set: nodes speak in the clear, which they do on loopback only.
-        pub keys: Option<PathBuf> as "DIR" = None,
-        /// tcp, xdp: speak in the clear beyond loopback too. Whoever reaches the port can then say that it is any node.
-        pub insecure: bool as "BOOL" = false,
-        /// xdp: an interface that receives; several may be named.
-        ///
-        /// Not set: the one that has the address that the node listens at. Nodes of one machine reach each other by `lo` alone, and by their agents
-        /// where it is not named. Naming it puts every packet that the machine sends to itself before the program.
-        pub xdp_interfaces: Vec<String> as "NAME" = Vec::new(),
-        /// xdp: where in their receive paths: `auto`, `native` (in the driver) or `generic` (behind it, on any interface, slower).
-        ///
-        /// `auto` takes native where the driver has it, and says which it is.
-        pub xdp_mode: XdpMode as "MODE" = XdpMode::Auto,
-        /// Memory for transfers under way.
-        pub pool: Size as "SIZE" = Size(64 << 20),
-    }
-}
-
-/// What the configuration asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Choice {
-    /// The best that reaches every member.
-    #[default]
-    Auto,
-    /// Shared memory.
-    Shm,
-    /// The kernels' receive paths.
-    Xdp,
-    /// TCP.
-    Tcp,
-}
-
-/// Where in the receive path of an interface the program of `xdp` stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum XdpMode {
-    /// In the driver if it can, otherwise generic.
-    #[default]
-    Auto,
-    /// In the driver: before anything is allocated for a frame.
-    Native,
-    /// Behind it: on any interface, and slower.
-    Generic,
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            XdpMode::Auto => "auto",
-            XdpMode::Native => "native",
-            XdpMode::Generic => "generic",
-        })
-    }
-}
-
-impl FabricConfig {
-    fn check(&self) -> Vec<Contradiction> {
-        let too_small = self.pool.0 < 1 << 20;
-        let pool = too_small.then(|| Contradiction::new("pool", "less than 1MiB holds no transfer"));
-        let both = self.insecure && self.keys.is_some();
-        let insecure = both.then(|| Contradiction::new("insecure", "there are keys: take one of the two out"));
-        pool.into_iter().chain(insecure).collect()
-    }
-}
 
 /// A provider of this build that can carry a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     /// Shared memory.
     Shm,
+    /// RDMA adapters.
+    Verbs,
     /// The kernels' receive paths.
     Xdp,
     /// TCP.
@@ -118,12 +40,13 @@ pub enum Provider {
 
 impl Provider {
     /// All, the best first.
-    pub const ALL: [Provider; 3] = [Provider::Shm, Provider::Xdp, Provider::Tcp];
+    pub const ALL: [Provider; 4] = [Provider::Shm, Provider::Verbs, Provider::Xdp, Provider::Tcp];
 
     /// As it is called, and as its addresses begin.
     pub const fn name(self) -> &'static str {
         match self {
             Provider::Shm => "shm",
+            Provider::Verbs => "verbs",
             Provider::Xdp => "xdp",
             Provider::Tcp => "tcp",
         }
@@ -138,6 +61,7 @@ pub fn choose(choice: Choice, members: &[String]) -> Result<(Provider, String)> 
     let named = match choice {
         Choice::Auto => None,
         Choice::Shm => Some(Provider::Shm),
+        Choice::Verbs => Some(Provider::Verbs),
         Choice::Xdp => Some(Provider::Xdp),
         Choice::Tcp => Some(Provider::Tcp),
     };
@@ -170,7 +94,7 @@ pub fn choose(choice: Choice, members: &[String]) -> Result<(Provider, String)> 
     let best = best.ok_or_else(|| Error::Unusable {
         provider: "auto",
         reason: "no provider reaches every one of cluster.members".into(),
-        remedy: "Give all of them addresses of one kind: shm://NAME on one machine, xdp://HOST:PORT or tcp://HOST:PORT otherwise".into(),
+        remedy: "Give all of them addresses of one kind: shm://NAME on one machine, verbs://HOST:PORT, xdp://HOST:PORT or tcp://HOST:PORT otherwise".into(),
     })?;
     Ok((best, format!("every member's address is of {}", best.name())))
 }
@@ -246,7 +170,19 @@ impl Interconnect {
                 Ok(Opened { fabric: fabric.clone(), why, finder: Finder(Way::AskXdp(fabric)) })
             }
             #[cfg(not(feature = "xdp"))]
-            Provider::Xdp => Err(left_out()),
+            Provider::Xdp => Err(left_out("xdp")),
+            #[cfg(feature = "verbs")]
+            Provider::Verbs => {
+                let (fabric, chosen) = verbs::open(who, self.tcp(who.rank)?, &self.config)?;
+                let fabric = Arc::new(fabric);
+                let why = format!(
+                    "{why}; {} port {}, GID {} ({}): {}",
+                    chosen.device, chosen.port, chosen.gid_index, chosen.gid, chosen.why
+                );
+                Ok(Opened { fabric: fabric.clone(), why, finder: Finder(Way::AskVerbs(fabric)) })
+            }
+            #[cfg(not(feature = "verbs"))]
+            Provider::Verbs => Err(left_out("verbs")),
         }
     }
 
@@ -277,6 +213,8 @@ enum Way {
     Ask(Arc<TcpFabric>),
     #[cfg(feature = "xdp")]
     AskXdp(Arc<XdpFabric>),
+    #[cfg(feature = "verbs")]
+    AskVerbs(Arc<VerbsFabric>),
 }
 
 impl Finder {
@@ -290,6 +228,8 @@ impl Finder {
             Way::Ask(fabric) => (fabric.who_lives_at(rank, address, deadline)?, address.clone()),
             #[cfg(feature = "xdp")]
             Way::AskXdp(fabric) => (fabric.who_lives_at(rank, address, deadline)?, address.clone()),
+            #[cfg(feature = "verbs")]
+            Way::AskVerbs(fabric) => (fabric.who_lives_at(rank, address, deadline)?, address.clone()),
         };
         if who.rank == rank {
             return Ok((who, at));
@@ -345,12 +285,12 @@ pub fn member_files(directory: &Path, name: &str) -> keys::Pair {
     }
 }
 
-#[cfg(not(feature = "xdp"))]
-fn left_out() -> Error {
+#[cfg(any(not(feature = "xdp"), not(feature = "verbs")))]
+fn left_out(provider: &'static str) -> Error {
     Error::Unusable {
-        provider: "xdp",
+        provider,
         reason: "it was left out when verbena was built".into(),
-        remedy: "Build with the feature xdp, which is there by default".into(),
+        remedy: format!("Build with the feature {provider}: `cargo build --release --features {provider}`"),
     }
 }
 
@@ -367,7 +307,14 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
         #[cfg(feature = "xdp")]
         Provider::Xdp => return xdp::try_out(),
         #[cfg(not(feature = "xdp"))]
-        Provider::Xdp => return Err(left_out()),
+        Provider::Xdp => return Err(left_out("xdp")),
+        #[cfg(feature = "verbs")]
+        Provider::Verbs => {
+            let tcp = TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() };
+            Arc::new(verbs::open(who, tcp, &FabricConfig { listen: None, ..config.clone() })?.0)
+        }
+        #[cfg(not(feature = "verbs"))]
+        Provider::Verbs => return Err(left_out("verbs")),
     };
     let region = fabric.register(4096, verbena_terms::ViewNumber(1))?;
     let key = region.key(crate::Rights::Change);
@@ -422,6 +369,7 @@ mod tests {
         assert_eq!((provider, why.as_str()), (Provider::Tcp, "every member's address is of tcp"));
         assert_eq!(choose(Choice::Auto, &members(&["shm://a", "shm://b"])).unwrap().0, Provider::Shm);
         assert_eq!(choose(Choice::Auto, &members(&["xdp://a:1", "xdp://b:1"])).unwrap().0, Provider::Xdp);
+        assert_eq!(choose(Choice::Auto, &members(&["verbs://a:1", "verbs://b:1"])).unwrap().0, Provider::Verbs);
         assert_eq!(choose(Choice::Auto, &[]).unwrap().0, Provider::Shm);
         let refused = choose(Choice::Auto, &members(&["shm://a", "tcp://b:1"])).unwrap_err().to_string();
         assert!(refused.contains("addresses of one kind"), "{refused}");
@@ -443,6 +391,11 @@ mod tests {
                 Provider::Xdp => match xdp::if_allowed(tried) {
                     Some(capabilities) => capabilities,
                     None => continue,
+                },
+                // Few machines have an adapter; with one `verbs_devices` tries it.
+                Provider::Verbs => match tried {
+                    Err(Error::Unusable { provider: "verbs", .. }) => continue,
+                    tried => tried.unwrap(),
                 },
                 _ => tried.unwrap(),
             };

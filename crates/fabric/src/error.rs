@@ -116,6 +116,9 @@ pub enum Error {
     /// The processor's own atomics are not atomic against this fabric's (F3): post the operation instead.
     #[error("the owner must post its atomics on this fabric: they are not atomic against the processor's")]
     PostInstead,
+    /// A buffer of another fabric's pool, where an adapter reaches only those of this one's.
+    #[error("a buffer of another fabric's pool: this fabric's adapter does not reach it")]
+    ForeignBuffer,
     /// The fabric was closed.
     #[error("the fabric is closed")]
     Closed,

@@ -24,6 +24,8 @@ mod card;
 #[cfg(feature = "tcp")]
 mod choose;
 mod completion;
+#[cfg(feature = "tcp")]
+mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "tcp")]
@@ -54,10 +56,11 @@ pub mod xdp;
 pub use capability::{AtomicScope, Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 #[cfg(feature = "tcp")]
 pub use choose::{
-    Choice, FabricConfig, Finder, Interconnect, Meeting, Opened, Provider, XdpMode, authority_files, choose,
-    member_files, node_files, try_out,
+    Finder, Interconnect, Meeting, Opened, Provider, authority_files, choose, member_files, node_files, try_out,
 };
 pub use completion::{Completer, Pending};
+#[cfg(feature = "tcp")]
+pub use config::{Choice, FabricConfig, XdpMode};
 pub use error::{Error, Result};
 pub use memory::Words;
 pub use message::{Class, Inbox, InboxSender, Message, Port, Views};

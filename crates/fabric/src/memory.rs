@@ -78,6 +78,23 @@ impl Words {
         Words::from_mapping(base, length, writable)
     }
 
+    /// Zeroed memory in the place of reserved addresses.
+    ///
+    /// # Safety
+    /// `base` is page-aligned and `bytes` a multiple of the page size; nothing but a reservation of this process is mapped there, and nobody else will map
+    /// anything there or unmap it.
+    #[cfg(feature = "verbs")]
+    pub(crate) unsafe fn in_place_of_reserved(base: NonNull<u8>, bytes: usize) -> Result<Self> {
+        let bytes = NonZeroUsize::new(bytes).ok_or_else(|| Error::system("map memory", "of no bytes"))?;
+        // Shared, so that a child of this process never takes a page away from who has it registered.
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the caller's.
+        let base =
+            unsafe { mmap_anonymous(base.as_ptr().cast(), bytes.get(), ProtFlags::READ | ProtFlags::WRITE, flags) }
+                .map_err(|error| Error::system("map memory", error))?;
+        Words::from_mapping(base, bytes, true)
+    }
+
     fn from_mapping(base: *mut std::ffi::c_void, bytes: NonZeroUsize, writable: bool) -> Result<Self> {
         let base = NonNull::new(base.cast()).ok_or_else(|| Error::system("map memory", "mapped at address 0"))?;
         Ok(Words { base, bytes, writable })
@@ -86,6 +103,12 @@ impl Words {
     /// How many bytes are mapped: a multiple of the page size.
     pub const fn bytes(&self) -> u64 {
         self.bytes.get() as u64
+    }
+
+    /// Where it is in this process.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
     }
 
     /// The word at byte `at`, an aligned address inside the mapping.

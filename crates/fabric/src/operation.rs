@@ -45,14 +45,14 @@ pub enum Operation {
     Read {
         /// Where.
         at: u64,
-        /// As many bytes as it is long; comes back in [`Done::Buffer`].
+        /// As many bytes as it is long, of the fabric's own pool; comes back in [`Done::Buffer`].
         into: Buffer,
     },
     /// Stores the buffer in the region. Only aligned words in it are untorn.
     Write {
         /// Where.
         at: u64,
-        /// As many bytes as it is long; comes back in [`Done::Buffer`].
+        /// As many bytes as it is long, of the fabric's own pool; comes back in [`Done::Buffer`].
         from: Buffer,
     },
 }

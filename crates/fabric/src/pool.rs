@@ -3,6 +3,7 @@
 //! Who owns a [`Buffer`] alone may see its bytes as a slice. Posting moves it into the operation, completion moves it
 //! back, and an operation that ended as unknown keeps it as long as an adapter might still touch it.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,6 +18,29 @@ pub struct Pool(Arc<Stock>);
 struct Stock {
     limit_bytes: usize,
     shelves: Mutex<Shelves>,
+    /// Lets an adapter reach every block that is made.
+    registrar: Option<Arc<dyn Registrar>>,
+}
+
+/// Lets an adapter reach memory of this process.
+pub(crate) trait Registrar: Send + Sync {
+    /// The block stays where it is for as long as what is given back is there.
+    fn register(&self, block: &[u8]) -> Result<Registration>;
+}
+
+/// An adapter reaches a block while this is there.
+pub(crate) struct Registration {
+    /// What the adapter wants to hear of whoever posts it.
+    pub(crate) local_key: u32,
+    pub(crate) _reached: Box<dyn Any + Send + Sync>,
+}
+
+/// What buffers are made of.
+#[derive(Default)]
+struct Block {
+    // Dropped before the bytes.
+    registration: Option<Registration>,
+    bytes: Box<[u8]>,
 }
 
 #[derive(Default)]
@@ -24,7 +48,7 @@ struct Shelves {
     /// Bytes in all blocks that exist, lent or not.
     allocated_bytes: usize,
     /// Blocks that wait to be lent, one shelf a size class.
-    free: [Vec<Box<[u8]>>; CLASSES.len()],
+    free: [Vec<Block>; CLASSES.len()],
 }
 
 /// Block sizes in bytes. A request takes the smallest that holds it.
@@ -33,7 +57,13 @@ const CLASSES: [usize; 6] = [256, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 2
 impl Pool {
     /// A pool that never holds more than `limit_bytes`.
     pub fn new(limit_bytes: usize) -> Self {
-        Pool(Arc::new(Stock { limit_bytes, shelves: Mutex::default() }))
+        Pool(Arc::new(Stock { limit_bytes, shelves: Mutex::default(), registrar: None }))
+    }
+
+    /// The same, with buffers that an adapter reaches.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn registered(limit_bytes: usize, registrar: Arc<dyn Registrar>) -> Self {
+        Pool(Arc::new(Stock { limit_bytes, shelves: Mutex::default(), registrar: Some(registrar) }))
     }
 
     /// The largest buffer there is, in bytes.
@@ -59,11 +89,19 @@ impl Pool {
                 if shelves.allocated_bytes + CLASSES[class] > self.0.limit_bytes {
                     return Err(Error::Full { what: "the buffer pool", most: self.0.limit_bytes });
                 }
+                let bytes = vec![0; CLASSES[class]].into_boxed_slice();
+                let registration = self.0.registrar.as_ref().map(|registrar| registrar.register(&bytes)).transpose()?;
                 shelves.allocated_bytes += CLASSES[class];
-                vec![0; CLASSES[class]].into_boxed_slice()
+                Block { registration, bytes }
             }
         };
         Ok(Buffer { block, class, length: bytes, stock: self.0.clone() })
+    }
+
+    /// Whether a buffer is of this pool.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn has_lent(&self, buffer: &Buffer) -> bool {
+        Arc::ptr_eq(&self.0, &buffer.stock)
     }
 
     /// A buffer that holds a copy of `bytes`.
@@ -93,7 +131,7 @@ impl fmt::Debug for Pool {
 
 /// Bytes of a [`Pool`], held by one owner.
 pub struct Buffer {
-    block: Box<[u8]>,
+    block: Block,
     class: usize,
     length: usize,
     stock: Arc<Stock>,
@@ -112,12 +150,18 @@ impl Buffer {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.block[..self.length]
+        &self.block.bytes[..self.length]
+    }
+
+    /// By which its fabric's adapter reaches it; 0 if there is none.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn local_key(&self) -> u32 {
+        self.block.registration.as_ref().map_or(0, |registration| registration.local_key)
     }
 
     /// The bytes, to fill.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.block[..self.length]
+        &mut self.block.bytes[..self.length]
     }
 }
 

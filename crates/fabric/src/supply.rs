@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use verbena_terms::ViewNumber;
 
+use crate::capability::AtomicScope;
 use crate::error::{Error, Result};
 use crate::memory::Words;
 use crate::region::Secret;
@@ -72,6 +73,11 @@ pub(crate) trait Supply: Send + Sync {
 
     /// The region is no more.
     fn take_back(&self, number: u32);
+
+    /// Against what the atomics of the memory's executor are atomic. If not against the processor's, those are refused (F3).
+    fn atomics(&self) -> AtomicScope {
+        AtomicScope::Processor
+    }
 }
 
 /// Memory of this process that nobody else maps.

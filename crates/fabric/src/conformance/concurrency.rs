@@ -120,9 +120,9 @@ pub fn the_owners_atomics_are_as_the_scope_says(harness: &mut dyn Harness) -> Ab
 pub fn words_are_never_torn(harness: &mut dyn Harness) -> Able<()> {
     const PATTERNS: [u64; 2] = [0, u64::MAX];
     let crowd = Crowd::new(harness);
-    let Crowd { owner, region, members, .. } = &crowd;
+    let Crowd { region, members, .. } = &crowd;
     let crowd = &crowd;
-    let pool = owner.pool();
+    let [pool, other_pool] = [1, 3].map(|member| members[member].node.pool());
     let mut checked = [0; 2];
     let [by_word, by_bytes] = &mut checked;
     let mut turns = [0usize; 2];
@@ -155,7 +155,7 @@ pub fn words_are_never_torn(harness: &mut dyn Harness) -> Able<()> {
                     *by_bytes += 1;
                 }
             }
-            let into = || pool.take(128).expect("the pool has room for a check's buffer");
+            let into = || other_pool.take(128).expect("the pool has room for a check's buffer");
             crowd.goes_on(*by_bytes < 20_000).then(|| Batch::one(Operation::Read { at: 0, into: into() }))
         }),
     ];

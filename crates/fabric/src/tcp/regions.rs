@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use verbena_terms::{Incarnation, ViewNumber};
 
 use super::wire::{BatchHead, Element};
+use crate::capability::AtomicScope;
 use crate::ending::Outcome;
 use crate::error::{Error, Result};
 use crate::memory::check_range;
@@ -94,9 +95,13 @@ impl Regions {
     ) -> (u16, Outcome) {
         let memory = self.0.inner.read().live.get(&head.region).cloned();
         let rights = memory.as_ref().and_then(|memory| memory.rights(head));
-        let (Some(memory), Some(rights)) = (memory, rights) else {
+        let (Some(memory), Some(mut rights)) = (memory, rights) else {
             return (0, Outcome::Revoked);
         };
+        // Where another executor has the atomics this one changes nothing (F3).
+        if self.0.supply.atomics() == AtomicScope::Fabric {
+            rights = Rights::Read;
+        }
         let mut next = head.first.map_or(0, |id| id.0);
         for (done, element) in elements.iter().enumerate() {
             let outcome = if element.has_effect() {
@@ -195,6 +200,15 @@ impl TcpRegion {
         self.memory.read().clone()
     }
 
+    /// For an atomic of the processor's.
+    fn atomic(&self, at: u64) -> Result<Arc<Memory>> {
+        let memory = self.checked(at, 8, true)?;
+        match self.regions.0.supply.atomics() {
+            AtomicScope::Processor => Ok(memory),
+            AtomicScope::Fabric => Err(Error::PostInstead),
+        }
+    }
+
     fn checked(&self, at: u64, length: u64, is_word: bool) -> Result<Arc<Memory>> {
         check_range(at, length, is_word, self.bytes)?;
         Ok(self.memory())
@@ -228,11 +242,11 @@ impl Region for TcpRegion {
     }
 
     fn fetch_add(&self, at: u64, addend: u64) -> Result<u64> {
-        Ok(self.checked(at, 8, true)?.words.fetch_add(at, addend))
+        Ok(self.atomic(at)?.words.fetch_add(at, addend))
     }
 
     fn compare_swap(&self, at: u64, expected: u64, desired: u64) -> Result<u64> {
-        Ok(self.checked(at, 8, true)?.words.compare_swap(at, expected, desired))
+        Ok(self.atomic(at)?.words.compare_swap(at, expected, desired))
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {

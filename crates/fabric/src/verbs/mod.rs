@@ -1,12 +1,50 @@
-//! The provider `verbs`: the target's RDMA adapter executes one-sided operations, over InfiniBand, RoCE or iWARP.
+//! The provider `verbs`: adapters of InfiniBand and RoCE execute one-sided operations, and the owner's processors are not asked.
 //!
-//! What there is on this machine (`devices`), and which device, port and GID of it a node takes (`choice`). Adapters are reached by the verbs
-//! library of the system, which is loaded when it is first asked for: a program with this feature runs without it, and says that it is missing.
+//! Between two nodes there are up to four reliable connections: two directions, two classes. Whoever asks makes its end, tells the other node of it by message,
+//! and is told of the end that answers there. A batch is posted with one doorbell, of its requests only the last reports; a request behind a read or an
+//! atomic that changes something is fenced (F1). Buffers of the pool and the memory of regions are registered, so that nothing is copied.
+//!
+//! Adapters are reached by the verbs library of the system, which is loaded when it is first asked for: a program with this feature runs without it, and says that it
+//! is missing.
+//!
+//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger` decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `line` and `adapter` speak
+//! to the adapter; `link` and `clerk` drive a connection; `guests` are the ends that answer; `regions` and `arena` the memory; `introductions`
+//! draws every byte that is said by message; `provider` joins them to the contract.
+//!
+//! # What ends how
+//!
+//! | what happens | what the caller gets |
+//! |---|---|
+//! | the key is of an earlier life of its region | the adapter refuses it: [`Revoked`](crate::Error::Revoked), nothing of the batch behind that element executed. The connection is made again; what others had posted behind it goes on there |
+//! | the deadline passes after it was posted | [`Unknown`](crate::Error::Unknown); settled when it completes, for the transport sends again for over two seconds |
+//! | no acknowledgement comes in that time, or the target's agent is gone | the connection ends: `Unknown`. Settling makes another one, for which the target destroys the former: what was open is [`Forgotten`](crate::Error::Forgotten), never executed later |
+//! | the deadline passes before it was posted | [`Late`](crate::Error::Late), or why there is no connection |
+//!
+//! # Who may ask
+//!
+//! The channels for messages are those of `tcp`, secured by `fabric.keys`. By them a node makes connections, and tells the adapter's key of a region to who shows the
+//! region's secret. On the wire between adapters nothing is secured: whoever can send packets there, as a member or with the numbers of a connection, reaches what a guessed key of 32 bits opens.
 
+mod adapter;
+mod arena;
 mod choice;
+mod clerk;
+mod config;
 mod devices;
+mod guests;
+mod introductions;
+mod ledger;
+mod line;
+mod link;
+mod opening;
+mod provider;
+mod regions;
 
 pub use choice::{Chosen, Wanted, choose};
+pub use config::{Completions, VerbsConfig};
 pub use devices::{
     AtomicReach, Device, GidEntry, GidKind, Limits, LinkLayer, Port, PortState, Transport, addresses, devices,
 };
+pub(crate) use opening::open;
+pub use opening::wanted;
+pub use provider::VerbsFabric;

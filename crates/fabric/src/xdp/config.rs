@@ -1,6 +1,6 @@
 //! What an xdp fabric is opened with.
 
-use crate::choose::XdpMode as Mode;
+use crate::config::XdpMode as Mode;
 use crate::tcp::TcpConfig;
 
 /// What an xdp fabric is opened with.

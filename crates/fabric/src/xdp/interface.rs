@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::program::{EXECUTOR, Program, load_pass};
 use super::share::Share;
 use super::sharing::{self, Found, Link, Newcomer};
-use crate::choose::XdpMode as Mode;
+use crate::config::XdpMode as Mode;
 use crate::error::{Error, Result};
 
 /// How long a process that is ending may take to give back its link.

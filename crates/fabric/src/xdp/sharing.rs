@@ -34,7 +34,7 @@ use verbena_terms::{BootClock, Clock, Format};
 use super::claims::Claimed;
 use super::program::{DESCRIPTORS, Program};
 use super::share::MOST_PROCESSES;
-use crate::choose::XdpMode as Mode;
+use crate::config::XdpMode as Mode;
 use crate::error::{Error, Result};
 use crate::packets::{self, MOST_ATTACHED};
 

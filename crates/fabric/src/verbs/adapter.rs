@@ -1,0 +1,135 @@
+//! One adapter, opened: its port, and the memory that it may reach.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::Gid;
+use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionChannel};
+use sideway::ibverbs::device::{DeviceInfo, DeviceList};
+use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, LinkLayer, Mtu, PortState};
+use sideway::ibverbs::memory_region::MemoryRegion;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+
+use crate::capability::AtomicScope;
+use crate::error::{Error, Result};
+use crate::pool::{Registrar, Registration};
+
+/// Outstanding reads and atomics of a connection, at most; a queue pair has 8 bits for them, adapters have 1 to 16.
+const MOST_READS: i32 = 16;
+
+/// An adapter at one of its ports.
+pub(super) struct Adapter {
+    pub(super) context: Arc<DeviceContext>,
+    pub(super) domain: Arc<ProtectionDomain>,
+    /// Where queue pairs that only answer would complete something.
+    pub(super) idle: Arc<BasicCompletionQueue>,
+    pub(super) name: String,
+    pub(super) port: u8,
+    pub(super) gid_index: u8,
+    pub(super) gid: Gid,
+    pub(super) lid: u16,
+    pub(super) mtu: Mtu,
+    pub(super) is_infiniband: bool,
+    /// Reads and atomics of one connection that it serves at a time.
+    pub(super) serves: u8,
+    /// Those that it has under way at a time.
+    pub(super) asks: u8,
+    pub(super) scope: AtomicScope,
+}
+
+/// Memory that an adapter reaches for as long as this is there.
+pub(super) type Reached = Arc<MemoryRegion>;
+
+impl Adapter {
+    /// Opens a device for what goes by this port and GID.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`], with what the device lacks.
+    pub(super) fn open(device: &str, port: u8, gid_index: u32) -> Result<Arc<Self>> {
+        let refused = |what: &'static str| {
+            move |error: &dyn std::fmt::Display| Error::System { what, reason: format!("{device}: {error}") }
+        };
+        let list = DeviceList::new().map_err(|error| refused("list the RDMA devices")(&error))?;
+        let found = list.iter().find(|found| found.name() == device);
+        let found = found.ok_or_else(|| {
+            unusable(format!("there is no device {device}"), "`verbena doctor` lists those that there are")
+        })?;
+        let context = found.open().map_err(|error| refused("open an RDMA device")(&error))?;
+        let limits = context.query_device().map_err(|error| refused("ask an RDMA device for its limits")(&error))?;
+        let scope = match limits.atomic_capability() {
+            AtomicCapability::None => {
+                return Err(unusable(
+                    format!("{device} has no atomic operations"),
+                    "Use an adapter of InfiniBand or RoCE, or the provider xdp or tcp",
+                ));
+            }
+            AtomicCapability::HostChannelAdapter => AtomicScope::Fabric,
+            AtomicCapability::Global => AtomicScope::Processor,
+        };
+        let state = context.query_port(port).map_err(|error| refused("ask a port for its state")(&error))?;
+        if state.port_state() != PortState::Active {
+            return Err(unusable(format!("port {port} of {device} is not active"), "`verbena doctor` shows the ports"));
+        }
+        let gid = context.query_gid(port, gid_index).map_err(|error| refused("ask a port for a GID")(&error))?;
+        let domain = context.alloc_pd().map_err(|error| refused("make a protection domain")(&error))?;
+        let mut idle = context.create_cq_builder();
+        let idle = idle.setup_cqe(16).build().map_err(|error| refused("make a completion queue")(&error))?;
+        Ok(Arc::new(Adapter {
+            idle,
+            domain,
+            name: device.to_owned(),
+            port,
+            gid_index: u8::try_from(gid_index).map_err(|error| refused("use a GID")(&error))?,
+            gid,
+            lid: state.lid(),
+            mtu: state.active_mtu(),
+            is_infiniband: state.link_layer() == LinkLayer::InfiniBand,
+            serves: limits.max_qp_rd_atom().clamp(1, MOST_READS) as u8,
+            asks: limits.max_qp_init_rd_atom().clamp(1, MOST_READS) as u8,
+            scope,
+            context,
+        }))
+    }
+
+    /// A channel by which completions are told.
+    pub(super) fn channel(&self) -> Result<Arc<CompletionChannel>> {
+        let channel =
+            self.context.create_comp_channel().map_err(|error| Error::system("make a completion channel", error))?;
+        channel.set_nonblocking(true).map_err(|error| Error::system("make a completion channel", error))?;
+        Ok(channel)
+    }
+
+    /// Lets the adapter reach memory of this process, and others by it as `access` says.
+    ///
+    /// # Safety
+    /// The memory stays mapped for as long as what is given back is there.
+    pub(super) unsafe fn reach(&self, address: u64, bytes: u64, access: AccessFlags) -> Result<Reached> {
+        // SAFETY: the caller's.
+        let reached = unsafe { self.domain.reg_mr(address as usize, bytes as usize, access) };
+        reached.map_err(|error| {
+            let limit = getrlimit(Resource::Memlock).current;
+            let limit = limit.map_or_else(|| "unlimited".into(), |limit| format!("{} KiB", limit >> 10));
+            Error::System {
+                what: "register memory with an RDMA device",
+                reason: format!(
+                    "{bytes} bytes at {}: {error}; this process may lock {limit} (`ulimit -l`, LimitMEMLOCK in a unit of systemd)",
+                    self.name
+                ),
+            }
+        })
+    }
+}
+
+impl Registrar for Adapter {
+    fn register(&self, block: &[u8]) -> Result<Registration> {
+        // SAFETY: the pool drops a registration before its block.
+        let reached = unsafe { self.reach(block.as_ptr() as u64, block.len() as u64, AccessFlags::LocalWrite) }?;
+        Ok(Registration { local_key: reached.lkey(), _reached: Box::new(reached) as Box<dyn Any + Send + Sync> })
+    }
+}
+
+pub(super) fn unusable(reason: String, remedy: &str) -> Error {
+    Error::Unusable { provider: "verbs", reason, remedy: remedy.into() }
+}

@@ -1,0 +1,241 @@
+//! What nodes say to each other before their adapters can: by message, numbered by whoever asks; an answer has the number of its request.
+//!
+//! ```text
+//!  connect                                      connected, or a text that says why not
+//!  0         8          12    16    18   19  20  36               0         8          12 ...
+//!  +---------+----------+-----+-----+----+---+---+-------- - -    +---------+----------+---- - -
+//!  | VVCR, 1 | queue    | PSN | LID | MTU|   |GID| address        | VVCA, 1 | as in the request, up to GID
+//!  |         | pair     |     |     |    | serves|                +---------+---- - -
+//!  +---------+----------+-----+-----+----+---+---+-------- - -    | VVCN, 1 | text
+//!
+//!  place                                        placed; bytes 0 and key 0 if the key opens nothing
+//!  0         8        12     16       32         0         8      12     16        24      32
+//!  +---------+--------+------+--------+--- - -   +---------+------+------+---------+-------+
+//!  | VVPR, 1 | region | view | secret | address  | VVPA, 1 | key  |  0   | address | bytes |
+//!  +---------+--------+------+--------+--- - -   +---------+------+------+---------+-------+
+//! ```
+//!
+//! Whatever has more than one byte has its least significant first. The class of a connection is that of the message. Answers go to `address`.
+
+use std::net::Ipv6Addr;
+
+use verbena_terms::{Format, Incarnation, ViewNumber};
+
+use super::ledger::Place;
+use crate::ending::RegionId;
+use crate::error::{Error, Result};
+use crate::message::Port;
+use crate::provider::Address;
+use crate::region::Secret;
+
+/// Where all of it is said.
+pub(super) const PORT: Port = Port(u16::MAX);
+
+const CONNECT: Format = Format::new(*b"VVCR", 1);
+const CONNECTED: Format = Format::new(*b"VVCA", 1);
+const REFUSED: Format = Format::new(*b"VVCN", 1);
+const PLACE: Format = Format::new(*b"VVPR", 1);
+const PLACED: Format = Format::new(*b"VVPA", 1);
+
+/// Longest reason of a refusal that is heeded, in bytes.
+const LONGEST_REASON: usize = 1024;
+
+/// One end of a connection, as the other one has to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    /// Its number, 24 bits.
+    pub(super) queue_pair: u32,
+    /// Of the first packet that it sends, 24 bits.
+    pub(super) psn: u32,
+    /// Of its port, on InfiniBand.
+    pub(super) lid: u16,
+    /// As ibv_mtu has it: 1 for 256 bytes to 5 for 4096.
+    pub(super) mtu: u8,
+    /// Reads and atomics that it serves at a time.
+    pub(super) serves: u8,
+    pub(super) gid: Ipv6Addr,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Connect(Endpoint, Address),
+    Connected(Endpoint),
+    NotConnected(String),
+    Place(RegionId, Address),
+    /// None: the key opens nothing.
+    Placed(Option<Place>),
+}
+
+impl Said {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Said::Connect(end, address) => [&CONNECT.header()[..], &end.to_bytes(), address.0.as_bytes()].concat(),
+            Said::Connected(end) => [&CONNECTED.header()[..], &end.to_bytes()].concat(),
+            Said::NotConnected(reason) => [&REFUSED.header()[..], reason.as_bytes()].concat(),
+            Said::Place(RegionId { region, view, secret }, address) => {
+                let head = [PLACE.header(), word(*region, view.0)];
+                [head.as_flattened(), &secret.0, address.0.as_bytes()].concat()
+            }
+            Said::Placed(place) => {
+                let none = Place { remote_key: 0, address: 0, bytes: 0 };
+                let Place { remote_key, address, bytes } = place.unwrap_or(none);
+                [PLACED.header(), word(remote_key, 0), address.to_le_bytes(), bytes.to_le_bytes()]
+                    .as_flattened()
+                    .to_vec()
+            }
+        }
+    }
+
+    /// Takes a message apart.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`], with what is wrong.
+    pub(super) fn parse(from: Incarnation, body: &[u8]) -> Result<Said> {
+        let malformed = |what: &str| Error::Malformed { from: from.to_string(), reason: what.to_owned() };
+        let cut = || malformed("an introduction that is cut off");
+        let is = |format: &Format| body.starts_with(&format.magic);
+        let rest = |format: &Format| format.check(body).map_err(|error| Error::format(from, &error));
+        let address = |bytes: &[u8]| {
+            let text = std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty());
+            text.map(|text| Address(text.to_owned()))
+                .ok_or_else(|| malformed("an introduction whose address is no text"))
+        };
+        if is(&CONNECT) {
+            let (end, rest) = rest(&CONNECT)?.split_first_chunk().ok_or_else(cut)?;
+            return Ok(Said::Connect(
+                Endpoint::of(end).ok_or_else(|| malformed("an impossible endpoint"))?,
+                address(rest)?,
+            ));
+        }
+        if is(&CONNECTED) {
+            let end = rest(&CONNECTED)?.try_into().map_err(|_| malformed("an endpoint of another length"))?;
+            return Ok(Said::Connected(Endpoint::of(&end).ok_or_else(|| malformed("an impossible endpoint"))?));
+        }
+        if is(&REFUSED) {
+            let reason = rest(&REFUSED)?;
+            let reason = String::from_utf8_lossy(&reason[..reason.len().min(LONGEST_REASON)]);
+            return Ok(Said::NotConnected(reason.into_owned()));
+        }
+        if is(&PLACE) {
+            let (ids, rest) = rest(&PLACE)?.split_first_chunk::<8>().ok_or_else(cut)?;
+            let (secret, rest) = rest.split_first_chunk().ok_or_else(cut)?;
+            let (region, view) = halves(ids);
+            let id = RegionId { region, view: ViewNumber(view), secret: Secret(*secret) };
+            return Ok(Said::Place(id, address(rest)?));
+        }
+        let (words, behind) = rest(&PLACED)?.as_chunks::<8>();
+        let [key, address, bytes] = words else { return Err(malformed("a place of another length")) };
+        let (remote_key, zero) = halves(key);
+        if !behind.is_empty() || zero != 0 {
+            return Err(malformed("a place of another length"));
+        }
+        let place = Place { remote_key, address: u64::from_le_bytes(*address), bytes: u64::from_le_bytes(*bytes) };
+        Ok(Said::Placed((place.address != 0).then_some(place)))
+    }
+}
+
+impl Endpoint {
+    const BYTES: usize = 28;
+
+    fn to_bytes(self) -> [u8; Endpoint::BYTES] {
+        let mut bytes = [0; Endpoint::BYTES];
+        bytes[..8].copy_from_slice(&word(self.queue_pair, self.psn));
+        bytes[8..10].copy_from_slice(&self.lid.to_le_bytes());
+        bytes[10..12].copy_from_slice(&[self.mtu, self.serves]);
+        bytes[12..].copy_from_slice(&self.gid.octets());
+        bytes
+    }
+
+    /// None where no adapter could be meant.
+    fn of(bytes: &[u8; Endpoint::BYTES]) -> Option<Self> {
+        let (numbers, rest) = bytes.split_first_chunk::<8>()?;
+        let (lid, rest) = rest.split_first_chunk()?;
+        let ([mtu, serves], gid) = rest.split_first_chunk()?;
+        let (queue_pair, psn) = halves(numbers);
+        let gid: [u8; 16] = gid.try_into().ok()?;
+        let is_possible = queue_pair < 1 << 24 && psn < 1 << 24 && (1..=5).contains(mtu) && *serves > 0;
+        let end =
+            Endpoint { queue_pair, psn, lid: u16::from_le_bytes(*lid), mtu: *mtu, serves: *serves, gid: gid.into() };
+        is_possible.then_some(end)
+    }
+}
+
+fn word(low: u32, high: u32) -> [u8; 8] {
+    (u64::from(low) | u64::from(high) << 32).to_le_bytes()
+}
+
+fn halves(word: &[u8; 8]) -> (u32, u32) {
+    let word = u64::from_le_bytes(*word);
+    (word as u32, (word >> 32) as u32)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Said> {
+        let end = Endpoint {
+            queue_pair: 0xff_fffe,
+            psn: 17,
+            lid: 9,
+            mtu: 5,
+            serves: 16,
+            gid: "::ffff:10.0.0.1".parse().unwrap(),
+        };
+        let region = RegionId { region: 3, view: ViewNumber(u32::MAX), secret: Secret([7; 16]) };
+        let here = Address("tcp://here:1".into());
+        let place = Place { remote_key: u32::MAX, address: 1 << 45, bytes: 4096 };
+        vec![
+            Said::Connect(end, here.clone()),
+            Said::Connected(end),
+            Said::NotConnected("it is full".into()),
+            Said::Place(region, here),
+            Said::Placed(Some(place)),
+            Said::Placed(None),
+        ]
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for said in all() {
+            assert_eq!(Said::parse(Incarnation::new(3, 1), &said.to_bytes()), Ok(said));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_longer_or_of_another_version_is_an_error() {
+        let from = Incarnation::new(3, 1);
+        for said in all() {
+            let sound = said.to_bytes();
+            let is_text_at_end = matches!(said, Said::NotConnected(_) | Said::Connect(..) | Said::Place(..));
+            for length in 0..sound.len() {
+                let parsed = Said::parse(from, &sound[..length]);
+                // A text that is cut is a shorter text.
+                assert!(parsed.is_err() || is_text_at_end, "{said:?}, {length} bytes");
+            }
+            assert!(is_text_at_end || Said::parse(from, &[&sound[..], &[0]].concat()).is_err(), "{said:?}");
+            let mut other = sound;
+            other[4] = 9;
+            let error = Said::parse(from, &other).unwrap_err().to_string();
+            assert!(error.contains("version 9") && error.contains("version 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_no_adapter_has_is_an_error() {
+        let Said::Connected(end) = &all()[1] else { panic!("an endpoint") };
+        let wrong = [
+            Endpoint { queue_pair: 1 << 24, ..*end },
+            Endpoint { psn: 1 << 24, ..*end },
+            Endpoint { mtu: 0, ..*end },
+            Endpoint { mtu: 6, ..*end },
+            Endpoint { serves: 0, ..*end },
+        ];
+        for end in wrong {
+            let refused = Said::parse(Incarnation::new(3, 1), &Said::Connected(end).to_bytes()).unwrap_err();
+            assert!(refused.to_string().contains("impossible"), "{refused}");
+        }
+    }
+}

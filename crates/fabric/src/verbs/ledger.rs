@@ -1,0 +1,525 @@
+//! What a caller has asked of one target in one class, and what became of it: decides, does no input or output.
+//!
+//! Batches wait until there is a connection with room for them, are posted as work requests of its queue pair, and complete in the order in which they were
+//! posted. A reliable connection executes each request once or, if it ends, leaves open how far it came; what that means for each batch (F2):
+//!
+//! | how the connection ended | the request it ended at | what stood behind it |
+//! |---|---|---|
+//! | the target's adapter refused a request (its key is revoked) | was not executed | was not executed: it is posted again on the next connection |
+//! | anything else: no acknowledgement came, or the queue pair failed | unknown | unknown |
+//!
+//! An operation that ended as unknown is *settled* by its own completion, if that comes late; the transport sends again for so long that only the end of
+//! the connection takes this away. Then it is barred by the next connection: a target takes one from a caller only when it has destroyed the former. What of it was executed before
+//! nobody has kept, so its outcome is [`Error::Forgotten`]: executed once or not at all, and never later.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use smallvec::SmallVec;
+use verbena_terms::{Incarnation, Time};
+
+use crate::completion::{Completer, Pending};
+use crate::ending::{Endings, MOST_UNDER_WAY, at_most, queue_full, unknown};
+use crate::error::{Error, Result};
+use crate::identifiers::Identifiers;
+use crate::memory::check;
+use crate::operation::{Batch, Completed, Done, LARGEST_BATCH, Operation, OperationId, Settled};
+use crate::pool::Pool;
+use crate::region::{RegionKey, Rights};
+use crate::window::WINDOW;
+
+/// Work requests of one connection that can be under way: a power of two, at least [`LARGEST_BATCH`].
+pub(super) const DEPTH: usize = 512;
+
+/// Largest read and write, in bytes: what the pool has buffers for.
+pub(super) const LARGEST_TRANSFER: usize = 1 << 20;
+
+/// A region as the adapter knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The key that the adapter of the owner asks for.
+    pub(super) remote_key: u32,
+    /// Where the region begins in the owner's memory.
+    pub(super) address: u64,
+    /// How large it is, as its owner says.
+    pub(super) bytes: u64,
+}
+
+type Ids = Option<(OperationId, OperationId)>;
+
+/// A batch that was checked.
+struct Entry {
+    operations: SmallVec<[Operation; 4]>,
+    place: Place,
+    /// What a refusal by the adapter means.
+    revoked: Error,
+    /// Why the element behind the last one was refused before anything was posted.
+    refusal: Option<Error>,
+    /// None: whoever posted it was told already that it is unknown.
+    completer: Option<Completer<Completed>>,
+    deadline: Time,
+    /// Given out when it is posted for the first time.
+    ids: Ids,
+    /// What its first elements gave, which were executed: the rest waits for its turn.
+    done: SmallVec<[u64; 4]>,
+}
+
+/// The elements of a batch that are under way: those behind the done ones, up to a fence.
+struct Posted {
+    entry: Entry,
+    /// Number of the first work request on this connection.
+    first: u64,
+    /// How many there are.
+    count: usize,
+}
+
+impl Posted {
+    /// The number behind its last request.
+    fn end(&self) -> u64 {
+        self.first + self.count as u64
+    }
+}
+
+/// What is known of an operation that ended as unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Known(Settled),
+    /// Its connection ended; the next one bars it.
+    Ambiguous,
+}
+
+struct Asked {
+    id: OperationId,
+    deadline: Time,
+    completer: Completer<Settled>,
+}
+
+/// One work request of a batch that is to be posted.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    /// Its number on this connection.
+    pub(super) number: u64,
+    pub(super) operation: &'a Operation,
+    /// Its completion is reported: that of the last one stands for all before it.
+    pub(super) is_signaled: bool,
+}
+
+/// How a work request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The target's adapter refused it: it was not executed, and nothing behind it was.
+    Refused,
+    /// It may have been executed, and so may what stands behind it.
+    Lost,
+}
+
+pub(super) struct Ledger {
+    target: Incarnation,
+    /// Whose buffers the adapter reaches.
+    pool: Pool,
+    identifiers: Identifiers,
+    waiting: VecDeque<Entry>,
+    /// Identifiers that what waits will take.
+    waiting_effects: u64,
+    posted: VecDeque<Posted>,
+    /// Number of the next work request on this connection.
+    next: u64,
+    is_connected: bool,
+    is_closed: bool,
+    asked: Vec<Asked>,
+    outcomes: BTreeMap<u64, Outcome>,
+    armed: Time,
+}
+
+impl Ledger {
+    pub(super) fn new(target: Incarnation, pool: Pool) -> Self {
+        Ledger {
+            target,
+            pool,
+            identifiers: Identifiers::default(),
+            waiting: VecDeque::new(),
+            waiting_effects: 0,
+            posted: VecDeque::new(),
+            next: 0,
+            is_connected: false,
+            is_closed: false,
+            asked: Vec::new(),
+            outcomes: BTreeMap::new(),
+            armed: Time::FAR,
+        }
+    }
+
+    /// Nothing is waited for by anybody.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.posted.is_empty() && self.asked.is_empty()
+    }
+
+    /// Whether something waits for a connection.
+    pub(super) fn wants_connection(&self) -> bool {
+        !self.is_connected && !(self.waiting.is_empty() && self.asked.is_empty())
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(super) fn armed(&self) -> Time {
+        self.armed
+    }
+
+    pub(super) fn post(
+        &mut self,
+        now: Time,
+        key: &RegionKey,
+        place: Place,
+        batch: Batch,
+        deadline: Time,
+    ) -> Pending<Completed> {
+        match self.check(now, key, place, batch, deadline) {
+            Ok(Ok(mut entry)) => {
+                // Whatever ends it without a word, it was not posted.
+                let (completer, pending) = Pending::new(Error::Closed);
+                entry.completer = Some(completer);
+                self.armed = self.armed.min(deadline);
+                self.waiting_effects += effects(&entry.operations);
+                self.waiting.push_back(entry);
+                pending
+            }
+            Ok(Err(done)) => Pending::ready(Ok(done)),
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+
+    /// A batch up to its first element that is refused; one that has nothing to execute is done.
+    fn check(
+        &mut self,
+        now: Time,
+        key: &RegionKey,
+        place: Place,
+        batch: Batch,
+        deadline: Time,
+    ) -> Result<std::result::Result<Entry, Completed>> {
+        let mut operations = batch.into_operations();
+        at_most("a batch", operations.len(), LARGEST_BATCH)?;
+        if self.is_closed {
+            return Err(Error::Closed);
+        }
+        if deadline <= now {
+            return Err(Error::Late);
+        }
+        if self.waiting.len() + self.posted.len() >= MOST_UNDER_WAY {
+            return Err(queue_full());
+        }
+        let refused = operations
+            .iter()
+            .enumerate()
+            .find_map(|(at, operation)| refusal(&self.pool, key, place, operation).err().map(|error| (at, error)));
+        let refusal = refused.map(|(at, error)| {
+            operations.truncate(at);
+            error
+        });
+        if operations.is_empty() {
+            return refusal.map_or_else(|| Ok(Err(Completed::new())), Err);
+        }
+        self.identifiers.room_for(self.target, self.waiting_effects, effects(&operations))?;
+        let revoked = Error::Revoked { target: key.owner, region: key.region, view: key.view };
+        let done = SmallVec::new();
+        Ok(Ok(Entry { operations, place, revoked, refusal, completer: None, deadline, ids: None, done }))
+    }
+
+    /// Takes what is next and has room: a batch, or a part of one up to a fence. Its requests are those of [`newest`](Self::newest).
+    pub(super) fn begin(&mut self) -> bool {
+        let under_way = self.posted.front().map_or(0, |oldest| self.next - oldest.first) as usize;
+        let Some(entry) = self.waiting.front() else { return false };
+        let count = unfenced(&entry.operations[entry.done.len()..]);
+        if !self.is_connected || under_way + count > DEPTH {
+            return false;
+        }
+        let Some(mut entry) = self.waiting.pop_front() else { return false };
+        if entry.ids.is_none() && entry.done.is_empty() {
+            self.waiting_effects -= effects(&entry.operations);
+            entry.ids = self.identifiers.take(&entry.operations);
+        }
+        if let Some(completer) = &mut entry.completer {
+            completer.if_dropped(unknown(self.target, entry.ids));
+        }
+        let first = self.next;
+        self.next += count as u64;
+        self.posted.push_back(Posted { entry, first, count });
+        true
+    }
+
+    /// The requests of what was taken last, and where they go.
+    pub(super) fn newest(&self) -> Option<(Place, impl Iterator<Item = Request<'_>>)> {
+        let Posted { entry, first, count } = self.posted.back()?;
+        let operations = entry.operations.iter().skip(entry.done.len()).take(*count);
+        let last = first + *count as u64 - 1;
+        let requests = (*first..).zip(operations);
+        let requests =
+            requests.map(move |(number, operation)| Request { number, operation, is_signaled: number == last });
+        Some((entry.place, requests))
+    }
+
+    /// All requests up to this one are complete; `word` is what each of them fetched.
+    pub(super) fn completed(&mut self, number: u64, word: impl Fn(u64) -> u64, endings: &mut Endings) {
+        while self.posted.front().is_some_and(|posted| posted.end() <= number + 1) {
+            let Some(mut posted) = self.posted.pop_front() else { return };
+            let end = posted.end();
+            posted.note_done(end, &word);
+            let entry = posted.entry;
+            if entry.done.len() < entry.operations.len() && entry.completer.is_some() {
+                self.waiting.push_front(entry);
+            } else {
+                self.conclude(entry, 0, None, endings);
+            }
+        }
+        self.answer(endings);
+    }
+
+    /// This request failed, and with it the connection. All before it are complete.
+    pub(super) fn failed(&mut self, number: u64, failure: Failure, word: impl Fn(u64) -> u64, endings: &mut Endings) {
+        if let Some(before) = number.checked_sub(1) {
+            self.completed(before, &word, endings);
+        }
+        self.is_connected = false;
+        let mut behind = std::mem::take(&mut self.posted);
+        if let Some(mut posted) = behind.pop_front() {
+            posted.note_done(number, &word);
+            let open = posted.end().saturating_sub(number) as usize;
+            self.conclude(posted.entry, open, Some(failure), endings);
+        }
+        for Posted { entry, count, .. } in behind.into_iter().rev() {
+            if failure == Failure::Lost {
+                self.conclude(entry, count, Some(failure), endings);
+            } else if entry.completer.is_some() {
+                self.waiting.push_front(entry);
+            } else {
+                self.conclude(entry, 0, None, endings);
+            }
+        }
+        self.answer(endings);
+    }
+
+    /// The connection is no more, wherever it was.
+    pub(super) fn lost(&mut self, endings: &mut Endings) {
+        let oldest = self.posted.front().map_or(self.next, |posted| posted.first);
+        // None of those that are open is complete, so nothing is looked at.
+        self.failed(oldest, Failure::Lost, |_| 0, endings);
+    }
+
+    /// There is a connection, and the target has destroyed the former one.
+    pub(super) fn connected(&mut self, endings: &mut Endings) {
+        debug_assert!(self.posted.is_empty(), "what was posted ended with its connection");
+        self.is_connected = true;
+        self.next = 0;
+        self.answer(endings);
+    }
+
+    /// A batch is over: of what stands behind the done elements the first `open` were under way when the connection failed, and the others never were.
+    fn conclude(&mut self, entry: Entry, open: usize, failure: Option<Failure>, endings: &mut Endings) {
+        let is_lost = failure == Some(Failure::Lost);
+        let is_whole = entry.done.len() == entry.operations.len();
+        if entry.completer.is_some() && (is_whole || failure == Some(Failure::Refused)) {
+            self.identifiers.close(entry.ids);
+        } else {
+            // Nobody knows how it ended, or whoever posted it was told so: each of its operations is remembered.
+            self.identifiers.lose(entry.ids);
+            self.note(&entry, if is_lost { open } else { 0 });
+        }
+        let Entry { operations, completer, refusal, revoked, ids, done, .. } = entry;
+        let Some(completer) = completer else { return };
+        let result = match failure {
+            Some(Failure::Refused) => Err(revoked),
+            None if is_whole => refusal.map_or_else(|| Ok(results(operations, &done)), Err),
+            _ => Err(unknown(self.target, ids)),
+        };
+        endings.batch(completer, result);
+    }
+
+    /// Remembers what became of a batch's operations with an effect: the done ones were executed, of the next ones so many are open, the others never will be.
+    fn note(&mut self, entry: &Entry, open: usize) {
+        let Some((first, _)) = entry.ids else { return };
+        let changing = entry.operations.iter().enumerate().filter(|(_, operation)| operation.has_effect());
+        for (id, (at, _)) in (first.0..).zip(changing) {
+            let outcome = match entry.done.get(at) {
+                Some(word) => Outcome::Known(Settled::Executed(*word)),
+                None if at < entry.done.len() + open => Outcome::Ambiguous,
+                None => Outcome::Known(Settled::Barred),
+            };
+            self.outcomes.insert(id, outcome);
+        }
+        // Whatever is open is within a window; of what was settled as much is remembered.
+        let oldest = self.identifiers.next().0.saturating_sub(2 * WINDOW as u64);
+        if self.outcomes.first_key_value().is_some_and(|(id, _)| *id < oldest) {
+            self.outcomes = self.outcomes.split_off(&oldest);
+        }
+    }
+
+    pub(super) fn settle(&mut self, now: Time, id: OperationId, deadline: Time) -> Pending<Settled> {
+        if self.is_closed {
+            return Pending::ready(Err(Error::Closed));
+        }
+        let forgotten = Error::Forgotten { target: self.target, operation: id };
+        if let Some(answer) = self.outcome_of(id) {
+            return Pending::ready(answer);
+        }
+        let within = |entry: &Entry| entry.ids.is_some_and(|(first, last)| first <= id && id <= last);
+        let entries = self.posted.iter().map(|posted| &posted.entry).chain(&self.waiting);
+        let is_open = self.outcomes.contains_key(&id.0) || entries.into_iter().any(within);
+        if !self.identifiers.was_given_out(id) || !is_open {
+            return Pending::ready(Err(forgotten));
+        }
+        if deadline <= now {
+            return Pending::ready(Err(Error::Late));
+        }
+        let (completer, pending) = Pending::new(Error::Closed);
+        self.asked.push(Asked { id, deadline, completer });
+        self.armed = self.armed.min(deadline);
+        pending
+    }
+
+    /// What a settle says, if it can be said.
+    fn outcome_of(&mut self, id: OperationId) -> Option<Result<Settled>> {
+        let answer = match self.outcomes.get(&id.0)? {
+            Outcome::Known(settled) => Ok(*settled),
+            Outcome::Ambiguous if self.is_connected => Err(Error::Forgotten { target: self.target, operation: id }),
+            Outcome::Ambiguous => return None,
+        };
+        self.identifiers.close(Some((id, id)));
+        Some(answer)
+    }
+
+    fn answer(&mut self, endings: &mut Endings) {
+        for asked in std::mem::take(&mut self.asked) {
+            match self.outcome_of(asked.id) {
+                Some(answer) => endings.settle(asked.completer, answer),
+                None => self.asked.push(asked),
+            }
+        }
+    }
+
+    /// Ends what has reached its deadline.
+    pub(super) fn expire(&mut self, now: Time, why_not_connected: &Error, endings: &mut Endings) {
+        if now < self.armed {
+            return;
+        }
+        let mut armed = Time::FAR;
+        for at in 0..self.posted.len() {
+            let entry = &mut self.posted[at].entry;
+            if entry.deadline > now {
+                armed = armed.min(entry.deadline);
+            } else if let Some(completer) = entry.completer.take() {
+                let ids = entry.ids;
+                self.identifiers.lose(ids);
+                endings.batch(completer, Err(unknown(self.target, ids)));
+            }
+        }
+        for entry in std::mem::take(&mut self.waiting) {
+            if entry.deadline > now {
+                armed = armed.min(entry.deadline);
+                self.waiting.push_back(entry);
+            } else {
+                let reason = if self.is_connected { Error::Late } else { why_not_connected.clone() };
+                self.give_up(entry, reason, endings);
+            }
+        }
+        for asked in std::mem::take(&mut self.asked) {
+            if asked.deadline > now {
+                armed = armed.min(asked.deadline);
+                self.asked.push(asked);
+            } else {
+                endings.settle(asked.completer, Err(unknown(self.target, Some((asked.id, asked.id)))));
+            }
+        }
+        self.armed = armed;
+    }
+
+    /// Nobody is there: what waits for a connection ends with this.
+    pub(super) fn unreachable(&mut self, error: &Error, endings: &mut Endings) {
+        for entry in std::mem::take(&mut self.waiting) {
+            self.give_up(entry, error.clone(), endings);
+        }
+        for asked in std::mem::take(&mut self.asked) {
+            endings.settle(asked.completer, Err(error.clone()));
+        }
+    }
+
+    /// Ends what waits: of it nothing more will be executed.
+    fn give_up(&mut self, entry: Entry, error: Error, endings: &mut Endings) {
+        if !entry.done.is_empty() {
+            return self.conclude(entry, 0, None, endings);
+        }
+        match entry.ids {
+            None => self.waiting_effects -= effects(&entry.operations),
+            ids => self.identifiers.close(ids),
+        }
+        if let Some(completer) = entry.completer {
+            endings.batch(completer, Err(error));
+        }
+    }
+
+    /// Ends everything: the fabric is closed.
+    pub(super) fn close(&mut self, endings: &mut Endings) {
+        self.lost(endings);
+        self.unreachable(&Error::Closed, endings);
+        self.is_closed = true;
+    }
+}
+
+impl Posted {
+    /// Its requests up to this number are complete.
+    fn note_done(&mut self, end: u64, word: &impl Fn(u64) -> u64) {
+        let entry = &mut self.entry;
+        for number in self.first..end.min(self.first + self.count as u64) {
+            let value = match &entry.operations[entry.done.len()] {
+                Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::ReadWord { .. } => word(number),
+                _ => 0,
+            };
+            entry.done.push(value);
+        }
+    }
+}
+
+/// How many of them go together. A request behind a read or an atomic may overtake it, unless it reads too (IBA 10.8.3.3, Table 79), so what changes
+/// something there is posted when that is complete (F1). Adapters have fences of their own; that of soft-RoCE stands still for ever where a packet was lost,
+/// and batches that need one are few.
+fn unfenced(operations: &[Operation]) -> usize {
+    let fetched = operations.iter().position(fetches).unwrap_or(operations.len());
+    let behind = operations.iter().skip(fetched + 1).position(Operation::has_effect);
+    behind.map_or(operations.len(), |behind| fetched + 1 + behind)
+}
+
+/// Whether it fetches something, which what stands behind it could overtake.
+const fn fetches(operation: &Operation) -> bool {
+    !matches!(operation, Operation::WriteWord { .. } | Operation::Write { .. })
+}
+
+fn effects(operations: &[Operation]) -> u64 {
+    operations.iter().filter(|operation| operation.has_effect()).count() as u64
+}
+
+fn results(operations: SmallVec<[Operation; 4]>, words: &[u64]) -> Completed {
+    let done = |(operation, word): (Operation, &u64)| match operation {
+        Operation::Read { into: buffer, .. } | Operation::Write { from: buffer, .. } => Done::Buffer(buffer),
+        _ => Done::Word(*word),
+    };
+    operations.into_iter().zip(words).map(done).collect()
+}
+
+/// What the caller's end refuses: the adapter's refusal would cost the connection.
+fn refusal(pool: &Pool, key: &RegionKey, place: Place, operation: &Operation) -> Result<()> {
+    if operation.has_effect() && key.rights == Rights::Read {
+        return Err(Error::Denied { target: key.owner, region: key.region });
+    }
+    let buffer = match operation {
+        Operation::Read { into, .. } => Some(("a read", into)),
+        Operation::Write { from, .. } => Some(("a write", from)),
+        _ => None,
+    };
+    if let Some((what, buffer)) = buffer {
+        at_most(what, buffer.len(), LARGEST_TRANSFER)?;
+        if !pool.has_lent(buffer) {
+            return Err(Error::ForeignBuffer);
+        }
+    }
+    check(operation, place.bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! The two ends of a connection: a queue pair that asks, with where its completions and what it fetches go, and one that answers.
+//!
+//! Only this file and `adapter.rs` speak to the adapter.
+
+use std::sync::Arc;
+
+use rdma_mummy_sys::ibv_req_notify_cq;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionChannel, CompletionQueue};
+use sideway::ibverbs::queue_pair::{
+    BasicQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState, SetInlineData, SetScatterGatherEntry,
+    WorkRequestFlags,
+};
+
+use super::adapter::{Adapter, Reached};
+use super::introductions::Endpoint;
+use super::ledger::{DEPTH, Failure, Place, Request};
+use crate::error::{Error, Result};
+use crate::memory::Words;
+use crate::message::Class;
+use crate::operation::Operation;
+use crate::pool::Buffer;
+
+/// An unacknowledged request is sent again after 4.096 us times two to this power, 268 ms (IBA 9.9.6.1); adapters may take up to four times as long. With [`RETRIES`] that is
+/// longer than a lease: what the transport leaves open, the view that follows settles.
+const TIMEOUT: u8 = 16;
+/// So often, the most that there is: then the connection ends.
+const RETRIES: u8 = 7;
+/// Bytes that are sent with the request itself, not fetched by the adapter.
+const INLINE: u32 = 8;
+
+/// The status of a completion (ibv_wc_status): all others than these end a connection with its last request unknown.
+const SUCCESS: u32 = 0;
+const REMOTE_INVALID_REQUEST: u32 = 9;
+const REMOTE_ACCESS_ERROR: u32 = 10;
+
+/// The end that asks.
+pub(super) struct Line {
+    // Before what the adapter may still reach through it.
+    pair: BasicQueuePair,
+    completions: Arc<BasicCompletionQueue>,
+    fetched: Fetched,
+    adapter: Arc<Adapter>,
+    psn: u32,
+    class: Class,
+}
+
+impl Line {
+    /// Not connected yet. Completions are told by the channel when they were [armed](Self::arm).
+    pub(super) fn new(adapter: &Arc<Adapter>, channel: &Arc<CompletionChannel>, class: Class) -> Result<Self> {
+        let fetched = Fetched::new(adapter)?;
+        let mut completions = adapter.context.create_cq_builder();
+        // A request that fails completes, whether it was to be reported or not.
+        let completions = completions.setup_cqe(DEPTH as u32 + 1).setup_comp_channel(channel, 0).build();
+        let completions = completions.map_err(|error| Error::system("make a completion queue", error))?;
+        let mut pair = adapter.domain.create_qp_builder();
+        pair.setup_send_cq(completions.clone()).setup_recv_cq(adapter.idle.clone());
+        pair.setup_max_send_wr(DEPTH as u32).setup_max_recv_wr(1).setup_max_inline_data(INLINE);
+        let mut pair = pair.build().map_err(|error| Error::system("make a queue pair", error))?;
+        initialise(&mut pair, adapter, AccessFlags::LocalWrite)?;
+        Ok(Line { pair, completions, fetched, adapter: adapter.clone(), psn: packet_number()?, class })
+    }
+
+    /// What the other end has to know.
+    pub(super) fn endpoint(&self) -> Endpoint {
+        endpoint(&self.pair, &self.adapter, self.psn)
+    }
+
+    /// Connects it to an end that answers.
+    pub(super) fn connect(&mut self, to: &Endpoint) -> Result<()> {
+        let refused = |error| Error::system("connect a queue pair", error);
+        receive(&mut self.pair, &self.adapter, to, self.class)?;
+        let mut ready = QueuePairAttribute::new();
+        ready
+            .setup_state(QueuePairState::ReadyToSend)
+            .setup_sq_psn(self.psn)
+            .setup_timeout(TIMEOUT)
+            .setup_retry_cnt(RETRIES)
+            .setup_rnr_retry(RETRIES)
+            .setup_max_read_atomic(self.adapter.asks.min(to.serves));
+        self.pair.modify(&ready).map_err(refused)
+    }
+
+    /// Posts the requests of a batch with one doorbell. Their buffers stay where they are until they are complete, or this is dropped.
+    pub(super) fn post<'a>(&mut self, place: Place, requests: impl Iterator<Item = Request<'a>>) -> Result<()> {
+        let local_key = self.fetched.reached.lkey();
+        let base = self.fetched.words.address();
+        let mut guard = self.pair.start_post_send();
+        for Request { number, operation, is_signaled } in requests {
+            let flags = if is_signaled { WorkRequestFlags::Signaled } else { WorkRequestFlags::none() };
+            let slot = base + number % DEPTH as u64 * 8;
+            let (key, at) = (place.remote_key, place.address + operation.range().0);
+            let request = guard.construct_wr(number, flags);
+            let (handle, (local_key, address, bytes)) = match operation {
+                Operation::WriteWord { value, .. } => {
+                    request.setup_write(key, at).setup_inline_data(&value.to_ne_bytes());
+                    continue;
+                }
+                Operation::ReadWord { .. } => (request.setup_read(key, at), (local_key, slot, 8)),
+                Operation::CompareSwap { expected, desired, .. } => {
+                    (request.setup_atomic_compare_swap(key, at, *expected, *desired), (local_key, slot, 8))
+                }
+                Operation::FetchAdd { addend, .. } => {
+                    (request.setup_atomic_fetch_add(key, at, *addend), (local_key, slot, 8))
+                }
+                // Of nothing an adapter does not look at the key; a word of the region has it looked at.
+                Operation::Read { into: buffer, .. } | Operation::Write { from: buffer, .. } if buffer.is_empty() => {
+                    (request.setup_read(key, place.address), (local_key, slot, 8))
+                }
+                Operation::Read { into, .. } => (request.setup_read(key, at), local(into)),
+                Operation::Write { from, .. } => (request.setup_write(key, at), local(from)),
+            };
+            // SAFETY: a word of `fetched`, or a buffer of the pool that whoever posts keeps until the request is complete or this is dropped.
+            unsafe { handle.setup_sge(local_key, address, bytes) };
+        }
+        guard.post().map_err(|error| Error::system("post to a queue pair", error))
+    }
+
+    /// What has completed: the last request that succeeded, and the first one that did not.
+    pub(super) fn poll(&self) -> (Option<u64>, Option<(u64, Failure)>) {
+        let (mut last, mut failed) = (None, None);
+        while let Ok(found) = self.completions.start_poll() {
+            for completion in found {
+                let number = completion.wr_id();
+                match completion.status() {
+                    // Behind a failure nothing more is told of this connection than that it has failed.
+                    _ if failed.is_some() => {}
+                    SUCCESS => last = Some(number),
+                    REMOTE_ACCESS_ERROR | REMOTE_INVALID_REQUEST => failed = Some((number, Failure::Refused)),
+                    status => {
+                        tracing::warn!(status, "a connection of adapters has ended");
+                        failed = Some((number, Failure::Lost));
+                    }
+                }
+            }
+        }
+        (last, failed)
+    }
+
+    /// The next completion is told by the channel. What came before this is not.
+    pub(super) fn arm(&self) -> Result<()> {
+        // SAFETY: the queue is there as long as `self`.
+        let refused = unsafe { ibv_req_notify_cq(self.completions.cq().as_ptr(), 0) };
+        if refused == 0 {
+            return Ok(());
+        }
+        Err(Error::system("ask to be told of completions", std::io::Error::from_raw_os_error(refused)))
+    }
+
+    /// What a complete request has fetched.
+    pub(super) fn word(&self, number: u64) -> u64 {
+        self.fetched.word(number)
+    }
+
+    /// Ends the connection: the adapter touches nothing of it any more. What was fetched stays.
+    pub(super) fn end(self) -> Fetched {
+        self.fetched
+    }
+}
+
+/// What requests have fetched, by their number modulo [`DEPTH`].
+pub(super) struct Fetched {
+    reached: Reached,
+    words: Words,
+}
+
+impl Fetched {
+    fn new(adapter: &Adapter) -> Result<Self> {
+        let words = Words::anonymous(8 * DEPTH as u64)?;
+        // SAFETY: `words` is dropped behind `reached`.
+        let reached = unsafe { adapter.reach(words.address(), words.bytes(), AccessFlags::LocalWrite) }?;
+        Ok(Fetched { reached, words })
+    }
+
+    pub(super) fn word(&self, number: u64) -> u64 {
+        self.words.load(number % DEPTH as u64 * 8)
+    }
+}
+
+/// By which key, where and how long.
+fn local(buffer: &Buffer) -> (u32, u64, u32) {
+    (buffer.local_key(), buffer.bytes().as_ptr() as u64, buffer.len() as u32)
+}
+
+/// The end that answers, until it is dropped: the adapter executes what comes, on whatever regions it has keys for.
+pub(super) struct Served {
+    _pair: BasicQueuePair,
+    endpoint: Endpoint,
+}
+
+impl Served {
+    /// Connected to an end that asks.
+    pub(super) fn new(adapter: &Arc<Adapter>, to: &Endpoint, class: Class) -> Result<Self> {
+        let mut pair = adapter.domain.create_qp_builder();
+        pair.setup_send_cq(adapter.idle.clone()).setup_recv_cq(adapter.idle.clone());
+        pair.setup_max_send_wr(1).setup_max_recv_wr(1);
+        let mut pair = pair.build().map_err(|error| Error::system("make a queue pair", error))?;
+        initialise(&mut pair, adapter, everything())?;
+        receive(&mut pair, adapter, to, class)?;
+        let endpoint = endpoint(&pair, adapter, packet_number()?);
+        Ok(Served { _pair: pair, endpoint })
+    }
+
+    /// What the other end has to know.
+    pub(super) fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+}
+
+/// What a key for changing a region allows.
+pub(super) fn everything() -> AccessFlags {
+    AccessFlags::LocalWrite | AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic
+}
+
+fn initialise(pair: &mut BasicQueuePair, adapter: &Adapter, access: AccessFlags) -> Result<()> {
+    let mut state = QueuePairAttribute::new();
+    state.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(adapter.port).setup_access_flags(access);
+    pair.modify(&state).map_err(|error| Error::system("make a queue pair", error))
+}
+
+/// From now on it takes what the other end sends.
+fn receive(pair: &mut BasicQueuePair, adapter: &Adapter, from: &Endpoint, class: Class) -> Result<()> {
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(adapter.port);
+    if adapter.is_infiniband {
+        way.setup_dest_lid(from.lid);
+    } else {
+        // CS6 and CS1, as everywhere: the upper six bits are the DSCP.
+        let traffic_class = match class {
+            Class::Control => 48 << 2,
+            Class::Bulk => 8 << 2,
+        };
+        way.setup_grh(&from.gid.into(), 0, adapter.gid_index, 64, traffic_class);
+    }
+    let mut state = QueuePairAttribute::new();
+    state
+        .setup_state(QueuePairState::ReadyToReceive)
+        .setup_path_mtu((adapter.mtu as u32).min(from.mtu.into()).into())
+        .setup_dest_qp_num(from.queue_pair)
+        .setup_rq_psn(from.psn)
+        .setup_max_dest_read_atomic(adapter.serves)
+        .setup_min_rnr_timer(12)
+        .setup_address_vector(&way);
+    pair.modify(&state).map_err(|error| Error::system("connect a queue pair", error))
+}
+
+fn endpoint(pair: &BasicQueuePair, adapter: &Adapter, psn: u32) -> Endpoint {
+    Endpoint {
+        queue_pair: pair.qp_number(),
+        psn,
+        lid: adapter.lid,
+        mtu: adapter.mtu as u8,
+        serves: adapter.serves,
+        gid: adapter.gid.into(),
+    }
+}
+
+/// Where the numbering of packets begins, 24 bits: by chance, so that those of an earlier connection are not taken for this one's.
+fn packet_number() -> Result<u32> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|error| Error::system("random bytes", error))?;
+    Ok(u32::from_ne_bytes(random) & 0xff_ffff)
+}

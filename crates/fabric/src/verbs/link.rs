@@ -1,0 +1,334 @@
+//! The way to one target in one class: a connection that is made when it is needed and made again when it ends, and the ledger of what goes by it.
+//! What is decided is in [`Ledger`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+
+use super::adapter::Adapter;
+use super::clerk::Clerk;
+use super::introductions::{self, Endpoint, Said};
+use super::ledger::{Ledger, Place};
+use super::line::Line;
+use crate::completion::Pending;
+use crate::ending::Endings;
+use crate::error::{Error, Result};
+use crate::message::Class;
+use crate::operation::{Batch, Completed, OperationId, Settled};
+use crate::pool::Pool;
+use crate::provider::{Address, Peer};
+use crate::region::{RegionKey, SharedRemote};
+
+/// A target that was silent for so long is looked for by its channel.
+const SILENCE: Duration = Duration::from_millis(250);
+/// How long that may take.
+const LOOKING: Duration = Duration::from_secs(1);
+/// From one look whether it was found to the next.
+const GLANCE: Duration = Duration::from_millis(10);
+/// Who is not connected asks again after so long.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// After so long without an answer it asks with a connection of its own anew.
+const GIVE_UP: Duration = Duration::from_secs(2);
+
+pub(super) struct Link {
+    target: Incarnation,
+    class: Class,
+    adapter: Arc<Adapter>,
+    clerk: Arc<Clerk>,
+    /// The target's channel for messages, and where its answers reach this node.
+    channel: Arc<dyn Peer>,
+    answers: Address,
+    side: Mutex<Side>,
+}
+
+struct Side {
+    ledger: Ledger,
+    line: Option<Line>,
+    asking: Option<Asking>,
+    /// Number of the newest request for a connection.
+    request: u64,
+    /// Why there is no connection, while there is none.
+    refusal: Error,
+    /// Whether the clerk looks after it.
+    is_left: bool,
+    /// Since when nothing has come, though something was waited for.
+    silent_since: Time,
+    /// How the target's agent is reached, once a region of it was opened.
+    agent: Option<SharedRemote>,
+    looking: Option<Pending<Completed>>,
+}
+
+/// A connection of which the other end has still to be made.
+struct Asking {
+    /// None while it is being connected.
+    line: Option<Line>,
+    again: Time,
+    until: Time,
+}
+
+impl Link {
+    /// To this target. Nothing is sent before something is posted.
+    pub(super) fn new(
+        target: Incarnation,
+        class: Class,
+        adapter: Arc<Adapter>,
+        clerk: Arc<Clerk>,
+        channel: Arc<dyn Peer>,
+        answers: Address,
+        pool: Pool,
+    ) -> Self {
+        let side = Side {
+            ledger: Ledger::new(target, pool),
+            line: None,
+            asking: None,
+            request: 0,
+            refusal: unreachable(target, &adapter, NO_ANSWER.to_owned()),
+            is_left: false,
+            silent_since: Time::ZERO,
+            agent: None,
+            looking: None,
+        };
+        Link { target, class, adapter, clerk, channel, answers, side: Mutex::new(side) }
+    }
+
+    pub(super) fn post(
+        self: &Arc<Self>,
+        key: &RegionKey,
+        place: Place,
+        batch: Batch,
+        deadline: Time,
+    ) -> Pending<Completed> {
+        self.with(|ledger, now| ledger.post(now, key, place, batch, deadline))
+    }
+
+    pub(super) fn settle(self: &Arc<Self>, id: OperationId, deadline: Time) -> Pending<Settled> {
+        self.with(|ledger, now| ledger.settle(now, id, deadline))
+    }
+
+    /// A region of the target was opened through its agent.
+    pub(super) fn met(&self, agent: SharedRemote) {
+        self.side.lock().agent = Some(agent);
+    }
+
+    /// The target has answered a request for a connection. May take as long as the network looks for it.
+    pub(super) fn answered(self: &Arc<Self>, number: u64, answer: std::result::Result<Endpoint, String>) {
+        // An earlier request was answered by an end that a later one has destroyed.
+        let is_meant = |side: &Side| number == side.request && side.asking.is_some();
+        let mut side = self.side.lock();
+        let line = if is_meant(&side) { side.asking.as_mut().and_then(|asking| asking.line.take()) } else { None };
+        drop(side);
+        let Some(mut line) = line else { return };
+        let answer = answer.map_err(|reason| self.unreachable(reason));
+        let connected = answer.and_then(|end| line.connect(&end)).and_then(|()| line.arm());
+
+        let mut endings = Endings::default();
+        let mut side = self.side.lock();
+        if is_meant(&side) {
+            side.asking = None;
+            side.silent_since = BootClock.now();
+            match connected {
+                Ok(()) => {
+                    side.line = Some(line);
+                    side.refusal = self.unreachable(NO_ANSWER.to_owned());
+                    side.ledger.connected(&mut endings);
+                }
+                Err(error) => {
+                    let error = match error {
+                        Error::Unreachable { .. } => error,
+                        other => self.unreachable(other.to_string()),
+                    };
+                    tracing::warn!(peer = %self.target, %error, "no connection of adapters");
+                    side.ledger.unreachable(&error, &mut endings);
+                    side.refusal = error;
+                }
+            }
+        }
+        drop(side);
+        endings.hand_over();
+        self.with(|_, _| ());
+    }
+
+    /// Ends everything that waits or is under way.
+    pub(super) fn close(&self) {
+        let mut endings = Endings::default();
+        let mut side = self.side.lock();
+        (side.line, side.asking) = (None, None);
+        side.ledger.close(&mut endings);
+        let agent = side.agent.take();
+        drop(side);
+        drop(agent);
+        endings.hand_over();
+    }
+
+    /// What has come and what is due. When to look again, at the latest; `None` when nothing is waited for.
+    pub(super) fn serve(&self) -> Option<Time> {
+        let mut endings = Endings::default();
+        let mut side = self.side.lock();
+        let now = BootClock.now();
+        side.take(now, &mut endings);
+        let look = side.look_for_target(now, &mut endings);
+        let Side { ledger, refusal, .. } = &mut *side;
+        ledger.expire(now, refusal, &mut endings);
+        self.send(&mut side, now, &mut endings);
+        // What completes from now on is told; what did before is taken.
+        if side.line.as_ref().is_some_and(|line| line.arm().is_err()) {
+            side.end(&mut endings);
+        }
+        if side.take(now, &mut endings) {
+            self.send(&mut side, now, &mut endings);
+        }
+        let next = (!side.ledger.is_idle()).then(|| side.ledger.armed().min(look).min(side.asks()));
+        side.is_left = next.is_some();
+        drop(side);
+        endings.hand_over();
+        next
+    }
+
+    fn with<T>(self: &Arc<Self>, act: impl FnOnce(&mut Ledger, Time) -> T) -> T {
+        let mut endings = Endings::default();
+        let mut side = self.side.lock();
+        let now = BootClock.now();
+        if side.ledger.is_idle() {
+            side.silent_since = now;
+        }
+        let outcome = act(&mut side.ledger, now);
+        self.send(&mut side, now, &mut endings);
+        let waits = !side.ledger.is_idle();
+        let was_left = std::mem::replace(&mut side.is_left, waits);
+        let until = side.ledger.armed().min(side.asks());
+        drop(side);
+        endings.hand_over();
+        match (waits, was_left) {
+            (true, false) => self.clerk.look_after(self),
+            (true, true) => self.clerk.be_back_by(until),
+            (false, _) => {}
+        }
+        outcome
+    }
+
+    /// Posts what waits and has room, or asks for a connection.
+    fn send(&self, side: &mut Side, now: Time, endings: &mut Endings) {
+        while side.ledger.begin() {
+            let Side { ledger, line, .. } = side;
+            let posted = match (line.as_mut(), ledger.newest()) {
+                (Some(line), Some((place, requests))) => line.post(place, requests),
+                _ => Err(Error::Closed),
+            };
+            if let Err(error) = posted {
+                tracing::warn!(peer = %self.target, %error, "a connection of adapters has ended");
+                side.end(endings);
+            }
+        }
+        if side.ledger.wants_connection()
+            && let Err(error) = self.ask(side, now)
+        {
+            tracing::warn!(peer = %self.target, %error, "no connection of adapters");
+            side.asking = None;
+            side.ledger.unreachable(&error, endings);
+            side.refusal = error;
+        }
+    }
+
+    /// Asks the target for the other end of a connection.
+    fn ask(&self, side: &mut Side, now: Time) -> Result<()> {
+        if side.asking.as_ref().is_some_and(|asking| asking.line.is_some() && now >= asking.until) {
+            side.asking = None;
+        }
+        if side.asking.is_none() {
+            let line = Line::new(&self.adapter, self.clerk.channel(), self.class)?;
+            side.request += 1;
+            side.asking = Some(Asking { line: Some(line), again: now, until: now + GIVE_UP });
+        }
+        let number = side.request;
+        let Some(asking) = side.asking.as_mut().filter(|asking| now >= asking.again) else { return Ok(()) };
+        asking.again = now + ASK_AGAIN;
+        let Some(line) = &asking.line else { return Ok(()) };
+        let body = Said::Connect(line.endpoint(), self.answers.clone()).to_bytes();
+        match self.channel.send(self.class, ViewNumber(0), introductions::PORT, number, &body) {
+            // It asks again.
+            Err(Error::Full { .. }) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    fn unreachable(&self, reason: String) -> Error {
+        unreachable(self.target, &self.adapter, reason)
+    }
+}
+
+/// Until there is a better reason.
+const NO_ANSWER: &str = "it has not answered a request for a connection";
+
+fn unreachable(target: Incarnation, by: &Adapter, reason: String) -> Error {
+    Error::Unreachable { target, address: format!("its adapter, from {}", by.name), reason }
+}
+
+impl Side {
+    /// Takes what has completed; whether anything had.
+    fn take(&mut self, now: Time, endings: &mut Endings) -> bool {
+        let Some(line) = &self.line else { return false };
+        let (last, failed) = line.poll();
+        if let Some(last) = last {
+            self.ledger.completed(last, |number| line.word(number), endings);
+        }
+        if let Some((number, failure)) = failed
+            && let Some(line) = self.line.take()
+        {
+            // First the adapter lets go of the buffers, then they are given back.
+            let fetched = line.end();
+            self.ledger.failed(number, failure, |number| fetched.word(number), endings);
+        }
+        let has_come = last.is_some() || failed.is_some();
+        if has_come {
+            self.silent_since = now;
+        }
+        has_come
+    }
+
+    /// The connection is over.
+    fn end(&mut self, endings: &mut Endings) {
+        // Before anybody is told: the adapter no longer touches a buffer that is given back.
+        self.line = None;
+        self.ledger.lost(endings);
+    }
+
+    /// When a request for a connection is sent again.
+    fn asks(&self) -> Time {
+        match &self.asking {
+            Some(asking) if self.ledger.wants_connection() => asking.again,
+            _ => Time::FAR,
+        }
+    }
+
+    /// Finds out whether the target is gone, if it has been silent. When to look again.
+    fn look_for_target(&mut self, now: Time, endings: &mut Endings) -> Time {
+        if let Some(mut looking) = self.looking.take() {
+            match looking.poll_now() {
+                None => {
+                    self.looking = Some(looking);
+                    return now + GLANCE;
+                }
+                Some(Err(error @ Error::Unreachable { .. })) => {
+                    self.asking = None;
+                    self.end(endings);
+                    self.ledger.unreachable(&error, endings);
+                    self.refusal = error;
+                }
+                // Its agent answers, or is stopped: its adapter may answer yet.
+                Some(_) => self.silent_since = now,
+            }
+        }
+        if self.ledger.is_idle() {
+            return Time::FAR;
+        }
+        let until = self.silent_since + SILENCE;
+        if now < until {
+            return until;
+        }
+        let Some(agent) = &self.agent else { return Time::FAR };
+        self.looking = Some(agent.post(Batch::read_words(&[0]), Class::Control, now + LOOKING));
+        now + GLANCE
+    }
+}

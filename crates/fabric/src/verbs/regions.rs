@@ -1,0 +1,99 @@
+//! The memory of a node's regions, and the keys by which adapters reach it.
+//!
+//! Each life of a region is registered twice, for those who may only read and for those who may change it, at addresses that no other life ever has.
+//! What an adapter checks of a key is 32 bits and the bounds; that is why the keys are told only to who has shown the region's secret.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use sideway::ibverbs::AccessFlags;
+
+use super::adapter::{Adapter, Reached};
+use super::arena::Arena;
+use super::ledger::Place;
+use super::line::everything;
+use crate::capability::AtomicScope;
+use crate::ending::RegionId;
+use crate::error::{Error, Result};
+use crate::supply::{Life, Part, Supply};
+
+pub(super) struct Registered {
+    adapter: Arc<Adapter>,
+    arena: Arena,
+    next: AtomicU32,
+    /// None when the fabric is closed.
+    live: Mutex<Option<HashMap<u32, Keys>>>,
+}
+
+/// Both registrations of one life. Dropped before the memory is.
+struct Keys {
+    life: Life,
+    address: u64,
+    change: Reached,
+    read: Reached,
+}
+
+impl Registered {
+    pub(super) fn new(adapter: Arc<Adapter>) -> Result<Self> {
+        Ok(Registered {
+            adapter,
+            arena: Arena::new()?,
+            next: AtomicU32::new(1),
+            live: Mutex::new(Some(HashMap::new())),
+        })
+    }
+
+    /// Where a region is for who has this secret of its present life.
+    pub(super) fn place(&self, id: &RegionId) -> Option<Place> {
+        let live = self.live.lock();
+        let keys = live.as_ref()?.get(&id.region).filter(|keys| keys.life.view == id.view)?;
+        // Both are compared, so that the time does not tell which one was tried.
+        let (change, read) = (keys.life.change.matches(&id.secret), keys.life.read.matches(&id.secret));
+        let reached = if change { &keys.change } else { &keys.read };
+        let place = Place { remote_key: reached.rkey(), address: keys.address, bytes: keys.life.bytes };
+        (change || read).then_some(place)
+    }
+
+    /// No adapter reaches any of it any more.
+    pub(super) fn close(&self) {
+        *self.live.lock() = None;
+    }
+
+    /// Memory with keys of its own, in the place of those that the region had.
+    fn register(&self, number: u32, life: &Life) -> Result<Part> {
+        let words = self.arena.take(life.bytes)?;
+        let (address, bytes) = (words.address(), life.bytes.next_multiple_of(8).max(8));
+        // SAFETY: the memory is a region's, which takes its keys back before it lets it go: `make_anew` replaces them, `take_back` and `close` drop them.
+        let reach = |access| unsafe { self.adapter.reach(address, bytes, access) };
+        let keys = Keys { life: *life, address, change: reach(everything())?, read: reach(AccessFlags::RemoteRead)? };
+        let mut live = self.live.lock();
+        let former = live.as_mut().ok_or(Error::Closed)?.insert(number, keys);
+        drop(live);
+        // When this returns the adapter has ended what it did with the former keys (F4).
+        drop(former);
+        Ok(Part::of(words, 0))
+    }
+}
+
+impl Supply for Registered {
+    fn make(&self, life: &Life) -> Result<(u32, Part)> {
+        let number = self.next.try_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
+        let number = number.map_err(|most| Error::Full { what: "the numbers of regions", most: most as usize })?;
+        Ok((number, self.register(number, life)?))
+    }
+
+    fn make_anew(&self, number: u32, life: &Life) -> Result<Part> {
+        self.register(number, life)
+    }
+
+    fn take_back(&self, number: u32) {
+        let keys = self.live.lock().as_mut().and_then(|live| live.remove(&number));
+        drop(keys);
+    }
+
+    fn atomics(&self) -> AtomicScope {
+        self.adapter.scope
+    }
+}

@@ -1,0 +1,297 @@
+//! The conformance suite on the provider `verbs`, on soft-RoCE in a machine of Debian's kernel: two devices whose packets go by a virtual link, where they can be
+//! lost. Messages go by relays, as those of `tcp` do.
+
+#![cfg(feature = "verbs")]
+
+#[path = "common/machine.rs"]
+mod machine;
+#[path = "common/relay.rs"]
+mod relay;
+#[path = "common/relayed.rs"]
+mod relayed;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use relay::{Mode, Relay, Relays};
+use relayed::Relayed;
+use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Processes, Target, run_all, serve_if_asked};
+use verbena_fabric::tcp::TcpConfig;
+use verbena_fabric::verbs::{Completions, VerbsConfig, VerbsFabric};
+use verbena_fabric::{Address, Fabric};
+use verbena_terms::Incarnation;
+
+/// What is lost, delayed and mixed up on the link between faults, as `tc qdisc` has it.
+type Weather = &'static [&'static str];
+
+#[test]
+fn soft_roce() {
+    machine::in_machine("rxe", "inside_told");
+}
+
+#[test]
+fn soft_roce_polled() {
+    if std::env::var_os("VERBENA_LONG").is_some() {
+        machine::in_machine("rxe", "inside_polled");
+    }
+}
+
+#[test]
+fn soft_roce_on_a_link_that_loses_and_reorders() {
+    if std::env::var_os("VERBENA_LONG").is_some() {
+        machine::in_machine("rxe", "inside_rough");
+    }
+}
+
+#[test]
+fn inside_told() {
+    check(Completions::Told, &[]);
+}
+
+#[test]
+fn inside_polled() {
+    check(Completions::Polled, &[]);
+}
+
+#[test]
+fn inside_rough() {
+    check(Completions::Told, &["loss", "2%", "delay", "1ms", "reorder", "95%"]);
+}
+
+fn check(completions: Completions, weather: Weather) {
+    if !machine::is_inside() {
+        return;
+    }
+    let mut verbs = Verbs {
+        next_rank: 1,
+        completions,
+        network: Arc::default(),
+        processes: Processes::default(),
+        devices: Mutex::default(),
+        weather,
+        held: Mutex::default(),
+    };
+    verbs.set_weather();
+    let report = run_all(&mut verbs);
+    let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
+    assert_eq!(skipped, SKIPPED);
+    assert_eq!(report.ran, CHECKS.len() - SKIPPED.len());
+    let packets: u64 = ["rxe0", "rxe1"].map(sent).iter().sum();
+    assert!(packets > 10_000, "{packets} packets went by the devices");
+    println!("counted: {} checks on soft-RoCE, {packets} packets", report.ran);
+}
+
+/// What happens to what a device sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Pass,
+    Lose,
+    Double,
+    Hold,
+}
+
+/// Packets that a device has sent.
+fn sent(device: &str) -> u64 {
+    let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts");
+    std::fs::read_to_string(counter).expect("a device counts").trim().parse().expect("a number")
+}
+
+const SKIPPED: [&str; 3] = [
+    "batches_keep_their_order_where_promised",
+    "synchronous_means_complete_on_return",
+    "another_version_is_refused_by_name",
+];
+
+#[test]
+fn target() {
+    serve_if_asked(|incarnation| Arc::new(VerbsFabric::open(incarnation, config(1)).expect("a fabric on soft-RoCE")));
+}
+
+/// On one of the two devices.
+fn config(device: u8) -> VerbsConfig {
+    let address = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1 + device));
+    let tcp = TcpConfig {
+        listen: SocketAddr::new(address, 0),
+        insecure: true,
+        handshake: Duration::from_millis(500),
+        ..TcpConfig::default()
+    };
+    VerbsConfig {
+        tcp,
+        device: format!("rxe{device}"),
+        port: 1,
+        gid_index: 1,
+        gid: None,
+        completions: Completions::Told,
+    }
+}
+
+struct Verbs {
+    next_rank: u32,
+    completions: Completions,
+    network: Arc<Network>,
+    processes: Processes,
+    /// Which device a node is at.
+    devices: Mutex<HashMap<Incarnation, u8>>,
+    weather: Weather,
+    /// Devices whose packets are held.
+    held: Mutex<Vec<u8>>,
+}
+
+/// The relays of messages, by who calls and where to.
+#[derive(Default)]
+struct Network {
+    relays: Relays,
+    by_pair: Mutex<HashMap<(Incarnation, SocketAddr), Arc<Relay>>>,
+    addresses: Mutex<HashMap<Incarnation, SocketAddr>>,
+}
+
+impl Network {
+    fn relay(&self, from: Incarnation, to: SocketAddr) -> Arc<Relay> {
+        self.by_pair.lock().entry((from, to)).or_insert_with(|| Arc::new(self.relays.to(to))).clone()
+    }
+
+    fn between(&self, from: Incarnation, to: Incarnation) -> Arc<Relay> {
+        let address = self.addresses.lock()[&to];
+        self.relay(from, address)
+    }
+}
+
+impl Verbs {
+    fn open(&self, incarnation: Incarnation, device: u8, listen: Option<SocketAddr>) -> Arc<dyn Fabric> {
+        let mut config = VerbsConfig { completions: self.completions, ..config(device) };
+        config.tcp.listen = listen.unwrap_or(config.tcp.listen);
+        let inner = VerbsFabric::open(incarnation, config).expect("a fabric on soft-RoCE");
+        self.devices.lock().insert(incarnation, device);
+        self.network.addresses.lock().insert(incarnation, socket(&inner.address()));
+        let network = self.network.clone();
+        let way = move |to: &Address| {
+            let relay = network.relay(incarnation, socket(to));
+            Address(format!("verbs://{}", relay.address))
+        };
+        Arc::new(Relayed { inner, way })
+    }
+
+    fn rank(&mut self) -> u32 {
+        self.next_rank += 1;
+        self.next_rank
+    }
+
+    /// What happens to what a device sends, from now on.
+    fn happen(&self, device: u8, fate: Fate) {
+        let link = format!("v{device}");
+        let root = ["qdisc", "replace", "dev", &link, "root"];
+        let way: &[&str] = match fate {
+            Fate::Pass if self.weather.is_empty() => &["pfifo"],
+            Fate::Pass => &["netem"],
+            Fate::Lose => &["netem", "loss", "100%"],
+            Fate::Double => &["netem", "duplicate", "100%"],
+            Fate::Hold => &["plug", "limit", "10000000"],
+        };
+        let weather = if way == ["netem"] { self.weather } else { &[] };
+        run(root.iter().chain(way).chain(weather));
+        self.held.lock().retain(|held| *held != device);
+        if fate == Fate::Hold {
+            run(["qdisc", "change", "dev", &link, "root", "plug", "block"].iter());
+            self.held.lock().push(device);
+        }
+    }
+
+    fn set_weather(&self) {
+        for device in std::mem::take(&mut *self.held.lock()) {
+            run(["qdisc", "change", "dev", &format!("v{device}"), "root", "plug", "release_indefinite"].iter());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        [0, 1].into_iter().for_each(|device| self.happen(device, Fate::Pass));
+    }
+
+    fn device_of(&self, node: Incarnation) -> u8 {
+        self.devices.lock()[&node]
+    }
+}
+
+fn run<'a>(arguments: impl Iterator<Item = &'a &'a str>) {
+    let mut tc = Command::new("tc");
+    assert!(tc.args(arguments).status().expect("tc is there").success(), "{tc:?}");
+}
+
+impl Harness for Verbs {
+    fn node(&mut self) -> Arc<dyn Fabric> {
+        let rank = self.rank();
+        // One after the other at either end of the link: a device sends nothing to itself by it.
+        self.open(Incarnation::new(rank, 1), (rank % 2) as u8, None)
+    }
+
+    fn advance(&mut self) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+
+    fn threads(&self) -> bool {
+        true
+    }
+
+    fn fault(&mut self, fault: Fault, from: Incarnation, to: Incarnation) -> Able<()> {
+        let way = self.network.between(from, to);
+        let ends = [self.device_of(from), self.device_of(to)];
+        assert_ne!(ends[0], ends[1], "nothing can happen between a device and itself");
+        match fault {
+            Fault::Cut => {
+                way.up(Mode::Lose);
+                self.network.between(to, from).down(Mode::Lose);
+                self.happen(ends[0], Fate::Lose);
+            }
+            Fault::LoseAnswers => {
+                way.down(Mode::Lose);
+                self.happen(ends[1], Fate::Lose);
+            }
+            Fault::Hold => {
+                way.up(Mode::Hold);
+                self.happen(ends[0], Fate::Hold);
+            }
+            Fault::Repeat => self.happen(ends[0], Fate::Double),
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self, from: Incarnation, to: Incarnation) {
+        let (way, back) = (self.network.between(from, to), self.network.between(to, from));
+        way.up(Mode::Pass);
+        way.down(Mode::Pass);
+        back.down(Mode::Pass);
+        self.set_weather();
+    }
+
+    fn target(&mut self, bytes: u64) -> Able<Target> {
+        let incarnation = Incarnation::new(self.rank(), 1);
+        Ok(self.processes.start("target", incarnation, bytes))
+    }
+
+    fn pause(&mut self, target: Incarnation) -> Able<()> {
+        self.processes.pause(target);
+        Ok(())
+    }
+
+    fn resume(&mut self, target: Incarnation) {
+        self.processes.resume(target);
+    }
+
+    fn kill(&mut self, target: Incarnation) -> Able<()> {
+        self.processes.kill(target);
+        Ok(())
+    }
+
+    fn restart(&mut self, former: Arc<dyn Fabric>) -> Able<Arc<dyn Fabric>> {
+        let (address, Incarnation { rank, start }) = (socket(&former.address()), former.identity());
+        let device = self.device_of(former.identity());
+        drop(former);
+        Ok(self.open(Incarnation { rank, start: start + 1 }, device, Some(address)))
+    }
+}
+
+fn socket(address: &Address) -> SocketAddr {
+    address.rest().parse().expect("a node of ours has a numeric address")
+}
