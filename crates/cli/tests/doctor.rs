@@ -164,5 +164,17 @@ fn inside_adapters_are_shown() {
     std::fs::write(directory.path().join("verbena.toml"), config).unwrap();
     let (device, _, _, found) = taken(&["--config", "verbena.toml"]);
     assert_eq!(device, "rxe1", "{found}");
+    let (_, report) = json(&["doctor", "--json", "--fabric-verbs-device", "rxe1"], directory.path());
+    let verbs = provider(&report, "verbs");
+    assert_eq!(
+        (&verbs["usable"], &report["adapters"]["choice"]["device"]),
+        (&true.into(), &"rxe1".into()),
+        "{verbs:#}"
+    );
+    assert_eq!(check(verbs, "a word changed through it")["verdict"], "good");
+    assert_eq!(
+        (&verbs["capabilities"]["executor"], &verbs["capabilities"]["atomic_scope"]),
+        (&"hardware".into(), &"fabric".into())
+    );
     println!("\ncounted: 2 adapters shown to people and to programs");
 }

@@ -42,6 +42,16 @@ impl Provider {
     /// All, the best first.
     pub const ALL: [Provider; 4] = [Provider::Shm, Provider::Verbs, Provider::Xdp, Provider::Tcp];
 
+    /// What a configuration says that wants it and no other.
+    pub const fn choice(self) -> Choice {
+        match self {
+            Provider::Shm => Choice::Shm,
+            Provider::Verbs => Choice::Verbs,
+            Provider::Xdp => Choice::Xdp,
+            Provider::Tcp => Choice::Tcp,
+        }
+    }
+
     /// As it is called, and as its addresses begin.
     pub const fn name(self) -> &'static str {
         match self {
@@ -173,7 +183,9 @@ impl Interconnect {
             Provider::Xdp => Err(left_out("xdp")),
             #[cfg(feature = "verbs")]
             Provider::Verbs => {
-                let (fabric, chosen) = verbs::open(who, self.tcp(who.rank)?, &self.config)?;
+                let tcp = self.tcp(who.rank)?;
+                let wanted = verbs::wanted(&self.config, Some(tcp.listen.ip()));
+                let (fabric, chosen) = verbs::open(who, tcp, &wanted, verbs::completions(&self.config))?;
                 let fabric = Arc::new(fabric);
                 let why = format!(
                     "{why}; {} port {}, GID {} ({}): {}",
@@ -311,7 +323,8 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
         #[cfg(feature = "verbs")]
         Provider::Verbs => {
             let tcp = TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() };
-            Arc::new(verbs::open(who, tcp, &FabricConfig { listen: None, ..config.clone() })?.0)
+            let wanted = verbs::wanted(config, config.listen.map(|listen| listen.ip()));
+            Arc::new(verbs::open(who, tcp, &wanted, verbs::completions(config))?.0)
         }
         #[cfg(not(feature = "verbs"))]
         Provider::Verbs => return Err(left_out("verbs")),

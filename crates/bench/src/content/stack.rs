@@ -158,8 +158,7 @@ impl Setup<'_> {
     ) -> String {
         let node = |name: &str, address: SocketAddr| match self.provider {
             Provider::Shm => format!("shm://{name}"),
-            Provider::Xdp => format!("xdp://{address}"),
-            Provider::Tcp => format!("tcp://{address}"),
+            Provider::Verbs | Provider::Xdp | Provider::Tcp => format!("{}://{address}", self.provider.name()),
         };
         let writes = match self.application {
             Application::Untold | Application::Announced | Application::Products => "announced",

@@ -41,11 +41,7 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn new(provider: Provider, site: Site<'_>, rank: u32, bytes: u64) -> Self {
-        let choice = match provider {
-            Provider::Shm => Choice::Shm,
-            Provider::Xdp => Choice::Xdp,
-            Provider::Tcp => Choice::Tcp,
-        };
+        let choice = provider.choice();
         let at = SocketAddr::new(site.address, PORT + rank as u16);
         Seat { choice, rank, at, interface: site.interface.to_owned(), mode: site.mode, bytes }
     }

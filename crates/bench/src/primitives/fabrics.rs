@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use verbena_fabric::{Address, Choice, Fabric, FabricConfig, Interconnect, Meeting, Provider, Result, XdpMode};
+use verbena_fabric::{Address, Fabric, FabricConfig, Interconnect, Meeting, Provider, Result, XdpMode};
 use verbena_terms::Incarnation;
 
 use super::network;
@@ -23,8 +23,9 @@ pub(crate) struct Place {
 
 impl Place {
     /// All that are measured, of each provider its usual one first.
-    pub(crate) const ALL: [Place; 4] = [
+    pub(crate) const ALL: [Place; 5] = [
         Place { provider: Provider::Shm, is_linked: false },
+        Place { provider: Provider::Verbs, is_linked: false },
         Place { provider: Provider::Xdp, is_linked: true },
         Place { provider: Provider::Tcp, is_linked: false },
         Place { provider: Provider::Tcp, is_linked: true },
@@ -49,11 +50,7 @@ impl Place {
 
 /// Opens the fabric of one of the two processes, by a thread that is where the process is.
 pub(crate) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
-    let provider = match place.provider {
-        Provider::Shm => Choice::Shm,
-        Provider::Xdp => Choice::Xdp,
-        Provider::Tcp => Choice::Tcp,
-    };
+    let provider = place.provider.choice();
     // Nobody else is on a link of ours, and generic would not be what an ordinary card does.
     let (insecure, xdp_mode) = (place.is_linked, XdpMode::Native);
     let config = FabricConfig { provider, insecure, xdp_mode, ..FabricConfig::default() };

@@ -47,7 +47,7 @@ fn tcp(config: &Config) -> Provider {
     }
 }
 
-fn tried(provider: Named, config: &Config, checks: &mut Vec<Check>) -> Option<verbena_fabric::Capabilities> {
+pub(super) fn tried(provider: Named, config: &Config, checks: &mut Vec<Check>) -> Option<verbena_fabric::Capabilities> {
     const WHAT: &str = "a word changed through it";
     match try_out(provider, &config.fabric) {
         Ok(capabilities) => {

@@ -7,10 +7,13 @@ pub(super) use with::look;
 #[cfg(not(feature = "verbs"))]
 pub(super) use without::look;
 
+use verbena_fabric::Capabilities;
+
 use super::{Check, Provider};
 
-fn provider(in_build: bool, checks: Vec<Check>) -> Provider {
-    Provider { name: "verbs", for_what: "InfiniBand, RoCE, iWARP", in_build, usable: false, capabilities: None, checks }
+fn provider(in_build: bool, checks: Vec<Check>, capabilities: Option<Capabilities>) -> Provider {
+    let usable = capabilities.is_some();
+    Provider { name: "verbs", for_what: "InfiniBand, RoCE", in_build, usable, capabilities, checks }
 }
 
 #[cfg(feature = "verbs")]
@@ -20,11 +23,12 @@ mod with {
 
     use serde::Serialize;
     use verbena_fabric::verbs::{
-        AtomicReach, Chosen, Device, GidEntry, Limits, LinkLayer, Port, PortState, Transport, Wanted, addresses,
-        choose, devices,
+        AtomicReach, Chosen, Device, GidEntry, Limits, LinkLayer, Port, PortState, Transport, addresses, choose,
+        devices, wanted,
     };
-    use verbena_fabric::{Address, Error};
+    use verbena_fabric::{Address, Error, Provider as Named};
 
+    use super::super::providers::tried;
     use super::super::{Check, Provider};
     use crate::config::Config;
 
@@ -40,6 +44,7 @@ mod with {
     pub(in super::super) fn look(config: &Config) -> (Provider, Option<Adapters>) {
         let found = devices();
         let mut checks: Vec<_> = loaded().map(|path| Check::good("library", path)).into_iter().collect();
+        let mut capabilities = None;
         let adapters = match found {
             Err(error) => {
                 checks.push(refused(if checks.is_empty() { "library" } else { "RDMA devices" }, error));
@@ -47,17 +52,20 @@ mod with {
             }
             Ok(devices) => {
                 checks.extend(devices.iter().flat_map(of_device));
-                let wanted = Wanted { address: listens_at(config), ..Wanted::default() };
+                let wanted = wanted(&config.fabric, listens_at(config));
                 let choice = addresses().and_then(|addresses| choose(&devices, &addresses, &wanted));
                 let (check, choice) = match choice {
                     Ok(choice) => (taken(&choice), Some(choice)),
                     Err(error) => (refused(TAKEN, error), None),
                 };
                 checks.push(check);
+                if choice.is_some() {
+                    capabilities = tried(Named::Verbs, config, &mut checks);
+                }
                 Some(Adapters { devices, choice })
             }
         };
-        (super::provider(true, checks), adapters)
+        (super::provider(true, checks, capabilities), adapters)
     }
 
     const TAKEN: &str = "a node takes";
@@ -173,7 +181,7 @@ mod without {
     pub(in super::super) fn look() -> Provider {
         let left_out = "cargo build --release --features verbs, with cmake and libclang1 of Debian: docs/FABRICS.md";
         let checks = vec![Check::fair("in this program", "left out", left_out), devices(), files(), library()];
-        super::provider(false, checks)
+        super::provider(false, checks, None)
     }
 
     fn names(directory: &str) -> Vec<String> {

@@ -45,6 +45,6 @@ pub use config::{Completions, VerbsConfig};
 pub use devices::{
     AtomicReach, Device, GidEntry, GidKind, Limits, LinkLayer, Port, PortState, Transport, addresses, devices,
 };
-pub(crate) use opening::open;
 pub use opening::wanted;
+pub(crate) use opening::{completions, open};
 pub use provider::VerbsFabric;
