@@ -3,7 +3,6 @@
 //! Who owns a [`Buffer`] alone may see its bytes as a slice. Posting moves it into the operation, completion moves it
 //! back, and an operation that ended as unknown keeps it as long as an adapter might still touch it.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,26 +18,30 @@ struct Stock {
     limit_bytes: usize,
     shelves: Mutex<Shelves>,
     /// Lets an adapter reach every block that is made.
+    #[cfg(feature = "verbs")]
     registrar: Option<Arc<dyn Registrar>>,
 }
 
 /// Lets an adapter reach memory of this process.
+#[cfg(feature = "verbs")]
 pub(crate) trait Registrar: Send + Sync {
     /// The block stays where it is for as long as what is given back is there.
     fn register(&self, block: &[u8]) -> Result<Registration>;
 }
 
 /// An adapter reaches a block while this is there.
+#[cfg(feature = "verbs")]
 pub(crate) struct Registration {
     /// What the adapter wants to hear of whoever posts it.
     pub(crate) local_key: u32,
-    pub(crate) _reached: Box<dyn Any + Send + Sync>,
+    pub(crate) _reached: Box<dyn std::any::Any + Send + Sync>,
 }
 
 /// What buffers are made of.
 #[derive(Default)]
 struct Block {
     // Dropped before the bytes.
+    #[cfg(feature = "verbs")]
     registration: Option<Registration>,
     bytes: Box<[u8]>,
 }
@@ -57,7 +60,12 @@ const CLASSES: [usize; 6] = [256, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 2
 impl Pool {
     /// A pool that never holds more than `limit_bytes`.
     pub fn new(limit_bytes: usize) -> Self {
-        Pool(Arc::new(Stock { limit_bytes, shelves: Mutex::default(), registrar: None }))
+        let shelves = Mutex::default();
+        #[cfg(feature = "verbs")]
+        let stock = Stock { limit_bytes, shelves, registrar: None };
+        #[cfg(not(feature = "verbs"))]
+        let stock = Stock { limit_bytes, shelves };
+        Pool(Arc::new(stock))
     }
 
     /// The same, with buffers that an adapter reaches.
@@ -89,10 +97,9 @@ impl Pool {
                 if shelves.allocated_bytes + CLASSES[class] > self.0.limit_bytes {
                     return Err(Error::Full { what: "the buffer pool", most: self.0.limit_bytes });
                 }
-                let bytes = vec![0; CLASSES[class]].into_boxed_slice();
-                let registration = self.0.registrar.as_ref().map(|registrar| registrar.register(&bytes)).transpose()?;
+                let block = self.0.make(CLASSES[class])?;
                 shelves.allocated_bytes += CLASSES[class];
-                Block { registration, bytes }
+                block
             }
         };
         Ok(Buffer { block, class, length: bytes, stock: self.0.clone() })
@@ -109,6 +116,20 @@ impl Pool {
         let mut buffer = self.take(bytes.len())?;
         buffer.bytes_mut().copy_from_slice(bytes);
         Ok(buffer)
+    }
+}
+
+impl Stock {
+    #[cfg(feature = "verbs")]
+    fn make(&self, bytes: usize) -> Result<Block> {
+        let bytes = vec![0; bytes].into_boxed_slice();
+        let registration = self.registrar.as_ref().map(|registrar| registrar.register(&bytes)).transpose()?;
+        Ok(Block { registration, bytes })
+    }
+
+    #[cfg(not(feature = "verbs"))]
+    fn make(&self, bytes: usize) -> Result<Block> {
+        Ok(Block { bytes: vec![0; bytes].into_boxed_slice() })
     }
 }
 

@@ -145,7 +145,7 @@ async fn begin(town: &mut Town, deed: Deed, lasts: Duration) -> Result<String, S
 fn close(town: &mut Town, cuts: &[Cut], until: Instant) -> Result<(), String> {
     match &mut town.ground {
         Ground::Many(network) => network.cut(cuts, until).map_err(|error| error.to_string()),
-        Ground::One | Ground::Two(_) => Err("only networks of their own can be cut off".into()),
+        Ground::One | Ground::Devices(_) | Ground::Two(_) => Err("only networks of their own can be cut off".into()),
     }
 }
 

@@ -21,6 +21,7 @@ mod town;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -52,6 +53,9 @@ struct Arguments {
     /// How updates are begun.
     #[arg(long, value_enum)]
     scheme: Scheme,
+    /// With --fabric verbs: addresses of two RDMA devices, for proxies and for all others; those of scripts/rdma-vm unless told otherwise.
+    #[arg(long, num_args = 2, value_names = ["ADDRESS", "ADDRESS"], default_values = ["10.77.0.1", "10.77.0.2"])]
+    at: Vec<Ipv4Addr>,
     /// Give each process a network of its own, and cut members off from each other. For root, and tcp.
     #[arg(long)]
     network: bool,
@@ -140,6 +144,7 @@ impl Arguments {
             (true, Fabric::Tcp, _) => Network::new().map(Ground::Many).map_err(|error| format!("{error}; {needs}")),
             (true, ..) => Err("--network goes with --fabric tcp".into()),
             (false, _, Cluster::Etcd) => Err("--cluster etcd goes with --network".into()),
+            (false, Fabric::Verbs, _) => Ok(Ground::Devices([self.at[0], self.at[1]])),
             (false, Fabric::Xdp, _) => town::go_apart().map(Ground::Two),
             (false, Fabric::Shm | Fabric::Tcp, _) => Ok(Ground::One),
         }

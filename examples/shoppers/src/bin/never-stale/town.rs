@@ -23,6 +23,8 @@ pub enum Fabric {
     Tcp,
     /// A virtual link between two network namespaces: homes and shops are in the one, proxies and shoppers in the other. For root.
     Xdp,
+    /// Two RDMA devices of this machine: homes and shops are at the one, proxies and shoppers at the other. `verbena` is to be built with `verbs`.
+    Verbs,
 }
 
 /// Who numbers the views.
@@ -59,6 +61,8 @@ pub struct Plan {
 pub enum Ground {
     /// All in that of this program.
     One,
+    /// All in that of this program, proxies at the first address and all else at the second.
+    Devices([Ipv4Addr; 2]),
     /// Homes and shops in this one, proxies and shoppers in that of this program.
     Two(Arc<Namespace>),
     /// Each in its own.
@@ -112,7 +116,7 @@ impl Ground {
     fn outside(&self, number: u8) -> Ipv4Addr {
         match self {
             Ground::Many(_) => outside(number),
-            Ground::One | Ground::Two(_) => self.inside(number),
+            Ground::One | Ground::Devices(_) | Ground::Two(_) => self.inside(number),
         }
     }
 
@@ -120,6 +124,13 @@ impl Ground {
     fn inside(&self, number: u8) -> Ipv4Addr {
         match self {
             Ground::One => own_address(),
+            Ground::Devices([here, there]) => {
+                if is_proxy(number) {
+                    *here
+                } else {
+                    *there
+                }
+            }
             Ground::Two(_) if is_proxy(number) => HERE,
             Ground::Two(_) => THERE,
             Ground::Many(_) => inside(number),
@@ -129,7 +140,7 @@ impl Ground {
     /// The network that somebody lives in: a new one, where each has its own.
     fn network(&self, number: u8) -> Result<Option<Arc<Namespace>>, String> {
         match self {
-            Ground::One => Ok(None),
+            Ground::One | Ground::Devices(_) => Ok(None),
             Ground::Two(there) => Ok((!is_proxy(number)).then(|| there.clone())),
             Ground::Many(network) if number < FIRST_SHOP => network.member(number).map(Some),
             Ground::Many(network) => network.other(number).map(Some),
@@ -286,6 +297,7 @@ fn configuration(plan: &Plan, ground: &Ground, directory: &Path, own: u8, name: 
         Fabric::Shm => "shm",
         Fabric::Tcp => "tcp",
         Fabric::Xdp => "xdp",
+        Fabric::Verbs => "verbs",
     };
     // Nobody else is at the links.
     let insecure = !matches!(ground, Ground::One);
