@@ -1,7 +1,7 @@
 //! One adapter, opened: its port, and the memory that it may reach.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::process::{Resource, getrlimit};
 use sideway::ibverbs::AccessFlags;
@@ -12,6 +12,7 @@ use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, LinkLaye
 use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
+use super::probe;
 use crate::capability::AtomicScope;
 use crate::error::{Error, Result};
 use crate::pool::{Registrar, Registration};
@@ -37,6 +38,8 @@ pub(super) struct Adapter {
     /// Those that it has under way at a time.
     pub(super) asks: u8,
     pub(super) scope: AtomicScope,
+    /// Whether what its atomics find comes with its bytes in the other order, when that was [tried](probe).
+    pub(super) swaps: OnceLock<bool>,
 }
 
 /// Memory that an adapter reaches for as long as this is there.
@@ -76,7 +79,7 @@ impl Adapter {
         let domain = context.alloc_pd().map_err(|error| refused("make a protection domain")(&error))?;
         let mut idle = context.create_cq_builder();
         let idle = idle.setup_cqe(16).build().map_err(|error| refused("make a completion queue")(&error))?;
-        Ok(Arc::new(Adapter {
+        let adapter = Adapter {
             idle,
             domain,
             name: device.to_owned(),
@@ -89,8 +92,13 @@ impl Adapter {
             serves: limits.max_qp_rd_atom().clamp(1, MOST_READS) as u8,
             asks: limits.max_qp_init_rd_atom().clamp(1, MOST_READS) as u8,
             scope,
+            swaps: OnceLock::new(),
             context,
-        }))
+        };
+        let adapter = Arc::new(adapter);
+        let swaps = probe::swaps(&adapter)?;
+        adapter.swaps.get_or_init(|| swaps);
+        Ok(adapter)
     }
 
     /// A channel by which completions are told.

@@ -60,6 +60,11 @@ impl Clerk {
         &self.channel
     }
 
+    /// Whether it is to be told of completions, or looks for them without a pause.
+    pub(super) fn is_told(&self) -> bool {
+        self.completions == Completions::Told
+    }
+
     /// From now on it looks after this link, until nothing is waited for there.
     pub(super) fn look_after(&self, link: &Arc<Link>) {
         self.left.lock().push(link.clone());
@@ -99,7 +104,7 @@ impl Clerk {
                 until = until.min(next);
                 true
             });
-            if self.completions == Completions::Polled && !links.is_empty() {
+            if !self.is_told() && !links.is_empty() {
                 std::hint::spin_loop();
                 continue;
             }

@@ -11,19 +11,28 @@ use verbena_terms::{Incarnation, Rank};
 use super::adapter::Adapter;
 use super::introductions::Endpoint;
 use super::line::Served;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::Class;
 
 pub(super) struct Guests {
     adapter: Arc<Adapter>,
     most: usize,
-    by_caller: Mutex<HashMap<(Rank, Class), Guest>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_caller: HashMap<(Rank, Class), Guest>,
+    /// Connections that were made so far.
+    made: u64,
 }
 
 struct Guest {
     start: u32,
     /// Of the request that it came by.
     request: u64,
+    /// Which of all that were made it is.
+    turn: u64,
     /// None while it is being made.
     served: Option<Served>,
 }
@@ -37,7 +46,7 @@ impl Guest {
 
 impl Guests {
     pub(super) fn new(adapter: Arc<Adapter>, most: usize) -> Self {
-        Guests { adapter, most, by_caller: Mutex::default() }
+        Guests { adapter, most, table: Mutex::default() }
     }
 
     /// Connects a caller, or says again how it was by this `request`. `None` for a request that a later one has superseded, and for one that is being
@@ -51,33 +60,29 @@ impl Guests {
     ) -> Result<Option<Endpoint>> {
         let place = (caller.rank, class);
         {
-            let mut guests = self.by_caller.lock();
-            match guests.get(&place) {
+            let mut table = self.table.lock();
+            match table.by_caller.get(&place) {
                 Some(known) if known.cmp(caller, request) == Ordering::Greater => return Ok(None),
                 Some(known) if known.cmp(caller, request) == Ordering::Equal => {
                     return Ok(known.served.as_ref().map(Served::endpoint));
                 }
-                None if guests.len() >= self.most => {
-                    return Err(Error::Full { what: "the table of callers", most: self.most });
-                }
+                None if table.by_caller.len() >= self.most => table.make_room(),
                 _ => {}
             }
             // The former end goes here.
-            guests.insert(place, Guest { start: caller.start, request, served: None });
+            table.made += 1;
+            let guest = Guest { start: caller.start, request, turn: table.made, served: None };
+            table.by_caller.insert(place, guest);
         }
         let made = Served::new(&self.adapter, from, class);
-        let mut guests = self.by_caller.lock();
-        let is_newest = guests.get(&place).is_some_and(|known| known.cmp(caller, request) == Ordering::Equal);
-        match made {
-            Ok(served) if is_newest => {
-                let endpoint = served.endpoint();
-                guests.insert(place, Guest { start: caller.start, request, served: Some(served) });
-                Ok(Some(endpoint))
-            }
-            Ok(_) => Ok(None),
-            Err(error) => {
-                if is_newest {
-                    guests.remove(&place);
+        let mut table = self.table.lock();
+        let newest = table.by_caller.get_mut(&place).filter(|known| known.cmp(caller, request) == Ordering::Equal);
+        match (made, newest) {
+            (Ok(served), Some(guest)) => Ok(Some(guest.served.insert(served).endpoint())),
+            (Ok(_), None) => Ok(None),
+            (Err(error), newest) => {
+                if newest.is_some() {
+                    table.by_caller.remove(&place);
                 }
                 Err(error)
             }
@@ -86,6 +91,14 @@ impl Guests {
 
     /// No end answers any more.
     pub(super) fn close(&self) {
-        self.by_caller.lock().clear();
+        self.table.lock().by_caller.clear();
+    }
+}
+
+impl Table {
+    /// The connection that was made longest ago goes: its caller has most likely gone too, and if not it connects again, as it does when a connection is lost.
+    fn make_room(&mut self) {
+        let oldest = self.by_caller.iter().min_by_key(|(_, guest)| guest.turn).map(|(place, _)| *place);
+        oldest.and_then(|oldest| self.by_caller.remove(&oldest));
     }
 }

@@ -13,6 +13,7 @@
 //! nobody has kept, so its outcome is [`Error::Forgotten`]: executed once or not at all, and never later.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use verbena_terms::{Incarnation, Time};
@@ -29,6 +30,9 @@ use crate::window::WINDOW;
 
 /// Work requests of one connection that can be under way: a power of two, at least [`LARGEST_BATCH`].
 pub(super) const DEPTH: usize = 512;
+
+/// A connection on which nothing completes for so long has failed without a word: its transport gives up after 2.1 s, at most 8.6.
+const STALLED: Duration = Duration::from_secs(10);
 
 /// Largest read and write, in bytes: what the pool has buffers for.
 pub(super) const LARGEST_TRANSFER: usize = 1 << 20;
@@ -128,6 +132,8 @@ pub(super) struct Ledger {
     asked: Vec<Asked>,
     outcomes: BTreeMap<u64, Outcome>,
     armed: Time,
+    /// When something completed last, or was posted where nothing was under way.
+    moved: Time,
 }
 
 impl Ledger {
@@ -145,12 +151,23 @@ impl Ledger {
             asked: Vec::new(),
             outcomes: BTreeMap::new(),
             armed: Time::FAR,
+            moved: Time::ZERO,
         }
     }
 
     /// Nothing is waited for by anybody.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.posted.is_empty() && self.asked.is_empty()
+    }
+
+    /// Something has completed.
+    pub(super) fn moves(&mut self, now: Time) {
+        self.moved = now;
+    }
+
+    /// Whether what is under way has stood still for too long.
+    pub(super) fn is_stalled(&self, now: Time) -> bool {
+        !self.posted.is_empty() && now.since(self.moved) >= STALLED
     }
 
     /// Whether something waits for a connection.
@@ -224,7 +241,7 @@ impl Ledger {
     }
 
     /// Takes what is next and has room: a batch, or a part of one up to a fence. Its requests are those of [`newest`](Self::newest).
-    pub(super) fn begin(&mut self) -> bool {
+    pub(super) fn begin(&mut self, now: Time) -> bool {
         let under_way = self.posted.front().map_or(0, |oldest| self.next - oldest.first) as usize;
         let Some(entry) = self.waiting.front() else { return false };
         let count = unfenced(&entry.operations[entry.done.len()..]);
@@ -238,6 +255,9 @@ impl Ledger {
         }
         if let Some(completer) = &mut entry.completer {
             completer.if_dropped(unknown(self.target, entry.ids));
+        }
+        if self.posted.is_empty() {
+            self.moved = now;
         }
         let first = self.next;
         self.next += count as u64;
@@ -257,7 +277,7 @@ impl Ledger {
     }
 
     /// All requests up to this one are complete; `word` is what each of them fetched.
-    pub(super) fn completed(&mut self, number: u64, word: impl Fn(u64) -> u64, endings: &mut Endings) {
+    pub(super) fn completed(&mut self, number: u64, word: impl Fn(u64, &Operation) -> u64, endings: &mut Endings) {
         while self.posted.front().is_some_and(|posted| posted.end() <= number + 1) {
             let Some(mut posted) = self.posted.pop_front() else { return };
             let end = posted.end();
@@ -273,7 +293,13 @@ impl Ledger {
     }
 
     /// This request failed, and with it the connection. All before it are complete.
-    pub(super) fn failed(&mut self, number: u64, failure: Failure, word: impl Fn(u64) -> u64, endings: &mut Endings) {
+    pub(super) fn failed(
+        &mut self,
+        number: u64,
+        failure: Failure,
+        word: impl Fn(u64, &Operation) -> u64,
+        endings: &mut Endings,
+    ) {
         if let Some(before) = number.checked_sub(1) {
             self.completed(before, &word, endings);
         }
@@ -300,7 +326,7 @@ impl Ledger {
     pub(super) fn lost(&mut self, endings: &mut Endings) {
         let oldest = self.posted.front().map_or(self.next, |posted| posted.first);
         // None of those that are open is complete, so nothing is looked at.
-        self.failed(oldest, Failure::Lost, |_| 0, endings);
+        self.failed(oldest, Failure::Lost, |_, _| 0, endings);
     }
 
     /// There is a connection, and the target has destroyed the former one.
@@ -464,11 +490,14 @@ impl Ledger {
 
 impl Posted {
     /// Its requests up to this number are complete.
-    fn note_done(&mut self, end: u64, word: &impl Fn(u64) -> u64) {
+    fn note_done(&mut self, end: u64, word: &impl Fn(u64, &Operation) -> u64) {
         let entry = &mut self.entry;
         for number in self.first..end.min(self.first + self.count as u64) {
-            let value = match &entry.operations[entry.done.len()] {
-                Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::ReadWord { .. } => word(number),
+            let operation = &entry.operations[entry.done.len()];
+            let value = match operation {
+                Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::ReadWord { .. } => {
+                    word(number, operation)
+                }
                 _ => 0,
             };
             entry.done.push(value);

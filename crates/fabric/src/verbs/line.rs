@@ -149,8 +149,8 @@ impl Line {
     }
 
     /// What a complete request has fetched.
-    pub(super) fn word(&self, number: u64) -> u64 {
-        self.fetched.word(number)
+    pub(super) fn word(&self, number: u64, operation: &Operation) -> u64 {
+        self.fetched.word(number, operation)
     }
 
     /// Ends the connection: the adapter touches nothing of it any more. What was fetched stays.
@@ -163,6 +163,8 @@ impl Line {
 pub(super) struct Fetched {
     reached: Reached,
     words: Words,
+    /// Whether the adapter gives what an atomic found with its bytes in the other order.
+    swaps: bool,
 }
 
 impl Fetched {
@@ -170,11 +172,13 @@ impl Fetched {
         let words = Words::anonymous(8 * DEPTH as u64)?;
         // SAFETY: `words` is dropped behind `reached`.
         let reached = unsafe { adapter.reach(words.address(), words.bytes(), AccessFlags::LocalWrite) }?;
-        Ok(Fetched { reached, words })
+        Ok(Fetched { reached, words, swaps: adapter.swaps.get().copied().unwrap_or(false) })
     }
 
-    pub(super) fn word(&self, number: u64) -> u64 {
-        self.words.load(number % DEPTH as u64 * 8)
+    pub(super) fn word(&self, number: u64, operation: &Operation) -> u64 {
+        let word = self.words.load(number % DEPTH as u64 * 8);
+        let is_atomic = matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. });
+        if is_atomic && self.swaps { word.swap_bytes() } else { word }
     }
 }
 

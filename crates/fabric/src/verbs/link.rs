@@ -121,7 +121,8 @@ impl Link {
         drop(side);
         let Some(mut line) = line else { return };
         let answer = answer.map_err(|reason| self.unreachable(reason));
-        let connected = answer.and_then(|end| line.connect(&end)).and_then(|()| line.arm());
+        let connected = answer.and_then(|end| line.connect(&end));
+        let connected = connected.and_then(|()| if self.clerk.is_told() { line.arm() } else { Ok(()) });
 
         let mut endings = Endings::default();
         let mut side = self.side.lock();
@@ -168,16 +169,22 @@ impl Link {
         let mut side = self.side.lock();
         let now = BootClock.now();
         side.take(now, &mut endings);
+        if side.ledger.is_stalled(now) {
+            tracing::warn!(peer = %self.target, "a connection of adapters stands still, and is ended");
+            side.end(&mut endings);
+        }
         let look = side.look_for_target(now, &mut endings);
         let Side { ledger, refusal, .. } = &mut *side;
         ledger.expire(now, refusal, &mut endings);
         self.send(&mut side, now, &mut endings);
-        // What completes from now on is told; what did before is taken.
-        if side.line.as_ref().is_some_and(|line| line.arm().is_err()) {
-            side.end(&mut endings);
-        }
-        if side.take(now, &mut endings) {
-            self.send(&mut side, now, &mut endings);
+        if self.clerk.is_told() {
+            // What completes from now on is told; what did before is taken.
+            if side.line.as_ref().is_some_and(|line| line.arm().is_err()) {
+                side.end(&mut endings);
+            }
+            if side.take(now, &mut endings) {
+                self.send(&mut side, now, &mut endings);
+            }
         }
         let next = (!side.ledger.is_idle()).then(|| side.ledger.armed().min(look).min(side.asks()));
         side.is_left = next.is_some();
@@ -210,7 +217,7 @@ impl Link {
 
     /// Posts what waits and has room, or asks for a connection.
     fn send(&self, side: &mut Side, now: Time, endings: &mut Endings) {
-        while side.ledger.begin() {
+        while side.ledger.begin(now) {
             let Side { ledger, line, .. } = side;
             let posted = match (line.as_mut(), ledger.newest()) {
                 (Some(line), Some((place, requests))) => line.post(place, requests),
@@ -271,14 +278,15 @@ impl Side {
         let Some(line) = &self.line else { return false };
         let (last, failed) = line.poll();
         if let Some(last) = last {
-            self.ledger.completed(last, |number| line.word(number), endings);
+            self.ledger.moves(now);
+            self.ledger.completed(last, |number, operation| line.word(number, operation), endings);
         }
         if let Some((number, failure)) = failed
             && let Some(line) = self.line.take()
         {
             // First the adapter lets go of the buffers, then they are given back.
             let fetched = line.end();
-            self.ledger.failed(number, failure, |number| fetched.word(number), endings);
+            self.ledger.failed(number, failure, |number, operation| fetched.word(number, operation), endings);
         }
         let has_come = last.is_some() || failed.is_some();
         if has_come {

@@ -37,6 +37,7 @@ mod ledger;
 mod line;
 mod link;
 mod opening;
+mod probe;
 mod provider;
 mod regions;
 

@@ -52,19 +52,19 @@ impl Side {
     /// How many requests went.
     fn go(&mut self) -> usize {
         let mut went = 0;
-        while self.ledger.begin() {
+        while self.ledger.begin(NOW) {
             went += self.ledger.newest().unwrap().1.count();
         }
         went
     }
 
     fn complete(&mut self, number: u64) {
-        self.ledger.completed(number, |number| 100 + number, &mut self.endings);
+        self.ledger.completed(number, |number, _| 100 + number, &mut self.endings);
         self.endings.hand_over();
     }
 
     fn fail(&mut self, number: u64, failure: Failure) {
-        self.ledger.failed(number, failure, |number| 100 + number, &mut self.endings);
+        self.ledger.failed(number, failure, |number, _| 100 + number, &mut self.endings);
         self.endings.hand_over();
     }
 
@@ -126,12 +126,12 @@ fn what_changes_something_behind_a_read_or_an_atomic_goes_when_that_is_complete_
         let mut pending = side.post(operations, SOON);
         let mut next = 0;
         for part in parts {
-            assert!(side.ledger.begin() && pending.poll_now().is_none());
+            assert!(side.ledger.begin(NOW) && pending.poll_now().is_none());
             let (_, requests) = side.ledger.newest().unwrap();
             let reported: Vec<_> = requests.map(|request| (request.number, request.is_signaled)).collect();
             let expected: Vec<_> = (next..next + part).map(|number| (number, number == next + part - 1)).collect();
             assert_eq!(reported, expected);
-            assert!(!side.ledger.begin());
+            assert!(!side.ledger.begin(NOW));
             next += part;
             side.complete(next - 1);
         }
@@ -335,6 +335,21 @@ fn what_nobody_posted_or_everybody_knows_is_forgotten() {
         let forgotten = Error::Forgotten { target: target(), operation: OperationId(id) };
         assert_eq!(side.settle(id).poll_now(), Some(Err(forgotten)));
     }
+}
+
+#[test]
+fn a_connection_on_which_nothing_completes_is_stalled() {
+    let mut side = Side::new();
+    let long = |time: Time| time + STALLED;
+    assert!(!side.ledger.is_stalled(long(NOW)), "nothing is under way");
+    let _pending = [side.post(vec![add()], SOON), side.post(vec![add()], SOON)];
+    side.go();
+    assert!(!side.ledger.is_stalled(SOON) && side.ledger.is_stalled(long(NOW)));
+    side.ledger.moves(SOON);
+    side.complete(0);
+    assert!(!side.ledger.is_stalled(long(NOW)) && side.ledger.is_stalled(long(SOON)));
+    side.complete(1);
+    assert!(!side.ledger.is_stalled(long(SOON)));
 }
 
 #[test]
