@@ -19,10 +19,14 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target/fuzz}"
 found="$CARGO_TARGET_DIR/corpus"
 logs="$CARGO_TARGET_DIR/logs"
 
+# What a target needs beyond the others.
+features() { case "$1" in verbs_*) echo --features verbs ;; esac; }
+
 run() {
     local target=$1 seconds=$2 log="$logs/$1.log" status=0
     mkdir -p "$found/$target" "$logs"
-    cargo fuzz run "$target" "$found/$target" "fuzz/corpus/$target" -- -max_total_time="$seconds" -max_len="$longest" -timeout=5 \
+    # shellcheck disable=SC2046 # Several words, or none.
+    cargo fuzz run $(features "$target") "$target" "$found/$target" "fuzz/corpus/$target" -- -max_total_time="$seconds" -max_len="$longest" -timeout=5 \
         -rss_limit_mb=2048 -print_final_stats=1 >"$log" 2>&1 || status=$?
     # The last line that libFuzzer wrote about its progress, and its own count at the end.
     echo "$target: $(grep -oE 'cov: .* exec/s: [0-9]+' "$log" | tail -n 1)"
@@ -36,7 +40,8 @@ run() {
 
 keep() {
     local target=$1
-    cargo fuzz run "$target" "fuzz/corpus/$target" "$found/$target" -- -set_cover_merge=1 -use_counters=0 -max_len="$longest" >"$logs/$target.keep.log" 2>&1
+    # shellcheck disable=SC2046 # Several words, or none.
+    cargo fuzz run $(features "$target") "$target" "fuzz/corpus/$target" "$found/$target" -- -set_cover_merge=1 -use_counters=0 -max_len="$longest" >"$logs/$target.keep.log" 2>&1
     # Of too many the largest of those that were found are left out; what was written by hand stays.
     local files
     files=$(find "fuzz/corpus/$target" -type f | wc -l)

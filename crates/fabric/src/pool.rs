@@ -42,7 +42,7 @@ pub(crate) struct Registration {
 struct Block {
     // Dropped before the bytes.
     #[cfg(feature = "verbs")]
-    registration: Option<Registration>,
+    registration: Option<Box<Registration>>,
     bytes: Box<[u8]>,
 }
 
@@ -123,7 +123,8 @@ impl Stock {
     #[cfg(feature = "verbs")]
     fn make(&self, bytes: usize) -> Result<Block> {
         let bytes = vec![0; bytes].into_boxed_slice();
-        let registration = self.registrar.as_ref().map(|registrar| registrar.register(&bytes)).transpose()?;
+        let registration =
+            self.registrar.as_ref().map(|registrar| registrar.register(&bytes).map(Box::new)).transpose()?;
         Ok(Block { registration, bytes })
     }
 

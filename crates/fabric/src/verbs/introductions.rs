@@ -114,8 +114,9 @@ impl Said {
         }
         if is(&REFUSED) {
             let reason = rest(&REFUSED)?;
-            let reason = String::from_utf8_lossy(&reason[..reason.len().min(LONGEST_REASON)]);
-            return Ok(Said::NotConnected(reason.into_owned()));
+            let mut reason = String::from_utf8_lossy(&reason[..reason.len().min(LONGEST_REASON)]).into_owned();
+            reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+            return Ok(Said::NotConnected(reason));
         }
         if is(&PLACE) {
             let (ids, rest) = rest(&PLACE)?.split_first_chunk::<8>().ok_or_else(cut)?;
@@ -170,10 +171,27 @@ fn halves(word: &[u8; 8]) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
+/// Takes bytes for a message; panics if what it says is not said again. Whether it says anything.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn exercise(data: &[u8]) -> bool {
+    let from = Incarnation::new(1, 1);
+    let Ok(said) = Said::parse(from, data) else { return false };
+    // A reason is cut and made a text, so it is what is said the second time that is said again.
+    assert_eq!(Said::parse(from, &said.to_bytes()).as_ref(), Ok(&said));
+    true
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_message_of_the_corpus_is_read_as_it_is_written() {
+        let inputs = verbena_terms::testing::corpus("verbs_message");
+        let read = inputs.iter().filter(|input| exercise(input)).count();
+        assert!(read >= 6 && inputs.len() - read >= 6, "{read} of {} inputs are messages", inputs.len());
+    }
 
     fn all() -> Vec<Said> {
         let end = Endpoint {

@@ -172,7 +172,7 @@ impl Ledger {
 
     /// Whether something waits for a connection.
     pub(super) fn wants_connection(&self) -> bool {
-        !self.is_connected && !(self.waiting.is_empty() && self.asked.is_empty())
+        !self.is_connected && (!self.waiting.is_empty() || !self.asked.is_empty())
     }
 
     /// When [`expire`](Self::expire) has something to do.

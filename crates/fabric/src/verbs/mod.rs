@@ -49,3 +49,10 @@ pub use devices::{
 pub use opening::wanted;
 pub(crate) use opening::{completions, open};
 pub use provider::VerbsFabric;
+
+/// Takes arbitrary bytes for what nodes say to each other before their adapters can; panics if what is understood is not said again.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn fuzz_message(data: &[u8]) {
+    introductions::exercise(data);
+}
