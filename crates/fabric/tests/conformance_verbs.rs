@@ -22,8 +22,8 @@ use relayed::Relayed;
 use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Processes, Target, run_all, serve_if_asked};
 use verbena_fabric::tcp::TcpConfig;
 use verbena_fabric::verbs::{Completions, VerbsConfig, VerbsFabric};
-use verbena_fabric::{Address, Fabric};
-use verbena_terms::Incarnation;
+use verbena_fabric::{Address, Batch, Class, Error, Fabric, Operation, Rights};
+use verbena_terms::{Incarnation, ViewNumber};
 
 /// What is lost, delayed and mixed up on the link between faults, as `tc qdisc` has it.
 type Weather = &'static [&'static str];
@@ -80,6 +80,9 @@ fn check(completions: Completions, weather: Weather) {
     let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
     assert_eq!(skipped, SKIPPED);
     assert_eq!(report.ran, CHECKS.len() - SKIPPED.len());
+    if weather.is_empty() {
+        what_a_lost_connection_left_open_is_never_executed_later(&mut verbs);
+    }
     let packets: u64 = ["rxe0", "rxe1"].map(sent).iter().sum();
     assert!(packets > 10_000, "{packets} packets went by the devices");
     println!("counted: {} checks on soft-RoCE, {packets} packets", report.ran);
@@ -92,6 +95,34 @@ enum Fate {
     Lose,
     Double,
     Hold,
+}
+
+/// F2: when the transport has given up, the target destroys its end before there is another: what comes by the former one then changes nothing.
+fn what_a_lost_connection_left_open_is_never_executed_later(verbs: &mut Verbs) {
+    let (owner, caller) = (verbs.node(), verbs.node());
+    let view = ViewNumber(1);
+    let region = owner.register(64, view).expect("a node registers memory");
+    let soon = |seconds| caller.clock().now() + Duration::from_secs(seconds);
+    let peer = caller.connect(owner.identity(), &owner.address()).expect("a node connects");
+    let remote = peer.open(&region.key(Rights::Change), soon(10)).expect("a key opens its region");
+    let add = || Batch::one(Operation::FetchAdd { at: 0, addend: 1 });
+
+    // Whoever connects looks for the other's link address first, and nothing leaves the device then.
+    for (address, last, link) in [("10.77.0.2", "02", "v0"), ("10.77.0.1", "01", "v1")] {
+        let there = format!("02:00:00:00:77:{last}");
+        run("ip", ["neigh", "replace", address, "lladdr", &there, "dev", link, "nud", "permanent"].iter());
+    }
+    verbs.happen(verbs.device_of(caller.identity()), Fate::Hold);
+    let lost = remote.post(add(), Class::Control, soon(20)).wait().expect_err("nothing leaves the device");
+    let Error::Unknown { first: Some(id), .. } = lost else { panic!("{lost}") };
+    // By message, which is not held: the next connection is made, and the former is gone.
+    let settled = remote.settle(id, Class::Control, soon(10)).wait().expect_err("nobody has kept what became of it");
+    assert!(matches!(settled, Error::Forgotten { operation, .. } if operation == id), "{settled}");
+    verbs.set_weather();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(region.load(0), Ok(0), "what was held has arrived, and was executed");
+    let next = remote.post(add(), Class::Control, soon(10)).wait().expect("the link is sound");
+    assert_eq!(next[0].word(), Some(0));
 }
 
 /// Packets that a device has sent.
@@ -193,17 +224,17 @@ impl Verbs {
             Fate::Hold => &["plug", "limit", "10000000"],
         };
         let weather = if way == ["netem"] { self.weather } else { &[] };
-        run(root.iter().chain(way).chain(weather));
+        run("tc", root.iter().chain(way).chain(weather));
         self.held.lock().retain(|held| *held != device);
         if fate == Fate::Hold {
-            run(["qdisc", "change", "dev", &link, "root", "plug", "block"].iter());
+            run("tc", ["qdisc", "change", "dev", &link, "root", "plug", "block"].iter());
             self.held.lock().push(device);
         }
     }
 
     fn set_weather(&self) {
         for device in std::mem::take(&mut *self.held.lock()) {
-            run(["qdisc", "change", "dev", &format!("v{device}"), "root", "plug", "release_indefinite"].iter());
+            run("tc", ["qdisc", "change", "dev", &format!("v{device}"), "root", "plug", "release_indefinite"].iter());
             std::thread::sleep(Duration::from_millis(20));
         }
         [0, 1].into_iter().for_each(|device| self.happen(device, Fate::Pass));
@@ -214,9 +245,9 @@ impl Verbs {
     }
 }
 
-fn run<'a>(arguments: impl Iterator<Item = &'a &'a str>) {
-    let mut tc = Command::new("tc");
-    assert!(tc.args(arguments).status().expect("tc is there").success(), "{tc:?}");
+fn run<'a>(program: &str, arguments: impl Iterator<Item = &'a &'a str>) {
+    let mut command = Command::new(program);
+    assert!(command.args(arguments).status().expect("iproute2 is there").success(), "{command:?}");
 }
 
 impl Harness for Verbs {

@@ -59,21 +59,23 @@ impl Guests {
         from: &Endpoint,
     ) -> Result<Option<Endpoint>> {
         let place = (caller.rank, class);
-        {
+        let former = {
             let mut table = self.table.lock();
             match table.by_caller.get(&place) {
                 Some(known) if known.cmp(caller, request) == Ordering::Greater => return Ok(None),
                 Some(known) if known.cmp(caller, request) == Ordering::Equal => {
                     return Ok(known.served.as_ref().map(Served::endpoint));
                 }
-                None if table.by_caller.len() >= self.most => table.make_room(),
                 _ => {}
             }
-            // The former end goes here.
+            let is_new = !table.by_caller.contains_key(&place);
+            let oldest = if is_new && table.by_caller.len() >= self.most { table.make_room() } else { None };
             table.made += 1;
             let guest = Guest { start: caller.start, request, turn: table.made, served: None };
-            table.by_caller.insert(place, guest);
-        }
+            (table.by_caller.insert(place, guest), oldest)
+        };
+        // Before there is another; not while others wait, for it may take as long as packets of its own wait somewhere.
+        drop(former);
         let made = Served::new(&self.adapter, from, class);
         let mut table = self.table.lock();
         let newest = table.by_caller.get_mut(&place).filter(|known| known.cmp(caller, request) == Ordering::Equal);
@@ -97,8 +99,8 @@ impl Guests {
 
 impl Table {
     /// The connection that was made longest ago goes: its caller has most likely gone too, and if not it connects again, as it does when a connection is lost.
-    fn make_room(&mut self) {
+    fn make_room(&mut self) -> Option<Guest> {
         let oldest = self.by_caller.iter().min_by_key(|(_, guest)| guest.turn).map(|(place, _)| *place);
-        oldest.and_then(|oldest| self.by_caller.remove(&oldest));
+        self.by_caller.remove(&oldest?)
     }
 }

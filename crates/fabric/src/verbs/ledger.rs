@@ -48,6 +48,9 @@ pub(super) struct Place {
     pub(super) bytes: u64,
 }
 
+/// What was under way when its connection ended: the adapter may still reach the buffers.
+pub(super) type Retired = Vec<SmallVec<[Operation; 4]>>;
+
 type Ids = Option<(OperationId, OperationId)>;
 
 /// A batch that was checked.
@@ -132,6 +135,7 @@ pub(super) struct Ledger {
     asked: Vec<Asked>,
     outcomes: BTreeMap<u64, Outcome>,
     armed: Time,
+    retired: Retired,
     /// When something completed last, or was posted where nothing was under way.
     moved: Time,
 }
@@ -151,6 +155,7 @@ impl Ledger {
             asked: Vec::new(),
             outcomes: BTreeMap::new(),
             armed: Time::FAR,
+            retired: Vec::new(),
             moved: Time::ZERO,
         }
     }
@@ -158,6 +163,11 @@ impl Ledger {
     /// Nothing is waited for by anybody.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.posted.is_empty() && self.asked.is_empty()
+    }
+
+    /// What is to be given back when the connection that has ended is destroyed.
+    pub(super) fn take_retired(&mut self) -> Retired {
+        std::mem::take(&mut self.retired)
     }
 
     /// Something has completed.
@@ -349,13 +359,16 @@ impl Ledger {
             self.note(&entry, if is_lost { open } else { 0 });
         }
         let Entry { operations, completer, refusal, revoked, ids, done, .. } = entry;
-        let Some(completer) = completer else { return };
         let result = match failure {
-            Some(Failure::Refused) => Err(revoked),
             None if is_whole => refusal.map_or_else(|| Ok(results(operations, &done)), Err),
-            _ => Err(unknown(self.target, ids)),
+            failure => {
+                self.retired.push(operations);
+                Err(if failure == Some(Failure::Refused) { revoked } else { unknown(self.target, ids) })
+            }
         };
-        endings.batch(completer, result);
+        if let Some(completer) = completer {
+            endings.batch(completer, result);
+        }
     }
 
     /// Remembers what became of a batch's operations with an effect: the done ones were executed, of the next ones so many are open, the others never will be.

@@ -152,15 +152,10 @@ impl Line {
     pub(super) fn word(&self, number: u64, operation: &Operation) -> u64 {
         self.fetched.word(number, operation)
     }
-
-    /// Ends the connection: the adapter touches nothing of it any more. What was fetched stays.
-    pub(super) fn end(self) -> Fetched {
-        self.fetched
-    }
 }
 
 /// What requests have fetched, by their number modulo [`DEPTH`].
-pub(super) struct Fetched {
+struct Fetched {
     reached: Reached,
     words: Words,
     /// Whether the adapter gives what an atomic found with its bytes in the other order.
@@ -175,7 +170,7 @@ impl Fetched {
         Ok(Fetched { reached, words, swaps: adapter.swaps.get().copied().unwrap_or(false) })
     }
 
-    pub(super) fn word(&self, number: u64, operation: &Operation) -> u64 {
+    fn word(&self, number: u64, operation: &Operation) -> u64 {
         let word = self.words.load(number % DEPTH as u64 * 8);
         let is_atomic = matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. });
         if is_atomic && self.swaps { word.swap_bytes() } else { word }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use super::adapter::Adapter;
+use super::burial::Burial;
 use super::clerk::Clerk;
 use super::introductions::{self, Endpoint, Said};
 use super::ledger::{Ledger, Place};
@@ -37,6 +38,7 @@ pub(super) struct Link {
     class: Class,
     adapter: Arc<Adapter>,
     clerk: Arc<Clerk>,
+    burial: Burial,
     /// The target's channel for messages, and where its answers reach this node.
     channel: Arc<dyn Peer>,
     answers: Address,
@@ -75,6 +77,7 @@ impl Link {
         class: Class,
         adapter: Arc<Adapter>,
         clerk: Arc<Clerk>,
+        burial: Burial,
         channel: Arc<dyn Peer>,
         answers: Address,
         pool: Pool,
@@ -90,7 +93,7 @@ impl Link {
             agent: None,
             looking: None,
         };
-        Link { target, class, adapter, clerk, channel, answers, side: Mutex::new(side) }
+        Link { target, class, adapter, clerk, burial, channel, answers, side: Mutex::new(side) }
     }
 
     pub(super) fn post(
@@ -155,8 +158,9 @@ impl Link {
     pub(super) fn close(&self) {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
-        (side.line, side.asking) = (None, None);
+        side.give_up_asking(&self.burial);
         side.ledger.close(&mut endings);
+        side.end(&self.burial, &mut endings);
         let agent = side.agent.take();
         drop(side);
         drop(agent);
@@ -168,21 +172,21 @@ impl Link {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
         let now = BootClock.now();
-        side.take(now, &mut endings);
+        side.take(now, &self.burial, &mut endings);
         if side.ledger.is_stalled(now) {
             tracing::warn!(peer = %self.target, "a connection of adapters stands still, and is ended");
-            side.end(&mut endings);
+            side.end(&self.burial, &mut endings);
         }
-        let look = side.look_for_target(now, &mut endings);
+        let look = side.look_for_target(now, &self.burial, &mut endings);
         let Side { ledger, refusal, .. } = &mut *side;
         ledger.expire(now, refusal, &mut endings);
         self.send(&mut side, now, &mut endings);
         if self.clerk.is_told() {
             // What completes from now on is told; what did before is taken.
             if side.line.as_ref().is_some_and(|line| line.arm().is_err()) {
-                side.end(&mut endings);
+                side.end(&self.burial, &mut endings);
             }
-            if side.take(now, &mut endings) {
+            if side.take(now, &self.burial, &mut endings) {
                 self.send(&mut side, now, &mut endings);
             }
         }
@@ -225,14 +229,14 @@ impl Link {
             };
             if let Err(error) = posted {
                 tracing::warn!(peer = %self.target, %error, "a connection of adapters has ended");
-                side.end(endings);
+                side.end(&self.burial, endings);
             }
         }
         if side.ledger.wants_connection()
             && let Err(error) = self.ask(side, now)
         {
             tracing::warn!(peer = %self.target, %error, "no connection of adapters");
-            side.asking = None;
+            side.give_up_asking(&self.burial);
             side.ledger.unreachable(&error, endings);
             side.refusal = error;
         }
@@ -241,7 +245,7 @@ impl Link {
     /// Asks the target for the other end of a connection.
     fn ask(&self, side: &mut Side, now: Time) -> Result<()> {
         if side.asking.as_ref().is_some_and(|asking| asking.line.is_some() && now >= asking.until) {
-            side.asking = None;
+            side.give_up_asking(&self.burial);
         }
         if side.asking.is_none() {
             let line = Line::new(&self.adapter, self.clerk.channel(), self.class)?;
@@ -274,7 +278,7 @@ fn unreachable(target: Incarnation, by: &Adapter, reason: String) -> Error {
 
 impl Side {
     /// Takes what has completed; whether anything had.
-    fn take(&mut self, now: Time, endings: &mut Endings) -> bool {
+    fn take(&mut self, now: Time, burial: &Burial, endings: &mut Endings) -> bool {
         let Some(line) = &self.line else { return false };
         let (last, failed) = line.poll();
         if let Some(last) = last {
@@ -284,9 +288,8 @@ impl Side {
         if let Some((number, failure)) = failed
             && let Some(line) = self.line.take()
         {
-            // First the adapter lets go of the buffers, then they are given back.
-            let fetched = line.end();
-            self.ledger.failed(number, failure, |number, operation| fetched.word(number, operation), endings);
+            self.ledger.failed(number, failure, |number, operation| line.word(number, operation), endings);
+            burial.bury(line, self.ledger.take_retired());
         }
         let has_come = last.is_some() || failed.is_some();
         if has_come {
@@ -296,10 +299,18 @@ impl Side {
     }
 
     /// The connection is over.
-    fn end(&mut self, endings: &mut Endings) {
-        // Before anybody is told: the adapter no longer touches a buffer that is given back.
-        self.line = None;
+    fn end(&mut self, burial: &Burial, endings: &mut Endings) {
         self.ledger.lost(endings);
+        if let Some(line) = self.line.take() {
+            burial.bury(line, self.ledger.take_retired());
+        }
+    }
+
+    /// Of a connection that is being made nothing comes.
+    fn give_up_asking(&mut self, burial: &Burial) {
+        if let Some(line) = self.asking.take().and_then(|asking| asking.line) {
+            burial.bury(line, Vec::new());
+        }
     }
 
     /// When a request for a connection is sent again.
@@ -311,7 +322,7 @@ impl Side {
     }
 
     /// Finds out whether the target is gone, if it has been silent. When to look again.
-    fn look_for_target(&mut self, now: Time, endings: &mut Endings) -> Time {
+    fn look_for_target(&mut self, now: Time, burial: &Burial, endings: &mut Endings) -> Time {
         if let Some(mut looking) = self.looking.take() {
             match looking.poll_now() {
                 None => {
@@ -319,8 +330,8 @@ impl Side {
                     return now + GLANCE;
                 }
                 Some(Err(error @ Error::Unreachable { .. })) => {
-                    self.asking = None;
-                    self.end(endings);
+                    self.give_up_asking(burial);
+                    self.end(burial, endings);
                     self.ledger.unreachable(&error, endings);
                     self.refusal = error;
                 }

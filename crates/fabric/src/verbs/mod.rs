@@ -27,6 +27,7 @@
 
 mod adapter;
 mod arena;
+mod burial;
 mod choice;
 mod clerk;
 mod config;

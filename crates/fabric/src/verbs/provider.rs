@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
 
 use super::adapter::{Adapter, unusable};
+use super::burial::Burial;
 use super::clerk::Clerk;
 use super::config::{Completions, VerbsConfig};
 use super::guests::Guests;
@@ -46,6 +47,7 @@ pub struct VerbsFabric {
     adapter: Arc<Adapter>,
     regions: Arc<Registered>,
     clerks: [Arc<Clerk>; 2],
+    burial: Burial,
     desk: Arc<Desk>,
     porter: Option<JoinHandle<()>>,
 }
@@ -100,6 +102,7 @@ impl VerbsFabric {
             adapter,
             regions,
             clerks,
+            burial: Burial::start()?,
             desk,
             porter: None,
         };
@@ -123,6 +126,7 @@ impl VerbsFabric {
             class,
             self.adapter.clone(),
             clerk,
+            self.burial.clone(),
             channel.clone(),
             self.tcp.address(),
             self.pool.clone(),

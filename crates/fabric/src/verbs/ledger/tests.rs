@@ -338,6 +338,27 @@ fn what_nobody_posted_or_everybody_knows_is_forgotten() {
 }
 
 #[test]
+fn what_was_settled_is_remembered_for_a_window_and_then_forgotten() {
+    let mut side = Side::new();
+    for number in 0..3 * WINDOW as u64 {
+        let mut pending = side.post(vec![add()], SOON);
+        assert_eq!(side.go(), 1);
+        side.expire(SOON);
+        assert!(pending.poll_now().unwrap().is_err());
+        side.complete(number);
+        assert_eq!(side.settle(number + 1).poll_now(), Some(Ok(Settled::Executed(100 + number))));
+    }
+    let (first, last) = (1, 3 * WINDOW as u64);
+    assert!(side.ledger.outcomes.len() <= 2 * WINDOW + 1, "{}", side.ledger.outcomes.len());
+    assert_eq!(
+        side.settle(last - WINDOW as u64).poll_now(),
+        Some(Ok(Settled::Executed(100 + last - WINDOW as u64 - 1)))
+    );
+    let forgotten = Error::Forgotten { target: target(), operation: OperationId(first) };
+    assert_eq!(side.settle(first).poll_now(), Some(Err(forgotten)));
+}
+
+#[test]
 fn a_connection_on_which_nothing_completes_is_stalled() {
     let mut side = Side::new();
     let long = |time: Time| time + STALLED;
