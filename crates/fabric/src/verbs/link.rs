@@ -36,13 +36,19 @@ const GIVE_UP: Duration = Duration::from_secs(2);
 pub(super) struct Link {
     target: Incarnation,
     class: Class,
-    adapter: Arc<Adapter>,
-    clerk: Arc<Clerk>,
-    burial: Burial,
-    /// The target's channel for messages, and where its answers reach this node.
-    channel: Arc<dyn Peer>,
-    answers: Address,
+    ways: Ways,
     side: Mutex<Side>,
+}
+
+/// By what a link goes.
+pub(super) struct Ways {
+    pub(super) adapter: Arc<Adapter>,
+    pub(super) clerk: Arc<Clerk>,
+    pub(super) burial: Burial,
+    /// The target's channel for messages.
+    pub(super) channel: Arc<dyn Peer>,
+    /// Where its answers reach this node.
+    pub(super) answers: Address,
 }
 
 struct Side {
@@ -72,28 +78,19 @@ struct Asking {
 
 impl Link {
     /// To this target. Nothing is sent before something is posted.
-    pub(super) fn new(
-        target: Incarnation,
-        class: Class,
-        adapter: Arc<Adapter>,
-        clerk: Arc<Clerk>,
-        burial: Burial,
-        channel: Arc<dyn Peer>,
-        answers: Address,
-        pool: Pool,
-    ) -> Self {
+    pub(super) fn new(target: Incarnation, class: Class, ways: Ways, pool: Pool) -> Self {
         let side = Side {
             ledger: Ledger::new(target, pool),
             line: None,
             asking: None,
             request: 0,
-            refusal: unreachable(target, &adapter, NO_ANSWER.to_owned()),
+            refusal: unreachable(target, &ways.adapter, NO_ANSWER.to_owned()),
             is_left: false,
             silent_since: Time::ZERO,
             agent: None,
             looking: None,
         };
-        Link { target, class, adapter, clerk, burial, channel, answers, side: Mutex::new(side) }
+        Link { target, class, ways, side: Mutex::new(side) }
     }
 
     pub(super) fn post(
@@ -125,7 +122,7 @@ impl Link {
         let Some(mut line) = line else { return };
         let answer = answer.map_err(|reason| self.unreachable(reason));
         let connected = answer.and_then(|end| line.connect(&end));
-        let connected = connected.and_then(|()| if self.clerk.is_told() { line.arm() } else { Ok(()) });
+        let connected = connected.and_then(|()| if self.ways.clerk.is_told() { line.arm() } else { Ok(()) });
 
         let mut endings = Endings::default();
         let mut side = self.side.lock();
@@ -158,9 +155,9 @@ impl Link {
     pub(super) fn close(&self) {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
-        side.give_up_asking(&self.burial);
+        side.give_up_asking(&self.ways.burial);
         side.ledger.close(&mut endings);
-        side.end(&self.burial, &mut endings);
+        side.end(&self.ways.burial, &mut endings);
         let agent = side.agent.take();
         drop(side);
         drop(agent);
@@ -172,21 +169,21 @@ impl Link {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
         let now = BootClock.now();
-        side.take(now, &self.burial, &mut endings);
+        side.take(now, &self.ways.burial, &mut endings);
         if side.ledger.is_stalled(now) {
             tracing::warn!(peer = %self.target, "a connection of adapters stands still, and is ended");
-            side.end(&self.burial, &mut endings);
+            side.end(&self.ways.burial, &mut endings);
         }
-        let look = side.look_for_target(now, &self.burial, &mut endings);
+        let look = side.look_for_target(now, &self.ways.burial, &mut endings);
         let Side { ledger, refusal, .. } = &mut *side;
         ledger.expire(now, refusal, &mut endings);
         self.send(&mut side, now, &mut endings);
-        if self.clerk.is_told() {
+        if self.ways.clerk.is_told() {
             // What completes from now on is told; what did before is taken.
             if side.line.as_ref().is_some_and(|line| line.arm().is_err()) {
-                side.end(&self.burial, &mut endings);
+                side.end(&self.ways.burial, &mut endings);
             }
-            if side.take(now, &self.burial, &mut endings) {
+            if side.take(now, &self.ways.burial, &mut endings) {
                 self.send(&mut side, now, &mut endings);
             }
         }
@@ -212,8 +209,8 @@ impl Link {
         drop(side);
         endings.hand_over();
         match (waits, was_left) {
-            (true, false) => self.clerk.look_after(self),
-            (true, true) => self.clerk.be_back_by(until),
+            (true, false) => self.ways.clerk.look_after(self),
+            (true, true) => self.ways.clerk.be_back_by(until),
             (false, _) => {}
         }
         outcome
@@ -229,14 +226,14 @@ impl Link {
             };
             if let Err(error) = posted {
                 tracing::warn!(peer = %self.target, %error, "a connection of adapters has ended");
-                side.end(&self.burial, endings);
+                side.end(&self.ways.burial, endings);
             }
         }
         if side.ledger.wants_connection()
             && let Err(error) = self.ask(side, now)
         {
             tracing::warn!(peer = %self.target, %error, "no connection of adapters");
-            side.give_up_asking(&self.burial);
+            side.give_up_asking(&self.ways.burial);
             side.ledger.unreachable(&error, endings);
             side.refusal = error;
         }
@@ -245,10 +242,10 @@ impl Link {
     /// Asks the target for the other end of a connection.
     fn ask(&self, side: &mut Side, now: Time) -> Result<()> {
         if side.asking.as_ref().is_some_and(|asking| asking.line.is_some() && now >= asking.until) {
-            side.give_up_asking(&self.burial);
+            side.give_up_asking(&self.ways.burial);
         }
         if side.asking.is_none() {
-            let line = Line::new(&self.adapter, self.clerk.channel(), self.class)?;
+            let line = Line::new(&self.ways.adapter, self.ways.clerk.channel(), self.class)?;
             side.request += 1;
             side.asking = Some(Asking { line: Some(line), again: now, until: now + GIVE_UP });
         }
@@ -256,8 +253,8 @@ impl Link {
         let Some(asking) = side.asking.as_mut().filter(|asking| now >= asking.again) else { return Ok(()) };
         asking.again = now + ASK_AGAIN;
         let Some(line) = &asking.line else { return Ok(()) };
-        let body = Said::Connect(line.endpoint(), self.answers.clone()).to_bytes();
-        match self.channel.send(self.class, ViewNumber(0), introductions::PORT, number, &body) {
+        let body = Said::Connect(line.endpoint(), self.ways.answers.clone()).to_bytes();
+        match self.ways.channel.send(self.class, ViewNumber(0), introductions::PORT, number, &body) {
             // It asks again.
             Err(Error::Full { .. }) => Ok(()),
             sent => sent,
@@ -265,7 +262,7 @@ impl Link {
     }
 
     fn unreachable(&self, reason: String) -> Error {
-        unreachable(self.target, &self.adapter, reason)
+        unreachable(self.target, &self.ways.adapter, reason)
     }
 }
 

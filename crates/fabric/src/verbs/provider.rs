@@ -18,7 +18,7 @@ use super::config::{Completions, VerbsConfig};
 use super::guests::Guests;
 use super::introductions::{self, Said};
 use super::ledger::{LARGEST_TRANSFER, Place};
-use super::link::Link;
+use super::link::{Link, Ways};
 use super::regions::Registered;
 use crate::capability::{Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 use crate::completion::Pending;
@@ -120,17 +120,14 @@ impl VerbsFabric {
     }
 
     fn link(&self, peer: Incarnation, class: Class, channel: &Arc<dyn Peer>) -> Arc<Link> {
-        let clerk = self.clerks[class as usize].clone();
-        Arc::new(Link::new(
-            peer,
-            class,
-            self.adapter.clone(),
-            clerk,
-            self.burial.clone(),
-            channel.clone(),
-            self.tcp.address(),
-            self.pool.clone(),
-        ))
+        let ways = Ways {
+            adapter: self.adapter.clone(),
+            clerk: self.clerks[class as usize].clone(),
+            burial: self.burial.clone(),
+            channel: channel.clone(),
+            answers: self.tcp.address(),
+        };
+        Arc::new(Link::new(peer, class, ways, self.pool.clone()))
     }
 }
 
