@@ -21,7 +21,7 @@ use std::net::Ipv6Addr;
 
 use verbena_terms::{Format, Incarnation, ViewNumber};
 
-use super::ledger::Place;
+use super::batches::Place;
 use crate::ending::RegionId;
 use crate::error::{Error, Result};
 use crate::message::Port;

@@ -12,41 +12,27 @@
 //! the connection takes this away. Then it is barred by the next connection: a target takes one from a caller only when it has destroyed the former. What of it was executed before
 //! nobody has kept, so its outcome is [`Error::Forgotten`]: executed once or not at all, and never later.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use verbena_terms::{Incarnation, Time};
 
+use super::batches::{Place, effects, refusal, unfenced};
+use super::outcomes::{Outcome, Outcomes};
 use crate::completion::{Completer, Pending};
 use crate::ending::{Endings, MOST_UNDER_WAY, at_most, queue_full, unknown};
 use crate::error::{Error, Result};
 use crate::identifiers::Identifiers;
-use crate::memory::check;
 use crate::operation::{Batch, Completed, Done, LARGEST_BATCH, Operation, OperationId, Settled};
 use crate::pool::Pool;
-use crate::region::{RegionKey, Rights};
-use crate::window::WINDOW;
+use crate::region::RegionKey;
 
 /// Work requests of one connection that can be under way: a power of two, at least [`LARGEST_BATCH`].
 pub(super) const DEPTH: usize = 512;
 
 /// A connection on which nothing completes for so long has failed without a word: its transport gives up after 2.1 s, at most 8.6.
 const STALLED: Duration = Duration::from_secs(10);
-
-/// Largest read and write, in bytes: what the pool has buffers for.
-pub(super) const LARGEST_TRANSFER: usize = 1 << 20;
-
-/// A region as the adapter knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The key that the adapter of the owner asks for.
-    pub(super) remote_key: u32,
-    /// Where the region begins in the owner's memory.
-    pub(super) address: u64,
-    /// How large it is, as its owner says.
-    pub(super) bytes: u64,
-}
 
 /// What was under way when its connection ended: the adapter may still reach the buffers.
 pub(super) type Retired = Vec<SmallVec<[Operation; 4]>>;
@@ -84,14 +70,6 @@ impl Posted {
     fn end(&self) -> u64 {
         self.first + self.count as u64
     }
-}
-
-/// What is known of an operation that ended as unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Known(Settled),
-    /// Its connection ended; the next one bars it.
-    Ambiguous,
 }
 
 struct Asked {
@@ -133,7 +111,7 @@ pub(super) struct Ledger {
     is_connected: bool,
     is_closed: bool,
     asked: Vec<Asked>,
-    outcomes: BTreeMap<u64, Outcome>,
+    outcomes: Outcomes,
     armed: Time,
     retired: Retired,
     /// When something completed last, or was posted where nothing was under way.
@@ -153,7 +131,7 @@ impl Ledger {
             is_connected: false,
             is_closed: false,
             asked: Vec::new(),
-            outcomes: BTreeMap::new(),
+            outcomes: Outcomes::default(),
             armed: Time::FAR,
             retired: Vec::new(),
             moved: Time::ZERO,
@@ -296,7 +274,7 @@ impl Ledger {
             if entry.done.len() < entry.operations.len() && entry.completer.is_some() {
                 self.waiting.push_front(entry);
             } else {
-                self.conclude(entry, 0, None, endings);
+                drop(self.conclude(entry, 0, None, endings));
             }
         }
         self.answer(endings);
@@ -318,16 +296,17 @@ impl Ledger {
         if let Some(mut posted) = behind.pop_front() {
             posted.note_done(number, &word);
             let open = posted.end().saturating_sub(number) as usize;
-            self.conclude(posted.entry, open, Some(failure), endings);
+            let rest = self.conclude(posted.entry, open, Some(failure), endings);
+            self.retired.extend(rest);
         }
         for Posted { entry, count, .. } in behind.into_iter().rev() {
-            if failure == Failure::Lost {
-                self.conclude(entry, count, Some(failure), endings);
-            } else if entry.completer.is_some() {
+            if failure == Failure::Refused && entry.completer.is_some() {
                 self.waiting.push_front(entry);
-            } else {
-                self.conclude(entry, 0, None, endings);
+                continue;
             }
+            let ended = (failure == Failure::Lost).then_some(failure);
+            let rest = self.conclude(entry, count, ended, endings);
+            self.retired.extend(rest);
         }
         self.answer(endings);
     }
@@ -347,47 +326,38 @@ impl Ledger {
         self.answer(endings);
     }
 
-    /// A batch is over: of what stands behind the done elements the first `open` were under way when the connection failed, and the others never were.
-    fn conclude(&mut self, entry: Entry, open: usize, failure: Option<Failure>, endings: &mut Endings) {
-        let is_lost = failure == Some(Failure::Lost);
+    /// A batch is over: of what stands behind the done elements the first `open` were under way when the connection failed, and the others never were. What
+    /// is not given back to whoever posted it.
+    fn conclude(
+        &mut self,
+        entry: Entry,
+        open: usize,
+        failure: Option<Failure>,
+        endings: &mut Endings,
+    ) -> Option<SmallVec<[Operation; 4]>> {
         let is_whole = entry.done.len() == entry.operations.len();
         if entry.completer.is_some() && (is_whole || failure == Some(Failure::Refused)) {
             self.identifiers.close(entry.ids);
         } else {
             // Nobody knows how it ended, or whoever posted it was told so: each of its operations is remembered.
             self.identifiers.lose(entry.ids);
-            self.note(&entry, if is_lost { open } else { 0 });
+            if let Some((first, _)) = entry.ids {
+                let open = if failure == Some(Failure::Lost) { open } else { 0 };
+                self.outcomes.note(first, &entry.operations, &entry.done, open);
+                self.outcomes.forget_before(self.identifiers.next());
+            }
         }
         let Entry { operations, completer, refusal, revoked, ids, done, .. } = entry;
-        let result = match failure {
-            None if is_whole => refusal.map_or_else(|| Ok(results(operations, &done)), Err),
-            failure => {
-                self.retired.push(operations);
-                Err(if failure == Some(Failure::Refused) { revoked } else { unknown(self.target, ids) })
-            }
+        let (result, rest) = match (failure, refusal) {
+            (None, None) if is_whole => (Ok(results(operations, &done)), None),
+            (None, Some(refusal)) if is_whole => (Err(refusal), Some(operations)),
+            (Some(Failure::Refused), _) => (Err(revoked), Some(operations)),
+            _ => (Err(unknown(self.target, ids)), Some(operations)),
         };
         if let Some(completer) = completer {
             endings.batch(completer, result);
         }
-    }
-
-    /// Remembers what became of a batch's operations with an effect: the done ones were executed, of the next ones so many are open, the others never will be.
-    fn note(&mut self, entry: &Entry, open: usize) {
-        let Some((first, _)) = entry.ids else { return };
-        let changing = entry.operations.iter().enumerate().filter(|(_, operation)| operation.has_effect());
-        for (id, (at, _)) in (first.0..).zip(changing) {
-            let outcome = match entry.done.get(at) {
-                Some(word) => Outcome::Known(Settled::Executed(*word)),
-                None if at < entry.done.len() + open => Outcome::Ambiguous,
-                None => Outcome::Known(Settled::Barred),
-            };
-            self.outcomes.insert(id, outcome);
-        }
-        // Whatever is open is within a window; of what was settled as much is remembered.
-        let oldest = self.identifiers.next().0.saturating_sub(2 * WINDOW as u64);
-        if self.outcomes.first_key_value().is_some_and(|(id, _)| *id < oldest) {
-            self.outcomes = self.outcomes.split_off(&oldest);
-        }
+        rest
     }
 
     pub(super) fn settle(&mut self, now: Time, id: OperationId, deadline: Time) -> Pending<Settled> {
@@ -400,7 +370,7 @@ impl Ledger {
         }
         let within = |entry: &Entry| entry.ids.is_some_and(|(first, last)| first <= id && id <= last);
         let entries = self.posted.iter().map(|posted| &posted.entry).chain(&self.waiting);
-        let is_open = self.outcomes.contains_key(&id.0) || entries.into_iter().any(within);
+        let is_open = self.outcomes.has(id) || entries.into_iter().any(within);
         if !self.identifiers.was_given_out(id) || !is_open {
             return Pending::ready(Err(forgotten));
         }
@@ -415,8 +385,8 @@ impl Ledger {
 
     /// What a settle says, if it can be said.
     fn outcome_of(&mut self, id: OperationId) -> Option<Result<Settled>> {
-        let answer = match self.outcomes.get(&id.0)? {
-            Outcome::Known(settled) => Ok(*settled),
+        let answer = match self.outcomes.of(id)? {
+            Outcome::Known(settled) => Ok(settled),
             Outcome::Ambiguous if self.is_connected => Err(Error::Forgotten { target: self.target, operation: id }),
             Outcome::Ambiguous => return None,
         };
@@ -482,7 +452,8 @@ impl Ledger {
     /// Ends what waits: of it nothing more will be executed.
     fn give_up(&mut self, entry: Entry, error: Error, endings: &mut Endings) {
         if !entry.done.is_empty() {
-            return self.conclude(entry, 0, None, endings);
+            drop(self.conclude(entry, 0, None, endings));
+            return;
         }
         match entry.ids {
             None => self.waiting_effects -= effects(&entry.operations),
@@ -518,49 +489,12 @@ impl Posted {
     }
 }
 
-/// How many of them go together. A request behind a read or an atomic may overtake it, unless it reads too (IBA 10.8.3.3, Table 79), so what changes
-/// something there is posted when that is complete (F1). Adapters have fences of their own; that of soft-RoCE stands still for ever where a packet was lost,
-/// and batches that need one are few.
-fn unfenced(operations: &[Operation]) -> usize {
-    let fetched = operations.iter().position(fetches).unwrap_or(operations.len());
-    let behind = operations.iter().skip(fetched + 1).position(Operation::has_effect);
-    behind.map_or(operations.len(), |behind| fetched + 1 + behind)
-}
-
-/// Whether it fetches something, which what stands behind it could overtake.
-const fn fetches(operation: &Operation) -> bool {
-    !matches!(operation, Operation::WriteWord { .. } | Operation::Write { .. })
-}
-
-fn effects(operations: &[Operation]) -> u64 {
-    operations.iter().filter(|operation| operation.has_effect()).count() as u64
-}
-
 fn results(operations: SmallVec<[Operation; 4]>, words: &[u64]) -> Completed {
     let done = |(operation, word): (Operation, &u64)| match operation {
         Operation::Read { into: buffer, .. } | Operation::Write { from: buffer, .. } => Done::Buffer(buffer),
         _ => Done::Word(*word),
     };
     operations.into_iter().zip(words).map(done).collect()
-}
-
-/// What the caller's end refuses: the adapter's refusal would cost the connection.
-fn refusal(pool: &Pool, key: &RegionKey, place: Place, operation: &Operation) -> Result<()> {
-    if operation.has_effect() && key.rights == Rights::Read {
-        return Err(Error::Denied { target: key.owner, region: key.region });
-    }
-    let buffer = match operation {
-        Operation::Read { into, .. } => Some(("a read", into)),
-        Operation::Write { from, .. } => Some(("a write", from)),
-        _ => None,
-    };
-    if let Some((what, buffer)) = buffer {
-        at_most(what, buffer.len(), LARGEST_TRANSFER)?;
-        if !pool.has_lent(buffer) {
-            return Err(Error::ForeignBuffer);
-        }
-    }
-    check(operation, place.bytes)
 }
 
 #[cfg(test)]

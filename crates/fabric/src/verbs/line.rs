@@ -14,8 +14,9 @@ use sideway::ibverbs::queue_pair::{
 };
 
 use super::adapter::{Adapter, Reached};
+use super::batches::Place;
 use super::introductions::Endpoint;
-use super::ledger::{DEPTH, Failure, Place, Request};
+use super::ledger::{DEPTH, Failure, Request};
 use crate::error::{Error, Result};
 use crate::memory::Words;
 use crate::message::Class;

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use super::adapter::Adapter;
+use super::batches::Place;
 use super::burial::Burial;
 use super::clerk::Clerk;
 use super::introductions::{self, Endpoint, Said};
-use super::ledger::{Ledger, Place};
+use super::ledger::Ledger;
 use super::line::Line;
 use crate::completion::Pending;
 use crate::ending::Endings;

@@ -7,7 +7,7 @@
 //! Adapters are reached by the verbs library of the system, which is loaded when it is first asked for: a program with this feature runs without it, and says that it
 //! is missing.
 //!
-//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger` decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `line` and `adapter` speak
+//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger` decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it; `line` and `adapter` speak
 //! to the adapter; `link` and `clerk` drive a connection; `guests` are the ends that answer; `regions` and `arena` the memory; `introductions`
 //! draws every byte that is said by message; `provider` joins them to the contract.
 //!
@@ -27,6 +27,7 @@
 
 mod adapter;
 mod arena;
+mod batches;
 mod burial;
 mod choice;
 mod clerk;
@@ -38,6 +39,7 @@ mod ledger;
 mod line;
 mod link;
 mod opening;
+mod outcomes;
 mod probe;
 mod provider;
 mod regions;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::adapter::{Adapter, unusable};
-use super::ledger::Place;
+use super::batches::Place;
 use super::ledger::Request;
 use super::line::{Line, Served, everything};
 use crate::error::{Error, Result};

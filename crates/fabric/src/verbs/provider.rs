@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
 
 use super::adapter::{Adapter, unusable};
+use super::batches::{LARGEST_TRANSFER, Place};
 use super::burial::Burial;
 use super::clerk::Clerk;
 use super::config::{Completions, VerbsConfig};
 use super::guests::Guests;
 use super::introductions::{self, Said};
-use super::ledger::{LARGEST_TRANSFER, Place};
 use super::link::{Link, Ways};
 use super::regions::Registered;
 use crate::capability::{Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};

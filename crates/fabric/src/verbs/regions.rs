@@ -12,7 +12,7 @@ use sideway::ibverbs::AccessFlags;
 
 use super::adapter::{Adapter, Reached};
 use super::arena::Arena;
-use super::ledger::Place;
+use super::batches::Place;
 use super::line::everything;
 use crate::capability::AtomicScope;
 use crate::ending::RegionId;

@@ -3,7 +3,8 @@
 use verbena_terms::ViewNumber;
 
 use super::*;
-use crate::region::Secret;
+use crate::region::{Rights, Secret};
+use crate::window::WINDOW;
 
 const PLACE: Place = Place { remote_key: 7, address: 1 << 40, bytes: 4096 };
 const NOW: Time = Time::from_nanos(1_000_000_000);
