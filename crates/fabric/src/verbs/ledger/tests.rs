@@ -339,6 +339,25 @@ fn what_nobody_posted_or_everybody_knows_is_forgotten() {
 }
 
 #[test]
+fn buffers_of_a_lost_connection_are_kept_until_it_is_destroyed_and_others_are_not() {
+    let mut side = Side::new();
+    let read = |side: &Side| Operation::Read { at: 0, into: side.pool.take(8).unwrap() };
+    let operations = vec![read(&side), add()];
+    let _between = side.post(operations, SOON);
+    side.go();
+    side.expire(SOON);
+    side.complete(0);
+    assert!(side.ledger.take_retired().is_empty(), "nothing of it is under way");
+
+    let operations = [vec![read(&side)], vec![read(&side)]];
+    let pending = operations.map(|operations| side.post(operations, LATE));
+    side.go();
+    side.fail(1, Failure::Lost);
+    assert_eq!(side.ledger.take_retired().len(), 2);
+    assert!(pending.map(|mut one| one.poll_now().unwrap().is_err()) == [true, true]);
+}
+
+#[test]
 fn what_was_settled_is_remembered_for_a_window_and_then_forgotten() {
     let mut side = Side::new();
     for number in 0..3 * WINDOW as u64 {
