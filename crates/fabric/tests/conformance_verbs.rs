@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ use relayed::Relayed;
 use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Processes, Target, run_all, serve_if_asked};
 use verbena_fabric::tcp::TcpConfig;
 use verbena_fabric::verbs::{Completions, VerbsConfig, VerbsFabric};
-use verbena_fabric::{Address, Batch, Class, Error, Fabric, Operation, Rights};
+use verbena_fabric::{Address, Batch, Class, Done, Error, Fabric, Operation, Rights};
 use verbena_terms::{Incarnation, ViewNumber};
 
 /// What is lost, delayed and mixed up on the link between faults, as `tc qdisc` has it.
@@ -82,6 +83,8 @@ fn check(completions: Completions, weather: Weather) {
     assert_eq!(report.ran, CHECKS.len() - SKIPPED.len());
     if weather.is_empty() {
         what_a_lost_connection_left_open_is_never_executed_later(&mut verbs);
+        let torn = what_is_larger_than_a_word_tears_under_a_writer(&mut verbs);
+        println!("torn: {torn} reads of a line, no word");
     }
     let packets: u64 = ["rxe0", "rxe1"].map(sent).iter().sum();
     assert!(packets > 10_000, "{packets} packets went by the devices");
@@ -123,6 +126,52 @@ fn what_a_lost_connection_left_open_is_never_executed_later(verbs: &mut Verbs) {
     assert_eq!(region.load(0), Ok(0), "what was held has arrived, and was executed");
     let next = remote.post(add(), Class::Control, soon(10)).wait().expect("the link is sound");
     assert_eq!(next[0].word(), Some(0));
+}
+
+/// A line of eight words, which its owner writes over and over, is read with some words of one time and some of another, and each word whole: what is larger
+/// carries versions. How many were.
+fn what_is_larger_than_a_word_tears_under_a_writer(verbs: &mut Verbs) -> u32 {
+    const PATTERNS: [u8; 2] = [0x00, 0xff];
+    let (owner, caller) = (verbs.node(), verbs.node());
+    let region = owner.register(64, ViewNumber(1)).expect("a node registers memory");
+    let soon = || caller.clock().now() + Duration::from_secs(10);
+    let peer = caller.connect(owner.identity(), &owner.address()).expect("a node connects");
+    let remote = peer.open(&region.key(Rights::Read), soon()).expect("a key opens its region");
+    let (is_over, give_up) = (AtomicBool::new(false), soon());
+    let mut torn = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in (0..2).cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                region.write(0, &[PATTERNS[turn]; 64]).expect("an owner writes");
+            }
+        });
+        // However this ends.
+        let _over = Over(&is_over);
+        while torn < 10 && caller.clock().now() < give_up {
+            let into = caller.pool().take(64).expect("the pool has room");
+            let read = remote.post(Batch::one(Operation::Read { at: 0, into }), Class::Control, soon()).wait();
+            let Done::Buffer(buffer) = read.expect("the link is sound").remove(0) else {
+                panic!("a read gives a buffer")
+            };
+            let words: Vec<_> = buffer.bytes().as_chunks::<8>().0.iter().collect();
+            assert!(words.iter().all(|word| PATTERNS.map(|byte| [byte; 8]).contains(word)), "torn: {words:x?}");
+            torn += u32::from(words.iter().any(|word| *word != words[0]));
+        }
+    });
+    assert!(torn >= 10, "only {torn} reads were torn");
+    torn
+}
+
+/// Says when it is dropped that it is over.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Packets that a device has sent.
