@@ -45,18 +45,8 @@ impl Harness for Shared {
         Ok(self.processes.start("target", incarnation, bytes))
     }
 
-    fn pause(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.pause(target);
-        Ok(())
-    }
-
-    fn resume(&mut self, target: Incarnation) {
-        self.processes.resume(target);
-    }
-
-    fn kill(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.kill(target);
-        Ok(())
+    fn processes(&mut self) -> Option<&mut Processes> {
+        Some(&mut self.processes)
     }
 
     fn speak_another_version(&mut self, at: &dyn Fabric) -> Able<Error> {

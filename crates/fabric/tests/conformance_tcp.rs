@@ -6,12 +6,13 @@
 
 #[path = "common/keys.rs"]
 mod keys;
+#[path = "common/network.rs"]
+mod network;
 #[path = "common/relay.rs"]
 mod relay;
 #[path = "common/relayed.rs"]
 mod relayed;
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -19,9 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::Keys;
-use parking_lot::Mutex;
-use relay::{Mode, Relay, Relays};
-use relayed::Relayed;
+use network::{Network, socket};
+use relay::Mode;
 use verbena_fabric::conformance::{Able, Fault, Harness, Processes, Target, Unable, run_all, serve_if_asked};
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 use verbena_fabric::{Address, Error, Fabric, RegionKey, Rights, Secret};
@@ -76,25 +76,6 @@ struct Tcp {
     processes: Processes,
 }
 
-/// The relays, by who calls and where to.
-#[derive(Default)]
-struct Network {
-    relays: Relays,
-    by_pair: Mutex<HashMap<(Incarnation, SocketAddr), Arc<Relay>>>,
-    addresses: Mutex<HashMap<Incarnation, SocketAddr>>,
-}
-
-impl Network {
-    fn relay(&self, from: Incarnation, to: SocketAddr) -> Arc<Relay> {
-        self.by_pair.lock().entry((from, to)).or_insert_with(|| Arc::new(self.relays.to(to))).clone()
-    }
-
-    fn between(&self, from: Incarnation, to: Incarnation) -> Arc<Relay> {
-        let address = self.addresses.lock()[&to];
-        self.relay(from, address)
-    }
-}
-
 impl Tcp {
     fn new(target: &'static str, keys: Option<Keys>) -> Self {
         Tcp { next_rank: 1, keys, target, network: Arc::default(), processes: Processes::default() }
@@ -105,14 +86,7 @@ impl Tcp {
         config.tls = self.keys.as_ref().map(|keys| keys.identity(incarnation.rank));
         config.listen = listen.unwrap_or(config.listen);
         let inner = TcpFabric::open(incarnation, config).expect("a fabric on loopback");
-        let address = socket(&inner.address());
-        self.network.addresses.lock().insert(incarnation, address);
-        let network = self.network.clone();
-        let way = move |to: &Address| {
-            let relay = network.relay(incarnation, socket(to));
-            Address(format!("tcp://{}", relay.address))
-        };
-        Arc::new(Relayed { inner, way })
+        self.network.join(inner)
     }
 
     fn rank(&mut self) -> u32 {
@@ -164,18 +138,8 @@ impl Harness for Tcp {
         Ok(self.processes.start(self.target, incarnation, bytes))
     }
 
-    fn pause(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.pause(target);
-        Ok(())
-    }
-
-    fn resume(&mut self, target: Incarnation) {
-        self.processes.resume(target);
-    }
-
-    fn kill(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.kill(target);
-        Ok(())
+    fn processes(&mut self) -> Option<&mut Processes> {
+        Some(&mut self.processes)
     }
 
     fn restart(&mut self, former: Arc<dyn Fabric>) -> Able<Arc<dyn Fabric>> {
@@ -216,8 +180,4 @@ impl Harness for Tcp {
         other.join().expect("the other version was asked");
         Ok(error.expect_err("another version is refused"))
     }
-}
-
-fn socket(address: &Address) -> SocketAddr {
-    address.rest().parse().expect("a node on loopback has a numeric address")
 }

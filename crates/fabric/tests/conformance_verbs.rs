@@ -5,6 +5,8 @@
 
 #[path = "common/machine.rs"]
 mod machine;
+#[path = "common/network.rs"]
+mod network;
 #[path = "common/relay.rs"]
 mod relay;
 #[path = "common/relayed.rs"]
@@ -17,13 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use network::{Network, socket};
 use parking_lot::Mutex;
-use relay::{Mode, Relay, Relays};
-use relayed::Relayed;
+use relay::Mode;
 use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Processes, Target, run_all, serve_if_asked};
 use verbena_fabric::tcp::TcpConfig;
 use verbena_fabric::verbs::{Completions, VerbsConfig, VerbsFabric};
-use verbena_fabric::{Address, Batch, Class, Done, Error, Fabric, Operation, Rights};
+use verbena_fabric::{Batch, Class, Done, Error, Fabric, Operation, Rights};
 use verbena_terms::{Incarnation, ViewNumber};
 
 /// What is lost, delayed and mixed up on the link between faults, as `tc qdisc` has it.
@@ -36,16 +38,12 @@ fn soft_roce() {
 
 #[test]
 fn soft_roce_polled() {
-    if std::env::var_os("VERBENA_LONG").is_some() {
-        machine::in_machine("rxe", "inside_polled");
-    }
+    machine::in_machine_at_length("rxe", "inside_polled");
 }
 
 #[test]
 fn soft_roce_on_a_link_that_loses_and_reorders() {
-    if std::env::var_os("VERBENA_LONG").is_some() {
-        machine::in_machine("rxe", "inside_rough");
-    }
+    machine::in_machine_at_length("rxe", "inside_rough");
 }
 
 #[test]
@@ -222,38 +220,13 @@ struct Verbs {
     held: Mutex<Vec<u8>>,
 }
 
-/// The relays of messages, by who calls and where to.
-#[derive(Default)]
-struct Network {
-    relays: Relays,
-    by_pair: Mutex<HashMap<(Incarnation, SocketAddr), Arc<Relay>>>,
-    addresses: Mutex<HashMap<Incarnation, SocketAddr>>,
-}
-
-impl Network {
-    fn relay(&self, from: Incarnation, to: SocketAddr) -> Arc<Relay> {
-        self.by_pair.lock().entry((from, to)).or_insert_with(|| Arc::new(self.relays.to(to))).clone()
-    }
-
-    fn between(&self, from: Incarnation, to: Incarnation) -> Arc<Relay> {
-        let address = self.addresses.lock()[&to];
-        self.relay(from, address)
-    }
-}
-
 impl Verbs {
     fn open(&self, incarnation: Incarnation, device: u8, listen: Option<SocketAddr>) -> Arc<dyn Fabric> {
         let mut config = VerbsConfig { completions: self.completions, ..config(device) };
         config.tcp.listen = listen.unwrap_or(config.tcp.listen);
         let inner = VerbsFabric::open(incarnation, config).expect("a fabric on soft-RoCE");
         self.devices.lock().insert(incarnation, device);
-        self.network.addresses.lock().insert(incarnation, socket(&inner.address()));
-        let network = self.network.clone();
-        let way = move |to: &Address| {
-            let relay = network.relay(incarnation, socket(to));
-            Address(format!("verbs://{}", relay.address))
-        };
-        Arc::new(Relayed { inner, way })
+        self.network.join(inner)
     }
 
     fn rank(&mut self) -> u32 {
@@ -350,18 +323,8 @@ impl Harness for Verbs {
         Ok(self.processes.start("target", incarnation, bytes))
     }
 
-    fn pause(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.pause(target);
-        Ok(())
-    }
-
-    fn resume(&mut self, target: Incarnation) {
-        self.processes.resume(target);
-    }
-
-    fn kill(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.kill(target);
-        Ok(())
+    fn processes(&mut self) -> Option<&mut Processes> {
+        Some(&mut self.processes)
     }
 
     fn restart(&mut self, former: Arc<dyn Fabric>) -> Able<Arc<dyn Fabric>> {
@@ -370,8 +333,4 @@ impl Harness for Verbs {
         drop(former);
         Ok(self.open(Incarnation { rank, start: start + 1 }, device, Some(address)))
     }
-}
-
-fn socket(address: &Address) -> SocketAddr {
-    address.rest().parse().expect("a node of ours has a numeric address")
 }

@@ -228,18 +228,8 @@ impl Harness for Xdp {
         Ok(namespace.enter(move || processes.start(name, incarnation, bytes)).expect("a network of ours"))
     }
 
-    fn pause(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.pause(target);
-        Ok(())
-    }
-
-    fn resume(&mut self, target: Incarnation) {
-        self.processes.resume(target);
-    }
-
-    fn kill(&mut self, target: Incarnation) -> Able<()> {
-        self.processes.kill(target);
-        Ok(())
+    fn processes(&mut self) -> Option<&mut Processes> {
+        Some(&mut self.processes)
     }
 
     fn restart(&mut self, former: Arc<dyn Fabric>) -> Able<Arc<dyn Fabric>> {

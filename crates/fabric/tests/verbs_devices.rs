@@ -23,9 +23,7 @@ fn soft_roce() {
 
 #[test]
 fn soft_iwarp() {
-    if std::env::var_os("VERBENA_LONG").is_some() {
-        machine::in_machine("siw", "inside_soft_iwarp");
-    }
+    machine::in_machine_at_length("siw", "inside_soft_iwarp");
 }
 
 #[test]

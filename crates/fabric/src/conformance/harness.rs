@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use verbena_terms::{Incarnation, ViewNumber};
 
+use super::processes::Processes;
 use crate::{Address, Error, Fabric, RegionKey, Rights, Secret};
 
 /// How one provider's nodes are made and treated. What has a default is an ability that a provider may lack.
@@ -39,17 +40,26 @@ pub trait Harness {
         Err(Unable("no node runs apart from the checks"))
     }
 
+    /// Where targets are processes: those that it has started.
+    fn processes(&mut self) -> Option<&mut Processes> {
+        None
+    }
+
     /// Stops a target's process: nothing of it runs any more, its memory stays.
-    fn pause(&mut self, _target: Incarnation) -> Able<()> {
-        Err(Unable("a node cannot be stopped"))
+    fn pause(&mut self, target: Incarnation) -> Able<()> {
+        self.processes().map(|processes| processes.pause(target)).ok_or(Unable("a node cannot be stopped"))
     }
 
     /// Lets a stopped target go on.
-    fn resume(&mut self, _target: Incarnation) {}
+    fn resume(&mut self, target: Incarnation) {
+        if let Some(processes) = self.processes() {
+            processes.resume(target);
+        }
+    }
 
     /// Ends a target's process without warning, as `kill -9` does.
-    fn kill(&mut self, _target: Incarnation) -> Able<()> {
-        Err(Unable("a node cannot be killed"))
+    fn kill(&mut self, target: Incarnation) -> Able<()> {
+        self.processes().map(|processes| processes.kill(target)).ok_or(Unable("a node cannot be killed"))
     }
 
     /// Ends `former` (the last handle) and starts the next incarnation of its rank at the same address.

@@ -41,3 +41,10 @@ pub fn in_machine(kind: &str, test: &str) -> Option<String> {
     assert!(text.lines().any(|line| line.starts_with("counted: ")), "{test} did nothing");
     Some(text)
 }
+
+/// The same in the long runs alone.
+pub fn in_machine_at_length(kind: &str, test: &str) {
+    if std::env::var_os("VERBENA_LONG").is_some() {
+        in_machine(kind, test);
+    }
+}
