@@ -68,13 +68,7 @@ impl Provider {
 /// # Errors
 /// [`Error::Unusable`] where no provider, or not the one that was named, reaches them all.
 pub fn choose(choice: Choice, members: &[String]) -> Result<(Provider, String)> {
-    let named = match choice {
-        Choice::Auto => None,
-        Choice::Shm => Some(Provider::Shm),
-        Choice::Verbs => Some(Provider::Verbs),
-        Choice::Xdp => Some(Provider::Xdp),
-        Choice::Tcp => Some(Provider::Tcp),
-    };
+    let named = Provider::ALL.into_iter().find(|provider| provider.choice() == choice);
     if members.is_empty() {
         let why = if named.is_some() {
             "fabric.provider names it"

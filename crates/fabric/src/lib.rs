@@ -33,6 +33,8 @@ mod ending;
 mod error;
 #[cfg(feature = "tcp")]
 mod identifiers;
+#[cfg(any(feature = "verbs", feature = "xdp"))]
+mod lookout;
 mod memory;
 mod message;
 mod operation;
@@ -40,6 +42,8 @@ mod packets;
 mod pool;
 mod provider;
 mod region;
+#[cfg(any(feature = "verbs", feature = "xdp"))]
+mod rota;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -23,6 +23,12 @@ impl Address {
         self.0.split_once("://").map_or("", |(scheme, _)| scheme)
     }
 
+    /// The same place by another provider, where two are at one.
+    #[cfg(any(feature = "verbs", feature = "xdp"))]
+    pub(crate) fn with_scheme(&self, scheme: &str) -> Self {
+        Address(format!("{scheme}://{}", self.rest()))
+    }
+
     /// For people and logs: without what stands behind a `/`, which is a secret of those who were given the address.
     pub fn shown(&self) -> String {
         let place = self.rest().split('/').next().unwrap_or_default();

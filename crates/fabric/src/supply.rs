@@ -7,7 +7,7 @@ use verbena_terms::ViewNumber;
 use crate::capability::AtomicScope;
 use crate::error::{Error, Result};
 use crate::memory::Words;
-use crate::region::Secret;
+use crate::region::{Rights, Secret};
 
 /// What one life of a region is made of. Made anew it has another one (F4).
 #[derive(Clone, Copy)]
@@ -22,6 +22,17 @@ impl Life {
     /// With secrets of its own.
     pub(crate) fn new(bytes: u64, view: ViewNumber) -> Result<Self> {
         Ok(Life { bytes, view, change: Secret::random()?, read: Secret::random()? })
+    }
+
+    /// What is allowed to whoever shows this secret; nothing if it is none of this life's.
+    pub(crate) fn rights(&self, view: ViewNumber, secret: &Secret) -> Option<Rights> {
+        // Both are compared, so that the time does not tell which one was tried.
+        let (change, read) = (self.change.matches(secret), self.read.matches(secret));
+        match (self.view == view, change, read) {
+            (true, true, _) => Some(Rights::Change),
+            (true, false, true) => Some(Rights::Read),
+            _ => None,
+        }
     }
 }
 
@@ -80,23 +91,30 @@ pub(crate) trait Supply: Send + Sync {
     }
 }
 
-/// Memory of this process that nobody else maps.
-pub(crate) struct Anonymous {
-    next: AtomicU32,
-}
+/// Numbers of regions, from 1, each given out once.
+pub(crate) struct Numbers(AtomicU32);
 
-impl Default for Anonymous {
+impl Default for Numbers {
     fn default() -> Self {
-        Anonymous { next: AtomicU32::new(1) }
+        Numbers(AtomicU32::new(1))
     }
 }
+
+impl Numbers {
+    pub(crate) fn next(&self) -> Result<u32> {
+        let number = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
+        number.map_err(|most| Error::Full { what: "the numbers of regions", most: most as usize })
+    }
+}
+
+/// Memory of this process that nobody else maps.
+#[derive(Default)]
+pub(crate) struct Anonymous(Numbers);
 
 impl Supply for Anonymous {
     fn make(&self, life: &Life) -> Result<(u32, Part)> {
         let memory = self.make_anew(0, life)?;
-        let number = self.next.try_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
-        let number = number.map_err(|most| Error::Full { what: "the numbers of regions", most: most as usize })?;
-        Ok((number, memory))
+        Ok((self.0.next()?, memory))
     }
 
     fn make_anew(&self, _number: u32, life: &Life) -> Result<Part> {

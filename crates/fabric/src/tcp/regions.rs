@@ -45,18 +45,6 @@ impl Memory {
     fn new(words: Part, life: Life) -> Arc<Self> {
         Arc::new(Memory { words, life })
     }
-
-    /// What a batch with this key may do; `None` if the key is none of this life's.
-    fn rights(&self, head: &BatchHead) -> Option<Rights> {
-        // Both are compared, so that the time does not tell which one was tried.
-        let Life { view, change, read, .. } = &self.life;
-        let (change, read) = (change.matches(&head.secret), read.matches(&head.secret));
-        match (*view == head.view, change, read) {
-            (true, true, _) => Some(Rights::Change),
-            (true, false, true) => Some(Rights::Read),
-            _ => None,
-        }
-    }
 }
 
 impl Regions {
@@ -94,7 +82,7 @@ impl Regions {
         results: &mut Vec<u8>,
     ) -> (u16, Outcome) {
         let memory = self.0.inner.read().live.get(&head.region).cloned();
-        let rights = memory.as_ref().and_then(|memory| memory.rights(head));
+        let rights = memory.as_ref().and_then(|memory| memory.life.rights(head.view, &head.secret));
         let (Some(memory), Some(mut rights)) = (memory, rights) else {
             return (0, Outcome::Revoked);
         };

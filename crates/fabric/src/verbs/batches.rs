@@ -1,9 +1,11 @@
 //! What a batch is to an adapter: where it goes, what of it is refused before, and how much of it goes together.
 
+use smallvec::SmallVec;
+
 use crate::ending::at_most;
 use crate::error::{Error, Result};
 use crate::memory::check;
-use crate::operation::Operation;
+use crate::operation::{Completed, Done, Operation};
 use crate::pool::Pool;
 use crate::region::{RegionKey, Rights};
 
@@ -57,4 +59,13 @@ const fn fetches(operation: &Operation) -> bool {
 /// How many change the region.
 pub(super) fn effects(operations: &[Operation]) -> u64 {
     operations.iter().filter(|operation| operation.has_effect()).count() as u64
+}
+
+/// What a batch gives that was executed, `words` of them fetched.
+pub(super) fn results(operations: SmallVec<[Operation; 4]>, words: &[u64]) -> Completed {
+    let done = |(operation, word): (Operation, &u64)| match operation {
+        Operation::Read { into: buffer, .. } | Operation::Write { from: buffer, .. } => Done::Buffer(buffer),
+        _ => Done::Word(*word),
+    };
+    operations.into_iter().zip(words).map(done).collect()
 }

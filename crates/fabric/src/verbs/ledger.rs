@@ -18,13 +18,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use verbena_terms::{Incarnation, Time};
 
-use super::batches::{Place, effects, refusal, unfenced};
+use super::batches::{Place, effects, refusal, results, unfenced};
 use super::outcomes::{Outcome, Outcomes};
 use crate::completion::{Completer, Pending};
 use crate::ending::{Endings, MOST_UNDER_WAY, at_most, queue_full, unknown};
 use crate::error::{Error, Result};
 use crate::identifiers::Identifiers;
-use crate::operation::{Batch, Completed, Done, LARGEST_BATCH, Operation, OperationId, Settled};
+use crate::operation::{Batch, Completed, LARGEST_BATCH, Operation, OperationId, Settled};
 use crate::pool::Pool;
 use crate::region::RegionKey;
 
@@ -176,31 +176,40 @@ impl Ledger {
         batch: Batch,
         deadline: Time,
     ) -> Pending<Completed> {
-        match self.check(now, key, place, batch, deadline) {
-            Ok(Ok(mut entry)) => {
-                // Whatever ends it without a word, it was not posted.
-                let (completer, pending) = Pending::new(Error::Closed);
-                entry.completer = Some(completer);
-                self.armed = self.armed.min(deadline);
-                self.waiting_effects += effects(&entry.operations);
-                self.waiting.push_back(entry);
-                pending
+        let mut operations = batch.into_operations();
+        let refusal = match self.check(now, key, place, &mut operations, deadline) {
+            Ok(refusal) if operations.is_empty() => {
+                return Pending::ready(refusal.map_or_else(|| Ok(Completed::new()), Err));
             }
-            Ok(Err(done)) => Pending::ready(Ok(done)),
-            Err(error) => Pending::ready(Err(error)),
-        }
+            Ok(refusal) => refusal,
+            Err(error) => return Pending::ready(Err(error)),
+        };
+        // Whatever ends it without a word, it was not posted.
+        let (completer, pending) = Pending::new(Error::Closed);
+        self.armed = self.armed.min(deadline);
+        self.waiting_effects += effects(&operations);
+        self.waiting.push_back(Entry {
+            operations,
+            place,
+            revoked: Error::Revoked { target: key.owner, region: key.region, view: key.view },
+            refusal,
+            completer: Some(completer),
+            deadline,
+            ids: None,
+            done: SmallVec::new(),
+        });
+        pending
     }
 
-    /// A batch up to its first element that is refused; one that has nothing to execute is done.
+    /// Cuts a batch off before its first element that is refused, and says why that is.
     fn check(
-        &mut self,
+        &self,
         now: Time,
         key: &RegionKey,
         place: Place,
-        batch: Batch,
+        operations: &mut SmallVec<[Operation; 4]>,
         deadline: Time,
-    ) -> Result<std::result::Result<Entry, Completed>> {
-        let mut operations = batch.into_operations();
+    ) -> Result<Option<Error>> {
         at_most("a batch", operations.len(), LARGEST_BATCH)?;
         if self.is_closed {
             return Err(Error::Closed);
@@ -211,21 +220,15 @@ impl Ledger {
         if self.waiting.len() + self.posted.len() >= MOST_UNDER_WAY {
             return Err(queue_full());
         }
-        let refused = operations
-            .iter()
-            .enumerate()
-            .find_map(|(at, operation)| refusal(&self.pool, key, place, operation).err().map(|error| (at, error)));
-        let refusal = refused.map(|(at, error)| {
+        let refused = |operation: &Operation| refusal(&self.pool, key, place, operation).err();
+        let refused = operations.iter().enumerate().find_map(|(at, operation)| Some((at, refused(operation)?)));
+        if let Some((at, _)) = refused {
             operations.truncate(at);
-            error
-        });
-        if operations.is_empty() {
-            return refusal.map_or_else(|| Ok(Err(Completed::new())), Err);
         }
-        self.identifiers.room_for(self.target, self.waiting_effects, effects(&operations))?;
-        let revoked = Error::Revoked { target: key.owner, region: key.region, view: key.view };
-        let done = SmallVec::new();
-        Ok(Ok(Entry { operations, place, revoked, refusal, completer: None, deadline, ids: None, done }))
+        if !operations.is_empty() {
+            self.identifiers.room_for(self.target, self.waiting_effects, effects(operations))?;
+        }
+        Ok(refused.map(|(_, error)| error))
     }
 
     /// Takes what is next and has room: a batch, or a part of one up to a fence. Its requests are those of [`newest`](Self::newest).
@@ -487,14 +490,6 @@ impl Posted {
             entry.done.push(value);
         }
     }
-}
-
-fn results(operations: SmallVec<[Operation; 4]>, words: &[u64]) -> Completed {
-    let done = |(operation, word): (Operation, &u64)| match operation {
-        Operation::Read { into: buffer, .. } | Operation::Write { from: buffer, .. } => Done::Buffer(buffer),
-        _ => Done::Word(*word),
-    };
-    operations.into_iter().zip(words).map(done).collect()
 }
 
 #[cfg(test)]

@@ -17,18 +17,13 @@ use super::line::Line;
 use crate::completion::Pending;
 use crate::ending::Endings;
 use crate::error::{Error, Result};
+use crate::lookout::Lookout;
 use crate::message::Class;
 use crate::operation::{Batch, Completed, OperationId, Settled};
 use crate::pool::Pool;
 use crate::provider::{Address, Peer};
 use crate::region::{RegionKey, SharedRemote};
 
-/// A target that was silent for so long is looked for by its channel.
-const SILENCE: Duration = Duration::from_millis(250);
-/// How long that may take.
-const LOOKING: Duration = Duration::from_secs(1);
-/// From one look whether it was found to the next.
-const GLANCE: Duration = Duration::from_millis(10);
 /// Who is not connected asks again after so long.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// After so long without an answer it asks with a connection of its own anew.
@@ -62,11 +57,7 @@ struct Side {
     refusal: Error,
     /// Whether the clerk looks after it.
     is_left: bool,
-    /// Since when nothing has come, though something was waited for.
-    silent_since: Time,
-    /// How the target's agent is reached, once a region of it was opened.
-    agent: Option<SharedRemote>,
-    looking: Option<Pending<Completed>>,
+    lookout: Lookout,
 }
 
 /// A connection of which the other end has still to be made.
@@ -87,9 +78,7 @@ impl Link {
             request: 0,
             refusal: unreachable(target, &ways.adapter, NO_ANSWER.to_owned()),
             is_left: false,
-            silent_since: Time::ZERO,
-            agent: None,
-            looking: None,
+            lookout: Lookout::default(),
         };
         Link { target, class, ways, side: Mutex::new(side) }
     }
@@ -110,7 +99,7 @@ impl Link {
 
     /// A region of the target was opened through its agent.
     pub(super) fn met(&self, agent: SharedRemote) {
-        self.side.lock().agent = Some(agent);
+        self.side.lock().lookout.met(agent);
     }
 
     /// The target has answered a request for a connection. May take as long as the network looks for it.
@@ -129,7 +118,7 @@ impl Link {
         let mut side = self.side.lock();
         if is_meant(&side) {
             side.asking = None;
-            side.silent_since = BootClock.now();
+            side.lookout.heard(BootClock.now());
             match connected {
                 Ok(()) => {
                     side.line = Some(line);
@@ -159,7 +148,7 @@ impl Link {
         side.give_up_asking(&self.ways.burial);
         side.ledger.close(&mut endings);
         side.end(&self.ways.burial, &mut endings);
-        let agent = side.agent.take();
+        let agent = side.lookout.leave();
         drop(side);
         drop(agent);
         endings.hand_over();
@@ -200,7 +189,7 @@ impl Link {
         let mut side = self.side.lock();
         let now = BootClock.now();
         if side.ledger.is_idle() {
-            side.silent_since = now;
+            side.lookout.heard(now);
         }
         let outcome = act(&mut side.ledger, now);
         self.send(&mut side, now, &mut endings);
@@ -209,11 +198,7 @@ impl Link {
         let until = side.ledger.armed().min(side.asks());
         drop(side);
         endings.hand_over();
-        match (waits, was_left) {
-            (true, false) => self.ways.clerk.look_after(self),
-            (true, true) => self.ways.clerk.be_back_by(until),
-            (false, _) => {}
-        }
+        self.ways.clerk.rota().tell(self, waits, was_left, until);
         outcome
     }
 
@@ -291,7 +276,7 @@ impl Side {
         }
         let has_come = last.is_some() || failed.is_some();
         if has_come {
-            self.silent_since = now;
+            self.lookout.heard(now);
         }
         has_come
     }
@@ -321,31 +306,16 @@ impl Side {
 
     /// Finds out whether the target is gone, if it has been silent. When to look again.
     fn look_for_target(&mut self, now: Time, burial: &Burial, endings: &mut Endings) -> Time {
-        if let Some(mut looking) = self.looking.take() {
-            match looking.poll_now() {
-                None => {
-                    self.looking = Some(looking);
-                    return now + GLANCE;
-                }
-                Some(Err(error @ Error::Unreachable { .. })) => {
-                    self.give_up_asking(burial);
-                    self.end(burial, endings);
-                    self.ledger.unreachable(&error, endings);
-                    self.refusal = error;
-                }
-                // Its agent answers, or is stopped: its adapter may answer yet.
-                Some(_) => self.silent_since = now,
+        match self.lookout.glance(now) {
+            Ok(None) => {}
+            Ok(Some(next)) => return next,
+            Err(error) => {
+                self.give_up_asking(burial);
+                self.end(burial, endings);
+                self.ledger.unreachable(&error, endings);
+                self.refusal = error;
             }
         }
-        if self.ledger.is_idle() {
-            return Time::FAR;
-        }
-        let until = self.silent_since + SILENCE;
-        if now < until {
-            return until;
-        }
-        let Some(agent) = &self.agent else { return Time::FAR };
-        self.looking = Some(agent.post(Batch::read_words(&[0]), Class::Control, now + LOOKING));
-        now + GLANCE
+        self.lookout.look(now, !self.ledger.is_idle())
     }
 }

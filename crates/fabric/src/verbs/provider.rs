@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering as Atomic};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl VerbsFabric {
     /// # Errors
     /// [`Error::Unreachable`] where nobody answers, or nobody who can prove to be of that rank.
     pub fn who_lives_at(&self, rank: Rank, address: &Address, deadline: Time) -> Result<Incarnation> {
-        self.tcp.who_lives_at(rank, &channel_of(address), deadline)
+        self.tcp.who_lives_at(rank, &address.with_scheme("tcp"), deadline)
     }
 
     fn link(&self, peer: Incarnation, class: Class, channel: &Arc<dyn Peer>) -> Arc<Link> {
@@ -150,11 +150,6 @@ fn capabilities(adapter: &Adapter) -> Capabilities {
     }
 }
 
-/// Where the channels of a node are, by its address.
-fn channel_of(address: &Address) -> Address {
-    Address(format!("tcp://{}", address.rest()))
-}
-
 impl Fabric for VerbsFabric {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -165,7 +160,7 @@ impl Fabric for VerbsFabric {
     }
 
     fn address(&self) -> Address {
-        Address(format!("verbs://{}", self.tcp.address().rest()))
+        self.tcp.address().with_scheme("verbs")
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -185,7 +180,7 @@ impl Fabric for VerbsFabric {
             let reason = "it is not a verbs address".into();
             return Err(Error::Unreachable { target: peer, address: address.to_string(), reason });
         }
-        let channel = self.tcp.connect(peer, &channel_of(address))?;
+        let channel = self.tcp.connect(peer, &address.with_scheme("tcp"))?;
         // One for each peer and class: its identifiers are counted there (F2).
         let mut links = self.desk.links.lock();
         let links =
@@ -207,7 +202,7 @@ impl Drop for VerbsFabric {
     fn drop(&mut self) {
         self.regions.close();
         self.desk.is_closed.store(true, Atomic::SeqCst);
-        self.clerks.iter().for_each(|clerk| clerk.stop());
+        self.clerks.iter().for_each(|clerk| clerk.rota().stop());
         let links = std::mem::take(&mut *self.desk.links.lock());
         links.values().flat_map(|links| links.iter()).for_each(|link| link.close());
         if let Some(porter) = self.porter.take().filter(|porter| porter.thread().id() != thread::current().id()) {
@@ -278,21 +273,14 @@ impl Porter {
 
     /// Does what may take as long as the network looks for somebody, in a thread of its own: nobody else is to wait for it.
     fn aside(&self, act: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
-        if self.desk.aside.fetch_add(1, Atomic::SeqCst) >= MOST_ASIDE {
-            self.desk.aside.fetch_sub(1, Atomic::SeqCst);
-            return Err(Error::Full { what: "the connections that are being made", most: MOST_ASIDE });
-        }
-        let desk = self.desk.clone();
+        let permit = Permit::of(&self.desk)?;
         let started = thread::Builder::new().name("verbs-connect".into()).spawn(move || {
+            let _permit = permit;
             if let Err(error) = act() {
                 tracing::warn!(%error, "an introduction came to nothing");
             }
-            desk.aside.fetch_sub(1, Atomic::SeqCst);
         });
-        started.map(drop).map_err(|error| {
-            self.desk.aside.fetch_sub(1, Atomic::SeqCst);
-            Error::system("start a thread", error)
-        })
+        started.map(drop).map_err(|error| Error::system("start a thread", error))
     }
 
     fn answer(&self, request: &Message, address: &Address, said: &Said) -> Result<()> {
@@ -300,6 +288,25 @@ impl Porter {
         // Whoever is found there has to prove to be who asked.
         let caller = tcp.connect(request.from, address)?;
         caller.send(request.class, ViewNumber(0), introductions::PORT, request.number, &said.to_bytes())
+    }
+}
+
+/// One of the threads that make connections, for as long as it is there.
+struct Permit(Arc<Desk>);
+
+impl Permit {
+    fn of(desk: &Arc<Desk>) -> Result<Self> {
+        let permit = Permit(desk.clone());
+        if desk.aside.fetch_add(1, Atomic::SeqCst) >= MOST_ASIDE {
+            return Err(Error::Full { what: "the connections that are being made", most: MOST_ASIDE });
+        }
+        Ok(permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.aside.fetch_sub(1, Atomic::SeqCst);
     }
 }
 
@@ -318,20 +325,10 @@ impl VerbsPeer {
         let (tell, told) = sync_channel(1);
         self.desk.asked.lock().insert(number, tell);
         let request = Said::Place(RegionId::from(key), self.answers.clone()).to_bytes();
-        let mut answer = None;
-        while answer.is_none() && BootClock.now() < deadline {
-            match self.channel.send(Class::Control, ViewNumber(0), introductions::PORT, number, &request) {
-                Ok(()) | Err(Error::Full { .. }) => {}
-                Err(error) => {
-                    self.desk.asked.lock().remove(&number);
-                    return Err(error);
-                }
-            }
-            answer = told.recv_timeout(ASK_AGAIN.min(deadline.since(BootClock.now()))).ok();
-        }
+        let answer = self.ask(number, &request, &told, deadline);
         self.desk.asked.lock().remove(&number);
         let target = self.channel.incarnation();
-        match answer {
+        match answer? {
             Some(Some(place)) => Ok(place),
             Some(None) => Err(Error::Revoked { target, region: key.region, view: key.view }),
             None => {
@@ -339,6 +336,26 @@ impl VerbsPeer {
                 Err(Error::Unreachable { target, address: "its channel".into(), reason })
             }
         }
+    }
+
+    /// Asks until there is an answer, or the deadline has passed.
+    fn ask(
+        &self,
+        number: u64,
+        request: &[u8],
+        told: &Receiver<Option<Place>>,
+        deadline: Time,
+    ) -> Result<Option<Option<Place>>> {
+        while BootClock.now() < deadline {
+            match self.channel.send(Class::Control, ViewNumber(0), introductions::PORT, number, request) {
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            if let Ok(answer) = told.recv_timeout(ASK_AGAIN.min(deadline.since(BootClock.now()))) {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
     }
 }
 

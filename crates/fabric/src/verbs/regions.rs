@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use sideway::ibverbs::AccessFlags;
@@ -17,12 +16,13 @@ use super::line::everything;
 use crate::capability::AtomicScope;
 use crate::ending::RegionId;
 use crate::error::{Error, Result};
-use crate::supply::{Life, Part, Supply};
+use crate::region::Rights;
+use crate::supply::{Life, Numbers, Part, Supply};
 
 pub(super) struct Registered {
     adapter: Arc<Adapter>,
     arena: Arena,
-    next: AtomicU32,
+    numbers: Numbers,
     /// None when the fabric is closed.
     live: Mutex<Option<HashMap<u32, Keys>>>,
 }
@@ -40,7 +40,7 @@ impl Registered {
         Ok(Registered {
             adapter,
             arena: Arena::new()?,
-            next: AtomicU32::new(1),
+            numbers: Numbers::default(),
             live: Mutex::new(Some(HashMap::new())),
         })
     }
@@ -48,12 +48,12 @@ impl Registered {
     /// Where a region is for who has this secret of its present life.
     pub(super) fn place(&self, id: &RegionId) -> Option<Place> {
         let live = self.live.lock();
-        let keys = live.as_ref()?.get(&id.region).filter(|keys| keys.life.view == id.view)?;
-        // Both are compared, so that the time does not tell which one was tried.
-        let (change, read) = (keys.life.change.matches(&id.secret), keys.life.read.matches(&id.secret));
-        let reached = if change { &keys.change } else { &keys.read };
-        let place = Place { remote_key: reached.rkey(), address: keys.address, bytes: keys.life.bytes };
-        (change || read).then_some(place)
+        let keys = live.as_ref()?.get(&id.region)?;
+        let reached = match keys.life.rights(id.view, &id.secret)? {
+            Rights::Change => &keys.change,
+            Rights::Read => &keys.read,
+        };
+        Some(Place { remote_key: reached.rkey(), address: keys.address, bytes: keys.life.bytes })
     }
 
     /// No adapter reaches any of it any more.
@@ -79,8 +79,7 @@ impl Registered {
 
 impl Supply for Registered {
     fn make(&self, life: &Life) -> Result<(u32, Part)> {
-        let number = self.next.try_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
-        let number = number.map_err(|most| Error::Full { what: "the numbers of regions", most: most as usize })?;
+        let number = self.numbers.next()?;
         Ok((number, self.register(number, life)?))
     }
 

@@ -19,18 +19,13 @@ use super::wire::{FrameWriter, MOST_WORDS};
 use crate::completion::{Gatherer, Pending};
 use crate::ending::Endings;
 use crate::error::{Error, Result};
+use crate::lookout::Lookout;
 use crate::message::Class;
 use crate::operation::{Batch, Completed, OperationId, Settled};
 use crate::provider::{Address, Peer};
 use crate::region::{RegionKey, SharedRemote};
 use crate::tcp::mark;
 
-/// A target that is silent for so long is looked for by its channel: what runs nothing and answers must be told from what is gone.
-const SILENCE: Duration = Duration::from_millis(250);
-/// How long that may take.
-const LOOKING: Duration = Duration::from_secs(1);
-/// From one look whether it was found to the next.
-const GLANCE: Duration = Duration::from_millis(10);
 /// Who is not introduced asks again after so long.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -65,11 +60,7 @@ struct Side {
     asked: (u64, Time),
     /// Whether the clerk looks after it.
     is_left: bool,
-    /// Since when nothing has come, though something was waited for.
-    silent_since: Time,
-    /// How the target's agent is reached, once a region of it was opened.
-    agent: Option<SharedRemote>,
-    looking: Option<Pending<Completed>>,
+    lookout: Lookout,
 }
 
 impl Link {
@@ -92,9 +83,7 @@ impl Link {
             arrived: [0; _],
             asked: (1, Time::ZERO),
             is_left: false,
-            silent_since: Time::ZERO,
-            agent: None,
-            looking: None,
+            lookout: Lookout::default(),
         };
         let link = Arc::new(Link { number: clerk.number(), socket, ways, clerk, side: Mutex::new(side) });
         link.clerk.meet(&link)?;
@@ -114,7 +103,7 @@ impl Link {
         let mut side = self.side.lock();
         let now = BootClock.now();
         if side.ledger.is_idle() {
-            side.silent_since = now;
+            side.lookout.heard(now);
         }
         side.ledger.post(now, key, batch, deadline).gathered_by(self.clone())
     }
@@ -136,7 +125,7 @@ impl Link {
 
     /// A region of the target was opened through its agent.
     pub(super) fn met(&self, agent: SharedRemote) {
-        self.side.lock().agent = Some(agent);
+        self.side.lock().lookout.met(agent);
     }
 
     /// Ends everything that waits or is under way.
@@ -144,7 +133,7 @@ impl Link {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
         side.ledger.close(&mut endings);
-        let _agent = side.agent.take();
+        let _agent = side.lookout.leave();
         drop(side);
         endings.hand_over();
     }
@@ -159,7 +148,7 @@ impl Link {
         let mut side = self.side.lock();
         let now = BootClock.now();
         if side.take(&self.socket, &mut endings) {
-            side.silent_since = now;
+            side.lookout.heard(now);
         }
         let look = side.look_for_target(now, &mut endings);
         side.ledger.expire(now, &mut endings);
@@ -177,7 +166,7 @@ impl Link {
         let mut side = self.side.lock();
         let now = BootClock.now();
         if side.ledger.is_idle() {
-            side.silent_since = now;
+            side.lookout.heard(now);
         }
         let outcome = act(&mut side.ledger, now);
         self.send(&mut side, now, &mut endings);
@@ -186,11 +175,7 @@ impl Link {
         let until = side.ledger.armed();
         drop(side);
         endings.hand_over();
-        match (waits, was_left) {
-            (true, false) => self.clerk.look_after(self),
-            (true, true) => self.clerk.be_back_by(until),
-            (false, _) => {}
-        }
+        self.clerk.rota().tell(self, waits, was_left, until);
         outcome
     }
 
@@ -237,27 +222,12 @@ impl Gatherer for Link {
 impl Side {
     /// Finds out whether the target is gone, if it has been silent. When to look again.
     fn look_for_target(&mut self, now: Time, endings: &mut Endings) -> Time {
-        let Some(agent) = &self.agent else { return Time::FAR };
-        if let Some(mut looking) = self.looking.take() {
-            match looking.poll_now() {
-                None => {
-                    self.looking = Some(looking);
-                    return now + GLANCE;
-                }
-                Some(Err(error @ Error::Unreachable { .. })) => self.ledger.gone(&error, endings),
-                // Its agent answers, or is stopped: its kernel may answer yet.
-                Some(_) => self.silent_since = now,
-            }
+        match self.lookout.glance(now) {
+            Ok(None) => {}
+            Ok(Some(next)) => return next,
+            Err(error) => self.ledger.gone(&error, endings),
         }
-        if self.ledger.is_idle() {
-            return Time::FAR;
-        }
-        let until = self.silent_since + SILENCE;
-        if now < until {
-            return until;
-        }
-        self.looking = Some(agent.post(Batch::read_words(&[0]), Class::Control, now + LOOKING));
-        now + GLANCE
+        self.lookout.look(now, !self.ledger.is_idle())
     }
 
     /// Takes what has come; whether anything had.

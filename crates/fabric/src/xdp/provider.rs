@@ -104,7 +104,7 @@ impl XdpFabric {
     /// # Errors
     /// [`Error::Unreachable`] where nobody answers, or nobody who can prove to be of that rank.
     pub fn who_lives_at(&self, rank: Rank, address: &Address, deadline: Time) -> Result<Incarnation> {
-        self.tcp.who_lives_at(rank, &channel_of(address), deadline)
+        self.tcp.who_lives_at(rank, &address.with_scheme("tcp"), deadline)
     }
 
     /// The interfaces, each with where in its receive path the program stands.
@@ -169,11 +169,6 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     crosses_machines: true,
 };
 
-/// Where the channels of a node are, by its address.
-fn channel_of(address: &Address) -> Address {
-    Address(format!("tcp://{}", address.rest()))
-}
-
 impl Fabric for XdpFabric {
     fn capabilities(&self) -> &Capabilities {
         &CAPABILITIES
@@ -184,7 +179,7 @@ impl Fabric for XdpFabric {
     }
 
     fn address(&self) -> Address {
-        Address(format!("xdp://{}", self.tcp.address().rest()))
+        self.tcp.address().with_scheme("xdp")
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -204,7 +199,7 @@ impl Fabric for XdpFabric {
         if address.scheme() != "xdp" {
             return Err(unreachable("it is not an xdp address".into()));
         }
-        let channel = self.tcp.connect(peer, &channel_of(address))?;
+        let channel = self.tcp.connect(peer, &address.with_scheme("tcp"))?;
         let known = self.links.lock().get(&peer).cloned();
         let link = match known {
             Some(link) => Some(link),
@@ -250,7 +245,7 @@ impl Drop for XdpFabric {
     fn drop(&mut self) {
         self.node.close();
         self.is_closed.store(true, Atomic::SeqCst);
-        self.clerk.stop();
+        self.clerk.rota().stop();
         let links = std::mem::take(&mut *self.links.lock());
         links.values().for_each(|link| link.close());
         if let Some(porter) = self.porter.take().filter(|porter| porter.thread().id() != thread::current().id()) {
