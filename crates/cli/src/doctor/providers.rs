@@ -54,18 +54,21 @@ pub(super) fn tried(provider: Named, config: &Config, checks: &mut Vec<Check>) -
             checks.push(Check::good(WHAT, "done"));
             Some(capabilities)
         }
-        Err(Error::Unusable { reason, remedy, .. }) => {
-            checks.push(Check::missing(WHAT, reason, remedy));
-            None
-        }
         Err(error) => {
-            checks.push(Check::missing(
-                WHAT,
-                error.to_string(),
-                "The system refuses something that the provider needs",
-            ));
+            checks.push(refused(WHAT, error));
             None
         }
+    }
+}
+
+/// What a provider lacks.
+pub(super) fn refused(what: &'static str, error: Error) -> Check {
+    match error {
+        // A table that may follow the remedy is what was told of the devices.
+        Error::Unusable { reason, remedy, .. } => {
+            Check::missing(what, reason, remedy.lines().next().unwrap_or_default())
+        }
+        error => Check::missing(what, error.to_string(), "The system refuses something that the provider needs"),
     }
 }
 

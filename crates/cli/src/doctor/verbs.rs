@@ -26,9 +26,9 @@ mod with {
         AtomicReach, Chosen, Device, GidEntry, Limits, LinkLayer, Port, PortState, Transport, addresses, choose,
         devices, wanted,
     };
-    use verbena_fabric::{Address, Error, Provider as Named};
+    use verbena_fabric::{Address, Provider as Named};
 
-    use super::super::providers::tried;
+    use super::super::providers::{refused, tried};
     use super::super::{Check, Provider};
     use crate::config::Config;
 
@@ -73,16 +73,6 @@ mod with {
     fn taken(choice: &Chosen) -> Check {
         let Chosen { device, port, gid_index, gid, kind, why, .. } = choice;
         Check::good(TAKEN, format!("{device}/{port}, GID {gid_index} ({kind}, {gid}): {why}"))
-    }
-
-    fn refused(what: &'static str, error: Error) -> Check {
-        match error {
-            // The table that may follow is what was told of the devices.
-            Error::Unusable { reason, remedy, .. } => {
-                Check::missing(what, reason, remedy.lines().next().unwrap_or_default())
-            }
-            error => Check::missing(what, error.to_string(), "The system refuses something that the provider needs"),
-        }
     }
 
     /// The library that this process has loaded.

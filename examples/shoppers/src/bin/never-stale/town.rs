@@ -124,13 +124,7 @@ impl Ground {
     fn inside(&self, number: u8) -> Ipv4Addr {
         match self {
             Ground::One => own_address(),
-            Ground::Devices([here, there]) => {
-                if is_proxy(number) {
-                    *here
-                } else {
-                    *there
-                }
-            }
+            Ground::Devices(at) => at[usize::from(!is_proxy(number))],
             Ground::Two(_) if is_proxy(number) => HERE,
             Ground::Two(_) => THERE,
             Ground::Many(_) => inside(number),
