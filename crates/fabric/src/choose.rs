@@ -179,7 +179,7 @@ impl Interconnect {
             Provider::Verbs => {
                 let tcp = self.tcp(who.rank)?;
                 let wanted = verbs::wanted(&self.config, Some(tcp.listen.ip()));
-                let (fabric, chosen) = verbs::open(who, tcp, &wanted, verbs::completions(&self.config))?;
+                let (fabric, chosen) = verbs::open(who, tcp, &wanted, &self.config)?;
                 let fabric = Arc::new(fabric);
                 let why = format!(
                     "{why}; {} port {}, GID {} ({}): {}",
@@ -318,7 +318,7 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
         Provider::Verbs => {
             let tcp = TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() };
             let wanted = verbs::wanted(config, config.listen.map(|listen| listen.ip()));
-            Arc::new(verbs::open(who, tcp, &wanted, verbs::completions(config))?.0)
+            Arc::new(verbs::open(who, tcp, &wanted, config)?.0)
         }
         #[cfg(not(feature = "verbs"))]
         Provider::Verbs => return Err(left_out("verbs")),

@@ -50,6 +50,17 @@ section! {
         pub verbs_gid: Option<u32> as "INDEX" = None,
         /// verbs: look for completions without a pause while something is under way, instead of being woken. Quicker, and takes a core.
         pub verbs_polling: bool as "BOOL" = false,
+        /// verbs: make connections by the kernel's manager of connections (rdma_cm), by IP address, instead of by message.
+        ///
+        /// Connections of iWARP are made so whatever this says. On InfiniBand it finds ways between subnets, and takes service levels from the subnet
+        /// manager. The same at all nodes.
+        pub verbs_rdma_cm: bool as "BOOL" = false,
+        /// verbs: the port where the manager of connections takes calls; of iWARP that of TCP. 0 is one that is free.
+        pub verbs_rdma_cm_port: u16 as "PORT" = 0,
+        /// verbs: the service level of locks and words, 0 to 15: what the network's switches make of it is up to who runs them.
+        pub verbs_control_level: u8 as "LEVEL" = 0,
+        /// verbs: the service level of bulk transfers, 0 to 15.
+        pub verbs_bulk_level: u8 as "LEVEL" = 0,
         /// Memory for transfers under way.
         pub pool: Size as "SIZE" = Size(64 << 20),
     }
@@ -101,6 +112,9 @@ impl FabricConfig {
         let pool = too_small.then(|| Contradiction::new("pool", "less than 1MiB holds no transfer"));
         let both = self.insecure && self.keys.is_some();
         let insecure = both.then(|| Contradiction::new("insecure", "there are keys: take one of the two out"));
-        pool.into_iter().chain(insecure).collect()
+        let levels = [("verbs_control_level", self.verbs_control_level), ("verbs_bulk_level", self.verbs_bulk_level)];
+        let levels = levels.into_iter().filter(|(_, level)| *level > 15);
+        let levels = levels.map(|(key, _)| Contradiction::new(key, "service levels are 0 to 15"));
+        pool.into_iter().chain(insecure).chain(levels).collect()
     }
 }

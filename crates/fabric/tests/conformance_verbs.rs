@@ -1,5 +1,5 @@
-//! The conformance suite on the provider `verbs`, on soft-RoCE in a machine of Debian's kernel: two devices whose packets go by a virtual link, where they can be
-//! lost. Messages go by relays, as those of `tcp` do.
+//! The conformance suite on the provider `verbs`, in a machine of Debian's kernel: on soft-RoCE, two devices whose packets go by a virtual link, and on
+//! soft-iWARP, whose packets go by `lo`; there they can be lost. Messages go by relays, as those of `tcp` do.
 
 #![cfg(feature = "verbs")]
 
@@ -14,6 +14,7 @@ mod relayed;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,7 @@ use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Processes, Targe
 use verbena_fabric::tcp::TcpConfig;
 use verbena_fabric::verbs::{Completions, VerbsConfig, VerbsFabric};
 use verbena_fabric::{Batch, Class, Done, Error, Fabric, Operation, Rights};
-use verbena_terms::{Incarnation, ViewNumber};
+use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 /// What is lost, delayed and mixed up on the link between faults, as `tc qdisc` has it.
 type Weather = &'static [&'static str];
@@ -42,30 +43,77 @@ fn soft_roce_polled() {
 }
 
 #[test]
+fn soft_roce_connected_by_the_manager() {
+    machine::in_machine_at_length("rxe", "inside_managed");
+}
+
+#[test]
 fn soft_roce_on_a_link_that_loses_and_reorders() {
     machine::in_machine_at_length("rxe", "inside_rough");
 }
 
 #[test]
+fn soft_iwarp() {
+    machine::in_machine_at_length("siw", "inside_siw");
+}
+
+#[test]
+fn soft_iwarp_on_a_link_that_loses_and_reorders() {
+    machine::in_machine_at_length("siw", "inside_siw_rough");
+}
+
+#[test]
 fn inside_told() {
-    check(Completions::Told, &[]);
+    check(ROCE, Completions::Told, &[]);
 }
 
 #[test]
 fn inside_polled() {
-    check(Completions::Polled, &[]);
+    check(ROCE, Completions::Polled, &[]);
+}
+
+#[test]
+fn inside_managed() {
+    check(Kind { rdma_cm: true, ..ROCE }, Completions::Told, &[]);
 }
 
 #[test]
 fn inside_rough() {
-    check(Completions::Told, &["loss", "2%", "delay", "1ms", "reorder", "95%"]);
+    check(ROCE, Completions::Told, ROUGH);
 }
 
-fn check(completions: Completions, weather: Weather) {
+#[test]
+fn inside_siw() {
+    check(IWARP, Completions::Told, &[]);
+}
+
+#[test]
+fn inside_siw_rough() {
+    check(IWARP, Completions::Told, ROUGH);
+}
+
+const ROUGH: Weather = &["loss", "2%", "delay", "1ms", "reorder", "95%"];
+
+/// Of what kind the devices are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    /// What their names begin with.
+    prefix: &'static str,
+    gid_index: u32,
+    rdma_cm: bool,
+    /// All that a device sends goes by the link of its number, and not by `lo`.
+    has_links: bool,
+}
+
+const ROCE: Kind = Kind { prefix: "rxe", gid_index: 1, rdma_cm: false, has_links: true };
+const IWARP: Kind = Kind { prefix: "siw", gid_index: 0, rdma_cm: true, has_links: false };
+
+fn check(kind: Kind, completions: Completions, weather: Weather) {
     if !machine::is_inside() {
         return;
     }
     let mut verbs = Verbs {
+        kind,
         next_rank: 1,
         completions,
         network: Arc::default(),
@@ -74,6 +122,9 @@ fn check(completions: Completions, weather: Weather) {
         weather,
         held: Mutex::default(),
     };
+    if !kind.has_links {
+        verbs.split_lo();
+    }
     verbs.set_weather();
     let report = run_all(&mut verbs);
     let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
@@ -84,9 +135,9 @@ fn check(completions: Completions, weather: Weather) {
         let torn = what_is_larger_than_a_word_tears_under_a_writer(&mut verbs);
         println!("torn: {torn} reads of a line, no word");
     }
-    let packets: u64 = ["rxe0", "rxe1"].map(sent).iter().sum();
+    let packets: u64 = [0, 1].map(|device| verbs.sent(device)).iter().sum();
     assert!(packets > 10_000, "{packets} packets went by the devices");
-    println!("counted: {} checks on soft-RoCE, {packets} packets", report.ran);
+    println!("counted: {} checks on {kind:?}, {packets} packets", report.ran);
 }
 
 /// What happens to what a device sends.
@@ -106,24 +157,32 @@ fn what_a_lost_connection_left_open_is_never_executed_later(verbs: &mut Verbs) {
     let soon = |seconds| caller.clock().now() + Duration::from_secs(seconds);
     let peer = caller.connect(owner.identity(), &owner.address()).expect("a node connects");
     let remote = peer.open(&region.key(Rights::Change), soon(10)).expect("a key opens its region");
-    let add = || Batch::one(Operation::FetchAdd { at: 0, addend: 1 });
+    let write = |value| Batch::one(Operation::WriteWord { at: 0, value });
 
-    // Whoever connects looks for the other's link address first, and nothing leaves the device then.
-    for (address, last, link) in [("10.77.0.2", "02", "v0"), ("10.77.0.1", "01", "v1")] {
-        let there = format!("02:00:00:00:77:{last}");
-        run("ip", ["neigh", "replace", address, "lladdr", &there, "dev", link, "nud", "permanent"].iter());
+    if verbs.kind.has_links {
+        // Whoever connects looks for the other's link address first, and nothing leaves the device then.
+        for (address, last, link) in [("10.77.0.2", "02", "v0"), ("10.77.0.1", "01", "v1")] {
+            let there = format!("02:00:00:00:77:{last}");
+            run("ip", ["neigh", "replace", address, "lladdr", &there, "dev", link, "nud", "permanent"].iter());
+        }
     }
+    remote.post(write(1), Class::Control, soon(10)).wait().expect("the link is sound");
     verbs.happen(verbs.device_of(caller.identity()), Fate::Hold);
-    let lost = remote.post(add(), Class::Control, soon(20)).wait().expect_err("nothing leaves the device");
+    let lost = remote.post(write(2), Class::Control, soon(20)).wait().expect_err("nothing leaves the device");
     let Error::Unknown { first: Some(id), .. } = lost else { panic!("{lost}") };
-    // By message, which is not held: the next connection is made, and the former is gone.
-    let settled = remote.settle(id, Class::Control, soon(10)).wait().expect_err("nobody has kept what became of it");
+    // By message, which is not held, the former end is taken away. The manager's calls are held too, until it is: then they come behind what was held before.
+    let settling = remote.settle(id, Class::Control, soon(20));
+    if verbs.kind.rdma_cm {
+        std::thread::sleep(Duration::from_secs(1));
+        verbs.set_weather();
+    }
+    let settled = settling.wait().expect_err("nobody has kept what became of it");
     assert!(matches!(settled, Error::Forgotten { operation, .. } if operation == id), "{settled}");
     verbs.set_weather();
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(region.load(0), Ok(0), "what was held has arrived, and was executed");
-    let next = remote.post(add(), Class::Control, soon(10)).wait().expect("the link is sound");
-    assert_eq!(next[0].word(), Some(0));
+    assert_eq!(region.load(0), Ok(1), "what was held has arrived, and was executed");
+    remote.post(write(3), Class::Control, soon(10)).wait().expect("the link is sound");
+    assert_eq!(region.load(0), Ok(3));
 }
 
 /// A line of eight words, which its owner writes over and over, is read with some words of one time and some of another, and each word whole: what is larger
@@ -172,12 +231,6 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Packets that a device has sent.
-fn sent(device: &str) -> u64 {
-    let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts");
-    std::fs::read_to_string(counter).expect("a device counts").trim().parse().expect("a number")
-}
-
 const SKIPPED: [&str; 3] = [
     "batches_keep_their_order_where_promised",
     "synchronous_means_complete_on_return",
@@ -186,11 +239,18 @@ const SKIPPED: [&str; 3] = [
 
 #[test]
 fn target() {
-    serve_if_asked(|incarnation| Arc::new(VerbsFabric::open(incarnation, config(1)).expect("a fabric on soft-RoCE")));
+    let kind = if Path::new("/sys/class/infiniband/siw0").exists() { IWARP } else { ROCE };
+    serve_if_asked(|incarnation| {
+        Arc::new(VerbsFabric::open(incarnation, config(kind, incarnation.rank, 1)).expect("a fabric on a device"))
+    });
 }
 
+/// Where the manager takes calls: the packets of connections are known by it.
+const CALLS: u16 = 0x6000;
+const CALLS_MASK: u16 = 0xf000;
+
 /// On one of the two devices.
-fn config(device: u8) -> VerbsConfig {
+fn config(kind: Kind, rank: Rank, device: u8) -> VerbsConfig {
     let address = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1 + device));
     let tcp = TcpConfig {
         listen: SocketAddr::new(address, 0),
@@ -200,15 +260,20 @@ fn config(device: u8) -> VerbsConfig {
     };
     VerbsConfig {
         tcp,
-        device: format!("rxe{device}"),
+        device: format!("{}{device}", kind.prefix),
         port: 1,
-        gid_index: 1,
+        gid_index: kind.gid_index,
         gid: None,
+        rdma_cm: kind.rdma_cm,
+        address: Some(address),
+        rdma_cm_port: CALLS + (rank.0 % u32::from(!CALLS_MASK)) as u16,
+        service_levels: [0, 0],
         completions: Completions::Told,
     }
 }
 
 struct Verbs {
+    kind: Kind,
     next_rank: u32,
     completions: Completions,
     network: Arc<Network>,
@@ -222,9 +287,10 @@ struct Verbs {
 
 impl Verbs {
     fn open(&self, incarnation: Incarnation, device: u8, listen: Option<SocketAddr>) -> Arc<dyn Fabric> {
-        let mut config = VerbsConfig { completions: self.completions, ..config(device) };
+        let mut config = config(self.kind, incarnation.rank, device);
+        config.completions = self.completions;
         config.tcp.listen = listen.unwrap_or(config.tcp.listen);
-        let inner = VerbsFabric::open(incarnation, config).expect("a fabric on soft-RoCE");
+        let inner = VerbsFabric::open(incarnation, config).expect("a fabric on a device");
         self.devices.lock().insert(incarnation, device);
         self.network.join(inner)
     }
@@ -236,8 +302,6 @@ impl Verbs {
 
     /// What happens to what a device sends, from now on.
     fn happen(&self, device: u8, fate: Fate) {
-        let link = format!("v{device}");
-        let root = ["qdisc", "replace", "dev", &link, "root"];
         let way: &[&str] = match fate {
             Fate::Pass if self.weather.is_empty() => &["pfifo"],
             Fate::Pass => &["netem"],
@@ -246,17 +310,50 @@ impl Verbs {
             Fate::Hold => &["plug", "limit", "10000000"],
         };
         let weather = if way == ["netem"] { self.weather } else { &[] };
-        run("tc", root.iter().chain(way).chain(weather));
+        self.queue("replace", device, &[way, weather].concat());
         self.held.lock().retain(|held| *held != device);
         if fate == Fate::Hold {
-            run("tc", ["qdisc", "change", "dev", &link, "root", "plug", "block"].iter());
+            self.queue("change", device, &["plug", "block"]);
             self.held.lock().push(device);
         }
     }
 
+    /// Sets what a device sends by: its link's own, or a band of `lo`.
+    fn queue(&self, action: &str, device: u8, way: &[&str]) {
+        let (link, band) = (format!("v{device}"), format!("1:{}", 2 + device));
+        let at: &[&str] = if self.kind.has_links { &[&link, "root"] } else { &["lo", "parent", &band] };
+        run("tc", ["qdisc", action, "dev"].iter().chain(at).chain(way));
+    }
+
+    /// Gives what each device sends by connections that the manager makes a band of its own on `lo`.
+    fn split_lo(&self) {
+        let all_first = ["0"; 16];
+        let root = ["qdisc", "replace", "dev", "lo", "root", "handle", "1:", "prio", "bands", "3", "priomap"];
+        run("tc", root.iter().chain(&all_first));
+        let (port, mask) = (format!("{CALLS:#x}"), format!("{CALLS_MASK:#x}"));
+        for device in [0, 1] {
+            let (from, band) = (format!("10.77.0.{}/32", 1 + device), format!("1:{}", 2 + device));
+            for side in ["sport", "dport"] {
+                let filter = ["filter", "add", "dev", "lo", "parent", "1:", "protocol", "ip", "prio", "1", "u32"];
+                let matches = ["match", "ip", "src", &from, "match", "ip", side, &port, &mask, "flowid", &band];
+                run("tc", filter.iter().chain(&matches));
+            }
+        }
+    }
+
+    /// Packets that a device has sent.
+    fn sent(&self, device: u8) -> u64 {
+        let counter = if self.kind.has_links {
+            format!("/sys/class/infiniband/{}{device}/ports/1/hw_counters/sent_pkts", self.kind.prefix)
+        } else {
+            "/sys/class/net/lo/statistics/tx_packets".into()
+        };
+        std::fs::read_to_string(counter).expect("a device counts").trim().parse().expect("a number")
+    }
+
     fn set_weather(&self) {
         for device in std::mem::take(&mut *self.held.lock()) {
-            run("tc", ["qdisc", "change", "dev", &format!("v{device}"), "root", "plug", "release_indefinite"].iter());
+            self.queue("change", device, &["plug", "release_indefinite"]);
             std::thread::sleep(Duration::from_millis(20));
         }
         [0, 1].into_iter().for_each(|device| self.happen(device, Fate::Pass));

@@ -1,19 +1,22 @@
 //! One adapter, opened: its port, and the memory that it may reach.
 
 use std::any::Any;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use rustix::process::{Resource, getrlimit};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::Gid;
 use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionChannel};
-use sideway::ibverbs::device::{DeviceInfo, DeviceList};
+use sideway::ibverbs::device::{DeviceInfo, DeviceList, TransportType};
 use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, LinkLayer, Mtu, PortState};
 use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
+use super::config::VerbsConfig;
+use super::entries::Proof;
 use super::probe;
-use crate::capability::AtomicScope;
+use crate::capability::{AtomicScope, Atomics};
 use crate::error::{Error, Result};
 use crate::pool::{Registrar, Registration};
 
@@ -37,7 +40,15 @@ pub(super) struct Adapter {
     pub(super) serves: u8,
     /// Those that it has under way at a time.
     pub(super) asks: u8,
+    /// Where atomics come from: without those of its own an agent of the owner's executes them.
+    pub(super) atomics: Atomics,
     pub(super) scope: AtomicScope,
+    /// What proves that a request was executed.
+    pub(super) proof: Proof,
+    /// Where the kernel's manager makes connections: the address of the interface, and the port where calls are taken.
+    pub(super) managed: Option<SocketAddr>,
+    /// By class.
+    pub(super) service_levels: [u8; 2],
     /// Whether what its atomics find comes with its bytes in the other order, when that was [tried](probe).
     pub(super) swaps: OnceLock<bool>,
 }
@@ -46,11 +57,13 @@ pub(super) struct Adapter {
 pub(super) type Reached = Arc<MemoryRegion>;
 
 impl Adapter {
-    /// Opens a device for what goes by this port and GID.
+    /// Opens a device for what goes by a port and GID of it.
     ///
     /// # Errors
     /// [`Error::Unusable`], with what the device lacks.
-    pub(super) fn open(device: &str, port: u8, gid_index: u32) -> Result<Arc<Self>> {
+    pub(super) fn open(config: &VerbsConfig) -> Result<Arc<Self>> {
+        let VerbsConfig { device, port, gid_index, .. } = config;
+        let (device, port, gid_index) = (device.as_str(), *port, *gid_index);
         let refused = |what: &'static str| {
             move |error: &dyn std::fmt::Display| Error::System { what, reason: format!("{device}: {error}") }
         };
@@ -61,15 +74,22 @@ impl Adapter {
         })?;
         let context = found.open().map_err(|error| refused("open an RDMA device")(&error))?;
         let limits = context.query_device().map_err(|error| refused("ask an RDMA device for its limits")(&error))?;
-        let scope = match limits.atomic_capability() {
-            AtomicCapability::None => {
+        let is_iwarp = found.transport_type() == TransportType::IWarp;
+        let (atomics, scope) = match limits.atomic_capability() {
+            // The agent's are the processor's.
+            AtomicCapability::None => (Atomics::Emulated, AtomicScope::Processor),
+            AtomicCapability::HostChannelAdapter => (Atomics::Native, AtomicScope::Fabric),
+            AtomicCapability::Global => (Atomics::Native, AtomicScope::Processor),
+        };
+        let managed = match (is_iwarp || config.rdma_cm, config.address) {
+            (false, _) => None,
+            (true, Some(address)) => Some(SocketAddr::new(address, config.rdma_cm_port)),
+            (true, None) => {
                 return Err(unusable(
-                    format!("{device} has no atomic operations"),
-                    "Use an adapter of InfiniBand or RoCE, or the provider xdp or tcp",
+                    format!("{device} is connected to by IP address, and its interface has none"),
+                    "Give the interface an address (IP over InfiniBand has one too), or turn off fabric.verbs_rdma_cm",
                 ));
             }
-            AtomicCapability::HostChannelAdapter => AtomicScope::Fabric,
-            AtomicCapability::Global => AtomicScope::Processor,
         };
         let state = context.query_port(port).map_err(|error| refused("ask a port for its state")(&error))?;
         if state.port_state() != PortState::Active {
@@ -91,14 +111,32 @@ impl Adapter {
             is_infiniband: state.link_layer() == LinkLayer::InfiniBand,
             serves: limits.max_qp_rd_atom().clamp(1, MOST_READS) as u8,
             asks: limits.max_qp_init_rd_atom().clamp(1, MOST_READS) as u8,
+            atomics,
             scope,
+            proof: if is_iwarp { Proof::Read } else { Proof::Completion },
+            managed,
+            service_levels: config.service_levels,
             swaps: OnceLock::new(),
             context,
         };
         let adapter = Arc::new(adapter);
-        let swaps = probe::swaps(&adapter)?;
+        let swaps = atomics == Atomics::Native && probe::swaps(&adapter)?;
         adapter.swaps.get_or_init(|| swaps);
         Ok(adapter)
+    }
+
+    /// What a key for changing a region allows.
+    pub(super) fn everything(&self) -> AccessFlags {
+        let changes = AccessFlags::LocalWrite | AccessFlags::RemoteRead | AccessFlags::RemoteWrite;
+        if self.atomics == Atomics::Native { changes | AccessFlags::RemoteAtomic } else { changes }
+    }
+
+    /// What the adapter is allowed where it puts what it has fetched: on iWARP the other one writes there, with a key that the request tells it.
+    pub(super) fn sink(&self) -> AccessFlags {
+        match self.proof {
+            Proof::Completion => AccessFlags::LocalWrite,
+            Proof::Read => AccessFlags::LocalWrite | AccessFlags::RemoteWrite,
+        }
     }
 
     /// A channel by which completions are told.
@@ -133,7 +171,7 @@ impl Adapter {
 impl Registrar for Adapter {
     fn register(&self, block: &[u8]) -> Result<Registration> {
         // SAFETY: the pool drops a registration before its block.
-        let reached = unsafe { self.reach(block.as_ptr() as u64, block.len() as u64, AccessFlags::LocalWrite) }?;
+        let reached = unsafe { self.reach(block.as_ptr() as u64, block.len() as u64, self.sink()) }?;
         Ok(Registration { local_key: reached.lkey(), _reached: Box::new(reached) as Box<dyn Any + Send + Sync> })
     }
 }

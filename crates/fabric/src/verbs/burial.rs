@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::ledger::Retired;
+use super::entries::Retired;
 use super::line::Line;
 use crate::error::{Error, Result};
 

@@ -1,6 +1,6 @@
 //! What a verbs fabric is opened with.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::tcp::TcpConfig;
 
@@ -17,6 +17,14 @@ pub struct VerbsConfig {
     pub gid_index: u32,
     /// That entry, as it was when it was chosen: another one there is an error.
     pub gid: Option<Ipv6Addr>,
+    /// Connections are made by the kernel's manager (rdma_cm), as those of iWARP always are; otherwise by message.
+    pub rdma_cm: bool,
+    /// The address of the adapter's interface, by which the manager finds it.
+    pub address: Option<IpAddr>,
+    /// Where the manager takes calls; 0 is a port that is free.
+    pub rdma_cm_port: u16,
+    /// The service level of each class, 0 to 15, [`Class::Control`](crate::Class::Control) first; where the manager connects the network's own says it.
+    pub service_levels: [u8; 2],
     /// How completions of [`Class::Control`](crate::Class::Control) are learnt of.
     pub completions: Completions,
 }

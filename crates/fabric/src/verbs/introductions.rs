@@ -15,13 +15,25 @@
 //!  +---------+--------+------+--------+--- - -   +---------+------+------+---------+-------+
 //! ```
 //!
-//! Whatever has more than one byte has its least significant first. The class of a connection is that of the message. Answers go to `address`.
+//! Where the kernel's manager makes connections the caller is told by message where to call and by which ticket, and the rest is the manager's.
+//!
+//! ```text
+//!  call                                         expected, or a text that says why not
+//!  0         8                                  0         8      10      11   16    32       48
+//!  +---------+--------- - -                     +---------+------+--------+---+-----+--------+
+//!  | VVMR, 1 | address                          | VVMA, 1 | port | serves | 0 | IP  | ticket |
+//!  +---------+--------- - -                     +---------+------+--------+---+-----+--------+
+//! ```
+//!
+//! Whatever has more than one byte has its least significant first; addresses of IPv4 are mapped into IPv6. The class of a connection is that of the
+//! message. Answers go to `address`.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use verbena_terms::{Format, Incarnation, ViewNumber};
 
 use super::batches::Place;
+use super::manager::{TICKET_BYTES, Ticket};
 use crate::ending::RegionId;
 use crate::error::{Error, Result};
 use crate::message::Port;
@@ -34,6 +46,8 @@ pub(super) const PORT: Port = Port(u16::MAX);
 const CONNECT: Format = Format::new(*b"VVCR", 1);
 const CONNECTED: Format = Format::new(*b"VVCA", 1);
 const REFUSED: Format = Format::new(*b"VVCN", 1);
+const CALL: Format = Format::new(*b"VVMR", 1);
+const EXPECTED: Format = Format::new(*b"VVMA", 1);
 const PLACE: Format = Format::new(*b"VVPR", 1);
 const PLACED: Format = Format::new(*b"VVPA", 1);
 
@@ -56,12 +70,24 @@ pub(super) struct Endpoint {
     pub(super) gid: Ipv6Addr,
 }
 
+/// Where a caller is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meeting {
+    pub(super) at: SocketAddr,
+    pub(super) ticket: Ticket,
+    /// Reads and atomics that are served there at a time.
+    pub(super) serves: u8,
+}
+
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Connect(Endpoint, Address),
     Connected(Endpoint),
     NotConnected(String),
+    /// Asks where to call.
+    Call(Address),
+    Expected(Meeting),
     Place(RegionId, Address),
     /// None: the key opens nothing.
     Placed(Option<Place>),
@@ -73,6 +99,8 @@ impl Said {
             Said::Connect(end, address) => [&CONNECT.header()[..], &end.to_bytes(), address.0.as_bytes()].concat(),
             Said::Connected(end) => [&CONNECTED.header()[..], &end.to_bytes()].concat(),
             Said::NotConnected(reason) => [&REFUSED.header()[..], reason.as_bytes()].concat(),
+            Said::Call(address) => [&CALL.header()[..], address.0.as_bytes()].concat(),
+            Said::Expected(meeting) => [&EXPECTED.header()[..], &meeting.to_bytes()].concat(),
             Said::Place(RegionId { region, view, secret }, address) => {
                 let head = [PLACE.header(), word(*region, view.0)];
                 [head.as_flattened(), &secret.0, address.0.as_bytes()].concat()
@@ -118,6 +146,13 @@ impl Said {
             reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
             return Ok(Said::NotConnected(reason));
         }
+        if is(&CALL) {
+            return Ok(Said::Call(address(rest(&CALL)?)?));
+        }
+        if is(&EXPECTED) {
+            let meeting = rest(&EXPECTED)?.try_into().map_err(|_| malformed("a meeting of another length"))?;
+            return Ok(Said::Expected(Meeting::of(&meeting).ok_or_else(|| malformed("an impossible meeting"))?));
+        }
         if is(&PLACE) {
             let (ids, rest) = rest(&PLACE)?.split_first_chunk::<8>().ok_or_else(cut)?;
             let (secret, rest) = rest.split_first_chunk().ok_or_else(cut)?;
@@ -162,6 +197,34 @@ impl Endpoint {
     }
 }
 
+impl Meeting {
+    const BYTES: usize = 40;
+
+    fn to_bytes(self) -> [u8; Meeting::BYTES] {
+        let mut bytes = [0; Meeting::BYTES];
+        bytes[..2].copy_from_slice(&self.at.port().to_le_bytes());
+        bytes[2] = self.serves;
+        let address = match self.at.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        bytes[8..24].copy_from_slice(&address.octets());
+        bytes[24..].copy_from_slice(&self.ticket);
+        bytes
+    }
+
+    /// None where nobody could be met.
+    fn of(bytes: &[u8; Meeting::BYTES]) -> Option<Self> {
+        let (port, rest) = bytes.split_first_chunk()?;
+        let ([serves, zeros @ ..], rest) = rest.split_first_chunk::<6>()?;
+        let (address, ticket) = rest.split_first_chunk::<16>()?;
+        let (port, address) = (u16::from_le_bytes(*port), Ipv6Addr::from(*address).to_canonical());
+        let ticket: [u8; TICKET_BYTES] = ticket.try_into().ok()?;
+        let is_possible = port > 0 && *serves > 0 && *zeros == [0; 5] && !address.is_unspecified();
+        is_possible.then(|| Meeting { at: SocketAddr::new(address, port), ticket, serves: *serves })
+    }
+}
+
 fn word(low: u32, high: u32) -> [u8; 8] {
     (u64::from(low) | u64::from(high) << 32).to_le_bytes()
 }
@@ -193,6 +256,10 @@ mod tests {
         assert!(read >= 6 && inputs.len() - read >= 6, "{read} of {} inputs are messages", inputs.len());
     }
 
+    fn meeting() -> Meeting {
+        Meeting { at: "10.0.0.2:4791".parse().unwrap(), ticket: [0xa5; TICKET_BYTES], serves: 16 }
+    }
+
     fn all() -> Vec<Said> {
         let end = Endpoint {
             queue_pair: 0xff_fffe,
@@ -209,6 +276,8 @@ mod tests {
             Said::Connect(end, here.clone()),
             Said::Connected(end),
             Said::NotConnected("it is full".into()),
+            Said::Call(here.clone()),
+            Said::Expected(meeting()),
             Said::Place(region, here),
             Said::Placed(Some(place)),
             Said::Placed(None),
@@ -227,7 +296,8 @@ mod tests {
         let from = Incarnation::new(3, 1);
         for said in all() {
             let sound = said.to_bytes();
-            let is_text_at_end = matches!(said, Said::NotConnected(_) | Said::Connect(..) | Said::Place(..));
+            let is_text_at_end =
+                matches!(said, Said::NotConnected(_) | Said::Call(_) | Said::Connect(..) | Said::Place(..));
             for length in 0..sound.len() {
                 let parsed = Said::parse(from, &sound[..length]);
                 // A text that is cut is a shorter text.
@@ -253,6 +323,18 @@ mod tests {
         ];
         for end in wrong {
             let refused = Said::parse(Incarnation::new(3, 1), &Said::Connected(end).to_bytes()).unwrap_err();
+            assert!(refused.to_string().contains("impossible"), "{refused}");
+        }
+    }
+    #[test]
+    fn a_meeting_where_nobody_can_be_is_an_error() {
+        let wrong = [
+            Meeting { serves: 0, ..meeting() },
+            Meeting { at: "10.0.0.2:0".parse().unwrap(), ..meeting() },
+            Meeting { at: "[::]:9".parse().unwrap(), ..meeting() },
+        ];
+        for meeting in wrong {
+            let refused = Said::parse(Incarnation::new(3, 1), &Said::Expected(meeting).to_bytes()).unwrap_err();
             assert!(refused.to_string().contains("impossible"), "{refused}");
         }
     }

@@ -8,6 +8,9 @@
 //! | the target's adapter refused a request (its key is revoked) | was not executed | was not executed: it is posted again on the next connection |
 //! | anything else: no acknowledgement came, or the queue pair failed | unknown | unknown |
 //!
+//! Adapters of iWARP do not tell the two apart. What was under way is *in doubt* until the owner has said whether the key is still good: if not, it is
+//! refused, for what was made of it was made of memory that nobody reads any more (F4); if it is, what only reads goes again, and the rest is unknown.
+//!
 //! An operation that ended as unknown is *settled* by its own completion, if that comes late; the transport sends again for so long that only the end of
 //! the connection takes this away. Then it is barred by the next connection: a target takes one from a caller only when it has destroyed the former. What of it was executed before
 //! nobody has kept, so its outcome is [`Error::Forgotten`]: executed once or not at all, and never later.
@@ -18,84 +21,19 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use verbena_terms::{Incarnation, Time};
 
-use super::batches::{Place, effects, refusal, results, unfenced};
+use super::batches::{Place, effects, fetches, refusal, results, unfenced};
+use super::entries::{Asked, DEPTH, Entry, Failure, Posted, Proof, Request, Retired};
 use super::outcomes::{Outcome, Outcomes};
-use crate::completion::{Completer, Pending};
-use crate::ending::{Endings, MOST_UNDER_WAY, at_most, queue_full, unknown};
+use crate::completion::Pending;
+use crate::ending::{Endings, MOST_UNDER_WAY, RegionId, at_most, queue_full, unknown};
 use crate::error::{Error, Result};
 use crate::identifiers::Identifiers;
 use crate::operation::{Batch, Completed, LARGEST_BATCH, Operation, OperationId, Settled};
 use crate::pool::Pool;
 use crate::region::RegionKey;
 
-/// Work requests of one connection that can be under way: a power of two, at least [`LARGEST_BATCH`].
-pub(super) const DEPTH: usize = 512;
-
 /// A connection on which nothing completes for so long has failed without a word: its transport gives up after 2.1 s, at most 8.6.
 const STALLED: Duration = Duration::from_secs(10);
-
-/// What was under way when its connection ended: the adapter may still reach the buffers.
-pub(super) type Retired = Vec<SmallVec<[Operation; 4]>>;
-
-type Ids = Option<(OperationId, OperationId)>;
-
-/// A batch that was checked.
-struct Entry {
-    operations: SmallVec<[Operation; 4]>,
-    place: Place,
-    /// What a refusal by the adapter means.
-    revoked: Error,
-    /// Why the element behind the last one was refused before anything was posted.
-    refusal: Option<Error>,
-    /// None: whoever posted it was told already that it is unknown.
-    completer: Option<Completer<Completed>>,
-    deadline: Time,
-    /// Given out when it is posted for the first time.
-    ids: Ids,
-    /// What its first elements gave, which were executed: the rest waits for its turn.
-    done: SmallVec<[u64; 4]>,
-}
-
-/// The elements of a batch that are under way: those behind the done ones, up to a fence.
-struct Posted {
-    entry: Entry,
-    /// Number of the first work request on this connection.
-    first: u64,
-    /// How many there are.
-    count: usize,
-}
-
-impl Posted {
-    /// The number behind its last request.
-    fn end(&self) -> u64 {
-        self.first + self.count as u64
-    }
-}
-
-struct Asked {
-    id: OperationId,
-    deadline: Time,
-    completer: Completer<Settled>,
-}
-
-/// One work request of a batch that is to be posted.
-#[derive(Debug)]
-pub(super) struct Request<'a> {
-    /// Its number on this connection.
-    pub(super) number: u64,
-    pub(super) operation: &'a Operation,
-    /// Its completion is reported: that of the last one stands for all before it.
-    pub(super) is_signaled: bool,
-}
-
-/// How a work request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The target's adapter refused it: it was not executed, and nothing behind it was.
-    Refused,
-    /// It may have been executed, and so may what stands behind it.
-    Lost,
-}
 
 pub(super) struct Ledger {
     target: Incarnation,
@@ -106,6 +44,11 @@ pub(super) struct Ledger {
     /// Identifiers that what waits will take.
     waiting_effects: u64,
     posted: VecDeque<Posted>,
+    /// What was under way on a connection that has failed, until it is known why.
+    doubts: Vec<Posted>,
+    proof: Proof,
+    /// What stands behind writes where only a read proves them.
+    proving_read: Operation,
     /// Number of the next work request on this connection.
     next: u64,
     is_connected: bool,
@@ -119,14 +62,18 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(target: Incarnation, pool: Pool) -> Self {
+    /// Its first identifier is `first`.
+    pub(super) fn new(target: Incarnation, pool: Pool, proof: Proof, first: OperationId) -> Self {
         Ledger {
             target,
             pool,
-            identifiers: Identifiers::default(),
+            identifiers: Identifiers::starting_at(first.0),
             waiting: VecDeque::new(),
             waiting_effects: 0,
             posted: VecDeque::new(),
+            doubts: Vec::new(),
+            proof,
+            proving_read: Operation::ReadWord { at: 0 },
             next: 0,
             is_connected: false,
             is_closed: false,
@@ -140,7 +87,7 @@ impl Ledger {
 
     /// Nothing is waited for by anybody.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.posted.is_empty() && self.asked.is_empty()
+        self.waiting.is_empty() && self.posted.is_empty() && self.asked.is_empty() && self.doubts.is_empty()
     }
 
     /// What is to be given back when the connection that has ended is destroyed.
@@ -191,6 +138,7 @@ impl Ledger {
         self.waiting.push_back(Entry {
             operations,
             place,
+            id: RegionId::from(key),
             revoked: Error::Revoked { target: key.owner, region: key.region, view: key.view },
             refusal,
             completer: Some(completer),
@@ -217,7 +165,7 @@ impl Ledger {
         if deadline <= now {
             return Err(Error::Late);
         }
-        if self.waiting.len() + self.posted.len() >= MOST_UNDER_WAY {
+        if self.waiting.len() + self.posted.len() + self.doubts.len() >= MOST_UNDER_WAY {
             return Err(queue_full());
         }
         let refused = |operation: &Operation| refusal(&self.pool, key, place, operation).err();
@@ -235,8 +183,10 @@ impl Ledger {
     pub(super) fn begin(&mut self, now: Time) -> bool {
         let under_way = self.posted.front().map_or(0, |oldest| self.next - oldest.first) as usize;
         let Some(entry) = self.waiting.front() else { return false };
-        let count = unfenced(&entry.operations[entry.done.len()..]);
-        if !self.is_connected || under_way + count > DEPTH {
+        let left = &entry.operations[entry.done.len()..];
+        let count = unfenced(left);
+        let has_proof = self.proof == Proof::Read && left[..count].last().is_some_and(|last| !fetches(last));
+        if !self.is_connected || under_way + count + usize::from(has_proof) > DEPTH {
             return false;
         }
         let Some(mut entry) = self.waiting.pop_front() else { return false };
@@ -250,18 +200,19 @@ impl Ledger {
         if self.posted.is_empty() {
             self.moved = now;
         }
-        let first = self.next;
-        self.next += count as u64;
-        self.posted.push_back(Posted { entry, first, count });
+        let posted = Posted { entry, first: self.next, count, has_proof };
+        self.next = posted.end();
+        self.posted.push_back(posted);
         true
     }
 
     /// The requests of what was taken last, and where they go.
     pub(super) fn newest(&self) -> Option<(Place, impl Iterator<Item = Request<'_>>)> {
-        let Posted { entry, first, count } = self.posted.back()?;
+        let posted = self.posted.back()?;
+        let Posted { entry, first, count, has_proof } = posted;
         let operations = entry.operations.iter().skip(entry.done.len()).take(*count);
-        let last = first + *count as u64 - 1;
-        let requests = (*first..).zip(operations);
+        let last = posted.end() - 1;
+        let requests = (*first..).zip(operations.chain(has_proof.then_some(&self.proving_read)));
         let requests =
             requests.map(move |(number, operation)| Request { number, operation, is_signaled: number == last });
         Some((entry.place, requests))
@@ -291,6 +242,13 @@ impl Ledger {
         word: impl Fn(u64, &Operation) -> u64,
         endings: &mut Endings,
     ) {
+        match self.proof {
+            Proof::Completion => self.end(number, failure, word, endings),
+            Proof::Read => self.doubt(endings),
+        }
+    }
+
+    fn end(&mut self, number: u64, failure: Failure, word: impl Fn(u64, &Operation) -> u64, endings: &mut Endings) {
         if let Some(before) = number.checked_sub(1) {
             self.completed(before, &word, endings);
         }
@@ -318,7 +276,45 @@ impl Ledger {
     pub(super) fn lost(&mut self, endings: &mut Endings) {
         let oldest = self.posted.front().map_or(self.next, |posted| posted.first);
         // None of those that are open is complete, so nothing is looked at.
-        self.failed(oldest, Failure::Lost, |_, _| 0, endings);
+        self.end(oldest, Failure::Lost, |_, _| 0, endings);
+    }
+
+    /// The connection has failed, and nobody knows why. Its queue pair has: nothing comes to its buffers any more.
+    fn doubt(&mut self, endings: &mut Endings) {
+        self.is_connected = false;
+        for posted in std::mem::take(&mut self.posted) {
+            if posted.entry.completer.is_some() {
+                self.doubts.push(posted);
+            } else {
+                self.lose(posted, endings);
+            }
+        }
+        self.answer(endings);
+    }
+
+    /// A key of which the owner is to be asked whether it is still good.
+    pub(super) fn doubted(&self) -> Option<RegionId> {
+        self.doubts.first().map(|posted| posted.entry.id)
+    }
+
+    /// What the owner says of a key; `None` if it says nothing.
+    pub(super) fn told(&mut self, id: &RegionId, is_good: Option<bool>, endings: &mut Endings) {
+        let mut again = Vec::new();
+        let (meant, others) = std::mem::take(&mut self.doubts).into_iter().partition(|posted| posted.entry.id == *id);
+        self.doubts = others;
+        for posted in Vec::<Posted>::into_iter(meant) {
+            match is_good {
+                Some(false) => drop(self.conclude(posted.entry, 0, Some(Failure::Refused), endings)),
+                Some(true) if !posted.changes() => again.push(posted.entry),
+                _ => self.lose(posted, endings),
+            }
+        }
+        again.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
+        self.answer(endings);
+    }
+
+    fn lose(&mut self, posted: Posted, endings: &mut Endings) {
+        drop(self.conclude(posted.entry, posted.count, Some(Failure::Lost), endings));
     }
 
     /// There is a connection, and the target has destroyed the former one.
@@ -372,7 +368,7 @@ impl Ledger {
             return Pending::ready(answer);
         }
         let within = |entry: &Entry| entry.ids.is_some_and(|(first, last)| first <= id && id <= last);
-        let entries = self.posted.iter().map(|posted| &posted.entry).chain(&self.waiting);
+        let entries = self.posted.iter().chain(&self.doubts).map(|posted| &posted.entry).chain(&self.waiting);
         let is_open = self.outcomes.has(id) || entries.into_iter().any(within);
         if !self.identifiers.was_given_out(id) || !is_open {
             return Pending::ready(Err(forgotten));
@@ -422,6 +418,14 @@ impl Ledger {
                 endings.batch(completer, Err(unknown(self.target, ids)));
             }
         }
+        for posted in std::mem::take(&mut self.doubts) {
+            if posted.entry.deadline > now {
+                armed = armed.min(posted.entry.deadline);
+                self.doubts.push(posted);
+            } else {
+                self.lose(posted, endings);
+            }
+        }
         for entry in std::mem::take(&mut self.waiting) {
             if entry.deadline > now {
                 armed = armed.min(entry.deadline);
@@ -444,6 +448,9 @@ impl Ledger {
 
     /// Nobody is there: what waits for a connection ends with this.
     pub(super) fn unreachable(&mut self, error: &Error, endings: &mut Endings) {
+        for posted in std::mem::take(&mut self.doubts) {
+            self.lose(posted, endings);
+        }
         for entry in std::mem::take(&mut self.waiting) {
             self.give_up(entry, error.clone(), endings);
         }
@@ -472,23 +479,6 @@ impl Ledger {
         self.lost(endings);
         self.unreachable(&Error::Closed, endings);
         self.is_closed = true;
-    }
-}
-
-impl Posted {
-    /// Its requests up to this number are complete.
-    fn note_done(&mut self, end: u64, word: &impl Fn(u64, &Operation) -> u64) {
-        let entry = &mut self.entry;
-        for number in self.first..end.min(self.first + self.count as u64) {
-            let operation = &entry.operations[entry.done.len()];
-            let value = match operation {
-                Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::ReadWord { .. } => {
-                    word(number, operation)
-                }
-                _ => 0,
-            };
-            entry.done.push(value);
-        }
     }
 }
 

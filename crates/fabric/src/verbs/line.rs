@@ -2,9 +2,11 @@
 //!
 //! Only this file and `adapter.rs` speak to the adapter.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rdma_mummy_sys::ibv_req_notify_cq;
+use rdma_mummy_sys::{ibv_qp_attr, ibv_qp_state, ibv_req_notify_cq};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionChannel, CompletionQueue};
@@ -15,8 +17,9 @@ use sideway::ibverbs::queue_pair::{
 
 use super::adapter::{Adapter, Reached};
 use super::batches::Place;
-use super::introductions::Endpoint;
-use super::ledger::{DEPTH, Failure, Request};
+use super::entries::{DEPTH, Failure, Proof, Request};
+use super::introductions::{Endpoint, Meeting};
+use super::manager::{self, Call, Caller, Identifier};
 use crate::error::{Error, Result};
 use crate::memory::Words;
 use crate::message::Class;
@@ -27,7 +30,11 @@ use crate::pool::Buffer;
 /// longer than a lease: what the transport leaves open, the view that follows settles.
 const TIMEOUT: u8 = 16;
 /// So often, the most that there is: then the connection ends.
-const RETRIES: u8 = 7;
+pub(super) const RETRIES: u8 = 7;
+/// How long the manager may take to find the way to another node and connect to it.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a caller that finds the other end's receive queue not ready waits, as the transport counts it (IBA Table 45): 0.64 ms.
+const NOT_READY: u8 = 12;
 /// Bytes that are sent with the request itself, not fetched by the adapter.
 const INLINE: u32 = 8;
 
@@ -40,6 +47,8 @@ const REMOTE_ACCESS_ERROR: u32 = 10;
 pub(super) struct Line {
     // Before what the adapter may still reach through it.
     pair: BasicQueuePair,
+    /// Where the manager has connected it.
+    call: Option<Identifier>,
     completions: Arc<BasicCompletionQueue>,
     fetched: Fetched,
     adapter: Arc<Adapter>,
@@ -59,8 +68,10 @@ impl Line {
         pair.setup_send_cq(completions.clone()).setup_recv_cq(adapter.idle.clone());
         pair.setup_max_send_wr(DEPTH as u32).setup_max_recv_wr(1).setup_max_inline_data(INLINE);
         let mut pair = pair.build().map_err(|error| Error::system("make a queue pair", error))?;
-        initialise(&mut pair, adapter, AccessFlags::LocalWrite)?;
-        Ok(Line { pair, completions, fetched, adapter: adapter.clone(), psn: packet_number()?, class })
+        if adapter.managed.is_none() {
+            initialise(&mut pair, adapter, AccessFlags::LocalWrite)?;
+        }
+        Ok(Line { pair, call: None, completions, fetched, adapter: adapter.clone(), psn: packet_number()?, class })
     }
 
     /// What the other end has to know.
@@ -81,6 +92,26 @@ impl Line {
             .setup_rnr_retry(RETRIES)
             .setup_max_read_atomic(self.adapter.asks.min(to.serves));
         self.pair.modify(&ready).map_err(refused)
+    }
+
+    /// Has the manager connect it to where it is expected. Takes at most [`PATIENCE`].
+    pub(super) fn call(&mut self, to: &Meeting) -> Result<()> {
+        let from = self.adapter.managed.ok_or(Error::Closed)?;
+        let reads = self.adapter.asks.min(to.serves);
+        let caller =
+            Caller { adapter: &self.adapter, ticket: &to.ticket, traffic_class: traffic_class(self.class), reads };
+        let way = manager::find(&caller, SocketAddr::new(from.ip(), 0), to.at, PATIENCE)?;
+        let Line { pair, .. } = self;
+        let queue_pair = pair.qp_number();
+        way.identifier().modify(pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, self.adapter.sink()))?;
+        let ready = |id: &Identifier| {
+            id.modify(pair, ibv_qp_state::IBV_QPS_RTR, |_| {})?;
+            id.modify(pair, ibv_qp_state::IBV_QPS_RTS, |state| {
+                (state.timeout, state.retry_cnt, state.rnr_retry) = (TIMEOUT, RETRIES, RETRIES);
+            })
+        };
+        self.call = Some(way.connect(&caller, queue_pair, ready)?);
+        Ok(())
     }
 
     /// Posts the requests of a batch with one doorbell. Their buffers stay where they are until they are complete, or this is dropped.
@@ -167,7 +198,7 @@ impl Fetched {
     fn new(adapter: &Adapter) -> Result<Self> {
         let words = Words::anonymous(8 * DEPTH as u64)?;
         // SAFETY: `words` is dropped behind `reached`.
-        let reached = unsafe { adapter.reach(words.address(), words.bytes(), AccessFlags::LocalWrite) }?;
+        let reached = unsafe { adapter.reach(words.address(), words.bytes(), adapter.sink()) }?;
         Ok(Fetched { reached, words, swaps: adapter.swaps.get().copied().unwrap_or(false) })
     }
 
@@ -186,31 +217,54 @@ fn local(buffer: &Buffer) -> (u32, u64, u32) {
 /// The end that answers, until it is dropped: the adapter executes what comes, on whatever regions it has keys for.
 pub(super) struct Served {
     _pair: BasicQueuePair,
-    endpoint: Endpoint,
+    /// Where the manager has connected it.
+    _call: Option<Identifier>,
 }
 
 impl Served {
-    /// Connected to an end that asks.
-    pub(super) fn new(adapter: &Arc<Adapter>, to: &Endpoint, class: Class) -> Result<Self> {
+    /// Connected to an end that asks, with what that one has to know.
+    pub(super) fn new(adapter: &Arc<Adapter>, to: &Endpoint, class: Class) -> Result<(Self, Endpoint)> {
+        let mut pair = Served::pair(adapter)?;
+        initialise(&mut pair, adapter, adapter.everything())?;
+        receive(&mut pair, adapter, to, class)?;
+        let endpoint = endpoint(&pair, adapter, packet_number()?);
+        Ok((Served { _pair: pair, _call: None }, endpoint))
+    }
+
+    /// Connected to an end that calls.
+    pub(super) fn called(adapter: &Arc<Adapter>, call: Call) -> Result<Self> {
+        let mut pair = Served::pair(adapter)?;
+        let reads = call.reads.min(adapter.serves);
+        call.identifier().modify(&mut pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, adapter.everything()))?;
+        // Of iWARP the kernel does it, with the connection.
+        if adapter.proof == Proof::Completion {
+            call.identifier().modify(&mut pair, ibv_qp_state::IBV_QPS_RTR, |state| {
+                (state.min_rnr_timer, state.max_dest_rd_atomic) = (NOT_READY, reads);
+            })?;
+        }
+        let call = call.accept(pair.qp_number(), reads)?;
+        Ok(Served { _pair: pair, _call: Some(call) })
+    }
+
+    fn pair(adapter: &Adapter) -> Result<BasicQueuePair> {
         let mut pair = adapter.domain.create_qp_builder();
         pair.setup_send_cq(adapter.idle.clone()).setup_recv_cq(adapter.idle.clone());
         pair.setup_max_send_wr(1).setup_max_recv_wr(1);
-        let mut pair = pair.build().map_err(|error| Error::system("make a queue pair", error))?;
-        initialise(&mut pair, adapter, everything())?;
-        receive(&mut pair, adapter, to, class)?;
-        let endpoint = endpoint(&pair, adapter, packet_number()?);
-        Ok(Served { _pair: pair, endpoint })
-    }
-
-    /// What the other end has to know.
-    pub(super) fn endpoint(&self) -> Endpoint {
-        self.endpoint
+        pair.build().map_err(|error| Error::system("make a queue pair", error))
     }
 }
 
-/// What a key for changing a region allows.
-pub(super) fn everything() -> AccessFlags {
-    AccessFlags::LocalWrite | AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic
+/// What the other end may do through a queue pair that the manager connects.
+fn allow(state: &mut ibv_qp_attr, access: AccessFlags) {
+    state.qp_access_flags = access.bits() as u32;
+}
+
+/// CS6 and CS1, as everywhere: the upper six bits are the DSCP.
+fn traffic_class(class: Class) -> u8 {
+    match class {
+        Class::Control => 48 << 2,
+        Class::Bulk => 8 << 2,
+    }
 }
 
 fn initialise(pair: &mut BasicQueuePair, adapter: &Adapter, access: AccessFlags) -> Result<()> {
@@ -222,16 +276,11 @@ fn initialise(pair: &mut BasicQueuePair, adapter: &Adapter, access: AccessFlags)
 /// From now on it takes what the other end sends.
 fn receive(pair: &mut BasicQueuePair, adapter: &Adapter, from: &Endpoint, class: Class) -> Result<()> {
     let mut way = AddressHandleAttribute::new();
-    way.setup_port(adapter.port);
+    way.setup_port(adapter.port).setup_service_level(adapter.service_levels[class as usize]);
     if adapter.is_infiniband {
         way.setup_dest_lid(from.lid);
     } else {
-        // CS6 and CS1, as everywhere: the upper six bits are the DSCP.
-        let traffic_class = match class {
-            Class::Control => 48 << 2,
-            Class::Bulk => 8 << 2,
-        };
-        way.setup_grh(&from.gid.into(), 0, adapter.gid_index, 64, traffic_class);
+        way.setup_grh(&from.gid.into(), 0, adapter.gid_index, 64, traffic_class(class));
     }
     let mut state = QueuePairAttribute::new();
     state
@@ -240,7 +289,7 @@ fn receive(pair: &mut BasicQueuePair, adapter: &Adapter, from: &Endpoint, class:
         .setup_dest_qp_num(from.queue_pair)
         .setup_rq_psn(from.psn)
         .setup_max_dest_read_atomic(adapter.serves)
-        .setup_min_rnr_timer(12)
+        .setup_min_rnr_timer(NOT_READY)
         .setup_address_vector(&way);
     pair.modify(&state).map_err(|error| Error::system("connect a queue pair", error))
 }

@@ -11,11 +11,12 @@ use super::adapter::Adapter;
 use super::batches::Place;
 use super::burial::Burial;
 use super::clerk::Clerk;
-use super::introductions::{self, Endpoint, Said};
+use super::enquiries::Enquiries;
+use super::introductions::{self, Endpoint, Meeting, Said};
 use super::ledger::Ledger;
 use super::line::Line;
 use crate::completion::Pending;
-use crate::ending::Endings;
+use crate::ending::{Endings, RegionId};
 use crate::error::{Error, Result};
 use crate::lookout::Lookout;
 use crate::message::Class;
@@ -28,6 +29,9 @@ use crate::region::{RegionKey, SharedRemote};
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// After so long without an answer it asks with a connection of its own anew.
 const GIVE_UP: Duration = Duration::from_secs(2);
+
+/// Where a link's identifiers begin: those below are of what the target's agent executes, which counts them itself.
+pub(super) const FIRST: OperationId = OperationId(1 << 62);
 
 pub(super) struct Link {
     target: Incarnation,
@@ -45,6 +49,16 @@ pub(super) struct Ways {
     pub(super) channel: Arc<dyn Peer>,
     /// Where its answers reach this node.
     pub(super) answers: Address,
+    pub(super) enquiries: Arc<Enquiries>,
+}
+
+/// How a target answers a request for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    /// It has made its end.
+    Connected(Endpoint),
+    /// It is to be called.
+    Expected(Meeting),
 }
 
 struct Side {
@@ -57,6 +71,8 @@ struct Side {
     refusal: Error,
     /// Whether the clerk looks after it.
     is_left: bool,
+    /// Whether the owner is being asked about a key.
+    is_enquiring: bool,
     lookout: Lookout,
 }
 
@@ -72,12 +88,13 @@ impl Link {
     /// To this target. Nothing is sent before something is posted.
     pub(super) fn new(target: Incarnation, class: Class, ways: Ways, pool: Pool) -> Self {
         let side = Side {
-            ledger: Ledger::new(target, pool),
+            ledger: Ledger::new(target, pool, ways.adapter.proof, FIRST),
             line: None,
             asking: None,
             request: 0,
             refusal: unreachable(target, &ways.adapter, NO_ANSWER.to_owned()),
             is_left: false,
+            is_enquiring: false,
             lookout: Lookout::default(),
         };
         Link { target, class, ways, side: Mutex::new(side) }
@@ -103,7 +120,7 @@ impl Link {
     }
 
     /// The target has answered a request for a connection. May take as long as the network looks for it.
-    pub(super) fn answered(self: &Arc<Self>, number: u64, answer: std::result::Result<Endpoint, String>) {
+    pub(super) fn answered(self: &Arc<Self>, number: u64, answer: std::result::Result<Answer, String>) {
         // An earlier request was answered by an end that a later one has destroyed.
         let is_meant = |side: &Side| number == side.request && side.asking.is_some();
         let mut side = self.side.lock();
@@ -111,7 +128,10 @@ impl Link {
         drop(side);
         let Some(mut line) = line else { return };
         let answer = answer.map_err(|reason| self.unreachable(reason));
-        let connected = answer.and_then(|end| line.connect(&end));
+        let connected = answer.and_then(|answer| match answer {
+            Answer::Connected(end) => line.connect(&end),
+            Answer::Expected(meeting) => line.call(&meeting),
+        });
         let connected = connected.and_then(|()| if self.ways.clerk.is_told() { line.arm() } else { Ok(()) });
 
         let mut endings = Endings::default();
@@ -155,7 +175,7 @@ impl Link {
     }
 
     /// What has come and what is due. When to look again, at the latest; `None` when nothing is waited for.
-    pub(super) fn serve(&self) -> Option<Time> {
+    pub(super) fn serve(self: &Arc<Self>) -> Option<Time> {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
         let now = BootClock.now();
@@ -177,6 +197,7 @@ impl Link {
                 self.send(&mut side, now, &mut endings);
             }
         }
+        self.enquire(&mut side, &mut endings);
         let next = (!side.ledger.is_idle()).then(|| side.ledger.armed().min(look).min(side.asks()));
         side.is_left = next.is_some();
         drop(side);
@@ -239,12 +260,49 @@ impl Link {
         let Some(asking) = side.asking.as_mut().filter(|asking| now >= asking.again) else { return Ok(()) };
         asking.again = now + ASK_AGAIN;
         let Some(line) = &asking.line else { return Ok(()) };
-        let body = Said::Connect(line.endpoint(), self.ways.answers.clone()).to_bytes();
+        let answers = self.ways.answers.clone();
+        let is_managed = self.ways.adapter.managed.is_some();
+        let body = if is_managed { Said::Call(answers) } else { Said::Connect(line.endpoint(), answers) }.to_bytes();
         match self.ways.channel.send(self.class, ViewNumber(0), introductions::PORT, number, &body) {
             // It asks again.
             Err(Error::Full { .. }) => Ok(()),
             sent => sent,
         }
+    }
+
+    /// Asks the owner about the keys of what is in doubt, in a thread of its own, for as long as there are any.
+    fn enquire(self: &Arc<Self>, side: &mut Side, endings: &mut Endings) {
+        let Some(id) = side.ledger.doubted().filter(|_| !side.is_enquiring) else { return };
+        let link = self.clone();
+        let enquire = move || {
+            let mut next = Some(id);
+            while let Some(id) = next {
+                let Ways { enquiries, channel, answers, .. } = &link.ways;
+                let is_good = match enquiries.place_of(channel, answers, id, BootClock.now() + GIVE_UP) {
+                    Ok(_) => Some(true),
+                    Err(Error::Revoked { .. }) => Some(false),
+                    Err(_) => None,
+                };
+                next = link.told(&id, is_good);
+            }
+        };
+        side.is_enquiring = std::thread::Builder::new().name("verbs-enquiry".into()).spawn(enquire).is_ok();
+        if !side.is_enquiring {
+            side.ledger.told(&id, None, endings);
+        }
+    }
+
+    /// What the owner says of a key; the next one to ask about.
+    fn told(self: &Arc<Self>, id: &RegionId, is_good: Option<bool>) -> Option<RegionId> {
+        let mut endings = Endings::default();
+        let mut side = self.side.lock();
+        side.ledger.told(id, is_good, &mut endings);
+        let next = side.ledger.doubted();
+        side.is_enquiring = next.is_some();
+        drop(side);
+        endings.hand_over();
+        self.with(|_, _| ());
+        next
     }
 
     fn unreachable(&self, reason: String) -> Error {

@@ -7,7 +7,7 @@
 //! Adapters are reached by the verbs library of the system, which is loaded when it is first asked for: a program with this feature runs without it, and says that it
 //! is missing.
 //!
-//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger` decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it; `line` and `adapter` speak
+//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger`, with `entries`, decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it; `line` and `adapter` speak
 //! to the adapter; `link` and `clerk` drive a connection; `guests` are the ends that answer; `regions` and `arena` the memory; `introductions`
 //! draws every byte that is said by message; `provider` joins them to the contract.
 //!
@@ -33,11 +33,14 @@ mod choice;
 mod clerk;
 mod config;
 mod devices;
+mod enquiries;
+mod entries;
 mod guests;
 mod introductions;
 mod ledger;
 mod line;
 mod link;
+mod manager;
 mod opening;
 mod outcomes;
 mod probe;
@@ -49,8 +52,8 @@ pub use config::{Completions, VerbsConfig};
 pub use devices::{
     AtomicReach, Device, GidEntry, GidKind, Limits, LinkLayer, Port, PortState, Transport, addresses, devices,
 };
+pub(crate) use opening::open;
 pub use opening::wanted;
-pub(crate) use opening::{completions, open};
 pub use provider::VerbsFabric;
 
 /// Takes arbitrary bytes for what nodes say to each other before their adapters can; panics if what is understood is not said again.

@@ -20,12 +20,23 @@ pub(crate) fn open(
     who: Incarnation,
     tcp: TcpConfig,
     wanted: &Wanted,
-    completions: Completions,
+    config: &FabricConfig,
 ) -> Result<(VerbsFabric, Chosen)> {
     let chosen = choose(&devices()?, &addresses()?, wanted)?;
-    let (device, port, gid_index, gid) = (chosen.device.clone(), chosen.port, chosen.gid_index, Some(chosen.gid));
-    let fabric = VerbsFabric::open(who, VerbsConfig { tcp, device, port, gid_index, gid, completions })?;
-    Ok((fabric, chosen))
+    let config = VerbsConfig {
+        tcp,
+        device: chosen.device.clone(),
+        port: chosen.port,
+        gid_index: chosen.gid_index,
+        gid: Some(chosen.gid),
+        rdma_cm: config.verbs_rdma_cm,
+        rdma_cm_port: config.verbs_rdma_cm_port,
+        // Of InfiniBand the choice says nothing: it is that of IP over InfiniBand, where the node listens at it.
+        address: chosen.address.or(wanted.address.filter(|address| !address.is_unspecified())),
+        service_levels: [config.verbs_control_level, config.verbs_bulk_level],
+        completions: if config.verbs_polling { Completions::Polled } else { Completions::Told },
+    };
+    Ok((VerbsFabric::open(who, config)?, chosen))
 }
 
 /// What the configuration asks for, of a node that listens at this address. Loopback says nothing: no adapter has it.
@@ -36,9 +47,4 @@ pub fn wanted(config: &FabricConfig, address: Option<IpAddr>) -> Wanted {
         gid_index: config.verbs_gid,
         address: address.filter(|address| !address.is_loopback()),
     }
-}
-
-/// How completions are to be learnt of.
-pub(crate) fn completions(config: &FabricConfig) -> Completions {
-    if config.verbs_polling { Completions::Polled } else { Completions::Told }
 }

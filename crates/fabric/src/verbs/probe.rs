@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::adapter::{Adapter, unusable};
 use super::batches::Place;
-use super::ledger::Request;
-use super::line::{Line, Served, everything};
+use super::entries::Request;
+use super::line::{Line, Served};
 use crate::error::{Error, Result};
 use crate::memory::Words;
 use crate::message::Class;
@@ -26,10 +26,10 @@ pub(super) fn swaps(adapter: &Arc<Adapter>) -> Result<bool> {
     let words = Words::anonymous(8)?;
     words.store(0, WORD);
     // SAFETY: `words` is dropped behind `reached`, and behind the two ends.
-    let reached = unsafe { adapter.reach(words.address(), 8, everything()) }?;
+    let reached = unsafe { adapter.reach(words.address(), 8, adapter.everything()) }?;
     let mut asks = Line::new(adapter, &adapter.channel()?, Class::Control)?;
-    let answers = Served::new(adapter, &asks.endpoint(), Class::Control)?;
-    asks.connect(&answers.endpoint())?;
+    let (_answers, endpoint) = Served::new(adapter, &asks.endpoint(), Class::Control)?;
+    asks.connect(&endpoint)?;
     let add = Operation::FetchAdd { at: 0, addend: 1 };
     let place = Place { remote_key: reached.rkey(), address: words.address(), bytes: 8 };
     asks.post(place, std::iter::once(Request { number: 0, operation: &add, is_signaled: true }))?;

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering as Atomic};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering as Atomic};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -16,16 +15,19 @@ use super::batches::{LARGEST_TRANSFER, Place};
 use super::burial::Burial;
 use super::clerk::Clerk;
 use super::config::{Completions, VerbsConfig};
+use super::enquiries::Enquiries;
+use super::entries::Proof;
 use super::guests::Guests;
-use super::introductions::{self, Said};
-use super::link::{Link, Ways};
+use super::introductions::{self, Meeting, Said};
+use super::link::{Answer, FIRST, Link, Ways};
+use super::manager::Listener;
 use super::regions::Registered;
 use crate::capability::{Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 use crate::completion::Pending;
 use crate::ending::RegionId;
 use crate::error::{Error, Result};
 use crate::message::{Class, Inbox, Message, Port, Views};
-use crate::operation::{Batch, Completed, OperationId, Settled};
+use crate::operation::{Batch, Completed, Operation, OperationId, Settled};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric, Peer};
 use crate::region::{Region, RegionKey, Remote, SharedRemote};
@@ -33,11 +35,12 @@ use crate::tcp::{LARGEST_MESSAGE, TcpFabric, try_key};
 
 /// How long the thread that answers introductions waits for one before it looks whether the fabric is closed.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
-/// Who is not told where a region is asks again after so long.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Connections that are being made at a time; whoever is not heeded asks again.
 const MOST_ASIDE: usize = 64;
+
+/// What to do where two nodes make connections in different ways.
+const SAME_EVERYWHERE: &str = "All nodes have adapters of one kind, and the same fabric.verbs_rdma_cm";
 
 /// One incarnation's endpoint on an RDMA adapter.
 pub struct VerbsFabric {
@@ -49,7 +52,7 @@ pub struct VerbsFabric {
     clerks: [Arc<Clerk>; 2],
     burial: Burial,
     desk: Arc<Desk>,
-    porter: Option<JoinHandle<()>>,
+    porters: Vec<JoinHandle<()>>,
 }
 
 /// The ways to one peer, by class.
@@ -59,9 +62,7 @@ type Links = [Arc<Link>; 2];
 #[derive(Default)]
 struct Desk {
     links: Mutex<HashMap<Incarnation, Arc<Links>>>,
-    /// Who waits to be told where a region is, by the number of the request.
-    asked: Mutex<HashMap<u64, SyncSender<Option<Place>>>>,
-    next: AtomicU64,
+    enquiries: Arc<Enquiries>,
     /// Threads that make connections.
     aside: AtomicUsize,
     is_closed: AtomicBool,
@@ -73,7 +74,7 @@ impl VerbsFabric {
     /// # Errors
     /// [`Error::Unusable`], with what the device lacks; and as [`TcpFabric::open`].
     pub fn open(identity: Incarnation, config: VerbsConfig) -> Result<Self> {
-        let adapter = Adapter::open(&config.device, config.port, config.gid_index)?;
+        let adapter = Adapter::open(&config)?;
         let found = Ipv6Addr::from(adapter.gid);
         if let Some(chosen) = config.gid.filter(|chosen| *chosen != found) {
             let reason = format!("GID {} of {} is {found}, no longer {chosen}", config.gid_index, config.device);
@@ -89,7 +90,11 @@ impl VerbsFabric {
             Clerk::start("verbs-bulk", &adapter, Completions::Told)?,
         ];
         let desk = Arc::new(Desk::default());
+        let listener = adapter.managed.map(|address| Listener::new(&adapter, address)).transpose()?;
+        let listener = listener.map(Arc::new);
         let porter = Porter {
+            listener: listener.clone(),
+            adapter: adapter.clone(),
             guests: Arc::new(Guests::new(adapter.clone(), most_callers)),
             regions: regions.clone(),
             tcp: Arc::downgrade(&tcp),
@@ -104,10 +109,13 @@ impl VerbsFabric {
             clerks,
             burial: Burial::start()?,
             desk,
-            porter: None,
+            porters: Vec::new(),
         };
-        let started = thread::Builder::new().name("verbs-porter".into()).spawn(move || porter.work(&inbox));
-        fabric.porter = Some(started.map_err(|error| Error::system("start a thread", error))?);
+        if let Some(listener) = listener {
+            let porter = porter.clone();
+            fabric.start("verbs-calls", move || porter.take_calls(&listener))?;
+        }
+        fabric.start("verbs-porter", move || porter.work(&inbox))?;
         Ok(fabric)
     }
 
@@ -119,6 +127,12 @@ impl VerbsFabric {
         self.tcp.who_lives_at(rank, &address.with_scheme("tcp"), deadline)
     }
 
+    fn start(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let started = thread::Builder::new().name(name.into()).spawn(work);
+        self.porters.push(started.map_err(|error| Error::system("start a thread", error))?);
+        Ok(())
+    }
+
     fn link(&self, peer: Incarnation, class: Class, channel: &Arc<dyn Peer>) -> Arc<Link> {
         let ways = Ways {
             adapter: self.adapter.clone(),
@@ -126,6 +140,7 @@ impl VerbsFabric {
             burial: self.burial.clone(),
             channel: channel.clone(),
             answers: self.tcp.address(),
+            enquiries: self.desk.enquiries.clone(),
         };
         Arc::new(Link::new(peer, class, ways, self.pool.clone()))
     }
@@ -137,7 +152,7 @@ fn capabilities(adapter: &Adapter) -> Capabilities {
         executor: Executor::Hardware,
         target_cpu_free: true,
         atomic_scope: adapter.scope,
-        atomics: Atomics::Native,
+        atomics: adapter.atomics,
         largest_read: LARGEST_TRANSFER as u32,
         largest_write: LARGEST_TRANSFER as u32,
         largest_message: LARGEST_MESSAGE as u32,
@@ -185,8 +200,14 @@ impl Fabric for VerbsFabric {
         let mut links = self.desk.links.lock();
         let links =
             links.entry(peer).or_insert_with(|| Arc::new(Class::ALL.map(|class| self.link(peer, class, &channel))));
-        let (links, desk, pool) = (links.clone(), self.desk.clone(), self.pool.clone());
-        Ok(Arc::new(VerbsPeer { channel, links, desk, pool, answers: self.tcp.address() }))
+        Ok(Arc::new(VerbsPeer {
+            channel,
+            links: links.clone(),
+            enquiries: self.desk.enquiries.clone(),
+            pool: self.pool.clone(),
+            answers: self.tcp.address(),
+            atomics: self.adapter.atomics,
+        }))
     }
 
     fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
@@ -205,15 +226,17 @@ impl Drop for VerbsFabric {
         self.clerks.iter().for_each(|clerk| clerk.rota().stop());
         let links = std::mem::take(&mut *self.desk.links.lock());
         links.values().flat_map(|links| links.iter()).for_each(|link| link.close());
-        if let Some(porter) = self.porter.take().filter(|porter| porter.thread().id() != thread::current().id()) {
-            let _ = porter.join();
-        }
+        let others = self.porters.drain(..).filter(|porter| porter.thread().id() != thread::current().id());
+        others.for_each(|porter| drop(porter.join()));
     }
 }
 
 /// Connects those who ask for it and tells them where regions are, and takes the answers to what this node asked.
 #[derive(Clone)]
 struct Porter {
+    adapter: Arc<Adapter>,
+    /// Where the manager takes calls.
+    listener: Option<Arc<Listener>>,
     guests: Arc<Guests>,
     regions: Arc<Registered>,
     tcp: std::sync::Weak<TcpFabric>,
@@ -232,6 +255,27 @@ impl Porter {
         self.guests.close();
     }
 
+    /// Connects those who call.
+    fn take_calls(self, listener: &Listener) {
+        while !self.desk.is_closed.load(Atomic::SeqCst) {
+            let taken = match listener.next(LOOK_AROUND) {
+                Ok(None) => continue,
+                Ok(Some(call)) => {
+                    let porter = self.clone();
+                    self.aside(move || porter.guests.called(call))
+                }
+                Err(error) => {
+                    // It is not to be asked again without a pause.
+                    thread::sleep(LOOK_AROUND);
+                    Err(error)
+                }
+            };
+            if let Err(error) = taken {
+                tracing::warn!(%error, "a call came to nothing");
+            }
+        }
+    }
+
     fn heed(&self, message: Message) -> Result<()> {
         let Message { from, class, number, .. } = message;
         let link = || self.desk.links.lock().get(&from).map(|links| links[class as usize].clone());
@@ -239,36 +283,49 @@ impl Porter {
             Said::Connect(end, address) => {
                 let porter = self.clone();
                 self.aside(move || {
-                    let answer = match porter.guests.connect(from, class, number, &end) {
-                        Ok(None) => return Ok(()),
-                        Ok(Some(end)) => Said::Connected(end),
-                        Err(error) => {
-                            tracing::warn!(%from, %error, "a caller could not be connected");
-                            Said::NotConnected(error.to_string())
+                    let made = match porter.adapter.proof {
+                        Proof::Completion => porter.guests.connect(from, class, number, &end),
+                        Proof::Read => {
+                            Err(unusable("connections of iWARP are made by rdma_cm".into(), SAME_EVERYWHERE))
                         }
                     };
-                    porter.answer(&message, &address, &answer)
+                    porter.answer_with(&message, &address, made.map(|end| end.map(Said::Connected)))
+                })
+            }
+            Said::Call(address) => {
+                let porter = self.clone();
+                self.aside(move || {
+                    let expected = match &porter.listener {
+                        Some(listener) => porter.guests.expect(from, class, number).map(|ticket| {
+                            let (at, serves) = (listener.address, porter.adapter.serves);
+                            ticket.map(|ticket| Said::Expected(Meeting { at, ticket, serves }))
+                        }),
+                        None => Err(unusable("connections are made by message here".into(), SAME_EVERYWHERE)),
+                    };
+                    porter.answer_with(&message, &address, expected)
                 })
             }
             Said::Place(id, address) => self.answer(&message, &address, &Said::Placed(self.regions.place(&id))),
-            Said::Connected(end) => match link() {
-                Some(link) => self.aside(move || {
-                    link.answered(number, Ok(end));
-                    Ok(())
-                }),
-                None => Ok(()),
-            },
+            Said::Connected(end) => self.connect(link(), number, Answer::Connected(end)),
+            Said::Expected(meeting) => self.connect(link(), number, Answer::Expected(meeting)),
             Said::NotConnected(reason) => {
                 link().into_iter().for_each(|link| link.answered(number, Err(reason.clone())));
                 Ok(())
             }
             Said::Placed(place) => {
-                let asked = self.desk.asked.lock().remove(&number);
-                // Whoever asked may have stopped waiting.
-                let _ = asked.map(|asked| asked.try_send(place));
+                self.desk.enquiries.told(number, place);
                 Ok(())
             }
         }
+    }
+
+    /// Somebody has answered a request for a connection.
+    fn connect(&self, link: Option<Arc<Link>>, number: u64, answer: Answer) -> Result<()> {
+        let Some(link) = link else { return Ok(()) };
+        self.aside(move || {
+            link.answered(number, Ok(answer));
+            Ok(())
+        })
     }
 
     /// Does what may take as long as the network looks for somebody, in a thread of its own: nobody else is to wait for it.
@@ -281,6 +338,19 @@ impl Porter {
             }
         });
         started.map(drop).map_err(|error| Error::system("start a thread", error))
+    }
+
+    /// Says what was made for a caller, or why nothing was; nothing where another answer is on its way.
+    fn answer_with(&self, request: &Message, address: &Address, made: Result<Option<Said>>) -> Result<()> {
+        let said = match made {
+            Ok(None) => return Ok(()),
+            Ok(Some(said)) => said,
+            Err(error) => {
+                tracing::warn!(from = %request.from, %error, "a caller could not be connected");
+                Said::NotConnected(error.to_string())
+            }
+        };
+        self.answer(request, address, &said)
     }
 
     fn answer(&self, request: &Message, address: &Address, said: &Said) -> Result<()> {
@@ -313,50 +383,10 @@ impl Drop for Permit {
 struct VerbsPeer {
     channel: Arc<dyn Peer>,
     links: Arc<Links>,
-    desk: Arc<Desk>,
+    enquiries: Arc<Enquiries>,
     pool: Pool,
     answers: Address,
-}
-
-impl VerbsPeer {
-    /// Asks the owner where its adapter has a region.
-    fn place_of(&self, key: &RegionKey, deadline: Time) -> Result<Place> {
-        let number = self.desk.next.fetch_add(1, Atomic::Relaxed);
-        let (tell, told) = sync_channel(1);
-        self.desk.asked.lock().insert(number, tell);
-        let request = Said::Place(RegionId::from(key), self.answers.clone()).to_bytes();
-        let answer = self.ask(number, &request, &told, deadline);
-        self.desk.asked.lock().remove(&number);
-        let target = self.channel.incarnation();
-        match answer? {
-            Some(Some(place)) => Ok(place),
-            Some(None) => Err(Error::Revoked { target, region: key.region, view: key.view }),
-            None => {
-                let reason = "it did not say in time where the region is".into();
-                Err(Error::Unreachable { target, address: "its channel".into(), reason })
-            }
-        }
-    }
-
-    /// Asks until there is an answer, or the deadline has passed.
-    fn ask(
-        &self,
-        number: u64,
-        request: &[u8],
-        told: &Receiver<Option<Place>>,
-        deadline: Time,
-    ) -> Result<Option<Option<Place>>> {
-        while BootClock.now() < deadline {
-            match self.channel.send(Class::Control, ViewNumber(0), introductions::PORT, number, request) {
-                Ok(()) | Err(Error::Full { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            if let Ok(answer) = told.recv_timeout(ASK_AGAIN.min(deadline.since(BootClock.now()))) {
-                return Ok(Some(answer));
-            }
-        }
-        Ok(None)
-    }
+    atomics: Atomics,
 }
 
 impl Peer for VerbsPeer {
@@ -366,9 +396,10 @@ impl Peer for VerbsPeer {
 
     fn open(&self, key: &RegionKey, deadline: Time) -> Result<SharedRemote> {
         let agent = self.channel.open(key, deadline)?;
-        let place = self.place_of(key, deadline)?;
+        let place = self.enquiries.place_of(&self.channel, &self.answers, RegionId::from(key), deadline)?;
         self.links.iter().for_each(|link| link.met(agent.clone()));
-        let remote = VerbsRemote { key: key.clone(), place, links: self.links.clone() };
+        let agent = (self.atomics == Atomics::Emulated).then_some(agent);
+        let remote = VerbsRemote { key: key.clone(), place, links: self.links.clone(), agent };
         try_key(&remote, &self.pool, deadline)?;
         Ok(Arc::new(remote))
     }
@@ -382,6 +413,8 @@ struct VerbsRemote {
     key: RegionKey,
     place: Place,
     links: Arc<Links>,
+    /// Who executes batches with atomics, whole, where adapters have none: the owner's agent, with the processor's.
+    agent: Option<SharedRemote>,
 }
 
 impl Remote for VerbsRemote {
@@ -390,10 +423,20 @@ impl Remote for VerbsRemote {
     }
 
     fn post(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed> {
-        self.links[class as usize].post(&self.key, self.place, batch, deadline)
+        match &self.agent {
+            Some(agent) if batch.operations().iter().any(is_atomic) => agent.post(batch, class, deadline),
+            _ => self.links[class as usize].post(&self.key, self.place, batch, deadline),
+        }
     }
 
     fn settle(&self, operation: OperationId, class: Class, deadline: Time) -> Pending<Settled> {
-        self.links[class as usize].settle(operation, deadline)
+        match &self.agent {
+            Some(agent) if operation < FIRST => agent.settle(operation, class, deadline),
+            _ => self.links[class as usize].settle(operation, deadline),
+        }
     }
+}
+
+fn is_atomic(operation: &Operation) -> bool {
+    matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
 }

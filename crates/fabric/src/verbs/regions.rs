@@ -12,7 +12,6 @@ use sideway::ibverbs::AccessFlags;
 use super::adapter::{Adapter, Reached};
 use super::arena::Arena;
 use super::batches::Place;
-use super::line::everything;
 use crate::capability::AtomicScope;
 use crate::ending::RegionId;
 use crate::error::{Error, Result};
@@ -67,7 +66,12 @@ impl Registered {
         let (address, bytes) = (words.address(), life.bytes.next_multiple_of(8).max(8));
         // SAFETY: the memory is a region's, which takes its keys back before it lets it go: `make_anew` replaces them, `take_back` and `close` drop them.
         let reach = |access| unsafe { self.adapter.reach(address, bytes, access) };
-        let keys = Keys { life: *life, address, change: reach(everything())?, read: reach(AccessFlags::RemoteRead)? };
+        let keys = Keys {
+            life: *life,
+            address,
+            change: reach(self.adapter.everything())?,
+            read: reach(AccessFlags::RemoteRead)?,
+        };
         let mut live = self.live.lock();
         let former = live.as_mut().ok_or(Error::Closed)?.insert(number, keys);
         drop(live);

@@ -36,8 +36,13 @@ struct Side {
 
 impl Side {
     fn new() -> Self {
+        Side::with(Proof::Completion)
+    }
+
+    fn with(proof: Proof) -> Self {
         let pool = Pool::new(1 << 20);
-        let mut side = Side { ledger: Ledger::new(target(), pool.clone()), endings: Endings::default(), pool };
+        let ledger = Ledger::new(target(), pool.clone(), proof, OperationId(1));
+        let mut side = Side { ledger, endings: Endings::default(), pool };
         side.ledger.connected(&mut side.endings);
         side
     }
