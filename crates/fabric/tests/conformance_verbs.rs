@@ -310,6 +310,9 @@ impl Verbs {
             Fate::Hold => &["plug", "limit", "10000000"],
         };
         let weather = if way == ["netem"] { self.weather } else { &[] };
+        if fate == Fate::Double {
+            self.calm();
+        }
         self.queue("replace", device, &[way, weather].concat());
         self.held.lock().retain(|held| *held != device);
         if fate == Fate::Hold {
@@ -351,11 +354,19 @@ impl Verbs {
         std::fs::read_to_string(counter).expect("a device counts").trim().parse().expect("a number")
     }
 
+    /// Beside a netem that doubles there can be no other one on an interface.
+    fn calm(&self) {
+        if !self.kind.has_links {
+            [0, 1].into_iter().for_each(|device| self.queue("replace", device, &["pfifo"]));
+        }
+    }
+
     fn set_weather(&self) {
         for device in std::mem::take(&mut *self.held.lock()) {
             self.queue("change", device, &["plug", "release_indefinite"]);
             std::thread::sleep(Duration::from_millis(20));
         }
+        self.calm();
         [0, 1].into_iter().for_each(|device| self.happen(device, Fate::Pass));
     }
 

@@ -67,10 +67,7 @@ impl Line {
         let mut pair = adapter.domain.create_qp_builder();
         pair.setup_send_cq(completions.clone()).setup_recv_cq(adapter.idle.clone());
         pair.setup_max_send_wr(DEPTH as u32).setup_max_recv_wr(1).setup_max_inline_data(INLINE);
-        let mut pair = pair.build().map_err(|error| Error::system("make a queue pair", error))?;
-        if adapter.managed.is_none() {
-            initialise(&mut pair, adapter, AccessFlags::LocalWrite)?;
-        }
+        let pair = pair.build().map_err(|error| Error::system("make a queue pair", error))?;
         Ok(Line { pair, call: None, completions, fetched, adapter: adapter.clone(), psn: packet_number()?, class })
     }
 
@@ -82,6 +79,7 @@ impl Line {
     /// Connects it to an end that answers.
     pub(super) fn connect(&mut self, to: &Endpoint) -> Result<()> {
         let refused = |error| Error::system("connect a queue pair", error);
+        initialise(&mut self.pair, &self.adapter, AccessFlags::LocalWrite)?;
         receive(&mut self.pair, &self.adapter, to, self.class)?;
         let mut ready = QueuePairAttribute::new();
         ready

@@ -411,3 +411,5 @@ fn a_closed_fabric_ends_everything() {
     assert_eq!(side.post(vec![add()], SOON).poll_now().unwrap().unwrap_err(), Error::Closed);
     assert!(side.ledger.is_idle());
 }
+
+mod doubts;
