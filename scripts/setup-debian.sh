@@ -62,6 +62,8 @@ if [ "$what" = test ] && ! compgen -G '/usr/lib/*/libclang-[0-9]*.so*' >/dev/nul
 fi
 # What the verbs library loads for each kind of adapter.
 [ ! "$machine" ] || compgen -G '/usr/lib/*/libibverbs/librxe-*' >/dev/null || packages+=(ibverbs-providers)
+# By which connections of iWARP are made.
+[ ! "$machine" ] || compgen -G '/usr/lib/*/librdmacm.so.1' >/dev/null || packages+=(librdmacm1)
 # A compiler without the C library's headers cannot link.
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 # The loader of programs for the kernel is built from its source against these two; the headers are what such programs include.

@@ -79,11 +79,15 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "fabric.provider" => ("tcp", "tcp".into()),
         "fabric.listen" => ("127.0.0.1:7001", "127.0.0.1:7001".into()),
         "fabric.keys" => ("/some/where", "/some/where".into()),
-        "fabric.insecure" | "fabric.verbs_polling" | "proxy.pass_dependencies" => ("true", true.into()),
+        "fabric.insecure" | "fabric.verbs_polling" | "fabric.verbs_rdma_cm" | "proxy.pass_dependencies" => {
+            ("true", true.into())
+        }
         "fabric.xdp_interfaces" => ("eth1,lo", serde_json::json!(["eth1", "lo"])),
         "fabric.xdp_mode" => ("generic", "generic".into()),
         "fabric.verbs_device" => ("mlx5_0", "mlx5_0".into()),
         "fabric.verbs_port" => ("2", 2.into()),
+        "fabric.verbs_rdma_cm_port" => ("7471", 7471.into()),
+        "fabric.verbs_control_level" | "fabric.verbs_bulk_level" => ("4", 4.into()),
         "fabric.verbs_gid" => ("3", 3.into()),
         "fabric.pool" => ("2MiB", "2MiB".into()),
         "node.api" => ("127.0.0.1:0", "127.0.0.1:0".into()),

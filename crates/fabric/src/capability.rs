@@ -9,7 +9,9 @@ pub struct Capabilities {
     pub provider: &'static str,
     /// Who executes a one-sided operation.
     pub executor: Executor,
-    /// Whether the target's processor is left alone: a target that is stopped or busy still answers.
+    /// Who executes batches that change the region. Where it is another one than [`executor`](Self::executor), that one only reads.
+    pub changes: Executor,
+    /// Whether the target's processor is left alone: a target that is stopped or busy still answers what its [`executor`](Self::executor) executes.
     pub target_cpu_free: bool,
     /// Against what the atomics are atomic (F3).
     pub atomic_scope: AtomicScope,

@@ -13,7 +13,6 @@ use crate::operation::{Operation, OperationId};
 use crate::window::WINDOW;
 
 pub(crate) struct Identifiers {
-    first: u64,
     next: u64,
     /// Given out and not concluded. At most [`WINDOW`], by the rule of [`Identifiers::room_for`].
     open: BTreeMap<u64, Open>,
@@ -27,23 +26,18 @@ enum Open {
 
 impl Default for Identifiers {
     fn default() -> Self {
-        Identifiers::starting_at(1)
+        Identifiers { next: 1, open: BTreeMap::new() }
     }
 }
 
 impl Identifiers {
-    /// The first one that is given out is this, and not 0.
-    pub(crate) const fn starting_at(first: u64) -> Self {
-        Identifiers { first, next: first, open: BTreeMap::new() }
-    }
-
     /// The first identifier that was not given out.
     pub(crate) const fn next(&self) -> OperationId {
         OperationId(self.next)
     }
 
     pub(crate) const fn was_given_out(&self, id: OperationId) -> bool {
-        id.0 >= self.first && id.0 < self.next
+        id.0 > 0 && id.0 < self.next
     }
 
     /// Whether so many more identifiers, beside those that what is queued will take, leave every open one in the target's memory (F2).

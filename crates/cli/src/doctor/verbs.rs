@@ -13,7 +13,7 @@ use super::{Check, Provider};
 
 fn provider(in_build: bool, checks: Vec<Check>, capabilities: Option<Capabilities>) -> Provider {
     let usable = capabilities.is_some();
-    Provider { name: "verbs", for_what: "InfiniBand, RoCE", in_build, usable, capabilities, checks }
+    Provider { name: "verbs", for_what: "InfiniBand, RoCE, iWARP", in_build, usable, capabilities, checks }
 }
 
 #[cfg(feature = "verbs")]
@@ -101,7 +101,7 @@ mod with {
         let kind = if *transport == Transport::InfiniBand && roce { "RoCE".to_owned() } else { transport.to_string() };
         let firmware = if firmware.is_empty() { "none" } else { firmware };
         let atomics = match atomics {
-            AtomicReach::None => "none",
+            AtomicReach::None => "none: the owner's agent executes them",
             AtomicReach::Adapter => "atomic against this device's own",
             AtomicReach::Global => "atomic against the processors' too",
         };

@@ -64,6 +64,7 @@ const fn capabilities() -> Capabilities {
     Capabilities {
         provider: PROVIDER,
         executor: Executor::Memory,
+        changes: Executor::Memory,
         target_cpu_free: true,
         atomic_scope: AtomicScope::Processor,
         atomics: Atomics::Native,

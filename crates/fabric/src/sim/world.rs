@@ -24,6 +24,7 @@ pub const fn capabilities() -> Capabilities {
     Capabilities {
         provider: "sim",
         executor: Executor::Simulator,
+        changes: Executor::Simulator,
         target_cpu_free: true,
         atomic_scope: AtomicScope::Fabric,
         atomics: Atomics::Native,

@@ -153,6 +153,7 @@ impl Fabric for TcpFabric {
         const CAPABILITIES: Capabilities = Capabilities {
             provider: "tcp",
             executor: Executor::Agent,
+            changes: Executor::Agent,
             target_cpu_free: false,
             atomic_scope: AtomicScope::Processor,
             atomics: Atomics::Native,

@@ -14,7 +14,7 @@ use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
 use super::config::VerbsConfig;
-use super::entries::Proof;
+use super::entries::Refusals;
 use super::probe;
 use crate::capability::{AtomicScope, Atomics};
 use crate::error::{Error, Result};
@@ -40,11 +40,11 @@ pub(super) struct Adapter {
     pub(super) serves: u8,
     /// Those that it has under way at a time.
     pub(super) asks: u8,
-    /// Where atomics come from: without those of its own an agent of the owner's executes them.
+    /// Where atomics come from. Without those of its own an agent of the owner's executes them, and all else that changes a region: then the words are the
+    /// processor's, and iWARP promises of a write neither that a word of it is placed whole nor, when it completes, that it is placed.
     pub(super) atomics: Atomics,
     pub(super) scope: AtomicScope,
-    /// What proves that a request was executed.
-    pub(super) proof: Proof,
+    pub(super) refusals: Refusals,
     /// Where the kernel's manager makes connections: the address of the interface, and the port where calls are taken.
     pub(super) managed: Option<SocketAddr>,
     /// By class.
@@ -76,6 +76,7 @@ impl Adapter {
         let limits = context.query_device().map_err(|error| refused("ask an RDMA device for its limits")(&error))?;
         let is_iwarp = found.transport_type() == TransportType::IWarp;
         let (atomics, scope) = match limits.atomic_capability() {
+            _ if is_iwarp => (Atomics::Emulated, AtomicScope::Processor),
             // The agent's are the processor's.
             AtomicCapability::None => (Atomics::Emulated, AtomicScope::Processor),
             AtomicCapability::HostChannelAdapter => (Atomics::Native, AtomicScope::Fabric),
@@ -113,7 +114,7 @@ impl Adapter {
             asks: limits.max_qp_init_rd_atom().clamp(1, MOST_READS) as u8,
             atomics,
             scope,
-            proof: if is_iwarp { Proof::Read } else { Proof::Completion },
+            refusals: if is_iwarp { Refusals::Untold } else { Refusals::Told },
             managed,
             service_levels: config.service_levels,
             swaps: OnceLock::new(),
@@ -125,17 +126,21 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// What a key for changing a region allows.
+    /// What a key for changing a region allows at the adapter.
     pub(super) fn everything(&self) -> AccessFlags {
-        let changes = AccessFlags::LocalWrite | AccessFlags::RemoteRead | AccessFlags::RemoteWrite;
-        if self.atomics == Atomics::Native { changes | AccessFlags::RemoteAtomic } else { changes }
+        match self.atomics {
+            Atomics::Native => {
+                AccessFlags::LocalWrite | AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic
+            }
+            Atomics::Emulated => AccessFlags::RemoteRead,
+        }
     }
 
     /// What the adapter is allowed where it puts what it has fetched: on iWARP the other one writes there, with a key that the request tells it.
     pub(super) fn sink(&self) -> AccessFlags {
-        match self.proof {
-            Proof::Completion => AccessFlags::LocalWrite,
-            Proof::Read => AccessFlags::LocalWrite | AccessFlags::RemoteWrite,
+        match self.refusals {
+            Refusals::Told => AccessFlags::LocalWrite,
+            Refusals::Untold => AccessFlags::LocalWrite | AccessFlags::RemoteWrite,
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) fn unfenced(operations: &[Operation]) -> usize {
 }
 
 /// Whether it fetches something, which what stands behind it could overtake.
-pub(super) const fn fetches(operation: &Operation) -> bool {
+const fn fetches(operation: &Operation) -> bool {
     !matches!(operation, Operation::WriteWord { .. } | Operation::Write { .. })
 }
 

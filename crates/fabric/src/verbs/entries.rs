@@ -43,8 +43,6 @@ pub(super) struct Posted {
     pub(super) first: u64,
     /// How many there are.
     pub(super) count: usize,
-    /// A read stands behind them, which proves that they were executed.
-    pub(super) has_proof: bool,
 }
 
 /// Somebody who waits for an outcome.
@@ -64,14 +62,13 @@ pub(super) struct Request<'a> {
     pub(super) is_signaled: bool,
 }
 
-/// What proves to the caller's adapter that a request was executed at the target.
+/// Whether an adapter says why a connection has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// Its completion: the target's adapter has acknowledged it (IBA 9.7.5).
-    Completion,
-    /// The completion of a read behind it: a write of iWARP is complete when it is sent, a read when what stands before it was placed (RFC 5040, 5.5). And
-    /// a refusal is told as the end of the connection, like any other.
-    Read,
+pub(super) enum Refusals {
+    /// That the other end refused a request is told by its completion (IBA 9.7.5).
+    Told,
+    /// It is told as the end of the connection, like any other (RFC 5040, 7).
+    Untold,
 }
 
 /// How a work request failed.
@@ -86,12 +83,7 @@ pub(super) enum Failure {
 impl Posted {
     /// The number behind its last request.
     pub(super) fn end(&self) -> u64 {
-        self.first + self.count as u64 + u64::from(self.has_proof)
-    }
-
-    /// Whether any of them changes the region.
-    pub(super) fn changes(&self) -> bool {
-        self.entry.operations.iter().skip(self.entry.done.len()).take(self.count).any(Operation::has_effect)
+        self.first + self.count as u64
     }
 
     /// Its requests up to this number are complete.

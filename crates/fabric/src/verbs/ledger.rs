@@ -8,8 +8,8 @@
 //! | the target's adapter refused a request (its key is revoked) | was not executed | was not executed: it is posted again on the next connection |
 //! | anything else: no acknowledgement came, or the queue pair failed | unknown | unknown |
 //!
-//! Adapters of iWARP do not tell the two apart. What was under way is *in doubt* until the owner has said whether the key is still good: if not, it is
-//! refused, for what was made of it was made of memory that nobody reads any more (F4); if it is, what only reads goes again, and the rest is unknown.
+//! Adapters of iWARP do not tell the two apart, and only read. What was under way is *in doubt* until the owner has said whether the key is still good: if not, it is
+//! refused; if it is, it is posted again.
 //!
 //! An operation that ended as unknown is *settled* by its own completion, if that comes late; the transport sends again for so long that only the end of
 //! the connection takes this away. Then it is barred by the next connection: a target takes one from a caller only when it has destroyed the former. What of it was executed before
@@ -21,8 +21,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use verbena_terms::{Incarnation, Time};
 
-use super::batches::{Place, effects, fetches, refusal, results, unfenced};
-use super::entries::{Asked, DEPTH, Entry, Failure, Posted, Proof, Request, Retired};
+use super::batches::{Place, effects, refusal, results, unfenced};
+use super::entries::{Asked, DEPTH, Entry, Failure, Posted, Refusals, Request, Retired};
 use super::outcomes::{Outcome, Outcomes};
 use crate::completion::Pending;
 use crate::ending::{Endings, MOST_UNDER_WAY, RegionId, at_most, queue_full, unknown};
@@ -46,9 +46,7 @@ pub(super) struct Ledger {
     posted: VecDeque<Posted>,
     /// What was under way on a connection that has failed, until it is known why.
     doubts: Vec<Posted>,
-    proof: Proof,
-    /// What stands behind writes where only a read proves them.
-    proving_read: Operation,
+    refusals: Refusals,
     /// Number of the next work request on this connection.
     next: u64,
     is_connected: bool,
@@ -62,18 +60,16 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Its first identifier is `first`.
-    pub(super) fn new(target: Incarnation, pool: Pool, proof: Proof, first: OperationId) -> Self {
+    pub(super) fn new(target: Incarnation, pool: Pool, refusals: Refusals) -> Self {
         Ledger {
             target,
             pool,
-            identifiers: Identifiers::starting_at(first.0),
+            identifiers: Identifiers::default(),
             waiting: VecDeque::new(),
             waiting_effects: 0,
             posted: VecDeque::new(),
             doubts: Vec::new(),
-            proof,
-            proving_read: Operation::ReadWord { at: 0 },
+            refusals,
             next: 0,
             is_connected: false,
             is_closed: false,
@@ -183,10 +179,8 @@ impl Ledger {
     pub(super) fn begin(&mut self, now: Time) -> bool {
         let under_way = self.posted.front().map_or(0, |oldest| self.next - oldest.first) as usize;
         let Some(entry) = self.waiting.front() else { return false };
-        let left = &entry.operations[entry.done.len()..];
-        let count = unfenced(left);
-        let has_proof = self.proof == Proof::Read && left[..count].last().is_some_and(|last| !fetches(last));
-        if !self.is_connected || under_way + count + usize::from(has_proof) > DEPTH {
+        let count = unfenced(&entry.operations[entry.done.len()..]);
+        if !self.is_connected || under_way + count > DEPTH {
             return false;
         }
         let Some(mut entry) = self.waiting.pop_front() else { return false };
@@ -200,7 +194,7 @@ impl Ledger {
         if self.posted.is_empty() {
             self.moved = now;
         }
-        let posted = Posted { entry, first: self.next, count, has_proof };
+        let posted = Posted { entry, first: self.next, count };
         self.next = posted.end();
         self.posted.push_back(posted);
         true
@@ -209,10 +203,10 @@ impl Ledger {
     /// The requests of what was taken last, and where they go.
     pub(super) fn newest(&self) -> Option<(Place, impl Iterator<Item = Request<'_>>)> {
         let posted = self.posted.back()?;
-        let Posted { entry, first, count, has_proof } = posted;
+        let Posted { entry, first, count } = posted;
         let operations = entry.operations.iter().skip(entry.done.len()).take(*count);
         let last = posted.end() - 1;
-        let requests = (*first..).zip(operations.chain(has_proof.then_some(&self.proving_read)));
+        let requests = (*first..).zip(operations);
         let requests =
             requests.map(move |(number, operation)| Request { number, operation, is_signaled: number == last });
         Some((entry.place, requests))
@@ -242,9 +236,9 @@ impl Ledger {
         word: impl Fn(u64, &Operation) -> u64,
         endings: &mut Endings,
     ) {
-        match self.proof {
-            Proof::Completion => self.end(number, failure, word, endings),
-            Proof::Read => self.doubt(endings),
+        match self.refusals {
+            Refusals::Told => self.end(number, failure, word, endings),
+            Refusals::Untold => self.doubt(endings),
         }
     }
 
@@ -304,8 +298,8 @@ impl Ledger {
         self.doubts = others;
         for posted in Vec::<Posted>::into_iter(meant) {
             match is_good {
+                Some(true) if effects(&posted.entry.operations) == 0 => again.push(posted.entry),
                 Some(false) => drop(self.conclude(posted.entry, 0, Some(Failure::Refused), endings)),
-                Some(true) if !posted.changes() => again.push(posted.entry),
                 _ => self.lose(posted, endings),
             }
         }

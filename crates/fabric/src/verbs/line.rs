@@ -17,7 +17,7 @@ use sideway::ibverbs::queue_pair::{
 
 use super::adapter::{Adapter, Reached};
 use super::batches::Place;
-use super::entries::{DEPTH, Failure, Proof, Request};
+use super::entries::{DEPTH, Failure, Refusals, Request};
 use super::introductions::{Endpoint, Meeting};
 use super::manager::{self, Call, Caller, Identifier};
 use crate::error::{Error, Result};
@@ -235,7 +235,7 @@ impl Served {
         let reads = call.reads.min(adapter.serves);
         call.identifier().modify(&mut pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, adapter.everything()))?;
         // Of iWARP the kernel does it, with the connection.
-        if adapter.proof == Proof::Completion {
+        if adapter.refusals == Refusals::Told {
             call.identifier().modify(&mut pair, ibv_qp_state::IBV_QPS_RTR, |state| {
                 (state.min_rnr_timer, state.max_dest_rd_atomic) = (NOT_READY, reads);
             })?;

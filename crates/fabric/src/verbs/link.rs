@@ -30,9 +30,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// After so long without an answer it asks with a connection of its own anew.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
-/// Where a link's identifiers begin: those below are of what the target's agent executes, which counts them itself.
-pub(super) const FIRST: OperationId = OperationId(1 << 62);
-
 pub(super) struct Link {
     target: Incarnation,
     class: Class,
@@ -88,7 +85,7 @@ impl Link {
     /// To this target. Nothing is sent before something is posted.
     pub(super) fn new(target: Incarnation, class: Class, ways: Ways, pool: Pool) -> Self {
         let side = Side {
-            ledger: Ledger::new(target, pool, ways.adapter.proof, FIRST),
+            ledger: Ledger::new(target, pool, ways.adapter.refusals),
             line: None,
             asking: None,
             request: 0,

@@ -16,10 +16,10 @@ use super::burial::Burial;
 use super::clerk::Clerk;
 use super::config::{Completions, VerbsConfig};
 use super::enquiries::Enquiries;
-use super::entries::Proof;
+use super::entries::Refusals;
 use super::guests::Guests;
 use super::introductions::{self, Meeting, Said};
-use super::link::{Answer, FIRST, Link, Ways};
+use super::link::{Answer, Link, Ways};
 use super::manager::Listener;
 use super::regions::Registered;
 use crate::capability::{Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
@@ -27,7 +27,7 @@ use crate::completion::Pending;
 use crate::ending::RegionId;
 use crate::error::{Error, Result};
 use crate::message::{Class, Inbox, Message, Port, Views};
-use crate::operation::{Batch, Completed, Operation, OperationId, Settled};
+use crate::operation::{Batch, Completed, OperationId, Settled};
 use crate::pool::Pool;
 use crate::provider::{Address, Fabric, Peer};
 use crate::region::{Region, RegionKey, Remote, SharedRemote};
@@ -150,6 +150,7 @@ fn capabilities(adapter: &Adapter) -> Capabilities {
     Capabilities {
         provider: "verbs",
         executor: Executor::Hardware,
+        changes: if adapter.atomics == Atomics::Native { Executor::Hardware } else { Executor::Agent },
         target_cpu_free: true,
         atomic_scope: adapter.scope,
         atomics: adapter.atomics,
@@ -283,9 +284,9 @@ impl Porter {
             Said::Connect(end, address) => {
                 let porter = self.clone();
                 self.aside(move || {
-                    let made = match porter.adapter.proof {
-                        Proof::Completion => porter.guests.connect(from, class, number, &end),
-                        Proof::Read => {
+                    let made = match porter.adapter.refusals {
+                        Refusals::Told => porter.guests.connect(from, class, number, &end),
+                        Refusals::Untold => {
                             Err(unusable("connections of iWARP are made by rdma_cm".into(), SAME_EVERYWHERE))
                         }
                     };
@@ -413,7 +414,7 @@ struct VerbsRemote {
     key: RegionKey,
     place: Place,
     links: Arc<Links>,
-    /// Who executes batches with atomics, whole, where adapters have none: the owner's agent, with the processor's.
+    /// Who executes what changes the region, where adapters only read: the owner's agent. A batch with such an element goes to it whole.
     agent: Option<SharedRemote>,
 }
 
@@ -424,19 +425,15 @@ impl Remote for VerbsRemote {
 
     fn post(&self, batch: Batch, class: Class, deadline: Time) -> Pending<Completed> {
         match &self.agent {
-            Some(agent) if batch.operations().iter().any(is_atomic) => agent.post(batch, class, deadline),
+            Some(agent) if batch.effects() > 0 => agent.post(batch, class, deadline),
             _ => self.links[class as usize].post(&self.key, self.place, batch, deadline),
         }
     }
 
     fn settle(&self, operation: OperationId, class: Class, deadline: Time) -> Pending<Settled> {
         match &self.agent {
-            Some(agent) if operation < FIRST => agent.settle(operation, class, deadline),
-            _ => self.links[class as usize].settle(operation, deadline),
+            Some(agent) => agent.settle(operation, class, deadline),
+            None => self.links[class as usize].settle(operation, deadline),
         }
     }
-}
-
-fn is_atomic(operation: &Operation) -> bool {
-    matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
 }

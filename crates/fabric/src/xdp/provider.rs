@@ -155,6 +155,7 @@ fn open_channels(identity: Incarnation, config: &TcpConfig, node: &Arc<Node>) ->
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     provider: "xdp",
     executor: Executor::Kernel,
+    changes: Executor::Kernel,
     target_cpu_free: true,
     atomic_scope: AtomicScope::Processor,
     atomics: Atomics::Native,

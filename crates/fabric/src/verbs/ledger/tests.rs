@@ -36,12 +36,12 @@ struct Side {
 
 impl Side {
     fn new() -> Self {
-        Side::with(Proof::Completion)
+        Side::with(Refusals::Told)
     }
 
-    fn with(proof: Proof) -> Self {
+    fn with(refusals: Refusals) -> Self {
         let pool = Pool::new(1 << 20);
-        let ledger = Ledger::new(target(), pool.clone(), proof, OperationId(1));
+        let ledger = Ledger::new(target(), pool.clone(), refusals);
         let mut side = Side { ledger, endings: Endings::default(), pool };
         side.ledger.connected(&mut side.endings);
         side

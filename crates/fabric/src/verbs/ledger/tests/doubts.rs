@@ -1,4 +1,4 @@
-//! Where completions prove nothing of writes: the read behind them, and what is in doubt when a connection has failed.
+//! Where adapters do not say why a connection has failed: what was under way is in doubt.
 
 use super::*;
 
@@ -18,43 +18,8 @@ fn tell(side: &mut Side, is_good: Option<bool>) {
 }
 
 #[test]
-fn a_read_stands_behind_writes_and_nothing_behind_what_fetches() {
-    let mut side = Side::with(Proof::Read);
-    let mut writes = side.post(vec![write(), write()], SOON);
-    assert!(side.ledger.begin(NOW));
-    let requests: Vec<_> = side.ledger.newest().unwrap().1.map(|one| (one.number, one.is_signaled)).collect();
-    assert_eq!(requests, [(0, false), (1, false), (2, true)]);
-    let behind = side.ledger.newest().unwrap().1.last().unwrap().operation;
-    assert!(matches!(behind, Operation::ReadWord { at: 0 }), "{behind:?}");
-    let mut read_too = side.post(vec![write(), read()], SOON);
-    let mut fenced = side.post(vec![read(), write()], SOON);
-    // The fenced write waits for its read.
-    assert_eq!(side.go(), 3);
-    side.complete(1);
-    assert!(writes.poll_now().is_none(), "a write was taken for executed that was only sent");
-    side.complete(5);
-    assert_eq!((words(&mut writes), words(&mut read_too)), (vec![0, 0], vec![0, 104]));
-    assert_eq!(side.go(), 2);
-    side.complete(7);
-    assert_eq!(words(&mut fenced), [105, 0]);
-    assert!(side.ledger.is_idle() && side.ledger.identifiers.is_empty());
-}
-
-#[test]
-fn a_queue_is_not_overfilled_by_what_proves() {
-    let mut side = Side::with(Proof::Read);
-    let of = |count| (0..count).map(|_| write()).collect::<Vec<_>>();
-    let both = [side.post(of(LARGEST_BATCH), SOON), side.post(of(LARGEST_BATCH - 1), SOON)];
-    // Without the reads behind them the queue would have room for both.
-    assert_eq!(side.go(), LARGEST_BATCH + 1);
-    side.complete(LARGEST_BATCH as u64);
-    assert_eq!(side.go(), LARGEST_BATCH);
-    drop(both);
-}
-
-#[test]
 fn where_the_key_is_revoked_everything_in_doubt_is() {
-    let mut side = Side::with(Proof::Read);
+    let mut side = Side::with(Refusals::Untold);
     let mut pending = [side.post(vec![write()], SOON), side.post(vec![read()], SOON)];
     side.go();
     side.fail(0, Failure::Lost);
@@ -67,7 +32,7 @@ fn where_the_key_is_revoked_everything_in_doubt_is() {
 
 #[test]
 fn where_the_key_is_good_reads_go_again_and_what_changes_something_is_unknown() {
-    let mut side = Side::with(Proof::Read);
+    let mut side = Side::with(Refusals::Untold);
     let mut first = side.post(vec![read()], SOON);
     let mut change = side.post(vec![write()], SOON);
     let mut last = side.post(vec![read()], SOON);
@@ -88,20 +53,19 @@ fn where_the_key_is_good_reads_go_again_and_what_changes_something_is_unknown() 
 
 #[test]
 fn without_a_word_of_the_owner_or_in_time_it_is_unknown() {
-    let lost = |of: &mut Pending<Completed>| of.poll_now().unwrap().unwrap_err().may_have_happened();
     for end in [
         (|side: &mut Side| tell(side, None)) as fn(&mut Side),
         |side| side.expire(SOON),
         |side| side.ledger.unreachable(&gone(), &mut side.endings),
         |side| side.ledger.close(&mut side.endings),
     ] {
-        let mut side = Side::with(Proof::Read);
+        let mut side = Side::with(Refusals::Untold);
         let mut pending = side.post(vec![write()], SOON);
         side.go();
         side.fail(0, Failure::Lost);
         end(&mut side);
         side.endings.hand_over();
-        assert!(lost(&mut pending), "it may have been executed");
+        assert_eq!(pending.poll_now().unwrap().unwrap_err(), unknown_of(1, 1));
         assert!(side.ledger.doubted().is_none() && side.ledger.is_idle());
         assert!(!side.ledger.identifiers.is_empty(), "it is to be settled");
     }
@@ -109,7 +73,7 @@ fn without_a_word_of_the_owner_or_in_time_it_is_unknown() {
 
 #[test]
 fn what_expired_before_the_connection_failed_is_in_no_doubt() {
-    let mut side = Side::with(Proof::Read);
+    let mut side = Side::with(Refusals::Untold);
     let mut pending = side.post(vec![write()], SOON);
     side.go();
     side.expire(SOON);
@@ -117,19 +81,5 @@ fn what_expired_before_the_connection_failed_is_in_no_doubt() {
     side.fail(0, Failure::Lost);
     assert!(side.ledger.doubted().is_none());
     side.connect();
-    assert!(matches!(side.settle(1).poll_now(), Some(Err(Error::Forgotten { .. }))));
-}
-
-#[test]
-fn identifiers_begin_where_they_are_told_to() {
-    let pool = Pool::new(1 << 20);
-    let ledger = Ledger::new(target(), pool.clone(), Proof::Read, OperationId(1 << 62));
-    let mut side = Side { ledger, endings: Endings::default(), pool };
-    side.connect();
-    let mut pending = side.post(vec![write()], SOON);
-    side.go();
-    side.expire(SOON);
-    assert_eq!(pending.poll_now().unwrap().unwrap_err(), unknown_of(1 << 62, 1 << 62));
-    // Those below are another's.
     assert!(matches!(side.settle(1).poll_now(), Some(Err(Error::Forgotten { .. }))));
 }
