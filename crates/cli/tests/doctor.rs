@@ -178,3 +178,45 @@ fn inside_adapters_are_shown() {
     );
     println!("\ncounted: 2 adapters shown to people and to programs");
 }
+
+#[test]
+fn adapters_of_iwarp_are_shown() {
+    machine::in_machine_at_length("siw", "inside_adapters_of_iwarp_are_shown");
+}
+
+#[test]
+fn inside_adapters_of_iwarp_are_shown() {
+    if !machine::is_inside() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (_, report) = json(&["doctor", "--json", "--fabric-listen", "10.77.0.2:7000"], directory.path());
+    let verbs = provider(&report, "verbs");
+    let choice = &report["adapters"]["choice"];
+    assert_eq!((&choice["device"], &choice["address"]), (&"siw1".into(), &"10.77.0.2".into()), "{verbs:#}");
+    assert_eq!(
+        (&verbs["usable"], &check(verbs, "a word changed through it")["verdict"]),
+        (&true.into(), &"good".into())
+    );
+    let capabilities = ["executor", "changes", "atomics", "atomic_scope"].map(|name| &verbs["capabilities"][name]);
+    assert_eq!(capabilities, ["hardware", "agent", "emulated", "processor"]);
+
+    // Without what the manager needs it is said how to get it.
+    for (take, give, expected) in [
+        (
+            "mv /usr/lib/x86_64-linux-gnu/librdmacm.so.1 /tmp",
+            "mv /tmp/librdmacm.so.1 /usr/lib/x86_64-linux-gnu",
+            "librdmacm.so.1, is not there",
+        ),
+        ("mv /dev/infiniband/rdma_cm /dev/away", "mv /dev/away /dev/infiniband/rdma_cm", "modprobe rdma_ucm"),
+        ("ip addr del 10.77.0.2/24 dev v1", "ip addr add 10.77.0.2/24 dev v1", "10.77.0.2"),
+    ] {
+        let run = |line: &str| assert!(Command::new("sh").args(["-ec", line]).status().unwrap().success(), "{line}");
+        run(take);
+        let (_, report) = json(&["doctor", "--json", "--fabric-listen", "10.77.0.2:7000"], directory.path());
+        run(give);
+        let verbs = provider(&report, "verbs");
+        assert!(verbs["usable"] == false && verbs.to_string().contains(expected), "{expected}: {verbs:#}");
+    }
+    println!("\ncounted: 2 adapters of iWARP, 3 refusals");
+}

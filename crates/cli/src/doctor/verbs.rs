@@ -101,7 +101,7 @@ mod with {
         let kind = if *transport == Transport::InfiniBand && roce { "RoCE".to_owned() } else { transport.to_string() };
         let firmware = if firmware.is_empty() { "none" } else { firmware };
         let atomics = match atomics {
-            AtomicReach::None => "none: the owner's agent executes them",
+            AtomicReach::None => "none: an agent of the owner executes what changes a region",
             AtomicReach::Adapter => "atomic against this device's own",
             AtomicReach::Global => "atomic against the processors' too",
         };
