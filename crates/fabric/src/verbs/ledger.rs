@@ -34,6 +34,8 @@ use crate::region::RegionKey;
 
 /// A connection on which nothing completes for so long has failed without a word: its transport gives up after 2.1 s, at most 8.6.
 const STALLED: Duration = Duration::from_secs(10);
+/// The same where the transport is TCP, which gives up after minutes, and what was under way is only read again: it has sent four times by then.
+const STALLED_READS: Duration = Duration::from_secs(3);
 
 pub(super) struct Ledger {
     target: Incarnation,
@@ -98,7 +100,11 @@ impl Ledger {
 
     /// Whether what is under way has stood still for too long.
     pub(super) fn is_stalled(&self, now: Time) -> bool {
-        !self.posted.is_empty() && now.since(self.moved) >= STALLED
+        let patience = match self.refusals {
+            Refusals::Told => STALLED,
+            Refusals::Untold => STALLED_READS,
+        };
+        !self.posted.is_empty() && now.since(self.moved) >= patience
     }
 
     /// Whether something waits for a connection.
@@ -273,7 +279,7 @@ impl Ledger {
         self.end(oldest, Failure::Lost, |_, _| 0, endings);
     }
 
-    /// The connection has failed, and nobody knows why. Its queue pair has: nothing comes to its buffers any more.
+    /// The connection has failed, or was ended, and nobody knows why. Its queue pair has failed too: nothing comes to its buffers any more.
     fn doubt(&mut self, endings: &mut Endings) {
         self.is_connected = false;
         for posted in std::mem::take(&mut self.posted) {

@@ -147,6 +147,13 @@ impl Line {
         guard.post().map_err(|error| Error::system("post to a queue pair", error))
     }
 
+    /// Nothing comes to its buffers any more, and nothing goes.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        let mut failed = QueuePairAttribute::new();
+        failed.setup_state(QueuePairState::Error);
+        self.pair.modify(&failed).map_err(|error| Error::system("end a connection", error))
+    }
+
     /// What has completed: the last request that succeeded, and the first one that did not.
     pub(super) fn poll(&self) -> (Option<u64>, Option<(u64, Failure)>) {
         let (mut last, mut failed) = (None, None);

@@ -12,6 +12,7 @@ use super::batches::Place;
 use super::burial::Burial;
 use super::clerk::Clerk;
 use super::enquiries::Enquiries;
+use super::entries::{Failure, Refusals};
 use super::introductions::{self, Endpoint, Meeting, Said};
 use super::ledger::Ledger;
 use super::line::Line;
@@ -179,7 +180,7 @@ impl Link {
         side.take(now, &self.ways.burial, &mut endings);
         if side.ledger.is_stalled(now) {
             tracing::warn!(peer = %self.target, "a connection of adapters stands still, and is ended");
-            side.end(&self.ways.burial, &mut endings);
+            side.stop(&self.ways, &mut endings);
         }
         let look = side.look_for_target(now, &self.ways.burial, &mut endings);
         let Side { ledger, refusal, .. } = &mut *side;
@@ -334,6 +335,20 @@ impl Side {
             self.lookout.heard(now);
         }
         has_come
+    }
+
+    /// The connection is to be over. Where it only reads that is done at once, and what was under way is in doubt.
+    fn stop(&mut self, ways: &Ways, endings: &mut Endings) {
+        let Some(line) = self.line.as_mut().filter(|_| ways.adapter.refusals == Refusals::Untold) else {
+            return self.end(&ways.burial, endings);
+        };
+        if line.stop().is_err() {
+            return self.end(&ways.burial, endings);
+        }
+        self.ledger.failed(0, Failure::Lost, |_, _| 0, endings);
+        if let Some(line) = self.line.take() {
+            ways.burial.bury(line, self.ledger.take_retired());
+        }
     }
 
     /// The connection is over.

@@ -83,3 +83,17 @@ fn what_expired_before_the_connection_failed_is_in_no_doubt() {
     side.connect();
     assert!(matches!(side.settle(1).poll_now(), Some(Err(Error::Forgotten { .. }))));
 }
+
+#[test]
+fn a_connection_that_only_reads_is_stalled_sooner() {
+    let stalls = |refusals| {
+        let mut side = Side::with(refusals);
+        let pending = side.post(vec![read()], NOW + Duration::from_secs(60));
+        side.go();
+        let after = |seconds| NOW + Duration::from_secs(seconds);
+        drop(pending);
+        [2, 3, 9, 10].map(|seconds| side.ledger.is_stalled(after(seconds)))
+    };
+    assert_eq!(stalls(Refusals::Untold), [false, true, true, true]);
+    assert_eq!(stalls(Refusals::Told), [false, false, false, true]);
+}
