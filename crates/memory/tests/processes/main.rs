@@ -9,7 +9,7 @@ mod history;
 mod station;
 mod work;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbena_memory::{Answer, Coherence, Refusal};
 
@@ -79,6 +79,37 @@ fn promises_hold_on_shm() {
 #[test]
 fn promises_hold_on_tcp() {
     promises_hold_on("tcp");
+}
+
+/// Whether all that a reader sees beside two writers that do not pause are whole values, some of which were put between two gets.
+fn is_whole_beside_writers(provider: &str) {
+    let mut station = Station::open(provider, 1);
+    let mut nodes = [Node::start(provider, 2), Node::start(provider, 3)];
+    next_view(1, &mut station, &mut nodes);
+    allocated(&station.allocate("large", 1 << 20, Coherence::Read));
+    for node in &mut nodes {
+        node.tell("fill large");
+        node.hear("filling");
+    }
+    let (mut versions, until) = (vec![], Instant::now() + Duration::from_secs(20));
+    while versions.len() < 200 && Instant::now() < until {
+        let Answer::Value(value) = station.get("large") else { continue };
+        let (words, _) = value.bytes.as_chunks::<8>();
+        let other = words.iter().position(|word| *word != words[0]);
+        assert_eq!(other, None, "{provider}: half a value, of version {}", value.version);
+        versions.push(value.version);
+    }
+    assert!(versions.is_sorted(), "{provider}: {versions:?}");
+    let gets = versions.len();
+    versions.dedup();
+    println!("counted: {provider}: {gets} gets, {} versions of {:?}", versions.len(), versions.last());
+    assert!(versions.len() >= 20, "{provider}: {gets} gets saw {} versions", versions.len());
+}
+
+#[test]
+fn a_reader_beside_writers_sees_whole_values() {
+    is_whole_beside_writers("shm");
+    is_whole_beside_writers("tcp");
 }
 
 /// How many of the values that writers left who were killed in the middle of puts are no one put's. It ends when there are enough.
