@@ -212,10 +212,23 @@ impl Frame {
     }
 }
 
+/// Whether these bytes are a frame; panics if what is read is not written as something that reads the same.
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub fn exercise(bytes: &[u8]) -> bool {
+    let Ok(frame) = Frame::decode(bytes) else { return false };
+    let written = frame.encode();
+    assert!(written.len() <= bytes.len(), "{frame:?} has grown");
+    assert_eq!(Frame::decode(&written), Ok(frame));
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Coherence;
+    use verbena_fabric::{Rights, Secret};
+    use verbena_terms::testing::corpus;
 
     fn segment() -> Segment {
         let name = SegmentName::new(&"n".repeat(255)).unwrap();
@@ -253,5 +266,62 @@ mod tests {
         let segments = vec![Segment { wanted: Wanted { name: None, ..segment().wanted }, ..segment() }; 65];
         let many = framed(Letter::Answer { number: 1, answer: Reply::Page { segments, is_last: true } });
         assert_eq!(Frame::decode(&many.encode()), Err(FrameError::TooMany(65)));
+    }
+
+    /// One of each thing that can be said.
+    fn letters() -> Vec<Letter> {
+        let (segment, name) = (segment(), SegmentName::new("a").unwrap());
+        let (id, owner, wanted) = (segment.id, 7, segment.wanted.clone());
+        let token = Token { asker: Incarnation::new(2, 1), request: 300 };
+        let questions = [
+            Question::Key,
+            Question::Allocate { token, wanted: Wanted { coherence: Coherence::Delta(2), ..wanted } },
+            Question::Release { id, owner },
+            Question::Find(name.clone()),
+            Question::Where(id),
+            Question::List { after: 5, prefix: "p/".into() },
+            Question::Bury { name: name.clone(), owner },
+            Question::Report { page: 0, pages: 2, segments: vec![segment.clone()] },
+            Question::Register(segment.clone()),
+            Question::Unregister { name: name.clone(), id },
+            Question::Forget(id),
+        ];
+        let key = RegionKey {
+            owner: Incarnation::new(1, 1),
+            region: 3,
+            view: ViewNumber(2),
+            bytes: 1 << 20,
+            rights: Rights::Change,
+            secret: Secret([9; 16]),
+        };
+        let replies = [
+            Reply::Key(key),
+            Reply::Segment(segment.clone()),
+            Reply::Done,
+            Reply::Refused(Refusal::Exists { name }),
+            Reply::Page { segments: vec![segment], is_last: true },
+        ];
+        let asked = questions.into_iter().map(|question| Letter::Ask { number: 9, oldest: 4, question });
+        asked.chain(replies.into_iter().map(|answer| Letter::Answer { number: 9, answer })).collect()
+    }
+
+    #[test]
+    fn whatever_is_said_reads_as_it_was_written() {
+        for letter in letters() {
+            let frame = framed(letter);
+            let bytes = frame.encode();
+            assert_eq!(Frame::decode(&bytes), Ok(frame));
+            assert!(exercise(&bytes));
+            for length in 0..bytes.len() {
+                assert!(Frame::decode(&bytes[..length]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn the_corpus_has_frames_and_others() {
+        let read: Vec<bool> = corpus("memory_message").iter().map(|bytes| exercise(bytes)).collect();
+        let frames = read.iter().filter(|is_frame| **is_frame).count();
+        assert!(frames >= 16 && frames < read.len(), "{frames} of {} are frames", read.len());
     }
 }
