@@ -212,6 +212,11 @@ impl Cluster {
         self.run(5 * LEASE);
         self.list(0);
         self.run(2 * LEASE);
+        let mut names: Vec<_> = self.listed.iter().filter_map(|segment| segment.wanted.name.clone()).collect();
+        names.sort();
+        if let Some(two) = names.windows(2).find(|two| two[0] == two[1]) {
+            self.broken.push(format!("two segments have the name {}", two[0]));
+        }
         for (at, node) in self.nodes.iter().enumerate().take(self.settings.homes) {
             let its = self.listed.iter().filter(|segment| segment.id.home == node.me);
             let held: u64 = its.map(|segment| segment.wanted.extent_bytes()).sum();
