@@ -17,6 +17,7 @@ locks() {
     VERBENA_SEEDS=$((2 * seeds)) cargo test --release --locked -p verbena-lock --test storm locks_hold -- --nocapture
     VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test lock_crashes -- --nocapture
 }
+memory() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-memory --test storm segments_hold -- --nocapture; }
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
 
@@ -108,13 +109,13 @@ cluster-faults() {
 }
 
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model locks rows debian rdma never-stale cluster-faults
+    set -- fabric cluster content model locks memory rows debian rdma never-stale cluster-faults
 fi
 for part in "$@"; do
     case "$part" in
-    fabric | cluster | content | model | locks | rows | debian | rdma | never-stale | cluster-faults) ;;
+    fabric | cluster | content | model | locks | memory | rows | debian | rdma | never-stale | cluster-faults) ;;
     *)
-        echo "usage: $0 [fabric|cluster|content|model|locks|rows|debian|rdma|never-stale|cluster-faults]..." >&2
+        echo "usage: $0 [fabric|cluster|content|model|locks|memory|rows|debian|rdma|never-stale|cluster-faults]..." >&2
         exit 2
         ;;
     esac

@@ -1,0 +1,247 @@
+//! Questions to other members, asked again until they are answered, and answered once.
+//!
+//! The fabric loses and repeats messages (rule F5). So questions are numbered at each member who is asked, which remembers what it answered to those that
+//! change something, as long as the asker says that it waits for one so old. A copy that comes later than that is dropped: it must not register a name again
+//! that was given up meanwhile.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use verbena_terms::{Incarnation, Time};
+
+use crate::home::Asked;
+use crate::node::{Action, AskOf, Memory};
+use crate::wire::{Letter, Question, Reply};
+use crate::{Refusal, SegmentId};
+
+/// When a question is asked again, at first; then after twice as long, up to sixteen times that.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// What this node has asked.
+#[derive(Default)]
+pub(crate) struct Asks {
+    open: BTreeMap<(Incarnation, u64), Ask>,
+    /// Numbers that were given out, at each member.
+    numbers: BTreeMap<Incarnation, u64>,
+    /// Of all questions, in the order in which they were asked.
+    asked: u64,
+}
+
+struct Ask {
+    question: Question,
+    of: AskOf,
+    until: Time,
+    again_at: Time,
+    pause: Duration,
+    order: u64,
+}
+
+impl Asks {
+    /// The view has ended: nobody waits for answers of it.
+    pub(crate) fn clear(&mut self) {
+        self.open.clear();
+    }
+
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        self.open.values().map(|ask| ask.again_at.min(ask.until)).min()
+    }
+
+    fn oldest_at(&self, to: Incarnation) -> u64 {
+        let next = self.numbers.get(&to).map_or(1, |number| number + 1);
+        self.open.range((to, 0)..=(to, u64::MAX)).next().map_or(next, |((_, number), _)| *number)
+    }
+
+    /// How many were asked, and the oldest of them that is open.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        (self.asked, self.open.values().map(|ask| ask.order).min().unwrap_or(u64::MAX))
+    }
+}
+
+/// What a member was answered.
+#[derive(Default)]
+pub(crate) struct Served {
+    /// It waits for no answer below this.
+    oldest: u64,
+    /// To questions that change something; none while they are under way.
+    replies: BTreeMap<u64, Option<Reply>>,
+}
+
+impl Memory {
+    pub(crate) fn ask(&mut self, to: Incarnation, question: Question, of: AskOf, until: Time, out: &mut Vec<Action>) {
+        let number = self.asks.numbers.entry(to).or_insert(0);
+        *number += 1;
+        let number = *number;
+        self.asks.asked += 1;
+        let (order, again_at) = (self.asks.asked, self.now + ASK_AGAIN);
+        let letter = Ask { question: question.clone(), of, until, again_at, pause: ASK_AGAIN, order };
+        self.asks.open.insert((to, number), letter);
+        let oldest = self.asks.oldest_at(to);
+        self.say(to, Letter::Ask { number, oldest, question }, out);
+    }
+
+    pub(crate) fn ask_again(&mut self, out: &mut Vec<Action>) {
+        let now = self.now;
+        self.asks.open.retain(|_, ask| ask.until > now);
+        let mut again = vec![];
+        for ((to, number), ask) in &mut self.asks.open {
+            if ask.again_at <= now {
+                ask.pause = (ask.pause * 2).min(16 * ASK_AGAIN);
+                ask.again_at = now + ask.pause;
+                again.push((*to, *number, ask.question.clone()));
+            }
+        }
+        for (to, number, question) in again {
+            let oldest = self.asks.oldest_at(to);
+            self.say(to, Letter::Ask { number, oldest, question }, out);
+        }
+    }
+
+    pub(crate) fn letter(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<Action>) {
+        match letter {
+            Letter::Ask { number, oldest, question } => self.asked(from, number, oldest, question, out),
+            Letter::Answer { number, answer } => self.answered(from, number, answer, out),
+        }
+    }
+
+    fn answered(&mut self, from: Incarnation, number: u64, reply: Reply, out: &mut Vec<Action>) {
+        let Some(ask) = self.asks.open.remove(&(from, number)) else { return };
+        let (_, oldest) = self.asks.span();
+        self.forgotten.retain(|_, before| *before >= oldest.min(ask.order));
+        match (ask.of, reply) {
+            (AskOf::Key, Reply::Key(key)) if key.owner == from => out.push(Action::Open(key)),
+            (AskOf::Report, _) => {
+                if let Question::Report { segments, .. } = &ask.question {
+                    self.registrar.was_told(segments);
+                }
+            }
+            (AskOf::Home(number), reply) => {
+                let Some(view) = self.view.clone() else { return };
+                self.home_acts(out, |home, actions| home.answered(number, from, &reply, &view, actions));
+            }
+            (AskOf::Request(id), reply) if self.requests.contains_key(&id) => {
+                self.told(id, from, reply, ask.order, out);
+            }
+            // It gave up.
+            (AskOf::Request(_), Reply::Segment(segment)) => {
+                if let Question::Allocate { wanted, .. } = &ask.question {
+                    let question = Question::Release { id: segment.id, owner: wanted.owner };
+                    self.ask(from, question, AskOf::Nobody, Time::FAR, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    // The other side.
+
+    fn asked(&mut self, from: Incarnation, number: u64, oldest: u64, question: Question, out: &mut Vec<Action>) {
+        let served = self.served.entry(from).or_default();
+        served.oldest = served.oldest.max(oldest);
+        let oldest = served.oldest;
+        served.replies = served.replies.split_off(&oldest);
+        if number < oldest {
+            return;
+        }
+        match served.replies.get(&number) {
+            Some(Some(reply)) => {
+                let answer = reply.clone();
+                return self.say(from, Letter::Answer { number, answer }, out);
+            }
+            Some(None) => return,
+            None => {}
+        }
+        let asker = Asked { from, number };
+        let is_home = self.home.is_open && self.acts();
+        let is_registrar = self.registrar.is_open() && self.acts();
+        let done = |done: Result<(), Refusal>| done.map_or_else(Reply::Refused, |()| Reply::Done);
+        let found = |found: Result<&crate::Segment, Refusal>| {
+            found.map_or_else(Reply::Refused, |segment| Reply::Segment(segment.clone()))
+        };
+        match question {
+            Question::Key => {
+                if let Some(key) = self.key.clone().filter(|_| is_home) {
+                    self.say(from, Letter::Answer { number, answer: Reply::Key(key) }, out);
+                }
+            }
+            Question::Allocate { token, wanted } if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.allocate(asker, token, wanted, actions));
+            }
+            Question::Release { id, owner } if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.release(asker, id, owner, actions));
+            }
+            Question::Where(id) if is_home => {
+                let answer = found(self.home.find(id));
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
+            Question::List { after, prefix } if is_home => {
+                let answer = self.home.list(after, &prefix);
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
+            Question::Find(name) if is_registrar => {
+                let answer = found(self.registrar.find(&name));
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
+            Question::Bury { name, owner } if is_registrar => {
+                self.remember(asker);
+                let answer = done(self.registrar.bury(&name, owner));
+                self.reply(from, number, answer, out);
+            }
+            Question::Report { page, pages, segments } => {
+                self.registrar.heard(from, page, pages, segments);
+                self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+            }
+            Question::Register(segment) if is_registrar => {
+                self.remember(asker);
+                let answer = done(self.registrar.register(segment));
+                self.reply(from, number, answer, out);
+            }
+            Question::Unregister { name, id } if is_registrar => {
+                self.remember(asker);
+                self.registrar.unregister(&name, id);
+                self.reply(from, number, Reply::Done, out);
+            }
+            Question::Forget(id) => self.forget(from, number, id, out),
+            // It is asked again until this node can say.
+            _ => {}
+        }
+    }
+
+    /// It is not begun twice.
+    fn remember(&mut self, asked: Asked) {
+        self.served.entry(asked.from).or_default().replies.insert(asked.number, None);
+    }
+
+    pub(crate) fn reply(&mut self, to: Incarnation, number: u64, answer: Reply, out: &mut Vec<Action>) {
+        if let Some(served) = self.served.get_mut(&to)
+            && number >= served.oldest
+        {
+            served.replies.insert(number, Some(answer.clone()));
+        }
+        self.say(to, Letter::Answer { number, answer }, out);
+    }
+
+    /// A segment is released: when nothing is on its way to it, its home is told.
+    fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, out: &mut Vec<Action>) {
+        self.forgotten.insert(id, self.asks.span().0);
+        match self.handles.get_mut(&id) {
+            Some(handle) => {
+                handle.forget = Some((from, number));
+                self.forget_if_idle(id, out);
+            }
+            None => self.say(from, Letter::Answer { number, answer: Reply::Done }, out),
+        }
+    }
+
+    pub(crate) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
+        let Some(handle) = self.handles.get(&id).filter(|handle| handle.open == 0) else { return };
+        let Some((from, number)) = handle.forget else { return };
+        // What waits here finds that it is released.
+        let waiting: Vec<_> = self.drop_handle(id).map(|handle| handle.puts.into()).unwrap_or_default();
+        for request in waiting {
+            self.answer(request, crate::Answer::Refused(Refusal::Released { id }), out);
+        }
+        self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+    }
+}

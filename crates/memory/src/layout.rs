@@ -1,0 +1,128 @@
+//! The memory that a home offers: one region, made anew for each view.
+//!
+//! ```text
+//!  0        8        16         24       64
+//!  +--------+--------+----------+--------+------------------------+-----------------------------+
+//!  | header | free   | largest  | 0      | controls, 16 bytes each | extents of slots            |
+//!  | "VMEM" | bytes  | free ext.|        | (as many as segments)   | (64-byte lines)             |
+//!  +--------+--------+----------+--------+------------------------+-----------------------------+
+//!
+//!  control  = word    [version : 56 | slot : 8]     slot 255: the segment was released      } changed by atomics alone (rule F3)
+//!             claims  a bit for each slot that somebody fills, or that is the value         }
+//!  slot     = head    the version of the value in it; all ones while it is filled           } written plainly, by who has claimed it
+//!             stamp   when it was put: nanoseconds since 1970, by its writer's clock         }
+//!             value   the segment's bytes, then zeros up to a line                           }
+//! ```
+//!
+//! Numbers are little endian. What a word says of the slot is checked by the head, which is read before and behind the value: a slot is filled anew only after
+//! its head says so, and gets the next version last.
+
+use verbena_terms::Format;
+
+use crate::heap::EXTENT_ALIGNMENT;
+
+/// What a region begins with.
+pub const REGION: Format = Format::new(*b"VMEM", 1);
+/// Where the number of free bytes is, which peers read.
+pub const FREE_AT: u64 = 8;
+/// Where the length of the largest free extent is.
+pub const LARGEST_AT: u64 = 16;
+/// Where controls begin.
+pub const CONTROLS_AT: u64 = 64;
+/// Bytes of one.
+pub const CONTROL_BYTES: u64 = 16;
+/// The head of a slot while it is filled.
+pub const FILLING: u64 = u64::MAX;
+/// Bytes before a slot's value.
+pub const SLOT_HEAD_BYTES: u64 = 16;
+
+const RELEASED: u8 = u8::MAX;
+
+/// A segment's word, `[version : 56 | slot : 8]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Word(u64);
+
+impl Word {
+    /// What is added to it for one more version.
+    pub const VERSION: u64 = 1 << 8;
+
+    /// This version is in this slot.
+    pub const fn new(version: u64, slot: u8) -> Self {
+        Word(version << 8 | slot as u64)
+    }
+
+    /// As it stands in memory.
+    pub const fn from_bits(bits: u64) -> Self {
+        Word(bits)
+    }
+
+    /// As it stands in memory.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// How many puts there were, since the segment was made.
+    pub const fn version(self) -> u64 {
+        self.0 >> 8
+    }
+
+    /// Where the value is; `None` when the segment was released.
+    pub const fn slot(self) -> Option<u8> {
+        match self.0 as u8 {
+            RELEASED => None,
+            slot => Some(slot),
+        }
+    }
+
+    /// The next version, in this slot.
+    pub const fn next_in(self, slot: u8) -> Self {
+        Word::new(self.version() + 1, slot)
+    }
+
+    /// The segment is released.
+    pub const fn released(self) -> Self {
+        Word(self.0 | RELEASED as u64)
+    }
+}
+
+/// Where the word of a control is.
+pub const fn word_at(control: u32) -> u64 {
+    CONTROLS_AT + control as u64 * CONTROL_BYTES
+}
+
+/// Where its claims are.
+pub const fn claims_at(control: u32) -> u64 {
+    word_at(control) + 8
+}
+
+/// Bytes of a slot for a value of so many.
+pub const fn slot_bytes(value_bytes: u64) -> u64 {
+    (SLOT_HEAD_BYTES + value_bytes).next_multiple_of(EXTENT_ALIGNMENT)
+}
+
+/// Where extents begin in a region with so many controls.
+pub const fn extents_at(controls: u32) -> u64 {
+    (CONTROLS_AT + controls as u64 * CONTROL_BYTES).next_multiple_of(EXTENT_ALIGNMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_holds_what_it_was_given() {
+        let word = Word::new((1 << 56) - 2, 62);
+        assert_eq!((word.version(), word.slot()), ((1 << 56) - 2, Some(62)));
+        assert_eq!(word.next_in(3), Word::new((1 << 56) - 1, 3));
+        let gone = word.released();
+        assert_eq!((gone.version(), gone.slot()), ((1 << 56) - 2, None));
+        assert_eq!(Word::from_bits(gone.to_bits() + Word::VERSION).slot(), None, "a late addition frees nothing");
+    }
+
+    #[test]
+    fn nothing_overlaps() {
+        assert_eq!((word_at(0), claims_at(0), word_at(1)), (64, 72, 80));
+        assert_eq!((extents_at(0), extents_at(1), extents_at(5)), (64, 128, 192));
+        assert_eq!((slot_bytes(1), slot_bytes(48), slot_bytes(49)), (64, 64, 128));
+    }
+}

@@ -1,0 +1,46 @@
+//! Memory that many nodes share: segments with a name, read and written one-sidedly (DDSS, dissertation chapter 3).
+//!
+//! A segment is a few slots in its home's memory and one word, `[version | slot]`. Who puts a value fills a slot that only it owns, and publishes
+//! it with one compare-and-swap of the word; who gets one reads the word, the slot that it names, and the slot's version again. So nobody sees
+//! half a value, a writer that dies leaves the old one, and the home's processor is not needed for either (rule M1). What a segment promises beyond that is
+//! its [`Coherence`].
+//!
+//! The rest is about the two moments when memory becomes somebody else's. Released memory is used again when every member has said that nothing of it is on
+//! its way there (rule M2). And each view has memory of its own: when nobody acts in the older one any more, a home copies what stands into new memory,
+//! which the keys of those who left do not reach. What an operation gave counts only if the view still held after it came, so everything that a program
+//! was told is in the copy.
+//!
+//! [`Memory`] is a node's part in all of this, as a plain state machine: it takes what happened, and says what to do. docs/MEMORY.md has the
+//! layout, what each coherence promises and costs, and what survives what; `tests/storm` checks it with faults, from seeds.
+
+mod access;
+mod asks;
+mod coherence;
+mod get;
+mod heap;
+mod home;
+pub mod layout;
+mod node;
+mod operations;
+mod options;
+mod put;
+mod registrar;
+mod request;
+mod requests;
+mod rules;
+mod segment;
+pub mod service;
+pub mod wire;
+
+pub use access::{Given, Outcome, Post, PostId, Step};
+pub use coherence::{Coherence, CoherenceError};
+pub use get::Value;
+pub use heap::{EXTENT_ALIGNMENT, Heap};
+pub use home::Renewal;
+pub use node::{Action, Memory};
+pub use options::MemoryOptions;
+pub use request::{Answer, RequestId, Target, Wish};
+pub use rules::Rules;
+pub use segment::{
+    MAX_NAME_BYTES, MAX_SEGMENT_BYTES, MAX_WRITERS, Placement, Refusal, Segment, SegmentId, SegmentName, Wanted,
+};

@@ -1,0 +1,500 @@
+//! A node's part: what its programs ask for, what its share is asked for, and what it says to others.
+//!
+//! One view is one world. In it a node learns homes' keys and segments' places by asking, keeps them, and works on memory one-sidedly; when it ends the node
+//! forgets them all, and what was on its way is unknown or begun anew. What an operation gave counts only if lease and view still hold
+//! after it came (rules C3, C5): then it was executed before anybody's memory was copied into the next view's.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_cluster::{Lease, Role, View};
+use verbena_fabric::RegionKey;
+use verbena_terms::{Incarnation, Time, ViewNumber};
+
+use crate::access::{Outcome, Post, PostId, Step};
+use crate::asks::{Asks, Served};
+use crate::get::Get;
+use crate::home::{Home, HomeAction, Renewal};
+use crate::put::{Known, Put};
+use crate::registrar::Registrar;
+use crate::request::{Answer, RequestId, Wish};
+use crate::wire::{Frame, Letter, Question};
+use crate::{MemoryOptions, Refusal, Segment, SegmentId, SegmentName};
+
+/// Requests that may be open at a node.
+pub(crate) const REQUESTS: usize = 8192;
+/// Segments that a node remembers.
+const HANDLES: usize = 65_536;
+/// When a put that found no free slot looks again.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// After so long without a put a node gives the slot back.
+const KEEP: Duration = Duration::from_millis(50);
+/// When a home that found no memory for a view tries again.
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// May be lost.
+    Send(Frame),
+    /// At a home whose key was opened, or will be; until then.
+    Post(Post, Time),
+    /// A program is told.
+    Answer(RequestId, Answer),
+    /// The node's memory is made anew; [`Memory::renewed`] says what came of it.
+    Renew(Renewal),
+    /// A word of its own memory that no atomic changes.
+    Store {
+        /// Where.
+        at: u64,
+        /// What.
+        word: u64,
+    },
+    /// A home's memory.
+    Open(RegionKey),
+}
+
+/// A node's memory and everybody else's, as it sees them.
+pub struct Memory {
+    pub(crate) options: MemoryOptions,
+    pub(crate) me: Incarnation,
+    pub(crate) view: Option<Arc<View>>,
+    lease: Lease,
+    pub(crate) now: Time,
+    pub(crate) home: Home,
+    /// Its memory as it is in this view.
+    pub(crate) key: Option<RegionKey>,
+    /// When it is to be made, if it could not be.
+    renew_at: Time,
+    /// What it knows was reported in this view.
+    has_reported: bool,
+    pub(crate) registrar: Registrar,
+    pub(crate) asks: Asks,
+    pub(crate) served: BTreeMap<Incarnation, Served>,
+    pub(crate) requests: BTreeMap<RequestId, Request>,
+    pub(crate) handles: BTreeMap<SegmentId, Handle>,
+    pub(crate) names: BTreeMap<SegmentName, SegmentId>,
+    /// What was released, while an older answer may still speak of it: until no question is open that is older than this.
+    pub(crate) forgotten: BTreeMap<SegmentId, u64>,
+    posts: BTreeMap<PostId, Whose>,
+    posted: u64,
+    pub(crate) spread: u64,
+    pub(crate) copied_bytes: u64,
+    /// What it said to itself.
+    to_self: VecDeque<Letter>,
+}
+
+/// Whose post it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Request(RequestId, Option<SegmentId>),
+    Look(RequestId, Incarnation),
+    Home(u64),
+    GiveBack(SegmentId),
+}
+
+pub(crate) struct Request {
+    pub(crate) wish: Wish,
+    pub(crate) until: Time,
+    pub(crate) stage: Doing,
+    /// It was told that nothing is known, or that it took too long: what is on its way is only waited for.
+    pub(crate) is_over: bool,
+    /// It was asked in an earlier view, at this home.
+    pub(crate) asked_at: Option<Incarnation>,
+}
+
+/// How far a request is.
+pub(crate) enum Doing {
+    /// For a view, a lease, or its turn.
+    Waiting(&'static str),
+    /// How much is free where.
+    Looking {
+        found: Vec<(u64, Incarnation)>,
+        left: BTreeSet<Incarnation>,
+    },
+    /// Somebody was asked.
+    Asking(&'static str),
+    Listing {
+        left: BTreeSet<Incarnation>,
+        found: Vec<Segment>,
+    },
+    /// The word alone, to know how old a copy is.
+    Comparing,
+    Getting {
+        get: Get,
+        since: Time,
+    },
+    /// Behind other puts of this node.
+    Queued,
+    Putting(Put),
+    /// A put that looks for a free slot.
+    Pausing(Put, Time),
+}
+
+/// A segment, as this node knows it.
+pub(crate) struct Handle {
+    pub(crate) segment: Segment,
+    pub(crate) known: Known,
+    /// Puts of this node, of which the first is at work.
+    pub(crate) puts: VecDeque<RequestId>,
+    /// Posts that are on their way to it.
+    pub(crate) open: usize,
+    pub(crate) used: Time,
+    pub(crate) copy: Option<Copy>,
+    /// Who waits until nothing is on its way.
+    pub(crate) forget: Option<(Incarnation, u64)>,
+}
+
+/// A value that was read.
+pub(crate) struct Copy {
+    pub(crate) value: crate::Value,
+    /// It was the segment's then, or later.
+    pub(crate) since: Time,
+}
+
+impl Handle {
+    /// Whether it has a slot that nobody uses at the moment.
+    fn is_idle(&self) -> bool {
+        self.known.kept.is_some() && self.puts.is_empty() && self.open == 0
+    }
+}
+
+impl Memory {
+    /// A node that is in no view.
+    pub fn new(options: MemoryOptions) -> Self {
+        let me = Incarnation::default();
+        Memory {
+            options,
+            me,
+            view: None,
+            lease: Lease::NONE,
+            now: Time::ZERO,
+            home: Home::new(me, options),
+            key: None,
+            renew_at: Time::ZERO,
+            has_reported: false,
+            registrar: Registrar::default(),
+            asks: Asks::default(),
+            served: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            names: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
+            posts: BTreeMap::new(),
+            posted: 0,
+            spread: 0,
+            copied_bytes: 0,
+            to_self: VecDeque::new(),
+        }
+    }
+
+    /// Another life begins, and with it empty memory (rule C1); or none, for `Incarnation::default()`.
+    pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<Action>) {
+        self.forget_view(out);
+        (self.me, self.view, self.lease) = (me, None, Lease::NONE);
+        self.home = Home::new(me, self.options);
+        self.registrar = Registrar::default();
+        self.asks = Asks::default();
+        self.served.clear();
+    }
+
+    /// The cluster has a newer view. When this returns the node has ended what it did in older ones (rule C3).
+    pub fn view(&mut self, view: &Arc<View>, now: Time, out: &mut Vec<Action>) {
+        if self.view.as_ref().is_some_and(|known| known.number() >= view.number()) {
+            return;
+        }
+        self.now = now;
+        self.forget_view(out);
+        self.view = Some(view.clone());
+        self.home.view_ends();
+        self.registrar.view(view);
+        self.served.retain(|asker, _| view.member(*asker).is_some());
+        for home in view.homes() {
+            let until = Time::FAR;
+            self.ask(home.incarnation, Question::Key, AskOf::Key, until, out);
+        }
+        self.go_on_all(out);
+    }
+
+    fn forget_view(&mut self, out: &mut Vec<Action>) {
+        (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
+        self.asks.clear();
+        self.posts.clear();
+        self.to_self.clear();
+        self.handles.clear();
+        self.names.clear();
+        self.forgotten.clear();
+        self.copied_bytes = 0;
+        let ids: Vec<RequestId> = self.requests.keys().copied().collect();
+        for id in ids {
+            let Some(request) = self.requests.get_mut(&id) else { continue };
+            let is_unknown = matches!(&request.stage, Doing::Putting(put) if put.is_publishing());
+            request.stage = Doing::Waiting("a view in effect");
+            if request.is_over {
+                self.requests.remove(&id);
+            } else if is_unknown {
+                self.answer(id, Answer::Refused(Refusal::Unknown), out);
+            }
+        }
+    }
+
+    /// The lease as it is now. To be told before anything else, and after time has passed.
+    pub fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<Action>) {
+        let did_act = self.acts();
+        (self.lease, self.now) = (lease, now);
+        if self.acts() && !did_act {
+            self.go_on_all(out);
+        }
+        self.come_into_effect(out);
+    }
+
+    /// Whether it may act in its view now: and so whether what has just come counts.
+    pub(crate) fn acts(&self) -> bool {
+        let Some(view) = &self.view else { return false };
+        !self.options.rules.lease_looked_at || self.now < self.lease.until && self.lease.acknowledged == view.number()
+    }
+
+    /// Nobody acts in older views any more: homes make their memory and report what they have.
+    fn come_into_effect(&mut self, out: &mut Vec<Action>) {
+        let Some(view) = self.view.clone() else { return };
+        let is_due = self.lease.in_effect >= view.number() || !self.options.rules.waits_for_effect;
+        if !is_due || !self.acts() || !view.member(self.me).is_some_and(|member| member.roles.has(Role::Home)) {
+            return;
+        }
+        if !std::mem::replace(&mut self.has_reported, true) {
+            for to in view.homes().map(|member| member.incarnation) {
+                for question in self.registrar.reports(to, &view, self.home.standing()) {
+                    self.ask(to, question, AskOf::Report, Time::FAR, out);
+                }
+            }
+        }
+        if !self.home.is_open && self.now >= self.renew_at {
+            self.renew_at = Time::FAR;
+            out.push(Action::Renew(self.home.renewal()));
+        }
+    }
+
+    /// Its memory is there, in the view it was asked for in; or not.
+    pub fn renewed(&mut self, key: Option<RegionKey>, out: &mut Vec<Action>) {
+        match key {
+            Some(key) if self.view.as_ref().is_some_and(|view| view.number() == key.view) => {
+                self.key = Some(key);
+                self.home_acts(out, |home, actions| home.renewed(actions));
+            }
+            _ => self.renew_at = self.now + RENEW_AGAIN,
+        }
+        self.serve_self(out);
+    }
+
+    /// Which view it is in, for what it says.
+    pub(crate) fn view_number(&self) -> ViewNumber {
+        self.view.as_ref().map_or(ViewNumber(0), |view| view.number())
+    }
+
+    /// A program wants something, until then. It hears of it by [`Action::Answer`], once.
+    pub fn request(&mut self, id: RequestId, wish: Wish, until: Time, now: Time, out: &mut Vec<Action>) {
+        self.now = now;
+        let refused = match wish.check() {
+            _ if self.requests.len() >= REQUESTS => Some(Refusal::Overloaded { most: REQUESTS }),
+            checked => checked.err(),
+        };
+        if let Some(refusal) = refused {
+            return out.push(Action::Answer(id, Answer::Refused(refusal)));
+        }
+        let stage = Doing::Waiting("a lease");
+        self.requests.insert(id, Request { wish, until, stage, is_over: false, asked_at: None });
+        self.go_on(id, out);
+        self.serve_self(out);
+    }
+
+    /// A member has said something.
+    pub fn heard(&mut self, frame: Frame, now: Time, out: &mut Vec<Action>) {
+        self.now = now;
+        let is_of_view = frame.view == self.view_number() && frame.to == self.me;
+        if is_of_view && self.view.as_ref().is_some_and(|view| view.member(frame.from).is_some()) {
+            self.letter(frame.from, frame.letter, out);
+            self.serve_self(out);
+        }
+    }
+
+    /// What came of a post.
+    pub fn completed(&mut self, post: PostId, outcome: Outcome, now: Time, out: &mut Vec<Action>) {
+        self.now = now;
+        let Some(whose) = self.posts.remove(&post) else { return };
+        if let Whose::Request(_, Some(id)) | Whose::GiveBack(id) = whose
+            && let Some(handle) = self.handles.get_mut(&id)
+        {
+            handle.open -= 1;
+        }
+        match (whose, outcome) {
+            (Whose::Request(id, segment), outcome) => self.worked(id, segment, outcome, out),
+            (Whose::Look(id, home), outcome) => self.looked(id, home, outcome, out),
+            (Whose::Home(number), Outcome::Done(given)) => {
+                let Some(view) = self.view.clone() else { return };
+                self.home_acts(out, |home, actions| home.completed(number, &given, &view, actions));
+            }
+            // The next view has other memory.
+            (Whose::Home(_) | Whose::GiveBack(_), _) => {}
+        }
+        if let Whose::Request(_, Some(id)) | Whose::GiveBack(id) = whose {
+            self.forget_if_idle(id, out);
+        }
+        self.serve_self(out);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Time, out: &mut Vec<Action>) {
+        self.now = now;
+        let due = |request: &Request| request.until <= now && !request.is_over;
+        let late: Vec<RequestId> =
+            self.requests.iter().filter(|(_, request)| due(request)).map(|(id, _)| *id).collect();
+        for id in late {
+            self.out_of_time(id, out);
+        }
+        let paused = |request: &Request| matches!(request.stage, Doing::Pausing(_, until) if until <= now);
+        let again: Vec<RequestId> =
+            self.requests.iter().filter(|(_, request)| paused(request)).map(|(id, _)| *id).collect();
+        for id in again {
+            self.put_again(id, out);
+        }
+        self.give_back(out);
+        self.ask_again(out);
+        self.come_into_effect(out);
+        self.serve_self(out);
+    }
+
+    /// When it is to be told that time has passed, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let requests = self.requests.values().filter(|request| !request.is_over).map(|request| match request.stage {
+            Doing::Pausing(_, until) => until.min(request.until),
+            _ => request.until,
+        });
+        let kept = self.handles.values().filter(|handle| handle.is_idle()).map(|handle| handle.used + KEEP);
+        let renewal = (self.renew_at > Time::ZERO && self.renew_at < Time::FAR && self.acts()).then_some(self.renew_at);
+        requests.chain(kept).chain(self.asks.next_at()).chain(renewal).min()
+    }
+
+    /// Free bytes of its own share, and those of the largest piece.
+    pub fn free(&self) -> (u64, u64) {
+        self.home.free()
+    }
+
+    /// Whether the memory of this view is there, and names are known.
+    pub fn is_open(&self) -> bool {
+        self.home.is_open && self.registrar.is_open()
+    }
+
+    // Within.
+
+    pub(crate) fn post(
+        &mut self,
+        whose: Whose,
+        home: Incarnation,
+        steps: Vec<Step>,
+        until: Time,
+        out: &mut Vec<Action>,
+    ) {
+        self.posted += 1;
+        let id = PostId(self.posted);
+        if let Whose::Request(_, Some(segment)) | Whose::GiveBack(segment) = whose
+            && let Some(handle) = self.handles.get_mut(&segment)
+        {
+            handle.open += 1;
+            handle.used = self.now;
+        }
+        self.posts.insert(id, whose);
+        out.push(Action::Post(Post { id, home, steps }, until));
+    }
+
+    pub(crate) fn home_acts<T>(
+        &mut self,
+        out: &mut Vec<Action>,
+        event: impl FnOnce(&mut Home, &mut Vec<HomeAction>) -> T,
+    ) -> T {
+        let mut actions = vec![];
+        let said = event(&mut self.home, &mut actions);
+        for action in actions {
+            match action {
+                HomeAction::Post { number, steps } => self.post(Whose::Home(number), self.me, steps, Time::FAR, out),
+                HomeAction::Ask { number, to, question } => {
+                    self.ask(to, question, AskOf::Home(number), Time::FAR, out);
+                }
+                HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
+                HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
+            }
+        }
+        said
+    }
+
+    pub(crate) fn say(&mut self, to: Incarnation, letter: Letter, out: &mut Vec<Action>) {
+        if to == self.me {
+            return self.to_self.push_back(letter);
+        }
+        out.push(Action::Send(Frame { view: self.view_number(), from: self.me, to, letter }));
+    }
+
+    /// What it says to itself it hears at once.
+    fn serve_self(&mut self, out: &mut Vec<Action>) {
+        while let Some(letter) = self.to_self.pop_front() {
+            self.letter(self.me, letter, out);
+        }
+    }
+
+    pub(crate) fn answer(&mut self, id: RequestId, answer: Answer, out: &mut Vec<Action>) {
+        if self.requests.remove(&id).is_some_and(|request| !request.is_over) {
+            out.push(Action::Answer(id, answer));
+        }
+    }
+
+    /// Slots that were not used for a while are free for others.
+    fn give_back(&mut self, out: &mut Vec<Action>) {
+        let idle = |handle: &Handle| handle.is_idle() && self.now >= handle.used + KEEP;
+        let idle: Vec<SegmentId> = self.handles.iter().filter(|(_, handle)| idle(handle)).map(|(id, _)| *id).collect();
+        for id in idle {
+            let Some(handle) = self.handles.get_mut(&id) else { continue };
+            let Some(slot) = handle.known.kept.take() else { continue };
+            let at = crate::layout::claims_at(handle.segment.control);
+            // The bit is this node's: taking it away as a number changes no other.
+            let steps = vec![Step::Add(at, (1u64 << slot).wrapping_neg())];
+            self.post(Whose::GiveBack(id), id.home, steps, Time::FAR, out);
+        }
+    }
+
+    /// A segment that this node works on from now on.
+    pub(crate) fn learn(&mut self, segment: Segment) {
+        if self.handles.len() >= HANDLES {
+            let idle = |handle: &Handle| handle.open == 0 && handle.puts.is_empty() && handle.known.kept.is_none();
+            if let Some(id) = self.handles.iter().find(|(_, handle)| idle(handle)).map(|(id, _)| *id) {
+                self.drop_handle(id);
+            }
+        }
+        if let Some(name) = &segment.wanted.name {
+            self.names.insert(name.clone(), segment.id);
+        }
+        let known = Known { claims: 1, ..Known::default() };
+        let (puts, used) = (VecDeque::new(), self.now);
+        let handle = Handle { segment, known, puts, open: 0, used, copy: None, forget: None };
+        self.handles.entry(handle.segment.id).or_insert(handle);
+    }
+
+    pub(crate) fn drop_handle(&mut self, id: SegmentId) -> Option<Handle> {
+        let handle = self.handles.remove(&id)?;
+        if let Some(name) = handle.segment.wanted.name.as_ref().filter(|name| self.names.get(name) == Some(&id)) {
+            self.names.remove(name);
+        }
+        self.copied_bytes -= handle.copy.as_ref().map_or(0, |copy| copy.value.bytes.len() as u64);
+        Some(handle)
+    }
+}
+
+/// For whom something was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskOf {
+    Request(RequestId),
+    Home(u64),
+    Key,
+    Report,
+    /// An allocation that nobody waits for any more is released.
+    Nobody,
+}

@@ -1,0 +1,285 @@
+//! Gets and puts of a node, on segments that it has found.
+
+use crate::access::{Outcome, Step};
+use crate::get::{Get, Got};
+use crate::layout::{Word, word_at};
+use crate::node::{Action, Copy, Doing, LOOK_AGAIN, Memory, Whose};
+use crate::put::{Next, Put};
+use crate::request::{Answer, RequestId, Wish};
+use crate::{Coherence, Refusal, SegmentId, Value};
+
+impl Memory {
+    /// Its segment is found, and nothing is wrong with it.
+    pub(crate) fn operate(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
+        match wish {
+            Wish::Put { offset, bytes, named, stamp_ns, .. } => {
+                let Some(handle) = self.handles.get_mut(&segment) else { return };
+                handle.puts.push_back(id);
+                let put = Put::new(*offset, bytes.clone(), *named, *stamp_ns);
+                let is_first = handle.puts.len() == 1;
+                let Some(request) = self.requests.get_mut(&id) else { return };
+                request.stage = if is_first { Doing::Putting(put) } else { Doing::Queued };
+                if is_first {
+                    self.begin_put(id, segment, out);
+                }
+            }
+            Wish::Get { .. } | Wish::Stat { .. } => self.begin_get(id, segment, out),
+            _ => {}
+        }
+    }
+
+    // Gets.
+
+    fn begin_get(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
+        let (rules, now) = (self.options.rules, self.now);
+        let Some(handle) = self.handles.get(&segment) else { return };
+        let coherence = handle.segment.wanted.coherence;
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let is_get = matches!(request.wish, Wish::Get { .. });
+        if let Some(copy) = handle.copy.as_ref().filter(|_| is_get) {
+            let is_young = coherence.patience().is_some_and(|patience| now.since(copy.since) <= patience);
+            let is_unasked = matches!(coherence, Coherence::Delta(_)) && !rules.delta_compared
+                || coherence == Coherence::Strict && !rules.word_read;
+            if is_young || is_unasked {
+                return self.serve_copy(id, segment, out);
+            }
+            if let Coherence::Delta(_) = coherence {
+                request.stage = Doing::Comparing;
+                let steps = vec![Step::ReadWord(word_at(handle.segment.control))];
+                return self.post_for(id, segment, steps, out);
+            }
+        }
+        self.read_value(id, segment, out);
+    }
+
+    fn read_value(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
+        let keeps = self.keeps_copies(segment);
+        let Some(handle) = self.handles.get(&segment) else { return };
+        let all = handle.segment.wanted.bytes;
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let (offset, length) = match &request.wish {
+            // All of it, for the copy.
+            Wish::Get { .. } if keeps => (0, all),
+            Wish::Get { offset, length, .. } => (*offset, length.unwrap_or(all - offset)),
+            _ => (0, 0),
+        };
+        let get = Get::new(offset, length, handle.known.word);
+        let steps = get.steps(&handle.segment);
+        request.stage = Doing::Getting { get, since: self.now };
+        self.post_for(id, segment, steps, out);
+    }
+
+    fn keeps_copies(&self, segment: SegmentId) -> bool {
+        let coherence = self.handles.get(&segment).map(|handle| handle.segment.wanted.coherence);
+        coherence.is_some_and(|coherence| {
+            coherence.has_copies() || coherence == Coherence::Strict && !self.options.rules.word_read
+        })
+    }
+
+    fn serve_copy(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
+        let copy = self.handles.get(&segment).and_then(|handle| handle.copy.as_ref());
+        let (Some(copy), Some(request)) = (copy, self.requests.get(&id)) else { return };
+        let value = part_of(&copy.value, &request.wish);
+        self.answer(id, Answer::Value(value), out);
+    }
+
+    // Puts.
+
+    fn begin_put(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
+        let rules = self.options.rules;
+        let Some(handle) = self.handles.get_mut(&segment) else { return };
+        let Some(Doing::Putting(put)) = self.requests.get_mut(&id).map(|request| &mut request.stage) else { return };
+        let next = put.begin(&handle.segment, &mut handle.known, rules);
+        self.put_goes_on(id, segment, next, out);
+    }
+
+    fn put_goes_on(&mut self, id: RequestId, segment: SegmentId, next: Next, out: &mut Vec<Action>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let again = self.now + LOOK_AGAIN;
+        match next {
+            // Nobody waits for it, and it was not done.
+            Next::Post(_) | Next::Wait if request.is_over => self.put_is_over(id, segment, out),
+            Next::Post(steps) => self.post_for(id, segment, steps, out),
+            Next::Wait => {
+                let stage = std::mem::replace(&mut request.stage, Doing::Queued);
+                if let Doing::Putting(put) = stage {
+                    request.stage = Doing::Pausing(put, again);
+                }
+            }
+            Next::Put(version) => {
+                self.drop_copy(segment);
+                let answer = if self.acts() { Answer::Put(version) } else { Answer::Refused(Refusal::Unknown) };
+                self.answer(id, answer, out);
+                self.put_is_over(id, segment, out);
+            }
+            Next::Refused(refusal) => {
+                let refusal = if self.acts() { refusal } else { Refusal::TimedOut { why: "a lease".into() } };
+                self.refuse(id, refusal, out);
+                self.put_is_over(id, segment, out);
+            }
+        }
+    }
+
+    fn put_is_over(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
+        self.requests.remove(&id);
+        self.put_ended(segment, id, out);
+    }
+
+    /// The next put of this node begins, if that was the one at work.
+    pub(crate) fn put_ended(&mut self, segment: SegmentId, id: RequestId, out: &mut Vec<Action>) {
+        let Some(handle) = self.handles.get_mut(&segment) else { return };
+        let was_first = handle.puts.front() == Some(&id);
+        handle.puts.retain(|other| *other != id);
+        let Some(next) = handle.puts.front().copied().filter(|_| was_first) else { return };
+        if let Some(request) = self.requests.get_mut(&next)
+            && let Wish::Put { offset, bytes, named, stamp_ns, .. } = &request.wish
+        {
+            request.stage = Doing::Putting(Put::new(*offset, bytes.clone(), *named, *stamp_ns));
+            self.begin_put(next, segment, out);
+        }
+    }
+
+    /// It looks for a free slot again.
+    pub(crate) fn put_again(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Doing::Pausing(put, _) = std::mem::replace(&mut request.stage, Doing::Queued) else { return };
+        request.stage = Doing::Putting(put);
+        let at = self.handles.iter().find(|(_, handle)| handle.puts.front() == Some(&id)).map(|(at, _)| *at);
+        if let Some(segment) = at {
+            self.begin_put(id, segment, out);
+        }
+    }
+
+    // What came of posts.
+
+    fn post_for(&mut self, id: RequestId, segment: SegmentId, steps: Vec<Step>, out: &mut Vec<Action>) {
+        let until = self.until(id);
+        self.post(Whose::Request(id, Some(segment)), segment.home, steps, until, out);
+    }
+
+    pub(crate) fn worked(
+        &mut self,
+        id: RequestId,
+        segment: Option<SegmentId>,
+        outcome: Outcome,
+        out: &mut Vec<Action>,
+    ) {
+        let (acts, rules) = (self.acts(), self.options.rules);
+        let Some(segment) = segment else { return };
+        let (Some(request), Some(handle)) = (self.requests.get_mut(&id), self.handles.get_mut(&segment)) else {
+            return;
+        };
+        let given = match outcome {
+            Outcome::Done(given) => given,
+            Outcome::Late | Outcome::Gone => return self.came_to_nothing(id, segment, outcome == Outcome::Gone, out),
+        };
+        match &mut request.stage {
+            Doing::Putting(put) => {
+                let next = put.completed(&handle.segment, &mut handle.known, rules, given);
+                self.put_goes_on(id, segment, next, out);
+            }
+            // What came does not count: it may be of a memory that others have left.
+            Doing::Comparing | Doing::Getting { .. } if !acts => request.stage = Doing::Waiting("a lease"),
+            Doing::Comparing => {
+                let word = Word::from_bits(given.first().map_or(0, |given| given.word()));
+                let Coherence::Delta(most) = handle.segment.wanted.coherence else { return };
+                handle.known.word = word;
+                if word.slot().is_none() {
+                    return self.refuse(id, Refusal::Released { id: segment }, out);
+                }
+                match handle.copy.as_ref().map(|copy| copy.value.version) {
+                    Some(version) if word.version().saturating_sub(version) <= u64::from(most) => {
+                        self.serve_copy(id, segment, out);
+                    }
+                    _ => self.read_value(id, segment, out),
+                }
+            }
+            Doing::Getting { get, since } => match get.completed(&handle.segment, rules, given) {
+                Got::Released => self.refuse(id, Refusal::Released { id: segment }, out),
+                Got::Again => {
+                    let steps = get.steps(&handle.segment);
+                    *since = self.now;
+                    self.post_for(id, segment, steps, out);
+                }
+                Got::Value(value, word) => {
+                    let since = if rules.age_from_question { *since } else { self.now };
+                    handle.known.word = word;
+                    self.got(id, segment, value, since, out);
+                }
+            },
+            _ => {}
+        }
+    }
+
+    fn got(
+        &mut self,
+        id: RequestId,
+        segment: SegmentId,
+        value: Value,
+        since: verbena_terms::Time,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(request) = self.requests.get(&id) else { return };
+        let wish = request.wish.clone();
+        if matches!(wish, Wish::Stat { .. }) {
+            let Some(handle) = self.handles.get(&segment) else { return };
+            let (segment, version, stamp_ns) = (handle.segment.clone(), value.version, value.stamp_ns);
+            return self.answer(id, Answer::Stat { segment, version, stamp_ns }, out);
+        }
+        if !self.keeps_copies(segment) {
+            return self.answer(id, Answer::Value(value), out);
+        }
+        let part = part_of(&value, &wish);
+        self.keep_copy(segment, Copy { value, since });
+        self.answer(id, Answer::Value(part), out);
+    }
+
+    fn came_to_nothing(&mut self, id: RequestId, segment: SegmentId, is_gone: bool, out: &mut Vec<Action>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let is_unknown = is_gone && matches!(&request.stage, Doing::Putting(put) if put.is_publishing());
+        match &request.stage {
+            Doing::Putting(_) => {
+                let why = "the segment's home".into();
+                let refusal = if is_unknown { Refusal::Unknown } else { Refusal::TimedOut { why } };
+                self.refuse(id, refusal, out);
+                self.put_is_over(id, segment, out);
+            }
+            // The view is about to end.
+            _ if is_gone => request.stage = Doing::Waiting("a view in effect"),
+            _ => self.out_of_time(id, out),
+        }
+    }
+
+    // Copies.
+
+    fn keep_copy(&mut self, segment: SegmentId, copy: Copy) {
+        self.drop_copy(segment);
+        let bytes = copy.value.bytes.len() as u64;
+        if bytes > self.options.copies_bytes {
+            return;
+        }
+        if self.copied_bytes + bytes > self.options.copies_bytes {
+            // Whatever is wanted again is read again.
+            self.handles.values_mut().for_each(|handle| handle.copy = None);
+            self.copied_bytes = 0;
+        }
+        if let Some(handle) = self.handles.get_mut(&segment) {
+            handle.copy = Some(copy);
+            self.copied_bytes += bytes;
+        }
+    }
+
+    fn drop_copy(&mut self, segment: SegmentId) {
+        if let Some(copy) = self.handles.get_mut(&segment).and_then(|handle| handle.copy.take()) {
+            self.copied_bytes -= copy.value.bytes.len() as u64;
+        }
+    }
+}
+
+/// What a get wants of a whole value.
+fn part_of(whole: &Value, wish: &Wish) -> Value {
+    let Wish::Get { offset, length, .. } = wish else { return whole.clone() };
+    let from = *offset as usize;
+    let until = length.map_or(whole.bytes.len(), |length| from + length as usize);
+    Value { bytes: whole.bytes[from..until].to_vec(), ..whole.clone() }
+}

@@ -1,0 +1,201 @@
+//! Which segment has a name: known to the name's registrar in the view, the home that draws the highest lot for it.
+//!
+//! A view has new registrars. Each learns what there is from the reports of all homes, and says nothing before it has them all: a name that somebody
+//! holds is not given away again. What a registrar knew of a home that has gone is *lost*; it reports that to the next one, as the homes do
+//! what stands, so that who asks for it hears that it is lost and not that there was nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use verbena_cluster::View;
+use verbena_terms::Incarnation;
+
+use crate::wire::{MOST_SEGMENTS, Question};
+use crate::{Refusal, Segment, SegmentId, SegmentName};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registrar {
+    names: BTreeMap<SegmentName, Segment>,
+    /// What is to be told the registrars of this view.
+    lost: BTreeMap<SegmentName, Segment>,
+    homes: BTreeSet<Incarnation>,
+    /// Homes that have not reported all their pages, and those that have come.
+    awaited: BTreeMap<Incarnation, BTreeSet<u32>>,
+}
+
+impl Registrar {
+    /// Another view: nothing is known in it yet.
+    pub(crate) fn view(&mut self, view: &View) {
+        self.homes = view.homes().map(|member| member.incarnation).collect();
+        let known = std::mem::take(&mut self.names);
+        self.lost.extend(known.into_iter().filter(|(_, segment)| !self.homes.contains(&segment.id.home)));
+        self.awaited = self.homes.iter().map(|home| (*home, BTreeSet::new())).collect();
+    }
+
+    /// Whether it has heard from everybody.
+    pub(crate) fn is_open(&self) -> bool {
+        self.awaited.is_empty()
+    }
+
+    /// What this node reports to a registrar of the view: what stands here, and what it knows to be lost.
+    pub(crate) fn reports<'a>(
+        &'a self,
+        to: Incarnation,
+        view: &View,
+        standing: impl Iterator<Item = &'a Segment>,
+    ) -> Vec<Question> {
+        let of_its = |segment: &&Segment| {
+            let name = segment.wanted.name.as_ref();
+            name.is_some_and(|name| name.registrar(view) == Some(to))
+        };
+        let all: Vec<Segment> = standing.chain(self.lost.values()).filter(of_its).cloned().collect();
+        let pages = all.len().div_ceil(MOST_SEGMENTS).max(1);
+        let mut chunks = all.chunks(MOST_SEGMENTS);
+        let page = |page| {
+            let segments = chunks.next().unwrap_or_default().to_vec();
+            Question::Report { page: page as u32, pages: pages as u32, segments }
+        };
+        (0..pages).map(page).collect()
+    }
+
+    /// Somebody else knows now what was lost.
+    pub(crate) fn was_told(&mut self, told: &[Segment]) {
+        for segment in told {
+            let is_it = |name: &SegmentName| self.lost.get(name).is_some_and(|lost| lost.id == segment.id);
+            if let Some(name) = segment.wanted.name.as_ref().filter(|name| is_it(name)) {
+                self.lost.remove(name);
+            }
+        }
+    }
+
+    /// A home reports a page.
+    pub(crate) fn heard(&mut self, from: Incarnation, page: u32, pages: u32, segments: Vec<Segment>) {
+        let Some(come) = self.awaited.get_mut(&from) else { return };
+        if page < pages && come.insert(page) {
+            for segment in segments {
+                let Some(name) = segment.wanted.name.clone() else { continue };
+                let stands = self.names.get(&name).is_some_and(|known| self.homes.contains(&known.id.home));
+                // What stands is there, whatever somebody believes to be lost.
+                if !stands {
+                    self.names.insert(name, segment);
+                }
+            }
+            if come.len() as u64 == u64::from(pages) {
+                self.awaited.remove(&from);
+            }
+        }
+    }
+
+    /// Which segment has this name.
+    pub(crate) fn find(&self, name: &SegmentName) -> Result<&Segment, Refusal> {
+        match self.names.get(name) {
+            Some(segment) if self.homes.contains(&segment.id.home) => Ok(segment),
+            Some(segment) => Err(Refusal::Lost { id: segment.id }),
+            None => Err(Refusal::NotFound { name: name.clone() }),
+        }
+    }
+
+    /// A new segment.
+    pub(crate) fn register(&mut self, segment: Segment) -> Result<(), Refusal> {
+        let Some(name) = segment.wanted.name.clone() else { return Ok(()) };
+        match self.find(&name) {
+            Ok(other) if other.id != segment.id => Err(Refusal::Exists { name }),
+            Err(lost @ Refusal::Lost { .. }) => Err(lost),
+            _ => {
+                self.names.insert(name, segment);
+                Ok(())
+            }
+        }
+    }
+
+    /// A segment is no more.
+    pub(crate) fn unregister(&mut self, name: &SegmentName, id: SegmentId) {
+        if self.names.get(name).is_some_and(|segment| segment.id == id) {
+            self.names.remove(name);
+        }
+    }
+
+    /// The name of a lost segment may be used again.
+    pub(crate) fn bury(&mut self, name: &SegmentName, owner: u32) -> Result<(), Refusal> {
+        match self.find(name) {
+            Err(Refusal::Lost { id }) => {
+                let its = self.names[name].wanted.owner;
+                if its != owner {
+                    return Err(Refusal::NotYours { id, owner: its });
+                }
+                self.names.remove(name);
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(segment) => Err(Refusal::Exists { name: segment.wanted.name.clone().unwrap_or_else(|| name.clone()) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Coherence, Wanted};
+    use verbena_cluster::{Member, Roles};
+    use verbena_terms::ViewNumber;
+
+    fn view(number: u32, ranks: &[u32]) -> View {
+        let member = |rank: &u32| Member {
+            incarnation: Incarnation::new(*rank, 1),
+            name: format!("n{rank}"),
+            address: String::new(),
+            roles: Roles::ALL,
+        };
+        View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap()
+    }
+
+    fn segment(rank: u32, name: &str) -> Segment {
+        let name = Some(SegmentName::new(name).unwrap());
+        let wanted = Wanted { name, bytes: 8, coherence: Coherence::Strict, writers: 1, owner: 7 };
+        Segment { id: SegmentId { home: Incarnation::new(rank, 1), number: 1 }, wanted, control: 0, at: 0 }
+    }
+
+    fn report_all(registrar: &mut Registrar, from: u32, segments: Vec<Segment>) {
+        registrar.heard(Incarnation::new(from, 1), 0, 1, segments);
+    }
+
+    #[test]
+    fn a_name_is_not_given_away_before_everybody_has_reported() {
+        let mut registrar = Registrar::default();
+        registrar.view(&view(1, &[1, 2]));
+        report_all(&mut registrar, 1, vec![]);
+        assert!(!registrar.is_open());
+        registrar.heard(Incarnation::new(2, 1), 1, 2, vec![segment(2, "b")]);
+        registrar.heard(Incarnation::new(2, 1), 1, 2, vec![segment(2, "b")]);
+        assert!(!registrar.is_open(), "a page that comes twice is one page");
+        registrar.heard(Incarnation::new(2, 1), 0, 2, vec![segment(2, "a")]);
+        assert!(registrar.is_open());
+        let exists = Refusal::Exists { name: SegmentName::new("a").unwrap() };
+        assert_eq!(registrar.register(segment(1, "a")), Err(exists));
+        assert_eq!(registrar.register(segment(2, "a")), Ok(()), "it is the same one");
+    }
+
+    #[test]
+    fn what_is_lost_is_said_to_be_until_it_is_buried() {
+        let mut registrar = Registrar::default();
+        registrar.view(&view(1, &[1, 2]));
+        for from in [1, 2] {
+            report_all(&mut registrar, from, vec![]);
+        }
+        registrar.register(segment(2, "a")).unwrap();
+        let next = view(2, &[1]);
+        registrar.view(&next);
+        let me = Incarnation::new(1, 1);
+        let reports = registrar.reports(me, &next, std::iter::empty());
+        let [Question::Report { page: 0, pages: 1, segments }] = &reports[..] else { panic!("{reports:?}") };
+        registrar.heard(me, 0, 1, segments.clone());
+        registrar.was_told(segments);
+        let (name, id) = (SegmentName::new("a").unwrap(), segment(2, "a").id);
+        assert_eq!(registrar.find(&name), Err(Refusal::Lost { id }));
+        assert_eq!(registrar.register(segment(1, "a")), Err(Refusal::Lost { id }));
+        assert_eq!(registrar.bury(&name, 8), Err(Refusal::NotYours { id, owner: 7 }));
+        assert_eq!(registrar.bury(&name, 7), Ok(()));
+        assert_eq!(registrar.bury(&name, 7), Err(Refusal::NotFound { name: name.clone() }));
+        assert_eq!(registrar.register(segment(1, "a")), Ok(()));
+        assert!(registrar.bury(&name, 7).is_err(), "it stands");
+    }
+}

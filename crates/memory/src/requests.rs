@@ -1,0 +1,291 @@
+//! How a request comes to its answer: its segment is found, and then its operation begun.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use verbena_cluster::Role;
+use verbena_terms::{Incarnation, Time};
+
+use crate::access::{Outcome, Step};
+use crate::layout::FREE_AT;
+use crate::node::{Action, AskOf, Doing, Memory, Whose};
+use crate::request::{Answer, RequestId, Target, Wish};
+use crate::wire::{Question, Reply, Token};
+use crate::{Placement, Refusal, Segment, SegmentId};
+
+/// How long after its asker has given up an allocation is waited for, to be released.
+const ORPHANS: Duration = Duration::from_secs(2);
+
+impl Memory {
+    /// Whoever waits for a view or a lease goes on, if it has come.
+    pub(crate) fn go_on_all(&mut self, out: &mut Vec<Action>) {
+        let waits = |stage: &Doing| matches!(stage, Doing::Waiting(_));
+        let waiting: Vec<RequestId> =
+            self.requests.iter().filter(|(_, request)| waits(&request.stage)).map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.go_on(id, out);
+        }
+    }
+
+    pub(crate) fn go_on(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        if !self.acts() {
+            return;
+        }
+        let Some(request) = self.requests.get(&id) else { return };
+        match request.wish.clone() {
+            Wish::Allocate { wanted, placement } => self.place(id, wanted, placement, out),
+            Wish::List { prefix } => self.list(id, &prefix, out),
+            wish => match wish.target() {
+                Some((Target::Id(segment), _)) => self.go_on_at(id, *segment, &wish, out),
+                Some((Target::Name(name), _)) => match self.names.get(name).copied() {
+                    Some(segment) => self.go_on_at(id, segment, &wish, out),
+                    None => {
+                        let to = self.view.as_ref().and_then(|view| name.registrar(view));
+                        let question = Question::Find(name.clone());
+                        self.ask_for(id, to, question, "the registrar of the name", out);
+                    }
+                },
+                None => {}
+            },
+        }
+    }
+
+    fn go_on_at(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
+        let is_member = self.view.as_ref().is_some_and(|view| view.member(segment.home).is_some());
+        if !is_member {
+            return self.refuse(id, Refusal::Lost { id: segment }, out);
+        }
+        let Some(handle) = self.handles.get(&segment) else {
+            return self.ask_for(id, Some(segment.home), Question::Where(segment), "the segment's home", out);
+        };
+        if handle.forget.is_some() {
+            return self.refuse(id, Refusal::Released { id: segment }, out);
+        }
+        if let Err(refusal) = wish.check_for(&handle.segment) {
+            return self.refuse(id, refusal, out);
+        }
+        match wish {
+            Wish::Release { user, .. } => {
+                let question = Question::Release { id: segment, owner: *user };
+                self.ask_for(id, Some(segment.home), question, "the segment's home", out);
+            }
+            wish => self.operate(id, segment, wish, out),
+        }
+    }
+
+    fn ask_for(
+        &mut self,
+        id: RequestId,
+        to: Option<Incarnation>,
+        question: Question,
+        whom: &'static str,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(to) = to else { return self.no_home(id, "nobody of this view", out) };
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.stage = Doing::Asking(whom);
+        let changes = matches!(question, Question::Release { .. } | Question::Allocate { .. });
+        let until = request.until + if changes { ORPHANS } else { Duration::ZERO };
+        self.ask(to, question, AskOf::Request(id), until, out);
+    }
+
+    fn no_home(&mut self, id: RequestId, who: &str, out: &mut Vec<Action>) {
+        self.refuse(id, Refusal::NoHome { who: who.to_owned() }, out);
+    }
+
+    pub(crate) fn refuse(&mut self, id: RequestId, refusal: Refusal, out: &mut Vec<Action>) {
+        self.answer(id, Answer::Refused(refusal), out);
+    }
+
+    /// What was asked for it was answered. The question was the so many'th of all.
+    pub(crate) fn told(&mut self, id: RequestId, from: Incarnation, reply: Reply, order: u64, out: &mut Vec<Action>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        match (&request.wish, reply) {
+            (Wish::List { .. }, Reply::Page { segments, is_last }) => self.listed(id, from, segments, is_last, out),
+            (_, Reply::Segment(segment)) => {
+                // Of one that was released since it was asked for, nothing is believed.
+                if self.forgotten.get(&segment.id).is_some_and(|before| order <= *before) {
+                    return self.refuse(id, Refusal::Released { id: segment.id }, out);
+                }
+                let is_made = matches!(request.wish, Wish::Allocate { .. });
+                self.learn(segment.clone());
+                if is_made {
+                    self.answer(id, Answer::Allocated(segment), out);
+                } else {
+                    self.go_on(id, out);
+                }
+            }
+            (Wish::Release { target, user }, Reply::Refused(Refusal::Lost { id: segment })) => match target {
+                Target::Name(name) => {
+                    let to = self.view.as_ref().and_then(|view| name.registrar(view));
+                    let question = Question::Bury { name: name.clone(), owner: *user };
+                    self.ask_for(id, to, question, "the registrar of the name", out);
+                }
+                Target::Id(_) => self.refuse(id, Refusal::Lost { id: segment }, out),
+            },
+            (Wish::Release { .. }, Reply::Refused(Refusal::Released { .. } | Refusal::NotFound { .. }))
+                if request.asked_at.is_some() =>
+            {
+                // It asked in an earlier view, whose end took the answer.
+                self.answer(id, Answer::Released, out);
+            }
+            (Wish::Release { .. }, Reply::Done) => self.answer(id, Answer::Released, out),
+            (_, Reply::Refused(refusal)) => self.refuse(id, refusal, out),
+            (_, Reply::Done | Reply::Key(_) | Reply::Page { .. }) => {}
+        }
+    }
+
+    // Allocation.
+
+    fn homes(&self) -> Vec<Incarnation> {
+        self.view.iter().flat_map(|view| view.homes()).map(|member| member.incarnation).collect()
+    }
+
+    fn place(&mut self, id: RequestId, wanted: crate::Wanted, placement: Placement, out: &mut Vec<Action>) {
+        let homes = self.homes();
+        let is_home = |home: &Incarnation| homes.contains(home);
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        // Where it was asked before, it is asked again: it may have been made.
+        let chosen = request.asked_at.filter(is_home).or_else(|| match placement {
+            Placement::Local => Some(self.me).filter(is_home),
+            Placement::Node(rank) => homes.iter().find(|home| home.rank == rank).copied(),
+            Placement::Spread => {
+                self.spread += 1;
+                homes.get((self.spread - 1) as usize % homes.len().max(1)).copied()
+            }
+            Placement::MostFree => None,
+        });
+        match (chosen, placement) {
+            (Some(home), _) => {
+                request.asked_at = Some(home);
+                let token = Token { asker: self.me, request: id.0 };
+                self.ask_for(id, Some(home), Question::Allocate { token, wanted }, "the home", out);
+            }
+            (None, Placement::MostFree) if !homes.is_empty() => {
+                let until = request.until;
+                request.stage = Doing::Looking { found: vec![], left: homes.iter().copied().collect() };
+                for home in homes {
+                    self.post(Whose::Look(id, home), home, vec![Step::ReadWord(FREE_AT)], until, out);
+                }
+            }
+            (None, Placement::Node(rank)) => self.no_home(id, &format!("node {rank}"), out),
+            (None, Placement::Local) => self.no_home(id, "this node", out),
+            (None, _) => self.no_home(id, "nobody of this view", out),
+        }
+    }
+
+    /// How much is free at a home.
+    pub(crate) fn looked(&mut self, id: RequestId, home: Incarnation, outcome: Outcome, out: &mut Vec<Action>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Doing::Looking { found, left } = &mut request.stage else { return };
+        if let Outcome::Done(given) = outcome {
+            found.push((given.first().map_or(0, |given| given.word()), home));
+        }
+        left.remove(&home);
+        if !left.is_empty() {
+            return;
+        }
+        let most = found.iter().copied().max_by_key(|(free, home)| (*free, std::cmp::Reverse(*home)));
+        match (most, request.wish.clone()) {
+            (Some((_, home)), Wish::Allocate { wanted, .. }) => {
+                self.place(id, wanted, Placement::Node(home.rank), out);
+            }
+            _ => self.out_of_time(id, out),
+        }
+    }
+
+    // Listing.
+
+    fn list(&mut self, id: RequestId, prefix: &str, out: &mut Vec<Action>) {
+        let homes = self.homes();
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.stage = Doing::Listing { left: homes.iter().copied().collect(), found: vec![] };
+        let until = request.until;
+        if homes.is_empty() {
+            return self.answer(id, Answer::Listed { segments: vec![], silent: vec![] }, out);
+        }
+        for home in homes {
+            let question = Question::List { after: 0, prefix: prefix.to_owned() };
+            self.ask(home, question, AskOf::Request(id), until, out);
+        }
+    }
+
+    fn listed(
+        &mut self,
+        id: RequestId,
+        from: Incarnation,
+        segments: Vec<Segment>,
+        is_last: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let (until, wish) = (request.until, request.wish.clone());
+        let Doing::Listing { left, found } = &mut request.stage else { return };
+        let last = segments.last().map(|segment| segment.id.number);
+        found.extend(segments);
+        match (last, wish) {
+            (Some(after), Wish::List { prefix }) if !is_last => {
+                self.ask(from, Question::List { after, prefix }, AskOf::Request(id), until, out);
+            }
+            _ => {
+                left.remove(&from);
+                if left.is_empty() {
+                    self.tell_list(id, out);
+                }
+            }
+        }
+    }
+
+    fn tell_list(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Doing::Listing { left, found } = &mut request.stage else { return };
+        let (silent, mut segments): (Vec<_>, _) = (std::mem::take(left).into_iter().collect(), std::mem::take(found));
+        segments.sort_by_key(|segment| segment.id);
+        self.answer(id, Answer::Listed { segments, silent }, out);
+    }
+
+    // The end of patience.
+
+    pub(crate) fn out_of_time(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let why = match &mut request.stage {
+            Doing::Listing { .. } => return self.tell_list(id, out),
+            Doing::Putting(put) => {
+                let refusal = if put.is_publishing() {
+                    Refusal::Unknown
+                } else {
+                    Refusal::TimedOut { why: "the segment's home".into() }
+                };
+                // What is on its way is waited for: whose slot is whose is known then.
+                request.is_over = true;
+                out.push(Action::Answer(id, Answer::Refused(refusal)));
+                return;
+            }
+            Doing::Asking(_) if matches!(request.wish, Wish::Allocate { .. } | Wish::Release { .. }) => {
+                return self.refuse(id, Refusal::Unknown, out);
+            }
+            Doing::Waiting(why) | Doing::Asking(why) => *why,
+            Doing::Looking { .. } => "how much is free at the homes",
+            Doing::Comparing | Doing::Getting { .. } => "the segment's home",
+            Doing::Queued => "other puts of this node to the segment",
+            Doing::Pausing(..) => "a slot of the segment that no other writer fills",
+        };
+        let puts: BTreeSet<SegmentId> =
+            self.handles.iter().filter(|(_, handle)| handle.puts.contains(&id)).map(|(at, _)| *at).collect();
+        self.refuse(id, Refusal::TimedOut { why: why.into() }, out);
+        for segment in puts {
+            self.put_ended(segment, id, out);
+        }
+    }
+
+    /// Whether a home is one of this view, for tests and listings.
+    pub fn is_home(&self, who: Incarnation) -> bool {
+        let member = self.view.as_ref().and_then(|view| view.member(who));
+        member.is_some_and(|member| member.roles.has(Role::Home))
+    }
+
+    /// Until when a request is waited for.
+    pub(crate) fn until(&self, id: RequestId) -> Time {
+        self.requests.get(&id).map_or(Time::FAR, |request| request.until)
+    }
+}

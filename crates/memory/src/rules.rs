@@ -1,0 +1,42 @@
+//! The rules, each of which a test can switch off to see what it is there for.
+
+/// Which rules hold. A program has all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// M1: who reads compares the head of the slot with the word, before and behind the value.
+    pub heads_compared: bool,
+    /// M1: who fills a slot has claimed it.
+    pub claims_first: bool,
+    /// M1: a put whose swap finds another word reads what it changes a part of once more (`write` and stronger).
+    pub base_read_again: bool,
+    /// M4: who reads looks at the word.
+    pub word_read: bool,
+    /// A put of `version` is compared with the version that it names.
+    pub version_compared: bool,
+    /// A copy of `delta` is compared with the word.
+    pub delta_compared: bool,
+    /// A copy of `temporal` is as old as the question that brought it, and not as its answer.
+    pub age_from_question: bool,
+    /// C5: an answer counts when lease and view still hold after it came.
+    pub lease_looked_at: bool,
+    /// C3, M2: a home copies values into the memory of a view when nobody writes to the older one any more.
+    pub waits_for_effect: bool,
+    /// M2: what was released is used again when every member has forgotten it.
+    pub forgotten_before_reuse: bool,
+}
+
+impl Rules {
+    /// All of them.
+    pub const ALL: Rules = Rules {
+        heads_compared: true,
+        claims_first: true,
+        base_read_again: true,
+        word_read: true,
+        version_compared: true,
+        delta_compared: true,
+        age_from_question: true,
+        lease_looked_at: true,
+        waits_for_effect: true,
+        forgotten_before_reuse: true,
+    };
+}

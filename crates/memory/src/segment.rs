@@ -1,0 +1,293 @@
+//! Segments, as all members know them, and why something about one is refused.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
+use thiserror::Error;
+use verbena_cluster::{View, home_of};
+use verbena_terms::{Incarnation, Rank};
+
+use crate::Coherence;
+use crate::layout::slot_bytes;
+
+/// Bytes that the name of a segment may have.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Bytes that one segment may have.
+pub const MAX_SEGMENT_BYTES: u64 = 16 << 20;
+/// Writers that may fill a slot of one segment at a time.
+pub const MAX_WRITERS: u8 = 62;
+
+/// What a segment is called: text without control characters. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SegmentName(Arc<str>);
+
+impl SegmentName {
+    /// A name.
+    ///
+    /// # Errors
+    /// When it is empty, too long, or has control characters.
+    pub fn new(text: &str) -> Result<Self, Refusal> {
+        let is_one = (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.chars().any(char::is_control);
+        if is_one {
+            Ok(SegmentName(text.into()))
+        } else {
+            Err(Refusal::NoName { name: text.chars().take(32).collect() })
+        }
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Who knows in this view which segment has the name; `None` where nobody is a home. SipHash-1-3 under the key 0, 0, drawn for by [`home_of`].
+    pub fn registrar(&self, view: &View) -> Option<Incarnation> {
+        home_of(SipHasher13::new().hash(self.0.as_bytes()), view)
+    }
+}
+
+impl fmt::Debug for SegmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for SegmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for SegmentName {
+    type Error = Refusal;
+    fn try_from(text: String) -> Result<Self, Refusal> {
+        SegmentName::new(&text)
+    }
+}
+
+impl From<SegmentName> for String {
+    fn from(name: SegmentName) -> String {
+        name.0.as_ref().to_owned()
+    }
+}
+
+/// Which segment: never used for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SegmentId {
+    /// Whose memory it is in: it lives as long as this incarnation.
+    pub home: Incarnation,
+    /// From 1, in the order in which they were made there.
+    pub number: u64,
+}
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.home, self.number)
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// None for an anonymous one.
+    pub name: Option<SegmentName>,
+    /// Bytes of its value.
+    pub bytes: u64,
+    /// What it promises.
+    pub coherence: Coherence,
+    /// Nodes that can fill a slot at a time; more wait for each other. Each takes the value's bytes once more. Of no meaning for `null`.
+    pub writers: u8,
+    /// Which user's it is.
+    pub owner: u32,
+}
+
+impl Wanted {
+    /// Slots that it takes.
+    pub fn slots(&self) -> u8 {
+        if self.coherence == Coherence::Null { 1 } else { self.writers + 1 }
+    }
+
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), Refusal> {
+        if self.bytes == 0 {
+            return Err(Refusal::Empty);
+        }
+        if self.bytes > MAX_SEGMENT_BYTES {
+            return Err(Refusal::TooLarge { asked: self.bytes, most: MAX_SEGMENT_BYTES });
+        }
+        if self.coherence != Coherence::Null && !(1..=MAX_WRITERS).contains(&self.writers) {
+            return Err(Refusal::Writers { asked: self.writers });
+        }
+        Ok(())
+    }
+
+    /// Bytes of all its slots.
+    pub fn extent_bytes(&self) -> u64 {
+        slot_bytes(self.bytes) * u64::from(self.slots())
+    }
+}
+
+/// A segment, as its home describes it to whoever is to work on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Which.
+    pub id: SegmentId,
+    /// What was asked for.
+    pub wanted: Wanted,
+    /// Which of the home's pairs of words it has.
+    pub control: u32,
+    /// Where its slots begin in the home's region.
+    pub at: u64,
+}
+
+/// Where a segment is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// At the node that asks, if it is a home.
+    Local,
+    /// At this node.
+    Node(Rank),
+    /// At the home with the most free memory, by the words that they publish.
+    MostFree,
+    /// At one home after the other.
+    Spread,
+}
+
+/// Why something was not done. Nothing was changed, but for [`Refusal::Unknown`].
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Refusal {
+    /// It cannot be the name of a segment.
+    #[error("{name:?} cannot name a segment: 1 to {MAX_NAME_BYTES} bytes of text without control characters")]
+    NoName {
+        /// How it begins.
+        name: String,
+    },
+    /// A segment of no bytes.
+    #[error("a segment of 0 bytes")]
+    Empty,
+    /// More than a segment may have.
+    #[error("a segment of {asked} bytes: at most {most}")]
+    TooLarge {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes that there can be.
+        most: u64,
+    },
+    /// Too many writers, or none.
+    #[error("a segment for {asked} writers at a time: 1 to {MAX_WRITERS}")]
+    Writers {
+        /// How many were asked for.
+        asked: u8,
+    },
+    /// There are too few bytes left at the home in one piece.
+    #[error("{home} has no room for {asked} bytes: {free} are free, {largest} of them in one piece")]
+    NoRoom {
+        /// Which home.
+        home: Incarnation,
+        /// Bytes of all slots.
+        asked: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes of the largest free piece.
+        largest: u64,
+    },
+    /// A home has so many segments as it can.
+    #[error("{home} has {most} segments, and no words for one more")]
+    NoWords {
+        /// Which home.
+        home: Incarnation,
+        /// How many it can have.
+        most: u32,
+    },
+    /// The user has all that it may have at this home.
+    #[error("user {owner} has {has} of {limit} bytes at {home}: {asked} more are too many")]
+    OverLimit {
+        /// Which user.
+        owner: u32,
+        /// Which home.
+        home: Incarnation,
+        /// Bytes that it has.
+        has: u64,
+        /// Bytes that it asked for.
+        asked: u64,
+        /// Bytes that it may have.
+        limit: u64,
+    },
+    /// Another segment has this name.
+    #[error("there is a segment {name}")]
+    Exists {
+        /// Which name.
+        name: SegmentName,
+    },
+    /// No segment has this name.
+    #[error("there is no segment {name}")]
+    NotFound {
+        /// Which name.
+        name: SegmentName,
+    },
+    /// It was released.
+    #[error("segment {id} was released")]
+    Released {
+        /// Which.
+        id: SegmentId,
+    },
+    /// Its home is gone, and its value with it. Releasing it frees its name.
+    #[error("segment {id} is lost: its home is no member any more")]
+    Lost {
+        /// Which.
+        id: SegmentId,
+    },
+    /// It belongs to somebody else.
+    #[error("segment {id} belongs to user {owner}")]
+    NotYours {
+        /// Which.
+        id: SegmentId,
+        /// Whose.
+        owner: u32,
+    },
+    /// Bytes that the segment does not have.
+    #[error("{length} bytes from byte {offset} on are outside a segment of {bytes} bytes")]
+    OutOfRange {
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        length: u64,
+        /// How many it has.
+        bytes: u64,
+    },
+    /// The value is not of the version that the put was to replace.
+    #[error("the value is of version {current}, and not of version {named} that was to be replaced")]
+    Conflict {
+        /// The version that was named.
+        named: u64,
+        /// The version that there is.
+        current: u64,
+    },
+    /// A put that names no version, to a segment that asks for one.
+    #[error("a put to a segment of coherence version names the version that it replaces")]
+    NoVersion,
+    /// The placement names nobody who offers memory.
+    #[error("{who} is no member that offers memory")]
+    NoHome {
+        /// Who.
+        who: String,
+    },
+    /// It could not be done in time, and was not done.
+    #[error("it could not be done in time, and was not done: {why}")]
+    TimedOut {
+        /// What was waited for.
+        why: String,
+    },
+    /// It is not known whether it was done, or will be.
+    #[error("it is not known whether it was done: the answer did not come in time, or the view ended")]
+    Unknown,
+    /// Too many requests are open at this node.
+    #[error("{most} requests about memory are open at this node: try again when some have ended")]
+    Overloaded {
+        /// How many there may be.
+        most: usize,
+    },
+}

@@ -1,0 +1,198 @@
+//! Gives the machine what arrives, and does what it says, in turns. It never waits; who gives it its turns does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use verbena_cluster::{Lease, LeaseWord, View};
+use verbena_fabric::{Fabric, Message as Arrived};
+use verbena_terms::{Clock, Complaints, Incarnation, Time};
+
+use super::life::{HasOpened, Life, Opening};
+use crate::wire::Frame;
+use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Wish};
+
+/// The longest between two turns: that a view is in effect must not be seen late.
+const IDLE: Duration = Duration::from_millis(20);
+/// Messages that are handled before anything else is looked at.
+const AT_ONCE: usize = 256;
+
+/// The part of a node that acts.
+pub(super) struct Driver {
+    clock: Arc<dyn Clock>,
+    lease: Option<Arc<LeaseWord>>,
+    memory: Memory,
+    /// Between two lives there is none.
+    pub(super) life: Option<Life>,
+    answers: Vec<(RequestId, Answer)>,
+    complaints: Complaints,
+}
+
+impl Driver {
+    pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>) -> Self {
+        let (memory, complaints) = (Memory::new(options), Complaints::default());
+        Driver { clock, lease: None, memory, life: None, answers: vec![], complaints }
+    }
+
+    pub(super) fn life_begins(
+        &mut self,
+        fabric: Arc<dyn Fabric>,
+        lease: &Arc<LeaseWord>,
+    ) -> verbena_fabric::Result<()> {
+        self.lease = Some(lease.clone());
+        let life = Life::begin(fabric)?;
+        self.act(|memory, out| memory.life_begins(life.me(), out));
+        self.life = Some(life);
+        Ok(())
+    }
+
+    /// Drops all that belongs to the life, the fabric and its regions too.
+    pub(super) fn life_ends(&mut self) {
+        self.act(|memory, out| memory.life_begins(Incarnation::default(), out));
+        self.life = None;
+    }
+
+    /// When this returns it has ended what it did in older views.
+    pub(super) fn view(&mut self, view: &Arc<View>) {
+        self.look_at_lease();
+        let Some(life) = &mut self.life else { return };
+        let now = self.clock.now();
+        life.view(view, now);
+        self.act(|memory, out| memory.view(view, now, out));
+        self.go_on();
+    }
+
+    pub(super) fn request(&mut self, id: RequestId, wish: Wish, patience: Duration) {
+        self.look_at_lease();
+        let now = self.clock.now();
+        self.act(|memory, out| memory.request(id, wish, now + patience, now, out));
+        self.go_on();
+    }
+
+    pub(super) fn answers(&mut self) -> Vec<(RequestId, Answer)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// Handles what woke it, what else has arrived, and what has ended.
+    pub(super) fn turn(&mut self, woken: Option<Arrived>) {
+        self.look_at_lease();
+        if let Some(message) = woken {
+            self.arrived(&message);
+        }
+        for _ in 0..AT_ONCE {
+            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
+            self.arrived(&message);
+        }
+        self.go_on();
+    }
+
+    pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.life.as_mut().map_or(Poll::Pending, |life| life.poll_answered(context))
+    }
+
+    /// The next message, or else the task is woken when there is one.
+    pub(super) fn poll_arrival(&mut self, context: &mut Context<'_>) -> Poll<Arrived> {
+        self.life.as_mut().map_or(Poll::Pending, |life| life.inbox.poll_next(context))
+    }
+
+    /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.
+    pub(super) fn openings(&mut self) -> Vec<Opening> {
+        let now = self.clock.now();
+        self.life.as_mut().map(|life| life.openings(now)).unwrap_or_default()
+    }
+
+    pub(super) fn opened(&mut self, opened: HasOpened) {
+        let now = self.clock.now();
+        if let Some(life) = &mut self.life {
+            life.opened(opened, now);
+        }
+        self.go_on();
+    }
+
+    /// When there is something to do if nothing arrives before.
+    pub(super) fn next_deadline(&self) -> Time {
+        let life = self.life.as_ref().and_then(Life::next_deadline);
+        let next = [life, self.memory.next_deadline()].into_iter().flatten().min();
+        next.unwrap_or(Time::FAR).min(self.clock.now() + IDLE)
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What broke the protocol or could not be read, so far.
+    #[cfg(feature = "testing")]
+    pub(super) fn complained(&self) -> u64 {
+        self.complaints.counted()
+    }
+
+    fn look_at_lease(&mut self) {
+        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
+        let now = self.clock.now();
+        self.act(|memory, out| memory.lease(lease, now, out));
+    }
+
+    /// Posts and answers until nothing more is there.
+    fn go_on(&mut self) {
+        let now = self.clock.now();
+        self.act(|memory, out| memory.tick(now, out));
+        while let Some(life) = &mut self.life {
+            let ended = life.look(self.clock.now());
+            if ended.is_empty() {
+                break;
+            }
+            // What came counts if the lease holds after it came (rule C5).
+            self.look_at_lease();
+            let now = self.clock.now();
+            for (id, outcome) in ended {
+                self.act(|memory, out| memory.completed(id, outcome, now, out));
+            }
+        }
+    }
+
+    fn arrived(&mut self, message: &Arrived) {
+        match Frame::decode(&message.body) {
+            Ok(frame) if frame.from == message.from && frame.view == message.view => {
+                let now = self.clock.now();
+                self.act(|memory, out| memory.heard(frame, now, out));
+            }
+            Ok(frame) => self.complain(message.from, &format_args!("a frame of {} in {}", frame.from, frame.view)),
+            Err(error) => self.complain(message.from, &error),
+        }
+    }
+
+    fn complain(&mut self, from: Incarnation, what: &dyn std::fmt::Display) {
+        if let Some(number) = self.complaints.another(self.clock.now()) {
+            tracing::warn!(%from, number, "dropped {what}");
+        }
+    }
+
+    fn act(&mut self, event: impl FnOnce(&mut Memory, &mut Vec<Action>)) {
+        let mut actions = vec![];
+        event(&mut self.memory, &mut actions);
+        let now = self.clock.now();
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            match (action, &mut self.life) {
+                (Action::Answer(id, answer), _) => self.answers.push((id, answer)),
+                (Action::Renew(renewal), Some(life)) => {
+                    let view = self.memory.view_number();
+                    let key = life.renew(&renewal, view).inspect_err(|error| {
+                        tracing::error!(%error, "there is no memory for segments: this home serves none");
+                    });
+                    let mut more = vec![];
+                    self.memory.renewed(key.ok(), &mut more);
+                    actions.extend(more);
+                }
+                (Action::Post(post, until), Some(life)) => life.post(post, until, now),
+                (Action::Send(frame), Some(life)) => life.send(&frame),
+                (Action::Store { at, word }, Some(life)) => life.store(at, word),
+                (Action::Open(key), Some(life)) => life.learn(key, now),
+                // Between two lives nobody hears it.
+                (_, None) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What nodes send each other about memory.
+//!
+//! ```text
+//!  0        4         6         8
+//!  +--------+---------+---------+------------------------------------------+
+//!  | "VMSG" |    1    |    0    |  one frame, postcard 1 (varints)          |
+//!  +--------+---------+---------+------------------------------------------+
+//!
+//!  frame    = view from to letter
+//!  letter   = 0 ask number oldest question        the asker waits for no answer to a number below `oldest`
+//!           | 1 answer number answer
+//!  question = 0 key                               member -> home: your memory?
+//!           | 1 allocate token wanted             member -> home
+//!           | 2 release id owner                  member -> home
+//!           | 3 find name                         member -> registrar of the name
+//!           | 4 where id                          member -> home
+//!           | 5 list after prefix                 member -> home
+//!           | 6 bury name owner                   member -> registrar: a lost segment's name may be used again
+//!           | 7 report page pages segments        home -> registrar: these have names that are yours in this view
+//!           | 8 register segment                  home -> registrar: this is a new one
+//!           | 9 unregister name id                home -> registrar
+//!           | 10 forget id                        home -> all: it is released; say when you have nothing on its way to it
+//!  answer   = 0 key | 1 segment | 2 done | 3 refused refusal | 4 page segments is-last
+//! ```
+//!
+//! A view, a sender and a number are in each (rule F5). What is not answered is asked again; who is asked does it once, and answers as before.
+//! Decoding is total: any bytes give a frame that keeps the bounds, or an error.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use verbena_fabric::RegionKey;
+use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
+
+use crate::{Refusal, Segment, SegmentId, SegmentName, Wanted};
+
+/// What a frame begins with.
+pub const FRAME: Format = Format::new(*b"VMSG", 1);
+/// Longest frame, in bytes. A longer one is refused unread.
+pub const MAX_FRAME_BYTES: usize = 32 * 1024;
+/// Segments in one frame.
+pub const MOST_SEGMENTS: usize = 64;
+
+/// One thing said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// In which view.
+    pub view: ViewNumber,
+    /// Who says it.
+    pub from: Incarnation,
+    /// To whom.
+    pub to: Incarnation,
+    /// What.
+    pub letter: Letter,
+}
+
+/// A question or an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Letter {
+    /// Something is asked.
+    Ask {
+        /// The asker's number for it, at whom it asks.
+        number: u64,
+        /// Its oldest that is open there.
+        oldest: u64,
+        /// What.
+        question: Question,
+    },
+    /// It is answered.
+    Answer {
+        /// Which.
+        number: u64,
+        /// What is said.
+        answer: Reply,
+    },
+}
+
+/// Which allocation: of whom, and which of its requests. One that is asked for again in another view is not made twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Token {
+    /// Who asked.
+    pub asker: Incarnation,
+    /// Which request.
+    pub request: u64,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// For the home's memory.
+    Key,
+    /// For a segment.
+    Allocate {
+        /// Which allocation.
+        token: Token,
+        /// What is wanted.
+        wanted: Wanted,
+    },
+    /// A segment is not needed any more.
+    Release {
+        /// Which.
+        id: SegmentId,
+        /// Who says so.
+        owner: u32,
+    },
+    /// Which segment has this name.
+    Find(SegmentName),
+    /// Where this one is.
+    Where(SegmentId),
+    /// Which there are.
+    List {
+        /// Behind this number.
+        after: u64,
+        /// What their names begin with; nameless ones have all beginnings that are empty.
+        prefix: String,
+    },
+    /// The name of a lost segment may be used again.
+    Bury {
+        /// Which.
+        name: SegmentName,
+        /// Who says so.
+        owner: u32,
+    },
+    /// These have names of yours.
+    Report {
+        /// Which page, from 0.
+        page: u32,
+        /// How many there are; at least one.
+        pages: u32,
+        /// Some of them.
+        segments: Vec<Segment>,
+    },
+    /// This one is new.
+    Register(Segment),
+    /// It is released.
+    Unregister {
+        /// Its name.
+        name: SegmentName,
+        /// Which.
+        id: SegmentId,
+    },
+    /// It is released.
+    Forget(SegmentId),
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The home's memory, to change.
+    Key(RegionKey),
+    /// A segment.
+    Segment(Segment),
+    /// It is done.
+    Done,
+    /// It is not.
+    Refused(Refusal),
+    /// Some segments.
+    Page {
+        /// In order of their numbers.
+        segments: Vec<Segment>,
+        /// There are no more.
+        is_last: bool,
+    },
+}
+
+/// What is no frame.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// Too long.
+    #[error("a frame of {0} bytes: at most {MAX_FRAME_BYTES}")]
+    TooLong(usize),
+    /// Another format.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Not one frame.
+    #[error("a frame about memory that cannot be read: {0}")]
+    Unreadable(String),
+    /// More than there can be.
+    #[error("{0} segments in a frame: at most {MOST_SEGMENTS}")]
+    TooMany(usize),
+}
+
+impl Frame {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let bytes = FRAME.header().to_vec();
+        postcard::to_extend(self, bytes).expect("invariant: a vector takes all that is written")
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// Whatever is not exactly one frame of this version that keeps the bounds.
+    pub fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
+        if bytes.len() > MAX_FRAME_BYTES {
+            return Err(FrameError::TooLong(bytes.len()));
+        }
+        let body = FRAME.check(bytes)?;
+        let unreadable = |reason: &dyn std::fmt::Display| FrameError::Unreadable(reason.to_string());
+        let (frame, rest) = postcard::take_from_bytes::<Frame>(body).map_err(|error| unreadable(&error))?;
+        if !rest.is_empty() {
+            return Err(unreadable(&format_args!("{} bytes behind its end", rest.len())));
+        }
+        match &frame.letter {
+            Letter::Ask { question: Question::Report { segments, .. }, .. }
+            | Letter::Answer { answer: Reply::Page { segments, .. }, .. }
+                if segments.len() > MOST_SEGMENTS =>
+            {
+                Err(FrameError::TooMany(segments.len()))
+            }
+            _ => Ok(frame),
+        }
+    }
+}
+
+/// Whether these bytes are a frame; panics if what is read is not written as something that reads the same.
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub fn exercise(bytes: &[u8]) -> bool {
+    let Ok(frame) = Frame::decode(bytes) else { return false };
+    let written = frame.encode();
+    assert!(written.len() <= bytes.len(), "{frame:?} has grown");
+    assert_eq!(Frame::decode(&written), Ok(frame));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Coherence;
+    use verbena_fabric::{Rights, Secret};
+    use verbena_terms::testing::corpus;
+
+    fn segment() -> Segment {
+        let name = SegmentName::new(&"n".repeat(255)).unwrap();
+        let wanted =
+            Wanted { name: Some(name), bytes: 1 << 24, coherence: Coherence::Strict, writers: 3, owner: u32::MAX };
+        let id = SegmentId { home: Incarnation::new(u32::MAX, u32::MAX), number: u64::MAX };
+        Segment { id, wanted, control: u32::MAX, at: u64::MAX }
+    }
+
+    fn framed(letter: Letter) -> Frame {
+        let (from, to) = (Incarnation::new(1, 1), Incarnation::new(2, 3));
+        Frame { view: ViewNumber(7), from, to, letter }
+    }
+
+    #[test]
+    fn the_longest_frame_fits_and_reads_as_it_was_written() {
+        let segments = vec![segment(); MOST_SEGMENTS];
+        let frame = framed(Letter::Answer { number: u64::MAX, answer: Reply::Page { segments, is_last: false } });
+        let bytes = frame.encode();
+        assert!(bytes.len() <= MAX_FRAME_BYTES, "{}", bytes.len());
+        assert_eq!(Frame::decode(&bytes), Ok(frame));
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        let frame = framed(Letter::Ask { number: 1, oldest: 1, question: Question::Register(segment()) });
+        let good = frame.encode();
+        let mut other = good.clone();
+        other[4] = 9;
+        let said = Frame::decode(&other).unwrap_err().to_string();
+        assert_eq!(said, "block \"VMSG\" has version 9, this program speaks version 1");
+        assert!((0..good.len()).all(|length| Frame::decode(&good[..length]).is_err()));
+        assert!(Frame::decode(&[good.clone(), vec![0]].concat()).unwrap_err().to_string().contains("behind its end"));
+        assert_eq!(Frame::decode(&vec![0; MAX_FRAME_BYTES + 1]), Err(FrameError::TooLong(MAX_FRAME_BYTES + 1)));
+        let segments = vec![Segment { wanted: Wanted { name: None, ..segment().wanted }, ..segment() }; 65];
+        let many = framed(Letter::Answer { number: 1, answer: Reply::Page { segments, is_last: true } });
+        assert_eq!(Frame::decode(&many.encode()), Err(FrameError::TooMany(65)));
+    }
+
+    /// One of each thing that can be said.
+    fn letters() -> Vec<Letter> {
+        let (segment, name) = (segment(), SegmentName::new("a").unwrap());
+        let (id, owner, wanted) = (segment.id, 7, segment.wanted.clone());
+        let token = Token { asker: Incarnation::new(2, 1), request: 300 };
+        let questions = [
+            Question::Key,
+            Question::Allocate { token, wanted: Wanted { coherence: Coherence::Delta(2), ..wanted } },
+            Question::Release { id, owner },
+            Question::Find(name.clone()),
+            Question::Where(id),
+            Question::List { after: 5, prefix: "p/".into() },
+            Question::Bury { name: name.clone(), owner },
+            Question::Report { page: 0, pages: 2, segments: vec![segment.clone()] },
+            Question::Register(segment.clone()),
+            Question::Unregister { name: name.clone(), id },
+            Question::Forget(id),
+        ];
+        let key = RegionKey {
+            owner: Incarnation::new(1, 1),
+            region: 3,
+            view: ViewNumber(2),
+            bytes: 1 << 20,
+            rights: Rights::Change,
+            secret: Secret([9; 16]),
+        };
+        let replies = [
+            Reply::Key(key),
+            Reply::Segment(segment.clone()),
+            Reply::Done,
+            Reply::Refused(Refusal::Exists { name }),
+            Reply::Page { segments: vec![segment], is_last: true },
+        ];
+        let asked = questions.into_iter().map(|question| Letter::Ask { number: 9, oldest: 4, question });
+        asked.chain(replies.into_iter().map(|answer| Letter::Answer { number: 9, answer })).collect()
+    }
+
+    #[test]
+    fn whatever_is_said_reads_as_it_was_written() {
+        for letter in letters() {
+            let frame = framed(letter);
+            let bytes = frame.encode();
+            assert_eq!(Frame::decode(&bytes), Ok(frame));
+            assert!(exercise(&bytes));
+            for length in 0..bytes.len() {
+                assert!(Frame::decode(&bytes[..length]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn the_corpus_has_frames_and_others() {
+        let read: Vec<bool> = corpus("memory_message").iter().map(|bytes| exercise(bytes)).collect();
+        let frames = read.iter().filter(|is_frame| **is_frame).count();
+        assert!(frames >= 16 && frames < read.len(), "{frames} of {} are frames", read.len());
+    }
+}

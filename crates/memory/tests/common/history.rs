@@ -1,0 +1,349 @@
+//! What was asked and answered, and for each coherence what must hold of it.
+//!
+//! Every put has a number of its own, which fills the words that it puts. So a value says whose it is, whether it is whole, and whether it was put to this
+//! segment at all. Times are the world's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use verbena_memory::{Coherence, SegmentId};
+use verbena_terms::Time;
+
+/// The oldest that a copy of `temporal` may be.
+pub const PATIENCE: Duration = Duration::from_millis(20);
+/// How many versions behind one of `delta` may be.
+pub const BEHIND: u32 = 2;
+
+/// One segment of each coherence.
+pub const MODELS: [Coherence; 7] = [
+    Coherence::Null,
+    Coherence::Read,
+    Coherence::Write,
+    Coherence::Strict,
+    Coherence::Version,
+    Coherence::Delta(BEHIND),
+    Coherence::Temporal(PATIENCE.as_micros() as u64),
+];
+
+/// Clocks differ by 200 parts per million at most: far less than this in [`PATIENCE`].
+const CLOCKS: u64 = 100_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is not known, or will not be.
+    Open,
+    /// It was done, as this version, and answered then.
+    Done(u64, Time),
+    /// It was not, and never will be.
+    Not,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct PutOf {
+    pub number: u64,
+    /// Which word, of a put of one alone.
+    pub cell: Option<usize>,
+    pub named: Option<u64>,
+    pub begun: Time,
+    pub fate: Fate,
+}
+
+#[derive(Clone, Debug)]
+pub struct GetOf {
+    pub words: Vec<u64>,
+    pub version: u64,
+    pub begun: Time,
+    pub ended: Time,
+}
+
+#[derive(Clone, Debug)]
+pub struct History {
+    pub coherence: Coherence,
+    pub puts: Vec<PutOf>,
+    pub gets: Vec<GetOf>,
+}
+
+#[derive(Default)]
+pub struct Histories {
+    pub of: BTreeMap<SegmentId, History>,
+    /// Which segment a number was put to.
+    numbers: HashMap<u64, SegmentId>,
+}
+
+impl Histories {
+    pub fn put(&mut self, id: SegmentId, coherence: Coherence, put: PutOf) {
+        self.numbers.insert(put.number, id);
+        self.history(id, coherence).puts.push(put);
+    }
+
+    pub fn fate(&mut self, id: SegmentId, number: u64, fate: Fate) {
+        let puts = self.of.get_mut(&id).map(|history| history.puts.iter_mut());
+        if let Some(put) = puts.into_iter().flatten().find(|put| put.number == number) {
+            put.fate = fate;
+        }
+    }
+
+    pub fn got(&mut self, id: SegmentId, coherence: Coherence, get: GetOf) {
+        self.history(id, coherence).gets.push(get);
+    }
+
+    fn history(&mut self, id: SegmentId, coherence: Coherence) -> &mut History {
+        self.of.entry(id).or_insert(History { coherence, puts: vec![], gets: vec![] })
+    }
+
+    /// What does not hold.
+    pub fn broken(&self) -> Vec<String> {
+        let mut broken = vec![];
+        for (id, history) in &self.of {
+            let strange = |number: &u64| *number != 0 && self.numbers.get(number) != Some(id);
+            for get in &history.gets {
+                if let Some(number) = get.words.iter().find(|number| strange(number)) {
+                    let whose = self.numbers.get(number);
+                    broken.push(format!("{id} {}: has {number}, that was put to {whose:?}", history.coherence));
+                }
+            }
+            if let Err(what) = history.check() {
+                broken.push(format!("{id} {}: {what}", history.coherence));
+            }
+        }
+        broken
+    }
+}
+
+impl History {
+    /// What its coherence promises.
+    pub fn check(&self) -> Result<(), String> {
+        self.nothing_from_the_future()?;
+        match self.coherence {
+            Coherence::Null => Ok(()),
+            Coherence::Read => self.whole(),
+            Coherence::Write => self.nothing_overwritten(),
+            Coherence::Strict => self.whole().and_then(|()| self.linearizable()),
+            Coherence::Version => self.whole().and_then(|()| self.one_put_a_version()),
+            Coherence::Delta(_) => self.whole().and_then(|()| {
+                self.versions_are_puts()?;
+                self.at_most_behind(|_, newest| newest.saturating_sub(u64::from(BEHIND)))
+            }),
+            Coherence::Temporal(_) => self.whole().and_then(|()| {
+                self.versions_are_puts()?;
+                self.at_most_old()
+            }),
+        }
+    }
+
+    /// Whatever a reader sees somebody had begun to put, and it was not said to be not done.
+    fn nothing_from_the_future(&self) -> Result<(), String> {
+        let puts: HashMap<u64, &PutOf> = self.puts.iter().map(|put| (put.number, put)).collect();
+        for get in &self.gets {
+            for number in get.words.iter().filter(|number| **number != 0) {
+                let Some(put) = puts.get(number) else { continue };
+                if put.begun > get.ended {
+                    return Err(format!("{number} was read at {} and put at {}", get.ended, put.begun));
+                }
+                if put.fate == Fate::Not && self.coherence != Coherence::Null {
+                    return Err(format!("{number} was read, and is said not to have been put"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each value is one put's.
+    fn whole(&self) -> Result<(), String> {
+        let torn = self.gets.iter().find(|get| get.words.iter().any(|word| *word != get.words[0]));
+        torn.map_or(Ok(()), |get| Err(format!("half a value was read at {}: {:?}", get.ended, get.words)))
+    }
+
+    /// Each word has one writer, whose numbers grow: what a put had ended with before a get began, the get sees, or something newer.
+    fn nothing_overwritten(&self) -> Result<(), String> {
+        let mut newest: Vec<BTreeMap<Time, u64>> = vec![];
+        for put in &self.puts {
+            let (Some(cell), Fate::Done(_, ended)) = (put.cell, put.fate) else { continue };
+            newest.resize(newest.len().max(cell + 1), BTreeMap::new());
+            newest[cell].insert(ended, put.number);
+        }
+        for get in &self.gets {
+            for (cell, word) in get.words.iter().enumerate() {
+                let ended = newest.get(cell).and_then(|puts| puts.range(..get.begun).next_back());
+                if let Some((when, number)) = ended.filter(|(_, number)| *number > word) {
+                    return Err(format!(
+                        "{number} was put to word {cell} until {when}, and {word} is there at {}",
+                        get.begun
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gibbons and Korach 1997, for values that are put once: the operations on one value lie around its zone. Zones of values that must have
+    /// been there between two moments do not overlap, and no other value's lies within such a one.
+    pub fn linearizable(&self) -> Result<(), String> {
+        let far = Time::FAR;
+        // By value: the earliest end, and the latest beginning, of what was done with it.
+        let mut zones: BTreeMap<u64, (Time, Time, bool)> = BTreeMap::from([(0, (Time::ZERO, Time::ZERO, true))]);
+        for put in &self.puts {
+            let ended = if let Fate::Done(_, ended) = put.fate { ended } else { far };
+            zones.insert(put.number, (ended, put.begun, ended < far));
+        }
+        for get in &self.gets {
+            let Some((ended, begun, is_there)) = zones.get_mut(&get.words[0]) else {
+                return Err(format!("{} was never put", get.words[0]));
+            };
+            (*ended, *begun, *is_there) = (get.ended.min(*ended), get.begun.max(*begun), true);
+        }
+        // A put of which nobody knows, and that nobody saw, may never have been.
+        let zones: Vec<(u64, Time, Time)> =
+            zones.into_iter().filter(|(_, zone)| zone.2).map(|(value, (end, begin, _))| (value, end, begin)).collect();
+        let is_forward = |(_, end, begin): &&(u64, Time, Time)| end < begin;
+        for zone in zones.iter().filter(is_forward) {
+            let (value, from, until) = *zone;
+            for &(other, end, begin) in zones.iter().filter(|(other, ..)| *other != value) {
+                // Of a backward zone it is to lie within, from its beginning to its end; of a forward one to touch.
+                let overlaps = end < until && from < begin;
+                if overlaps {
+                    return Err(format!(
+                        "{value} was there from {from} to {until}, and {other} at some moment of {begin} and {end}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each version is what one put made of the one before it, and who reads it reads that.
+    fn one_put_a_version(&self) -> Result<(), String> {
+        for put in &self.puts {
+            let (Some(named), Fate::Done(version, _)) = (put.named, put.fate) else { continue };
+            if version != named + 1 {
+                return Err(format!("{} replaced version {}, and not {named} that it named", put.number, version - 1));
+            }
+        }
+        self.versions_are_puts()
+    }
+
+    fn versions_are_puts(&self) -> Result<(), String> {
+        let mut made: BTreeMap<u64, u64> = BTreeMap::new();
+        for put in &self.puts {
+            if let Fate::Done(version, _) = put.fate
+                && let Some(other) = made.insert(version, put.number)
+            {
+                return Err(format!("{} and {other} are both version {version}", put.number));
+            }
+        }
+        for get in &self.gets {
+            let is_other = made.get(&get.version).is_some_and(|number| *number != get.words[0]);
+            if is_other {
+                return Err(format!(
+                    "version {} is {:?}, and {} was read",
+                    get.version,
+                    made.get(&get.version),
+                    get.words[0]
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest version that a put had ended with before this.
+    fn newest_before(&self, when: Time) -> u64 {
+        let ended = |put: &PutOf| match put.fate {
+            Fate::Done(version, ended) if ended < when => Some(version),
+            _ => None,
+        };
+        self.puts.iter().filter_map(ended).max().unwrap_or(0)
+    }
+
+    fn at_most_behind(&self, least: impl Fn(&GetOf, u64) -> u64) -> Result<(), String> {
+        for get in &self.gets {
+            let newest = self.newest_before(get.begun);
+            if get.version < least(get, newest) {
+                return Err(format!("version {} was read at {}, when there was {newest}", get.version, get.begun));
+            }
+        }
+        Ok(())
+    }
+
+    fn at_most_old(&self) -> Result<(), String> {
+        for get in &self.gets {
+            let then = Time::from_nanos(get.begun.nanos().saturating_sub(PATIENCE.as_nanos() as u64 + CLOCKS));
+            let newest = self.newest_before(then);
+            if get.version < newest {
+                return Err(format!(
+                    "version {} was read at {}, and {newest} was there at {then}",
+                    get.version, get.begun
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    fn history(coherence: Coherence, puts: &[(u64, u64, Option<u64>)], gets: &[(u64, u64, u64)]) -> History {
+        let put = |(nth, &(number, begun, ended)): (usize, &(u64, u64, Option<u64>))| {
+            let fate = ended.map_or(Fate::Open, |ended| Fate::Done(nth as u64 + 2, at(ended)));
+            PutOf { number, cell: None, named: None, begun: at(begun), fate }
+        };
+        let get = |&(number, begun, ended): &(u64, u64, u64)| {
+            let version = puts.iter().position(|(put, ..)| *put == number).map_or(1, |nth| nth as u64 + 2);
+            GetOf { words: vec![number, number], version, begun: at(begun), ended: at(ended) }
+        };
+        History { coherence, puts: puts.iter().enumerate().map(put).collect(), gets: gets.iter().map(get).collect() }
+    }
+
+    #[test]
+    fn what_is_linearizable_is_told_from_what_is_not() {
+        let strict = |puts: &[_], gets: &[_]| history(Coherence::Strict, puts, gets).check();
+        assert_eq!(strict(&[(7, 10, Some(20))], &[(0, 11, 12), (7, 15, 16), (7, 30, 31)]), Ok(()));
+        assert!(strict(&[(7, 10, Some(20))], &[(0, 30, 31)]).is_err(), "an old value");
+        assert!(strict(&[(7, 10, Some(20))], &[(7, 12, 13), (0, 14, 15)]).is_err(), "a value goes back");
+        assert!(strict(&[(7, 10, Some(20)), (8, 30, Some(40))], &[(7, 50, 51)]).is_err(), "an overwritten one");
+        assert!(strict(&[], &[(9, 1, 2)]).is_err(), "a value that nobody put");
+        assert_eq!(
+            strict(&[(7, 10, None)], &[(0, 30, 31), (7, 40, 41)]),
+            Ok(()),
+            "one of which nobody knows may come late"
+        );
+        assert!(strict(&[(7, 10, None)], &[(7, 40, 41), (0, 42, 43)]).is_err(), "but comes once");
+        assert_eq!(strict(&[(7, 10, Some(50)), (8, 20, Some(40))], &[(8, 30, 31), (7, 45, 46), (7, 60, 61)]), Ok(()));
+        let crossed = [(7, 0, Some(5)), (8, 10, Some(90)), (9, 20, Some(80))];
+        assert!(strict(&crossed, &[(8, 30, 31), (9, 40, 41), (8, 50, 51)]).is_err(), "there and back");
+    }
+
+    #[test]
+    fn old_copies_are_told_from_too_old_ones() {
+        let puts: Vec<(u64, u64, Option<u64>)> = (1..=5).map(|nth| (nth, nth * 10, Some(nth * 10 + 1))).collect();
+        let delta = |gets: &[_]| history(Coherence::Delta(BEHIND), &puts, gets).check();
+        assert_eq!(delta(&[(3, 60, 61)]), Ok(()));
+        assert!(delta(&[(2, 60, 61)]).is_err());
+        let temporal = |gets: &[_]| history(Coherence::Temporal(20_000), &puts, gets).check();
+        assert_eq!(temporal(&[(3, 60, 61), (5, 90, 91)]), Ok(()));
+        assert!(temporal(&[(2, 60, 61)]).is_err());
+    }
+
+    #[test]
+    fn half_values_lost_words_and_shared_versions_are_seen() {
+        let mut torn = history(Coherence::Read, &[(1, 0, Some(1)), (2, 2, Some(3))], &[(2, 5, 6)]);
+        assert_eq!(torn.check(), Ok(()));
+        torn.gets[0].words[1] = 1;
+        assert!(torn.check().is_err());
+        let mut lost = history(Coherence::Write, &[(1, 0, Some(1))], &[(1, 5, 6)]);
+        lost.puts[0].cell = Some(1);
+        assert_eq!(lost.check(), Ok(()));
+        lost.gets[0].words[1] = 0;
+        assert!(lost.check().is_err());
+        let mut named = history(Coherence::Version, &[(1, 0, Some(1)), (2, 2, Some(3))], &[]);
+        (named.puts[0].named, named.puts[1].named) = (Some(1), Some(2));
+        assert_eq!(named.check(), Ok(()));
+        named.puts[1].named = Some(1);
+        assert!(named.check().is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! The same with real processes on real fabrics: what each coherence promises holds for what they write down, writers are killed in the middle of puts, and
+//! values outlive views.
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+mod child;
+#[path = "../common/history.rs"]
+mod history;
+mod station;
+mod work;
+
+use std::time::{Duration, Instant};
+
+use verbena_memory::{Answer, Coherence, Refusal};
+
+use child::{Node, next_view};
+use history::{Histories, MODELS};
+use station::Station;
+
+/// Operations of each process.
+const OPERATIONS: u64 = 1500;
+/// Bytes of a value that takes long to put.
+const LARGE: u64 = 8 << 20;
+
+/// What the other tests start. It does nothing where nobody told it what.
+#[test]
+fn child() {
+    child::serve();
+}
+
+fn allocated(answer: &Answer) {
+    assert!(matches!(answer, Answer::Allocated(_)), "{answer:?}");
+}
+
+fn promises_hold_on(provider: &str) {
+    let mut station = Station::open(provider, 1);
+    let mut nodes: Vec<Node> = (2..=4).map(|rank| Node::start(provider, rank)).collect();
+    next_view(1, &mut station, &mut nodes);
+    for (model, coherence) in MODELS.into_iter().enumerate() {
+        allocated(&station.allocate(&work::name(model), work::words(model) as u64 * 8, coherence));
+    }
+    for node in &mut nodes {
+        node.tell(&format!("work {OPERATIONS}"));
+    }
+    // One of them is killed somewhere in it.
+    std::thread::sleep(Duration::from_millis(150));
+    nodes[2].kill();
+    let mut lines = vec![];
+    work::run(&station, 1, OPERATIONS, |line| lines.push(line));
+    let mut histories = Histories::default();
+    let mut answered = work::read(1, &lines, &mut histories);
+    for node in &nodes {
+        answered += work::read(node.rank, &node.all_until("done"), &mut histories);
+    }
+    let broken = histories.broken();
+    assert!(broken.is_empty(), "{provider}: {broken:#?}");
+    // Versions that were taken are answered too, but not counted.
+    assert!(answered > 3 * OPERATIONS * 8 / 10, "{provider}: {answered} answers");
+    println!("counted: {provider}: {answered} answers");
+
+    // The view without it has other memory, with the same values.
+    let before: Vec<Answer> = (0..MODELS.len()).map(|model| station.get(&work::name(model))).collect();
+    nodes.truncate(2);
+    next_view(2, &mut station, &mut nodes);
+    for (model, before) in before.into_iter().enumerate() {
+        assert_eq!(station.get(&work::name(model)), before, "{provider}: {}", MODELS[model]);
+    }
+    let answer = station.allocate(&work::name(3), 8, Coherence::Strict);
+    assert!(matches!(answer, Answer::Refused(Refusal::Exists { .. })), "{answer:?}");
+    nodes[0].tell("work 50");
+    assert!(nodes[0].all_until("done").len() > 50);
+}
+
+#[test]
+fn promises_hold_on_shm() {
+    promises_hold_on("shm");
+}
+
+#[test]
+fn promises_hold_on_tcp() {
+    promises_hold_on("tcp");
+}
+
+/// Whether all that a reader sees beside two writers that do not pause are whole values, some of which were put between two gets.
+fn is_whole_beside_writers(provider: &str) {
+    let mut station = Station::open(provider, 1);
+    let mut nodes = [Node::start(provider, 2), Node::start(provider, 3)];
+    next_view(1, &mut station, &mut nodes);
+    allocated(&station.allocate("large", 1 << 20, Coherence::Read));
+    for node in &mut nodes {
+        node.tell("fill large");
+        node.hear("filling");
+    }
+    let (mut versions, until) = (vec![], Instant::now() + Duration::from_secs(20));
+    while versions.len() < 200 && Instant::now() < until {
+        let Answer::Value(value) = station.get("large") else { continue };
+        let (words, _) = value.bytes.as_chunks::<8>();
+        let other = words.iter().position(|word| *word != words[0]);
+        assert_eq!(other, None, "{provider}: half a value, of version {}", value.version);
+        versions.push(value.version);
+    }
+    assert!(versions.is_sorted(), "{provider}: {versions:?}");
+    let gets = versions.len();
+    versions.dedup();
+    println!("counted: {provider}: {gets} gets, {} versions of {:?}", versions.len(), versions.last());
+    assert!(versions.len() >= 20, "{provider}: {gets} gets saw {} versions", versions.len());
+}
+
+#[test]
+fn a_reader_beside_writers_sees_whole_values() {
+    is_whole_beside_writers("shm");
+    is_whole_beside_writers("tcp");
+}
+
+/// How many of the values that writers left who were killed in the middle of puts are no one put's. It ends when there are enough.
+fn torn_by_killing(provider: &str, coherence: Coherence, rounds: u32, enough: u32) -> u32 {
+    let mut station = Station::open(provider, 1);
+    let mut torn = 0;
+    for round in 1..=rounds {
+        let mut nodes = [Node::start(provider, round + 1)];
+        next_view(round, &mut station, &mut nodes);
+        if round == 1 {
+            allocated(&station.allocate("large", LARGE, coherence));
+        }
+        nodes[0].tell("fill large");
+        nodes[0].hear("filling");
+        std::thread::sleep(Duration::from_millis(u64::from(round) * 7 % 40));
+        nodes[0].kill();
+        // In the view in which it was killed: nothing has to be repaired.
+        let Answer::Value(value) = station.get("large") else { panic!("{provider}: it is not there") };
+        let (words, _) = value.bytes.as_chunks::<8>();
+        assert!(u64::from_le_bytes(words[0]) >> 32 == u64::from(round + 1), "{provider}: somebody else's value");
+        torn += u32::from(words.iter().any(|word| *word != words[0]));
+        let answer = station.put("large", 0, vec![7; 8], None);
+        assert!(matches!(answer, Answer::Put(_)), "{provider}: {answer:?}");
+        if torn == enough {
+            break;
+        }
+    }
+    torn
+}
+
+#[test]
+fn a_writer_that_is_killed_in_the_middle_of_a_put_leaves_the_old_value() {
+    for provider in ["shm", "tcp"] {
+        // Where nothing is promised it is seen that they were in the middle of it.
+        let torn = torn_by_killing(provider, Coherence::Null, 60, 2);
+        assert_eq!(torn, 2, "{provider}: of 60 so many were killed in the middle of a put");
+        assert_eq!(torn_by_killing(provider, Coherence::Read, 12, 1), 0, "{provider}");
+    }
+}

@@ -1,0 +1,94 @@
+//! A node in this process: the service over a real fabric, told of views by whoever plays the keeper.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use verbena_cluster::{Lease, LeaseWord, Member, Role, Roles, View};
+use verbena_fabric::shm::{Settings, Shm};
+use verbena_fabric::tcp::{TcpConfig, TcpFabric};
+use verbena_fabric::{Fabric, Pool};
+use verbena_memory::service::MemoryService;
+use verbena_memory::{Answer, MemoryOptions, Placement, Rules, SegmentName, Target, Wanted, Wish};
+use verbena_terms::{Incarnation, Time, ViewNumber};
+
+/// How long anything may take: machines are busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const USER: u32 = 1000;
+
+pub struct Station {
+    service: MemoryService,
+    lease: Arc<LeaseWord>,
+    pub address: String,
+    view: u32,
+}
+
+impl Station {
+    pub fn open(provider: &str, rank: u32) -> Station {
+        let identity = Incarnation::new(rank, 1);
+        let fabric: Arc<dyn Fabric> = match provider {
+            "shm" => Shm::open(Settings { identity, pool: Pool::new(64 << 20), allowed_users: vec![] }).unwrap(),
+            _ => Arc::new(TcpFabric::open(identity, TcpConfig::default()).unwrap()),
+        };
+        let address = fabric.address().0;
+        let options = MemoryOptions {
+            bytes: 128 << 20,
+            segments: 64,
+            owner_bytes: u64::MAX,
+            copies_bytes: 16 << 20,
+            rules: Rules::ALL,
+        };
+        let (service, lease) = (MemoryService::start(options).unwrap(), Arc::new(LeaseWord::default()));
+        service.life_begins(fabric, &lease).unwrap();
+        Station { service, lease, address, view: 0 }
+    }
+
+    /// The next view: these ranks at these addresses, of which the first is the home. Returns when it has ended what it did in older ones.
+    pub fn view(&mut self, number: u32, members: &[(u32, String)]) {
+        let home = members[0].0;
+        let member = |(rank, address): &(u32, String)| Member {
+            incarnation: Incarnation::new(*rank, 1),
+            name: format!("n{rank}"),
+            address: address.clone(),
+            roles: if *rank == home { Roles::ALL } else { Roles::of(Role::Reader) },
+        };
+        let view = View::new(ViewNumber(number), members.iter().map(member).collect(), vec![]).unwrap();
+        let (tell, told) = channel();
+        self.service.view_learnt(Arc::new(view), move |_| tell.send(()).unwrap_or_default()).unwrap();
+        told.recv_timeout(PATIENCE).unwrap();
+        self.lease.store(Lease {
+            until: Time::FAR,
+            acknowledged: ViewNumber(number),
+            in_effect: ViewNumber(self.view),
+        });
+        self.view = number;
+    }
+
+    /// Everybody has.
+    pub fn in_effect(&self) {
+        let view = ViewNumber(self.view);
+        self.lease.store(Lease { until: Time::FAR, acknowledged: view, in_effect: view });
+    }
+
+    pub fn ask(&self, wish: Wish) -> Answer {
+        let (tell, told) = channel();
+        self.service.request(wish, PATIENCE, move |answer| drop(tell.send(answer))).unwrap();
+        told.recv_timeout(2 * PATIENCE).expect("a request is answered")
+    }
+
+    pub fn get(&self, name: &str) -> Answer {
+        let target = Target::Name(SegmentName::new(name).unwrap());
+        self.ask(Wish::Get { target, offset: 0, length: None, user: USER })
+    }
+
+    pub fn put(&self, name: &str, offset: u64, bytes: Vec<u8>, named: Option<u64>) -> Answer {
+        let target = Target::Name(SegmentName::new(name).unwrap());
+        self.ask(Wish::Put { target, offset, bytes: bytes.into(), named, stamp_ns: 1, user: USER })
+    }
+
+    pub fn allocate(&self, name: &str, bytes: u64, coherence: verbena_memory::Coherence) -> Answer {
+        let name = Some(SegmentName::new(name).unwrap());
+        let wanted = Wanted { name, bytes, coherence, writers: 3, owner: USER };
+        self.ask(Wish::Allocate { wanted, placement: Placement::MostFree })
+    }
+}

@@ -1,0 +1,215 @@
+//! Programs: each finds a segment, or makes it, gets and puts, and now and then releases one.
+
+use std::time::Duration;
+
+use verbena_memory::{Answer, Coherence, Placement, Refusal, RequestId, SegmentId, SegmentName, Target, Wanted, Wish};
+use verbena_terms::{Rank, Time};
+
+use crate::cluster::{Cluster, Event};
+use crate::history::{Fate, GetOf, MODELS, PutOf};
+use crate::settings::{LEASE, ms};
+
+/// Words of a value: it does not fit into what a fabric does at once.
+const WORDS: usize = 24;
+/// Whose they all are.
+const USER: u32 = 1000;
+
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// Where it believes the segments to be, and the version that it saw last.
+    known: [Option<(SegmentId, u64)>; MODELS.len()],
+    pub doing: Option<(RequestId, Doing)>,
+    /// Which of its turns comes next: it has one at a time.
+    turn: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Doing {
+    model: usize,
+    what: What,
+    begun: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Find,
+    Allocate,
+    Release,
+    List,
+    Get(SegmentId),
+    Put(SegmentId, u64),
+}
+
+pub fn name(model: usize) -> SegmentName {
+    SegmentName::new(&format!("s{model}")).unwrap()
+}
+
+impl Cluster {
+    /// It does what comes next.
+    pub fn client(&mut self, at: usize, nth: usize, run: u64, turn: u64) {
+        let is_of_run = self.nodes[at].run == run && self.nodes[at].service.is_some();
+        if !is_of_run || self.nodes[at].clients[nth].turn != turn || self.nodes[at].clients[nth].doing.is_some() {
+            return;
+        }
+        if self.world.is_paused(self.nodes[at].me) {
+            return self.next_turn(at, nth, ms(5));
+        }
+        if self.is_calm {
+            return;
+        }
+        let model =
+            if self.dice.below(2) == 0 { self.settings.focus } else { self.dice.below(MODELS.len() as u64) as usize };
+        let chance = self.dice.below(100);
+        self.ask(at, nth, model, chance);
+    }
+
+    pub fn next_turn(&mut self, at: usize, nth: usize, pause: Duration) {
+        let client = &mut self.nodes[at].clients[nth];
+        client.turn += 1;
+        let (turn, run) = (client.turn, self.nodes[at].run);
+        self.later(pause, Event::Client { at, nth, run, turn });
+    }
+
+    /// Chance says what: under 2 a release, under 45 a get, and otherwise a put.
+    pub fn ask(&mut self, at: usize, nth: usize, model: usize, chance: u64) {
+        let begun = self.world.now();
+        let patience = self.dice.between(ms(2), 3 * LEASE);
+        let (wish, what) = match self.nodes[at].clients[nth].known[model] {
+            None => (Wish::Stat { target: Target::Name(name(model)) }, What::Find),
+            Some((id, _)) if chance < 2 => (Wish::Release { target: Target::Id(id), user: USER }, What::Release),
+            Some((id, _)) if chance < 45 => {
+                let wish = Wish::Get { target: Target::Id(id), offset: 0, length: None, user: USER };
+                (wish, What::Get(id))
+            }
+            Some((id, version)) => {
+                self.numbered += 1;
+                let number = self.numbered;
+                let coherence = MODELS[model];
+                let cell = (coherence == Coherence::Write).then_some((at * 4 + nth) % WORDS);
+                let named = (coherence == Coherence::Version).then_some(version);
+                let bytes = number.to_le_bytes().repeat(if cell.is_some() { 1 } else { WORDS }).into();
+                let put = PutOf { number, cell, named, begun, fate: Fate::Open };
+                self.histories.put(id, coherence, put);
+                let offset = cell.unwrap_or(0) as u64 * 8;
+                let target = Target::Id(id);
+                (Wish::Put { target, offset, bytes, named, stamp_ns: number, user: USER }, What::Put(id, number))
+            }
+        };
+        self.begin(at, nth, Doing { model, what, begun }, wish, patience);
+    }
+
+    fn begin(&mut self, at: usize, nth: usize, doing: Doing, wish: Wish, patience: Duration) {
+        let Some(service) = &mut self.nodes[at].service else { return };
+        let id = service.request(wish, patience);
+        self.nodes[at].clients[nth].doing = Some((id, doing));
+        self.after(at);
+    }
+
+    fn allocate(&mut self, at: usize, nth: usize, model: usize) {
+        let placement = match self.dice.below(4) {
+            0 => Placement::Spread,
+            1 => Placement::MostFree,
+            2 => Placement::Local,
+            _ => Placement::Node(Rank(1 + self.dice.below(self.nodes.len() as u64) as u32)),
+        };
+        let wanted = Wanted {
+            name: Some(name(model)),
+            bytes: WORDS as u64 * 8,
+            coherence: MODELS[model],
+            writers: self.settings.writers,
+            owner: USER,
+        };
+        let doing = Doing { model, what: What::Allocate, begun: self.world.now() };
+        self.begin(at, nth, doing, Wish::Allocate { wanted, placement }, 2 * LEASE);
+    }
+
+    /// It wants to know of all there are.
+    pub fn list(&mut self, at: usize) {
+        let doing = Doing { model: 0, what: What::List, begun: self.world.now() };
+        self.begin(at, 0, doing, Wish::List { prefix: String::new() }, LEASE);
+    }
+
+    /// A node's clients hear what became of what they wanted.
+    pub fn hear(&mut self, at: usize) {
+        let answers = self.nodes[at].service.as_mut().map(|service| service.answers()).unwrap_or_default();
+        for (id, answer) in answers {
+            let is_its = |client: &Client| client.doing.is_some_and(|(doing, _)| doing == id);
+            let Some(nth) = self.nodes[at].clients.iter().position(is_its) else {
+                self.broken.push(format!("node {at} answers {id:?} to nobody: {answer:?}"));
+                continue;
+            };
+            let Some((_, doing)) = self.nodes[at].clients[nth].doing.take() else { continue };
+            self.answered(at, nth, doing, answer);
+            let pause = self.dice.between(Duration::ZERO, ms(8));
+            self.next_turn(at, nth, pause);
+        }
+    }
+
+    fn answered(&mut self, at: usize, nth: usize, doing: Doing, answer: Answer) {
+        let now = self.world.now();
+        let Doing { model, what, begun } = doing;
+        self.world.note(format_args!("node {at} client {nth}: {what:?} since {begun}: {answer:?}"));
+        let coherence = MODELS[model];
+        let known = &mut self.nodes[at].clients[nth].known[model];
+        match (what, answer) {
+            (What::Find, Answer::Stat { segment, version, .. }) => *known = Some((segment.id, version)),
+            (What::Allocate, Answer::Allocated(segment)) => {
+                self.seen.allocated += 1;
+                *known = Some((segment.id, 1));
+            }
+            (What::Find, Answer::Refused(Refusal::NotFound { .. })) => self.allocate(at, nth, model),
+            (What::Find, Answer::Refused(Refusal::Lost { .. })) => {
+                self.seen.lost += 1;
+                let wish = Wish::Release { target: Target::Name(name(model)), user: USER };
+                self.begin(at, nth, Doing { model, what: What::Release, begun }, wish, 2 * LEASE);
+            }
+            (What::Release, Answer::Released) => {
+                self.seen.released += 1;
+                *known = None;
+            }
+            (What::List, Answer::Listed { segments, silent }) => {
+                assert!(silent.is_empty(), "{silent:?}");
+                self.listed = segments;
+            }
+            (What::Get(id), Answer::Value(value)) => {
+                self.seen.gets += 1;
+                *known = Some((id, value.version));
+                let words = value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+                let get = GetOf { words, version: value.version, begun, ended: now };
+                self.histories.got(id, coherence, get);
+            }
+            (What::Put(id, number), Answer::Put(version)) => {
+                self.seen.puts += 1;
+                *known = Some((id, version));
+                self.histories.fate(id, number, Fate::Done(version, now));
+            }
+            (what, Answer::Refused(refusal)) => {
+                self.world.note(format_args!("node {at} client {nth}: {what:?} refused: {refusal}"));
+                match &refusal {
+                    Refusal::Conflict { current, .. } => {
+                        self.seen.conflicts += 1;
+                        *known = known.map(|(id, _)| (id, *current));
+                    }
+                    Refusal::Lost { .. } | Refusal::Released { .. } => {
+                        self.seen.gone += 1;
+                        *known = None;
+                    }
+                    Refusal::Unknown => self.seen.unknown += 1,
+                    Refusal::TimedOut { .. } => self.seen.late += 1,
+                    Refusal::NoRoom { .. }
+                    | Refusal::NoWords { .. }
+                    | Refusal::NoHome { .. }
+                    | Refusal::Exists { .. }
+                    | Refusal::NotFound { .. } => {}
+                    refusal => self.broken.push(format!("node {at} is refused {what:?}: {refusal}")),
+                }
+                if let What::Put(id, number) = what
+                    && refusal != Refusal::Unknown
+                {
+                    self.histories.fate(id, number, Fate::Not);
+                }
+            }
+            (what, answer) => self.broken.push(format!("node {at} is answered {answer:?} to {what:?}")),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a seed decides, and what tests switch off.
+
+use std::time::Duration;
+
+use verbena_fabric::sim::{Dice, Faults, Seed};
+use verbena_memory::Rules;
+
+pub const LEASE: Duration = Duration::from_millis(100);
+pub const DRIFT: Duration = Duration::from_millis(2);
+/// How long it storms.
+pub const STORM: Duration = Duration::from_millis(1000);
+
+/// Segments, by what they promise (`history::MODELS`).
+pub const NULL: usize = 0;
+pub const READ: usize = 1;
+pub const STRICT: usize = 3;
+pub const DELTA: usize = 5;
+pub const TEMPORAL: usize = 6;
+
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub seed: Seed,
+    pub faults: Faults,
+    pub nodes: usize,
+    /// Of which so many are homes.
+    pub homes: usize,
+    /// At each node.
+    pub clients: usize,
+    /// Which of the segments half of what is asked is about.
+    pub focus: usize,
+    /// Nodes that can fill a slot of a segment at a time.
+    pub writers: u8,
+    /// Bytes that each home offers.
+    pub bytes: u64,
+    /// One-sided operations are executed after the target's end too.
+    pub leaves_memory: bool,
+    pub rules: Rules,
+}
+
+impl Settings {
+    pub fn of(seed: Seed) -> Settings {
+        let mut dice = Dice::new(seed.number() ^ 0x5eed);
+        let nodes = 3 + dice.below(2) as usize;
+        Settings {
+            seed,
+            faults: Faults::swarm(seed, LEASE / 2),
+            nodes,
+            homes: 1 + dice.below(nodes as u64) as usize,
+            clients: 1 + dice.below(3) as usize,
+            focus: if dice.below(2) == 0 { STRICT } else { dice.below(7) as usize },
+            writers: 1 + dice.below(3) as u8,
+            // Enough for all of them at one home, or just enough.
+            bytes: if dice.below(2) == 0 { 64 << 10 } else { 8 << 10 },
+            leaves_memory: dice.below(2) == 0,
+            rules: Rules::ALL,
+        }
+    }
+}
