@@ -56,6 +56,14 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+    /// A core that is not ours.
+    #[error("this process cannot use core {core}: it may use {usable}")]
+    Core {
+        /// What was asked for.
+        core: usize,
+        /// What there is.
+        usable: String,
+    },
     /// The record of queues is none.
     #[error(
         "{path} is no record of message queues: {what}; remove it, and with ipcrm what `ipcs -q` shows that nobody uses"

@@ -29,12 +29,14 @@
 //! The files, in the order of the story: `layout` and `message` (the bytes in the memory), `memory`, `ring`, `bell` (how
 //! one sleeps and the other wakes it, and why no wake-up is lost), `spin`, `beacon` and `wires` (what all modes share), `rings` (the
 //! modes `rcq` and `adaptive`), `queue`, `piece`, `record` and `watchdog` (what it takes to use queues), `queues` (the modes `mq` and
-//! `rmq`), `mode` (where the modes plug in), `handshake` (the bytes on the socket), `directory` and `peer` (where it lies and who may
+//! `rmq`), `cores` and `config` (what a helper may be told), `mode` (where the modes plug in), `handshake` (the bytes on the socket), `directory` and `peer` (where it lies and who may
 //! come), `session`, `request`, `server` (the helper), `connection` (the program).
 
 mod beacon;
 mod bell;
+mod config;
 mod connection;
+mod cores;
 mod counters;
 mod directory;
 mod error;
@@ -60,6 +62,7 @@ mod watchdog;
 mod wires;
 
 pub use beacon::BoardReader;
+pub use config::IpcConfig;
 pub use connection::{Connection, MAX_OUTSTANDING, Response};
 pub use counters::{ConnectionCounters, Counters, ModeCounters};
 pub use directory::{Claim, runtime_directory};

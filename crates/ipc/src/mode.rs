@@ -12,6 +12,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::beacon::{Beacon, BoardReader};
 use crate::error::{Breach, Error};
 use crate::layout::Geometry;
@@ -21,7 +23,8 @@ use crate::ring::Header;
 use crate::rings::{self, Waiting};
 
 /// How a client and the helper talk (DDSS, sections 3.1 to 3.3, and one of our own).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Mode {
     /// System V message queues both ways: MQ-DDSS. A client that waits sleeps.

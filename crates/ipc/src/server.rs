@@ -21,6 +21,7 @@ use rustix::net::{
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::beacon::Beacon;
+use crate::cores;
 use crate::counters::Counters;
 use crate::directory::Claim;
 use crate::error::Error;
@@ -46,8 +47,9 @@ pub struct Options {
     pub allowed_uids: Vec<u32>,
     /// Which modes clients may ask for.
     pub modes: Vec<Mode>,
-    /// Whether [`Server::poll`] looks again and again instead of sleeping: for a thread that has a core of its own.
-    pub polls: bool,
+    /// A core for the thread that calls [`Server::poll`] (always the same one): it stays there from its first call on, and looks
+    /// again and again instead of sleeping. None: it runs where it runs, and sleeps when nothing is to do.
+    pub progress_core: Option<usize>,
 }
 
 impl Default for Options {
@@ -58,7 +60,7 @@ impl Default for Options {
             max_deferred: 64,
             allowed_uids: Vec::new(),
             modes: Mode::ALL.to_vec(),
-            polls: false,
+            progress_core: None,
         }
     }
 }
@@ -78,6 +80,8 @@ pub struct Server {
     last_client: u64,
     spin: Spin,
     counters: Counters,
+    /// Until it is there.
+    core_to_go_to: Option<usize>,
     /// Turns since the last look at the clock.
     turns: u32,
     /// When to look at the sockets without having slept.
@@ -121,15 +125,17 @@ impl Server {
                 return Err(Error::ZeroOption { option });
             }
         }
+        options.progress_core.map_or(Ok(()), cores::check)?;
         let claim = Claim::take(directory, name)?;
         let uid = rustix::process::geteuid().as_raw();
         let (queues, swept_queues) = Queues::swept(claim.socket(), uid)?;
         let listener = listen(claim.socket(), !options.allowed_uids.is_empty())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|source| Error::system("make an epoll instance", source))?;
-        let common = Arc::new(Common { beacon: Beacon::new(options.polls)?, queues: Arc::new(queues) });
+        let common =
+            Arc::new(Common { beacon: Beacon::new(options.progress_core.is_some())?, queues: Arc::new(queues) });
         let mailbox = Arc::new(Mailbox::new(common.clone(), geometry.longest_message())?);
-        let server = Server {
+        let mut server = Server {
             claim,
             listener,
             epoll,
@@ -143,12 +149,14 @@ impl Server {
             last_client: 0,
             spin: Spin::for_this_process(),
             counters: Counters { swept_queues, ..Counters::default() },
+            core_to_go_to: None,
             turns: TURNS,
             look_due: Time::ZERO,
             accept_again: None,
             payload: Vec::new(),
             late: Vec::new(),
         };
+        server.core_to_go_to = server.options.progress_core;
         server.watch(server.listener.as_fd(), LISTENER, epoll::EventFlags::IN)?;
         server.watch(server.mailbox.bell(), MAILBOX, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         Ok(server)
@@ -161,11 +169,7 @@ impl Server {
 
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
-        let mut counters = Counters { clients: self.sessions.len() as u64, ..self.counters };
-        for session in self.sessions.values() {
-            counters.of_mode[session.mode as usize].clients += 1;
-        }
-        counters
+        Counters { clients: self.sessions.len() as u64, ..self.counters }
     }
 
     /// What services write for all clients.
@@ -182,8 +186,11 @@ impl Server {
     /// the timeout, after [`Waker::wake`], and sometimes earlier.
     ///
     /// # Errors
-    /// Only if the kernel refuses epoll itself. What a client does wrong ends that client.
+    /// Only if the kernel refuses epoll itself, or the core. What a client does wrong ends that client.
     pub fn poll(&mut self, timeout: Duration, handler: &mut dyn FnMut(Event<'_>)) -> Result<usize, Error> {
+        if let Some(core) = self.core_to_go_to.take() {
+            cores::stay_on(core)?;
+        }
         self.turns += 1;
         if self.turns >= TURNS {
             self.turns = 0;
@@ -234,7 +241,7 @@ impl Server {
         timeout: Duration,
         handler: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<usize>, Error> {
-        let budget = if self.options.polls { timeout } else { self.spin.budget().min(timeout) };
+        let budget = if self.options.progress_core.is_some() { timeout } else { self.spin.budget().min(timeout) };
         if budget.is_zero() {
             return Ok(None);
         }
@@ -255,7 +262,7 @@ impl Server {
                 break;
             }
         }
-        if self.options.polls {
+        if self.options.progress_core.is_some() {
             return Ok(Some(0));
         }
         self.spin.wasted();
@@ -394,6 +401,7 @@ impl Server {
             self.forget_bell(&session);
             return;
         }
+        self.counters.of_mode[mode as usize].clients += 1;
         self.sessions.insert(client, session);
         handler(Event::Arrived { client: id, uid: peer.uid, pid: peer.pid });
     }
@@ -434,6 +442,7 @@ impl Server {
 
     fn remove(&mut self, client: ClientId, handler: &mut dyn FnMut(Event<'_>)) {
         let session = self.sessions.remove(&client.0).expect("invariant: the caller found it");
+        self.counters.of_mode[session.mode as usize].clients -= 1;
         self.forget_bell(&session);
         drop(session);
         handler(Event::Gone { client });

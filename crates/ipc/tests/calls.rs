@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::{Helper, SOCKET, connect, dial, echo, existing, pattern, recorded_keys, request_seed, within};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use verbena_ipc::{
     Connection, Error, Event, Farewell, MAX_OUTSTANDING, Mode, Options, Over, Refusal, Responder, Server,
 };
@@ -330,8 +331,18 @@ fn a_mode_that_is_not_served_is_refused() {
 }
 
 fn a_helper_that_polls_serves_and_never_sleeps(mode: Mode) {
-    let helper = Helper::start(Options { polls: true, ..small() }, echo);
+    let usable = sched_getaffinity(None).unwrap();
+    let core = (0..CpuSet::MAX_CPU).rfind(|core| usable.is_set(*core)).unwrap();
+    let (tell, told) = mpsc::channel();
+    let helper = Helper::start(Options { progress_core: Some(core), ..small() }, move |event| {
+        if matches!(event, Event::Arrived { .. }) {
+            let here = sched_getaffinity(None).unwrap();
+            tell.send((here.count(), here.is_set(core))).unwrap();
+        }
+        echo(event);
+    });
     let mut connection = connect(mode, &helper.path);
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), (1, true));
     for at in 0..200u64 {
         let request = pattern(at, at as usize);
         assert_eq!(connection.call(&request, within(20)).unwrap(), request);
@@ -341,6 +352,20 @@ fn a_helper_that_polls_serves_and_never_sleeps(mode: Mode) {
     }
     let counters = helper.stop();
     assert_eq!((counters.requests, counters.sleeps), (200, 0));
+}
+
+#[test]
+fn a_core_that_there_is_not_is_refused_before_anything_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU] {
+        let options = Options { progress_core: Some(core), ..small() };
+        let refused = Server::bind(directory.path(), SOCKET, options).err().unwrap();
+        assert!(
+            refused.to_string().starts_with(&format!("this process cannot use core {core}: it may use ")),
+            "{refused}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 /// A connection to a helper that is polled by hand.
