@@ -35,6 +35,8 @@ pub struct Connection {
     socket: OwnedFd,
     end: Box<dyn ClientEnd>,
     client: u64,
+    /// The process that connected; a child that was forked from it only closes its copy.
+    maker: u32,
     last_number: u64,
     /// Posted, not answered, and not given up; growing.
     outstanding: Vec<u64>,
@@ -107,6 +109,7 @@ impl Connection {
             socket,
             end,
             client,
+            maker: std::process::id(),
             last_number: 0,
             outstanding: Vec::new(),
             arrived: VecDeque::new(),
@@ -319,6 +322,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if self.maker != std::process::id() {
+            return;
+        }
         if self.over.is_none() {
             self.look_at_socket();
         }
