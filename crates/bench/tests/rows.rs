@@ -74,7 +74,8 @@ fn asking_the_helper_is_timed_in_every_mode() {
     }
     // Enough was asked, of those at least that sleep while they wait.
     for one in ["mq", "rmq", "adaptive"].into_iter().flat_map(of) {
-        assert!(one.rounds.len() == 9 && one.rounds.iter().all(|round| round.count > 0), "{one:?}");
+        let answered: u64 = one.rounds.iter().map(|round| round.count).sum();
+        assert!(one.rounds.len() == 9 && answered > 9, "{one:?}");
     }
     let claimed = findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count();
     assert_eq!((claimed, findings.panels.len(), findings.panels[0].series.len()), (2 + 10 + 2, 2, modes.len()));

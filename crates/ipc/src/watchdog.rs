@@ -165,6 +165,20 @@ mod tests {
         queue.remove().unwrap();
     }
 
+    /// The thread is woken for a deadline that is earlier than what it sleeps for.
+    #[test]
+    fn short_waits_are_short() {
+        let queue = Queue::make(getrandom::u32().unwrap() as i32 | 1).unwrap();
+        let watched = Watched::new(queue).unwrap();
+        let mut message = Message::default();
+        let began = Instant::now();
+        for _ in 0..100 {
+            assert!(watched.at_most(Duration::from_millis(1), || queue.take(&mut message, true)).unwrap());
+        }
+        queue.remove().unwrap();
+        assert!(began.elapsed() < 50 * LONGEST_SLEEP, "{:?}", began.elapsed());
+    }
+
     #[test]
     fn many_waits_end_each_at_its_time() {
         let waits: Vec<_> = (0..40)
