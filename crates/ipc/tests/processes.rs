@@ -238,6 +238,8 @@ fn clients_killed_at_any_moment_leave_nothing_and_disturb_nobody(mode: Mode) {
     assert_eq!((mine.len(), existing(&keys).len()), (queues, queues));
     assert!(keys.len() >= 32 * queues, "{} queues were seen", keys.len());
     steady.stop();
+    // Its queues too, before the helper is killed: nobody would sweep here.
+    wait_until(|| existing(&mine).is_empty());
     let leftovers: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(leftovers.len(), if queues > 0 { 3 } else { 2 }, "{leftovers:?}");
 }
