@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cores::Stay;
 use crate::error::BenchError;
-use crate::{cpu, emulator, locks, primitives, web};
+use crate::{cpu, emulator, locks, memory, primitives, web};
 
 /// The first argument of a program that is to be a target. Not an option for people: it is not in any help text.
 pub const CHILD_ARGUMENT: &str = "__bench-target";
@@ -50,6 +50,7 @@ fn play(arguments: &[String]) -> Result<(), String> {
         [role, way, core] if role == primitives::CALLS => primitives::call(way, core),
         [role, place, rank, ways @ ..] if role == locks::NODE => locks::serve_node(place, rank, ways),
         [role, kind, place] if role == locks::CLIENT => locks::serve_client(kind, place),
+        [role] if role == memory::IPC_HELPER => memory::serve_ipc(),
         [role] if role == primitives::RESPONDER => primitives::respond(),
         [role] if role == emulator::FAR_SITE => emulator::serve_far_site(),
         _ => web::play(arguments).unwrap_or_else(|| Err(format!("no target is called {arguments:?}"))),

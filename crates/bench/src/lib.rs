@@ -22,6 +22,7 @@ mod figure;
 mod html;
 mod locks;
 mod machine;
+mod memory;
 mod primitives;
 mod programs;
 mod report;

@@ -4,6 +4,7 @@ use crate::content;
 use crate::emulator;
 use crate::error::BenchError;
 use crate::locks;
+use crate::memory;
 use crate::primitives;
 use crate::report::Findings;
 use crate::run::Plan;
@@ -126,7 +127,7 @@ static ROWS: [Row; 36] = [
         paper: "DDSS Fig 3(a)",
         variants: "MQ, RMQ, RCQ, adaptive; 1..512 client threads",
         found: "13 / 8.8 / 0.4 us; RCQ collapses past the cores, RMQ does not",
-        measure: None,
+        measure: Some(memory::ipc),
     },
     Row {
         name: "memory.ops",

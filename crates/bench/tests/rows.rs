@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use verbena_bench::traces::{self, TracesArgs};
 use verbena_bench::{
-    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, KEY_TRACE, Options, Report, Verdict, child_main, report_html, row, rows,
-    run,
+    BenchError, CHILD_ARGUMENT, FEWEST_ROUNDS, KEY_TRACE, Measurement, Options, Report, Verdict, child_main,
+    report_html, row, rows, run,
 };
 
 fn main() -> ExitCode {
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     }
     let tests: &[(&str, fn())] = &[
         ("primitives_are_measured_on_every_fabric", primitives_are_measured_on_every_fabric),
+        ("asking_the_helper_is_timed_in_every_mode", asking_the_helper_is_timed_in_every_mode),
         ("reads_are_timed_on_every_fabric", reads_are_timed_on_every_fabric),
         ("reads_are_measured_under_load", reads_are_measured_under_load),
         ("delays_are_held_against_a_cable", emulator::delays_are_held_against_a_cable),
@@ -52,6 +53,32 @@ fn options(out_dir: &Path) -> Options {
     let measuring = Some(Duration::from_secs(3));
     let (trace, out_dir) = (KEY_TRACE.into(), out_dir.to_owned());
     Options { quick: true, seed: 1, rounds: None, measuring, verbena: None, trace, out_dir }
+}
+
+fn asking_the_helper_is_timed_in_every_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let report =
+        run(row("memory.ipc").unwrap(), &options(folder.path()), &mut |_: &verbena_bench::Progress| ()).unwrap();
+    let findings = &report.findings;
+    let of = |mode: &str| -> Vec<_> {
+        let is_mean = |one: &&Measurement| one.quantity == "mean round trip";
+        let of_mode = |one: &&Measurement| one.labels == [("mode".to_owned(), mode.to_owned())];
+        findings.measurements.iter().filter(is_mean).filter(of_mode).collect()
+    };
+    assert_eq!(of("a bare cache line").len(), 1);
+    assert_eq!(of("rcq, helper on a core of its own").len(), 1);
+    let modes = ["mq", "rmq", "rcq", "adaptive"];
+    for mode in modes {
+        let counts: Vec<f64> = of(mode).iter().map(|one| one.x).collect();
+        assert_eq!(counts, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0], "{mode}");
+    }
+    // Enough was asked, of those at least that sleep while they wait.
+    for one in ["mq", "rmq", "adaptive"].into_iter().flat_map(of) {
+        let answered: u64 = one.rounds.iter().map(|round| round.count).sum();
+        assert!(one.rounds.len() == 9 && answered > 9, "{one:?}");
+    }
+    let claimed = findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count();
+    assert_eq!((claimed, findings.panels.len(), findings.panels[0].series.len()), (2 + 10 + 2, 2, modes.len()));
 }
 
 fn primitives_are_measured_on_every_fabric() {

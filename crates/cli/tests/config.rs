@@ -90,6 +90,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "fabric.verbs_control_level" | "fabric.verbs_bulk_level" => ("4", 4.into()),
         "fabric.verbs_gid" => ("3", 3.into()),
         "fabric.pool" => ("2MiB", "2MiB".into()),
+        "ipc.modes" => ("mq,adaptive", serde_json::json!(["mq", "adaptive"])),
+        "ipc.progress_core" => ("1", 1.into()),
         "node.api" => ("127.0.0.1:0", "127.0.0.1:0".into()),
         "pages.key" => ("/some/where", "/some/where".into()),
         "pages.words" | "pages.sets" | "locks.words" | "proxy.threads" | "proxy.fills" | "proxy.connections" => {

@@ -99,7 +99,14 @@ fn the_dashboard_asks_for_what_there_is() {
     }
     assert!(asked > 40, "only {asked} metrics are asked for");
     let unseen: Vec<_> = metrics.iter().map(|(name, ..)| name).filter(|name| !used.contains(*name)).collect();
-    assert_eq!(unseen, ["verbena_ipc_requests_total", "verbena_ipc_dead_clients_total"], "are in no panel");
+    let expected = [
+        "verbena_ipc_requests_total",
+        "verbena_ipc_mode_clients",
+        "verbena_ipc_mode_requests_total",
+        "verbena_ipc_dead_clients_total",
+        "verbena_ipc_swept_queues_total",
+    ];
+    assert_eq!(unseen, expected, "are in no panel");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use thiserror::Error;
 use verbena_terms::FormatError;
 
 use crate::place::Place;
+use crate::socket::MODE_VARIABLE;
 
 /// What calls of this crate return.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -24,6 +25,12 @@ pub enum Error {
         tried: PathBuf,
         /// Names of helpers whose sockets are in the same directory.
         running: Vec<String>,
+    },
+    /// The variable that names a mode names none.
+    #[error("{MODE_VARIABLE} is {name:?}, which is no ipc mode: there are mq, rmq, rcq and adaptive")]
+    Mode {
+        /// What it says.
+        name: String,
     },
     /// The way to the helper failed.
     #[error(transparent)]

@@ -56,7 +56,8 @@ const ATTEMPTS: usize = 5;
 
 /// A connection to the helper at `socket`, made within `patience`.
 pub(crate) fn connect_to(socket: &Socket, patience: Duration) -> Result<Connection> {
-    Connection::connect(&socket.path(), BootClock.now() + patience).map_err(|error| match error {
+    let mode = socket.mode()?;
+    Connection::connect_in(mode, &socket.path(), BootClock.now() + patience).map_err(|error| match error {
         verbena_ipc::Error::NoHelper { path } => Error::NoHelper { tried: path, running: socket.others() },
         other => other.into(),
     })

@@ -37,6 +37,6 @@ pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeO
 pub use locks::{Hold, LockList, Locks, MAX_NAME_BYTES, Watch, Wish};
 pub use place::Place;
 pub use scope::Scope;
-pub use socket::{DEFAULT_NAME, Socket};
+pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};
 #[cfg(feature = "updates")]
 pub use updates::{PATIENCE, Update, Updates};

@@ -1,9 +1,12 @@
 //! Where the helper listens.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use verbena_ipc::Mode;
+
+use crate::error::{Error, Result};
 
 /// What the helper of a machine that is alone is called.
 pub const DEFAULT_NAME: &str = "local";
@@ -13,7 +16,11 @@ pub const DEFAULT_NAME: &str = "local";
 pub struct Socket {
     directory: PathBuf,
     name: String,
+    mode: Option<Mode>,
 }
+
+/// The variable that names the ipc mode of programs that do not choose one themselves.
+pub const MODE_VARIABLE: &str = "VERBENA_IPC_MODE";
 
 impl Socket {
     /// The helper called `name`, [`DEFAULT_NAME`] if none is given, in `directory`, the user's own if none is given.
@@ -25,7 +32,7 @@ impl Socket {
             Some(directory) => directory.to_owned(),
             None => verbena_ipc::runtime_directory()?,
         };
-        Ok(Socket { directory, name: name.unwrap_or(DEFAULT_NAME).to_owned() })
+        Ok(Socket { directory, name: name.unwrap_or(DEFAULT_NAME).to_owned(), mode: None })
     }
 
     /// The socket at `path` if that ends in `.sock`, otherwise that of the helper called [`DEFAULT_NAME`] in the directory `path`.
@@ -36,7 +43,21 @@ impl Socket {
             Some(name) => (path.parent().unwrap_or(Path::new("")), name),
             None => (path, DEFAULT_NAME),
         };
-        Socket { directory: directory.to_owned(), name: name.to_owned() }
+        Socket { directory: directory.to_owned(), name: name.to_owned(), mode: None }
+    }
+
+    /// The same, to be talked to in this mode.
+    pub fn in_mode(self, mode: Mode) -> Self {
+        Socket { mode: Some(mode), ..self }
+    }
+
+    /// The mode that was chosen; if none was, what [`MODE_VARIABLE`] says; else the default.
+    ///
+    /// # Errors
+    /// If the variable names none.
+    pub fn mode(&self) -> Result<Mode> {
+        let said = || std::env::var_os(MODE_VARIABLE).map(|name| named(&name)).transpose();
+        Ok(self.mode.map_or_else(said, |mode| Ok(Some(mode)))?.unwrap_or_default())
     }
 
     /// The directory.
@@ -72,6 +93,11 @@ impl Socket {
     }
 }
 
+fn named(mode: &OsStr) -> Result<Mode> {
+    let name = mode.to_string_lossy();
+    name.parse().map_err(|_| Error::Mode { name: name.into_owned() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +109,16 @@ mod tests {
         assert_eq!(at("/run/verbena"), Path::new("/run/verbena/local.sock"));
         assert_eq!(at("/run/.sock"), Path::new("/run/.sock/local.sock"));
         assert_eq!(at("a.sock"), Path::new("a.sock"));
+    }
+
+    #[test]
+    fn a_mode_is_chosen_by_the_program_or_by_its_name() {
+        let socket = Socket::at(Path::new("/run/verbena/a.sock"));
+        for mode in Mode::ALL {
+            assert_eq!(socket.clone().in_mode(mode).mode().unwrap(), mode);
+            assert_eq!(named(OsStr::new(mode.name())).unwrap(), mode);
+        }
+        let refused = named(OsStr::new("turbo")).unwrap_err().to_string();
+        assert!(refused.contains("VERBENA_IPC_MODE") && refused.contains("turbo"), "{refused}");
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   sleeper                                 waker
-//!   S1  announcement := what I wait for     W1  publish (store a tail or a head)
+//!   S1  announcement := what I wait for     W1  publish (a message, or a head)
 //!   S2  fence (SeqCst)                      W2  fence (SeqCst)
 //!   S3  is it there already?                W3  is it announced?
 //!   S4  no: sleep                           W4  yes: wake
@@ -83,7 +83,7 @@ mod tests {
     const BEACON: usize = 1;
     const WANTS_ROOM: usize = 2;
     /// Two messages without payload fill it.
-    const RING: Place = Place { tail: 3, head: 4, data: 5, words: 4, longest: 0 };
+    const RING: Place = Place { head: 3, data: 4, lines: 2, longest: 0 };
     const NOTHING: Header = Header { kind: 1, number: 0 };
 
     /// The shared memory as loom sees it. `kernel` stands for the lock of the futex's queue: the look at the word and
@@ -96,7 +96,7 @@ mod tests {
 
     impl Explored {
         fn new() -> Arc<Self> {
-            let words = (0..9).map(|_| AtomicU64::new(0)).collect();
+            let words = (0..20).map(|_| AtomicU64::new(0)).collect();
             Arc::new(Explored { words, kernel: Mutex::new(()), queue: Condvar::new() })
         }
     }

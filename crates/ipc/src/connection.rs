@@ -6,7 +6,7 @@
 //! A wait ends with the answer, with the deadline, or with the end of the helper, which is seen at once when the
 //! helper has the time to say it, and by a look at the socket every tenth of a second when it was killed.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ use rustix::net::{
 };
 use verbena_terms::{BootClock, Clock, Time};
 
-use crate::adaptive::BoardReader;
+use crate::beacon::BoardReader;
 use crate::counters::ConnectionCounters;
 use crate::error::{Breach, Error, Over, Refusal};
 use crate::handshake::{REPLY_BYTES, Reply, hello};
@@ -35,9 +35,11 @@ pub struct Connection {
     socket: OwnedFd,
     end: Box<dyn ClientEnd>,
     client: u64,
+    /// The process that connected; a child that was forked from it only closes its copy.
+    maker: u32,
     last_number: u64,
-    /// Posted, not answered, and not given up.
-    outstanding: BTreeSet<u64>,
+    /// Posted, not answered, and not given up; growing.
+    outstanding: Vec<u64>,
     /// Answered, and not polled.
     arrived: VecDeque<Response>,
     over: Option<Over>,
@@ -74,10 +76,17 @@ impl Connection {
     /// Connects to the helper that listens at `path`, in the mode [`Mode::Adaptive`].
     ///
     /// # Errors
+    /// As [`connect_in`](Self::connect_in).
+    pub fn connect(path: &Path, deadline: Time) -> Result<Connection, Error> {
+        Connection::connect_in(Mode::default(), path, deadline)
+    }
+
+    /// Connects to the helper that listens at `path`.
+    ///
+    /// # Errors
     /// [`Error::NoHelper`] if nobody listens, [`Error::NoGreeting`] at the deadline, [`Error::Over`] with the helper's
     /// reason if it refuses, [`Error::Format`] if it is of another version.
-    pub fn connect(path: &Path, deadline: Time) -> Result<Connection, Error> {
-        let mode = Mode::Adaptive;
+    pub fn connect_in(mode: Mode, path: &Path, deadline: Time) -> Result<Connection, Error> {
         let socket = dial(path, deadline)?;
         // A helper that refuses us closes before it has read this. Its word is then there to be read all the same.
         let _ = rustix::net::send(&socket, &hello(mode), SendFlags::NOSIGNAL);
@@ -100,8 +109,9 @@ impl Connection {
             socket,
             end,
             client,
+            maker: std::process::id(),
             last_number: 0,
-            outstanding: BTreeSet::new(),
+            outstanding: Vec::new(),
             arrived: VecDeque::new(),
             over: None,
             counters: ConnectionCounters::default(),
@@ -141,14 +151,15 @@ impl Connection {
     pub fn call(&mut self, request: &[u8], deadline: Time) -> Result<Vec<u8>, Error> {
         let number = self.post(request, deadline)?;
         loop {
-            self.drain();
-            if let Some(at) = self.arrived.iter().position(|response| response.number == number) {
-                let response = self.arrived.remove(at).expect("invariant: found at this index");
-                return Ok(response.answer?);
-            }
             let waited = self.wait(Want { response: true, room: None, is_call: true }, deadline);
+            while let Some(response) = self.next() {
+                if response.number == number {
+                    return Ok(response.answer?);
+                }
+                self.arrived.push_back(response);
+            }
             if let Err(error) = waited {
-                self.outstanding.remove(&number);
+                self.forget(number);
                 return Err(error.unwrap_or(Error::Deadline { number }));
             }
         }
@@ -177,10 +188,13 @@ impl Connection {
             // The helper takes nothing from us while our responses have no room: so we take them while we wait.
             self.drain();
             let want = Want { response: true, room: Some(request.len()), is_call: false };
-            self.wait(want, deadline).map_err(|error| error.unwrap_or(Error::Full))?;
+            if let Err(error) = self.wait(want, deadline) {
+                self.end.give_up();
+                return Err(error.unwrap_or(Error::Full));
+            }
         }
         self.last_number = header.number;
-        self.outstanding.insert(header.number);
+        self.outstanding.push(header.number);
         self.counters.requests += 1;
         Ok(header.number)
     }
@@ -207,28 +221,37 @@ impl Connection {
         if let Some(over) = self.over {
             return Err(Error::Over(over));
         }
-        self.end.send(header, request).map_err(|breach| self.end_with(breach.into()))
+        self.end.send(header, request).map_err(|breach| self.break_off(breach))
     }
 
     /// Takes every response that is there.
     fn drain(&mut self) {
+        while let Some(response) = self.next() {
+            self.arrived.push_back(response);
+        }
+    }
+
+    /// Takes the next response that somebody waits for.
+    fn next(&mut self) -> Option<Response> {
         loop {
             match self.take() {
-                Ok(true) => {}
-                Ok(false) => return,
+                Ok(None) => return None,
+                // Not outstanding any more: its caller gave up at a deadline.
+                Ok(Some(response)) if !self.forget(response.number) => {}
+                Ok(response) => return response,
                 Err(breach) => {
-                    self.end_with(breach.into());
-                    return;
+                    self.break_off(breach);
+                    return None;
                 }
             }
         }
     }
 
-    fn take(&mut self) -> Result<bool, Breach> {
+    fn take(&mut self) -> Result<Option<Response>, Breach> {
         if matches!(self.over, Some(Over::Broken(_))) {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(Header { kind, number }) = self.end.receive(&mut self.payload)? else { return Ok(false) };
+        let Some(Header { kind, number }) = self.end.receive(&mut self.payload)? else { return Ok(None) };
         let answer = match kind {
             ANSWER => Ok(std::mem::take(&mut self.payload)),
             REFUSED => Err(parse_refusal(&self.payload)?),
@@ -238,17 +261,26 @@ impl Connection {
             return Err(Breach::Number { number });
         }
         self.counters.responses += 1;
-        // Not outstanding any more: its caller gave up at a deadline.
-        if self.outstanding.remove(&number) {
-            self.arrived.push_back(Response { number, answer });
+        Ok(Some(Response { number, answer }))
+    }
+
+    /// It is outstanding no more. Whether it was.
+    fn forget(&mut self, number: u64) -> bool {
+        let found = self.outstanding.binary_search(&number);
+        if let Ok(at) = found {
+            self.outstanding.remove(at);
         }
-        Ok(true)
+        found.is_ok()
     }
 
     /// Waits for what is wanted. An error without content is the deadline.
     fn wait(&mut self, want: Want, deadline: Time) -> Result<(), Option<Error>> {
         if let Some(over) = self.over {
             return Err(Some(Error::Over(over)));
+        }
+        if self.end.glance(want) {
+            self.counters.spins += 1;
+            return Ok(());
         }
         let left = deadline.since(BootClock.now());
         if left.is_zero() {
@@ -274,9 +306,31 @@ impl Connection {
         self.end_with(over);
     }
 
+    /// A queue is gone with the helper, which says so on the socket first.
+    fn break_off(&mut self, breach: Breach) -> Error {
+        if breach == Breach::Queue {
+            self.look_at_socket();
+        }
+        self.end_with(breach.into())
+    }
+
     /// The first reason stays.
     fn end_with(&mut self, over: Over) -> Error {
         Error::Over(*self.over.get_or_insert(over))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.maker != std::process::id() {
+            return;
+        }
+        if self.over.is_none() {
+            self.look_at_socket();
+        }
+        if self.over.is_some() {
+            self.end.hang_up();
+        }
     }
 }
 

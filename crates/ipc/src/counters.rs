@@ -1,6 +1,8 @@
 //! What is counted: plain numbers, for whoever keeps the registry of metrics.
 
-/// What a helper did since it started. All but `clients` only grow.
+use crate::mode::Mode;
+
+/// What a helper did since it started. All but the clients only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Clients connected now.
@@ -23,6 +25,19 @@ pub struct Counters {
     pub spins: u64,
     /// Waits of the helper that ended in sleep.
     pub sleeps: u64,
+    /// Queues removed that an earlier helper had left.
+    pub swept_queues: u64,
+    /// By mode, in the order of [`Mode::ALL`].
+    pub of_mode: [ModeCounters; Mode::ALL.len()],
+}
+
+/// What a helper did in one mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModeCounters {
+    /// Clients connected now.
+    pub clients: u64,
+    /// Requests handed to the service. It only grows.
+    pub requests: u64,
 }
 
 /// What one connection did. All only grow.

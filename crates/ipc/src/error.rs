@@ -50,6 +50,30 @@ pub enum Error {
         /// Most.
         largest: u32,
     },
+    /// No mode is called so.
+    #[error("there is no ipc mode {name:?}: there are mq, rmq, rcq and adaptive")]
+    Mode {
+        /// What was asked for.
+        name: String,
+    },
+    /// A core that is not ours.
+    #[error("this process cannot use core {core}: it may use {usable}")]
+    Core {
+        /// What was asked for.
+        core: usize,
+        /// What there is.
+        usable: String,
+    },
+    /// The record of queues is none.
+    #[error(
+        "{path} is no record of message queues: {what}; remove it, and with ipcrm what `ipcs -q` shows that nobody uses"
+    )]
+    Record {
+        /// Where it lies.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// An option is zero that must not be.
     #[error("option {option} is 0: nobody could be served")]
     ZeroOption {
@@ -176,22 +200,20 @@ pub enum Over {
     #[error("{0}")]
     Dismissed(#[from] Farewell),
     /// The helper wrote what it must not.
-    #[error("the helper broke the rings: {0}")]
+    #[error("the helper broke the rules: {0}")]
     Broken(#[from] Breach),
 }
 
-/// What a peer wrote into shared memory, or on the socket, that it must not.
+/// What a peer wrote into shared memory, into a queue, or on the socket, that it must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Breach {
-    /// A tail further ahead than a full ring, or behind what was announced before.
-    #[error("tail {tail} with head {head} in a ring of {words} words")]
-    Tail {
-        /// The producer's position.
-        tail: u64,
-        /// Ours.
-        head: u64,
-        /// The ring's size.
-        words: u64,
+    /// A line that says it is a later one than can be.
+    #[error("a line that is {position} where {expected} comes next")]
+    Position {
+        /// What the line says.
+        position: u64,
+        /// What it can be.
+        expected: u64,
     },
     /// A head that went back, or beyond what was produced.
     #[error("head {head} after {before} with tail {tail}")]
@@ -211,14 +233,6 @@ pub enum Breach {
         /// The limit.
         longest: usize,
     },
-    /// A message longer than what was announced.
-    #[error("a message of {needed} words where {there} were announced")]
-    Cut {
-        /// What it would need.
-        needed: u64,
-        /// What the tail announced.
-        there: u64,
-    },
     /// A message of no kind that this version knows.
     #[error("a message of unknown kind {kind}")]
     Kind {
@@ -231,6 +245,12 @@ pub enum Breach {
         /// The number.
         number: u64,
     },
+    /// What a queue holds is no piece of a message, or none that continues the one before.
+    #[error("a message in the queue that is no piece, or not the next one")]
+    Piece,
+    /// A queue that this side uses is gone, or closed to it.
+    #[error("the queue is gone")]
+    Queue,
     /// A refusal whose body is not one.
     #[error("a refusal that says nothing known")]
     Refusal,

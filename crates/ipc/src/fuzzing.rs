@@ -1,4 +1,4 @@
-//! What the fuzz target `ipc_ring` drives: both ends of a ring against an adversary that answers every read as it likes.
+//! What the fuzz targets drive. `ipc_queue` puts together what comes out of a queue, and reads records of queues. `ipc_ring` drives both ends of a ring against an adversary that answers every read as it likes.
 //!
 //! Memory that somebody changes while we read it is, for us, memory whose every load gives any value at all. So the
 //! input is the list of values that loads give, in order; after its end they are 0. Checked: no access outside the
@@ -9,9 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::Breach;
-use crate::layout::{Geometry, Place, WORD_BYTES, message_words};
+use crate::layout::{Geometry, LINE_WORDS, Place, WORD_BYTES, message_lines};
 use crate::memory::Memory;
 use crate::message::parse_refusal;
+use crate::piece::Assembler;
+use crate::record::Record;
 use crate::ring::{Consumer, Header, Producer};
 
 /// What happened, so that a replay of the corpus can say that every road was taken.
@@ -21,10 +23,9 @@ pub struct Outcomes {
     pub messages: u32,
     pub sent: u32,
     pub full: u32,
-    pub bad_tails: u32,
+    pub bad_positions: u32,
     pub bad_heads: u32,
     pub bad_lengths: u32,
-    pub cut: u32,
 }
 
 const MOST_STEPS: usize = 4096;
@@ -54,7 +55,7 @@ fn consume(memory: &Adversary<'_>, outcomes: &mut Outcomes) {
         memory.loads.set(0);
         let popped = consumer.pop(memory, &mut payload);
         assert!(payload.len() <= memory.place.longest);
-        assert!(memory.loads.get() <= 1 + message_words(memory.place.longest));
+        assert!(memory.loads.get() <= message_lines(memory.place.longest) * LINE_WORDS as u64);
         match popped {
             Ok(None) => return,
             Ok(Some(_)) => outcomes.messages += 1,
@@ -88,15 +89,68 @@ fn produce(memory: &Adversary<'_>, outcomes: &mut Outcomes) {
 impl Outcomes {
     fn note(&mut self, breach: Breach) {
         match breach {
-            Breach::Tail { .. } => self.bad_tails += 1,
+            Breach::Position { .. } => self.bad_positions += 1,
             Breach::Head { .. } => self.bad_heads += 1,
             Breach::Length { .. } => self.bad_lengths += 1,
-            Breach::Cut { .. } => self.cut += 1,
-            Breach::Kind { .. } | Breach::Number { .. } | Breach::Refusal | Breach::Talk => {
-                panic!("a ring does not know of {breach}")
+            other => panic!("a ring does not know of {other}"),
+        }
+    }
+}
+
+/// What became of the inputs of `ipc_queue`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct QueueOutcomes {
+    pub parts: u32,
+    pub messages: u32,
+    pub bad_pieces: u32,
+    pub bad_lengths: u32,
+    pub records: u32,
+    pub bad_records: u32,
+}
+
+const LONGEST: usize = 16 << 10;
+
+/// The first byte chooses: even is a queue, odd a record of queues. A queue gives texts, each after its length in two bytes, little
+/// endian; after the end of the input nothing.
+///
+/// # Panics
+/// If what is put together is longer than it may be, or than what came.
+pub fn queue_ends(input: &[u8]) -> QueueOutcomes {
+    let mut outcomes = QueueOutcomes::default();
+    let Some((which, mut rest)) = input.split_first() else { return outcomes };
+    if which % 2 == 1 {
+        match Record::parse(rest) {
+            Ok(_) => outcomes.records += 1,
+            Err(_) => outcomes.bad_records += 1,
+        }
+        return outcomes;
+    }
+    let mut assembler = Assembler::new(LONGEST);
+    let (mut payload, mut came) = (Vec::new(), 0);
+    while let Some((length, texts)) = rest.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(texts.len());
+        let (text, later) = texts.split_at(length);
+        (rest, came) = (later, came + length);
+        match assembler.add(text, &mut payload) {
+            Ok(Some(_)) => {
+                assert!(payload.len() <= LONGEST && payload.len() <= came);
+                outcomes.messages += 1;
+                came = 0;
+                let _ = parse_refusal(&payload);
+            }
+            Ok(None) => outcomes.parts += 1,
+            Err(breach) => {
+                match breach {
+                    Breach::Piece => outcomes.bad_pieces += 1,
+                    Breach::Length { .. } => outcomes.bad_lengths += 1,
+                    other => panic!("a queue does not know of {other}"),
+                }
+                return outcomes;
             }
         }
     }
+    outcomes
 }
 
 struct Adversary<'a> {
@@ -107,13 +161,13 @@ struct Adversary<'a> {
 
 impl Adversary<'_> {
     fn is_data(&self, word: usize) -> bool {
-        (self.place.data..self.place.data + self.place.words as usize).contains(&word)
+        (self.place.data..self.place.data + self.place.lines as usize * LINE_WORDS).contains(&word)
     }
 }
 
 impl Memory for Adversary<'_> {
     fn load(&self, word: usize, _: Ordering) -> u64 {
-        assert!(self.is_data(word) || word == self.place.tail || word == self.place.head, "load of word {word}");
+        assert!(self.is_data(word) || word == self.place.head, "load of word {word}");
         self.loads.set(self.loads.get() + 1);
         let mut values = self.values.borrow_mut();
         let mut value = [0; WORD_BYTES];
@@ -125,7 +179,7 @@ impl Memory for Adversary<'_> {
     }
 
     fn store(&self, word: usize, _: u64, _: Ordering) {
-        assert!(self.is_data(word) || word == self.place.tail || word == self.place.head, "store to word {word}");
+        assert!(self.is_data(word) || word == self.place.head, "store to word {word}");
     }
 
     fn swap(&self, _: usize, _: u64, _: Ordering) -> u64 {
@@ -158,15 +212,28 @@ mod tests {
             all.messages += one.messages;
             all.sent += one.sent;
             all.full += one.full;
-            all.bad_tails += one.bad_tails;
+            all.bad_positions += one.bad_positions;
             all.bad_heads += one.bad_heads;
             all.bad_lengths += one.bad_lengths;
-            all.cut += one.cut;
         }
         assert!(inputs.len() >= 25, "{} inputs", inputs.len());
-        let Outcomes { messages, sent, full, bad_tails, bad_heads, bad_lengths, cut } = all;
+        let Outcomes { messages, sent, full, bad_positions, bad_heads, bad_lengths } = all;
         assert!(messages >= 20 && sent >= 20, "{all:?}");
-        assert!([full, bad_tails, bad_heads, bad_lengths, cut].iter().all(|count| *count >= 2), "{all:?}");
+        assert!([full, bad_positions, bad_heads, bad_lengths].iter().all(|count| *count >= 2), "{all:?}");
+    }
+
+    #[test]
+    fn every_input_of_a_queue_is_survived_and_every_outcome_reached() {
+        let inputs = corpus("ipc_queue");
+        let mut all = [0; 6];
+        for input in &inputs {
+            let QueueOutcomes { parts, messages, bad_pieces, bad_lengths, records, bad_records } = queue_ends(input);
+            for (sum, one) in all.iter_mut().zip([parts, messages, bad_pieces, bad_lengths, records, bad_records]) {
+                *sum += one;
+            }
+        }
+        assert!(inputs.len() >= 15, "{} inputs", inputs.len());
+        assert!(all.iter().all(|count| *count >= 2), "{all:?}");
     }
 
     /// Inputs made on the spot: most values small, so that they get past the first check.

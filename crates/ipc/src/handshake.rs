@@ -9,8 +9,8 @@
 //!                        to 12
 //! ```
 //!
-//! Status 0 is a welcome and carries descriptors (SCM_RIGHTS); in mode `adaptive` these are the rings, the helper's page
-//! and the doorbell, in that order. Any other status is a [`Farewell`], with the rest zero, after which the helper
+//! Status 0 is a welcome and carries descriptors (SCM_RIGHTS); these are the client's memory, the helper's
+//! page and the doorbell, in that order. Any other status is a [`Farewell`], with the rest zero, after which the helper
 //! closes the socket. It may also close it without one. A client says nothing after its greeting.
 
 use thiserror::Error;
@@ -42,15 +42,21 @@ pub enum Farewell {
     /// The mode asked for is not one that this helper has.
     #[error("the helper does not know the ipc mode that was asked for")]
     UnknownMode = 4,
-    /// The helper has no descriptors or no memory left.
-    #[error("the helper has no descriptors or memory left for another client: raise its limits (ulimit -n)")]
+    /// The helper has no descriptors, no memory or no message queues left.
+    #[error(
+        "the helper has no descriptors, memory or message queues left for another client: raise its limits (ulimit -n, \
+         kernel.msgmni)"
+    )]
     Exhausted = 5,
-    /// The client wrote into the rings, or on the socket, what it must not.
-    #[error("the helper dropped the connection because its shared memory was written to against the rules")]
+    /// The client wrote into shared memory, into a queue, or on the socket, what it must not.
+    #[error("the helper dropped the connection because its shared memory or queues were written to against the rules")]
     Breach = 6,
     /// The helper ends.
     #[error("the helper ended")]
     ShuttingDown = 7,
+    /// The mode asked for is not one that this helper is to serve.
+    #[error("the helper does not serve the ipc mode that was asked for: its configuration says which it does")]
+    NotServed = 8,
 }
 
 /// What the helper answers.
@@ -105,7 +111,7 @@ impl Reply {
 }
 
 impl Farewell {
-    const ALL: [Farewell; 7] = [
+    const ALL: [Farewell; 8] = [
         Farewell::Crowded,
         Farewell::Stranger,
         Farewell::Misunderstood,
@@ -113,6 +119,7 @@ impl Farewell {
         Farewell::Exhausted,
         Farewell::Breach,
         Farewell::ShuttingDown,
+        Farewell::NotServed,
     ];
 
     fn from_status(status: u32) -> Option<Self> {

@@ -5,33 +5,43 @@
 //!  byte     word
 //!     0      0   format: "VIPR", version (rule F6)                      written by the helper before the client sees it
 //!     8      1   [ bytes of one ring : 32 | longest message : 32 ]      the same
-//!   128     16   requests: tail                                         client
-//!   256     32   requests: head                                         helper
-//!   384     48   responses: tail                                        helper
-//!   512     64   responses: head                                        client
+//!    16      2   queue of requests:  [ its number : 32 | its key : 32 ] the same; 0 where requests go through a ring
+//!    24      3   queue of responses: [ its number : 32 | its key : 32 ] the same; 0 where responses do
+//!   128     16   requests: messages put into the queue                  client
+//!   256     32   requests: head of the ring                             helper
+//!   512     64   responses: head of the ring, or messages taken out of  client
+//!                the queue
 //!   640     80   client sleeps: 0, or what it waits for (futex)         client sets, helper clears
 //!   768     96   helper waits for room among the responses: 0 or 1      helper
-//!  4096    512   the ring of requests                                   client
-//!  4096+R        the ring of responses                                  helper
+//!  4096    512   the ring of requests, if there is one                  client
+//!  4096+R        the ring of responses, if there is one                 helper
 //! ```
 //!
 //! Words are 64 bits in the machine's own order: both sides are on one machine. Each control word has 128 bytes to
-//! itself, because the processors of today fetch cache lines in pairs. Heads and tails count the words that ever passed;
+//! itself, because the processors of today fetch cache lines in pairs. Positions count the lines that ever passed;
 //! they only grow, and 2^64 is never reached. A ring is a power of two long, so a position's place is its low bits.
 //!
-//! A message in a ring, which may wrap at any word:
+//! A message in a ring takes whole lines of 64 bytes, and may wrap at any of them:
 //!
 //! ```text
-//!  0               4               8                       16
-//!  +---------------+---------------+-----------------------+------------------------------+
-//!  | payload bytes |     kind      |    request number     | payload, zeros to full words |
-//!  +---------------+---------------+-----------------------+------------------------------+
+//!  0                       8               12              16               24
+//!  +-----------------------+---------------+---------------+----------------+--------------------------------+
+//!  | position of this line |               |               |                |                                |
+//!  | plus 1, written last  | payload bytes |     kind      | request number | the first 40 bytes of payload  |
+//!  +-----------------------+---------------+---------------+----------------+--------------------------------+
+//!  | as it was             | 56 bytes of payload                                                              |
+//!  +-----------------------+----------------------------------------------------------------------------------+
 //! ```
+//!
+//! There is no tail to look at: a message is there when the first word of its line is the line's position plus 1, so that it
+//! reaches the other core with the one cache line that is looked for. That word never holds payload. What an
+//! earlier round left in it is smaller, so nothing that ever passed is taken for a message that is to come.
 //!
 //! The helper's own page, one for all clients, mapped by them for reading only (F_SEAL_FUTURE_WRITE):
 //!
 //! ```text
 //!     0      0   format: "VIPB", version
+//!     8      1   1 where the helper polls and never sleeps, so that nobody has to look whether it does; else 0
 //!   128     16   helper sleeps: 0 or 1
 //!   256     32   the board: eight words that services of the helper write for all clients
 //! ```
@@ -40,29 +50,36 @@ use verbena_terms::Format;
 
 use crate::error::Error;
 
-pub(crate) const RINGS: Format = Format::new(*b"VIPR", 1);
-pub(crate) const BEACON: Format = Format::new(*b"VIPB", 2);
+pub(crate) const RINGS: Format = Format::new(*b"VIPR", 2);
+pub(crate) const BEACON: Format = Format::new(*b"VIPB", 3);
 
 pub(crate) const WORD_BYTES: usize = 8;
 pub(crate) const FORMAT_WORD: usize = 0;
 pub(crate) const SIZES_WORD: usize = 1;
-const REQUEST_TAIL: usize = 16;
+pub(crate) const REQUEST_QUEUE: usize = 2;
+pub(crate) const RESPONSE_QUEUE: usize = 3;
+pub(crate) const REQUESTS_PUT: usize = 16;
 const REQUEST_HEAD: usize = 32;
-const RESPONSE_TAIL: usize = 48;
-const RESPONSE_HEAD: usize = 64;
+pub(crate) const RESPONSES_TAKEN: usize = 64;
 pub(crate) const CLIENT_SLEEPS: usize = 80;
 pub(crate) const HELPER_WANTS_ROOM: usize = 96;
 const RING_START: usize = 512;
 
 pub(crate) const BEACON_BYTES: usize = 4096;
+pub(crate) const HELPER_POLLS: usize = 1;
 pub(crate) const HELPER_SLEEPS: usize = 16;
 pub(crate) const BOARD: usize = 32;
 
 /// Words of a [`Board`](crate::Board).
 pub const BOARD_WORDS: usize = 8;
 
-/// Words before the payload of a message: length and kind, then the request number.
-pub(crate) const FRAME_WORDS: u64 = 2;
+/// A cache line of the machines that we know, in words.
+pub(crate) const LINE_WORDS: usize = 8;
+/// Words of a message's first line before its payload: the position, length and kind, the request number.
+pub(crate) const FRAME_WORDS: usize = 3;
+/// Payload in a message's first line, and in each further one: bytes.
+const FIRST_BYTES: usize = (LINE_WORDS - FRAME_WORDS) * WORD_BYTES;
+const FURTHER_BYTES: usize = (LINE_WORDS - 1) * WORD_BYTES;
 
 /// Bit of [`CLIENT_SLEEPS`]: wake me for a response.
 pub(crate) const FOR_RESPONSE: u64 = 1;
@@ -81,10 +98,9 @@ pub(crate) struct Geometry {
 /// Where one ring lies: word indexes into the shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    pub(crate) tail: usize,
     pub(crate) head: usize,
     pub(crate) data: usize,
-    pub(crate) words: u64,
+    pub(crate) lines: u64,
     /// Longest payload, bytes.
     pub(crate) longest: usize,
 }
@@ -106,13 +122,14 @@ impl Geometry {
         self.ring_bytes as usize / 4
     }
 
-    /// As many messages as a ring can hold at once: those without payload.
+    /// As many messages as a ring can hold at once: those of one line.
     pub(crate) fn most_messages(self) -> usize {
-        self.ring_bytes as usize / WORD_BYTES / FRAME_WORDS as usize
+        self.ring_bytes as usize / WORD_BYTES / LINE_WORDS
     }
 
-    pub(crate) fn total_bytes(self) -> usize {
-        RING_START * WORD_BYTES + 2 * self.ring_bytes as usize
+    /// Bytes of the memory with that many rings.
+    pub(crate) fn bytes_with(self, rings: usize) -> usize {
+        RING_START * WORD_BYTES + rings * self.ring_bytes as usize
     }
 
     pub(crate) fn sizes_word(self) -> u64 {
@@ -120,22 +137,22 @@ impl Geometry {
     }
 
     pub(crate) fn requests(self) -> Place {
-        self.place(REQUEST_TAIL, REQUEST_HEAD, RING_START)
+        self.place(REQUEST_HEAD, RING_START)
     }
 
     pub(crate) fn responses(self) -> Place {
-        self.place(RESPONSE_TAIL, RESPONSE_HEAD, RING_START + self.ring_bytes as usize / WORD_BYTES)
+        self.place(RESPONSES_TAKEN, RING_START + self.ring_bytes as usize / WORD_BYTES)
     }
 
-    fn place(self, tail: usize, head: usize, data: usize) -> Place {
-        let words = u64::from(self.ring_bytes) / WORD_BYTES as u64;
-        Place { tail, head, data, words, longest: self.longest_message() }
+    fn place(self, head: usize, data: usize) -> Place {
+        let lines = u64::from(self.ring_bytes) / (LINE_WORDS * WORD_BYTES) as u64;
+        Place { head, data, lines, longest: self.longest_message() }
     }
 }
 
-/// Words that a message with a payload of `bytes` takes in a ring.
-pub(crate) fn message_words(bytes: usize) -> u64 {
-    FRAME_WORDS + bytes.div_ceil(WORD_BYTES) as u64
+/// Lines that a message with a payload of `bytes` takes in a ring.
+pub(crate) fn message_lines(bytes: usize) -> u64 {
+    1 + bytes.saturating_sub(FIRST_BYTES).div_ceil(FURTHER_BYTES) as u64
 }
 
 #[cfg(test)]
@@ -149,9 +166,8 @@ mod tests {
             let (requests, responses) = (geometry.requests(), geometry.responses());
             let mut control = [
                 FORMAT_WORD,
-                requests.tail,
+                REQUESTS_PUT,
                 requests.head,
-                responses.tail,
                 responses.head,
                 CLIENT_SLEEPS,
                 HELPER_WANTS_ROOM,
@@ -159,9 +175,18 @@ mod tests {
             ];
             control.sort_unstable();
             assert!(control.windows(2).all(|pair| pair[1] - pair[0] >= 16), "two control words within 128 bytes");
-            assert_eq!(requests.data + requests.words as usize, responses.data);
-            assert_eq!((responses.data + responses.words as usize) * WORD_BYTES, geometry.total_bytes());
-            assert!(message_words(geometry.longest_message()) * 3 <= requests.words);
+            let words = requests.lines as usize * LINE_WORDS;
+            assert_eq!(requests.data + words, responses.data);
+            assert_eq!((responses.data + words) * WORD_BYTES, geometry.bytes_with(2));
+            assert!(requests.data % LINE_WORDS == 0 && responses.data % LINE_WORDS == 0);
+            assert!(message_lines(geometry.longest_message()) * 3 <= requests.lines);
+        }
+    }
+
+    #[test]
+    fn a_message_takes_as_many_lines_as_it_needs() {
+        for (bytes, lines) in [(0, 1), (8, 1), (40, 1), (41, 2), (96, 2), (97, 3), (1024, 19)] {
+            assert_eq!(message_lines(bytes), lines, "{bytes}");
         }
     }
 

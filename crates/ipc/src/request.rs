@@ -168,7 +168,7 @@ impl Board {
     /// # Panics
     /// From [`BOARD_WORDS`](crate::BOARD_WORDS) on.
     pub fn publish(&self, at: usize, value: u64) {
-        self.0.adaptive.publish(at, value);
+        self.0.beacon.publish(at, value);
     }
 }
 
@@ -242,7 +242,7 @@ impl Mailbox {
     }
 
     fn ring(&self) {
-        if self.common.adaptive.is_up() {
+        if self.common.beacon.is_up() {
             // Fails only with the counter at its end, when the edge has long been seen.
             let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
         }

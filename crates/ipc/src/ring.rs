@@ -1,16 +1,17 @@
 //! One ring, seen from its producing and from its consuming end (layout.rs has the bytes).
 //!
-//! Each end keeps its own position in private memory and only publishes it; it never reads its own position back. Of the
-//! other side's position it takes one value at a time, and checks it: a producer can have at most a full ring before
-//! it, a consumer's head lies between what it last was and the tail. Of a message, the first word is read once, and what
-//! is copied is as long as that value says, checked against the limit and against what the tail announced. So whatever
-//! the other side writes, and whenever, an end does at most a message's worth of work, inside the ring, and either gives
-//! back a message or names the [`Breach`]. After a breach the ring is not used again.
+//! Each end keeps its own position in private memory and never reads it back. The producer takes the consumer's head, one
+//! value at a time, and checks it: it lies between what it last was and what was produced. The consumer looks at the first
+//! word of the line that comes next, which is either smaller than that line's place, and nothing is there, or is its
+//! place; anything else is a breach. Of a message, length and kind are read once, and what is copied is as long as that value
+//! says, checked against the limit. So whatever the other side writes, and whenever, an end does at most a message's worth
+//! of work, inside the ring, and either gives back a message or names the [`Breach`]. After a breach the ring is not used
+//! again.
 
 use std::sync::atomic::Ordering;
 
 use crate::error::Breach;
-use crate::layout::{FRAME_WORDS, Place, WORD_BYTES, message_words};
+use crate::layout::{FRAME_WORDS, LINE_WORDS, Place, WORD_BYTES, message_lines};
 use crate::memory::Memory;
 
 /// What a message is, and which request it belongs to.
@@ -49,29 +50,31 @@ impl Producer {
     /// If the payload is longer than [`longest`](Self::longest): callers check, because they have the error to give.
     pub(crate) fn push(&mut self, memory: &impl Memory, header: Header, payload: &[u8]) -> Result<bool, Breach> {
         assert!(payload.len() <= self.place.longest, "invariant: lengths are checked before a message is sent");
-        let needed = message_words(payload.len());
+        let needed = message_lines(payload.len());
         if self.room() < needed {
             self.look(memory)?;
             if self.room() < needed {
                 return Ok(false);
             }
         }
-        self.put(memory, 0, u64::from(header.kind) << 32 | payload.len() as u64);
-        self.put(memory, 1, header.number);
-        for (offset, chunk) in (FRAME_WORDS..).zip(payload.chunks(WORD_BYTES)) {
+        let first = self.place.line(self.tail);
+        memory.store(first + 1, u64::from(header.kind) << 32 | payload.len() as u64, Ordering::Relaxed);
+        memory.store(first + 2, header.number, Ordering::Relaxed);
+        let mut words = self.place.payload(self.tail);
+        for chunk in payload.chunks(WORD_BYTES) {
             let mut word = [0; WORD_BYTES];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.put(memory, offset, u64::from_ne_bytes(word));
+            memory.store(words.take(), u64::from_ne_bytes(word), Ordering::Relaxed);
         }
+        memory.store(first, self.tail + 1, Ordering::Release);
         self.tail += needed;
-        memory.store(self.place.tail, self.tail, Ordering::Release);
         Ok(true)
     }
 
     /// Whether a payload of that many bytes would find room now. A broken head counts as room, so that the one who
     /// waits stops waiting and meets the breach.
     pub(crate) fn has_room(&mut self, memory: &impl Memory, bytes: usize) -> bool {
-        let needed = message_words(bytes);
+        let needed = message_lines(bytes);
         self.room() >= needed || self.look(memory).is_err() || self.room() >= needed
     }
 
@@ -86,11 +89,7 @@ impl Producer {
     }
 
     fn room(&self) -> u64 {
-        self.place.words - (self.tail - self.head_seen)
-    }
-
-    fn put(&self, memory: &impl Memory, offset: u64, value: u64) {
-        memory.store(self.place.word(self.tail + offset), value, Ordering::Relaxed);
+        self.place.lines - (self.tail - self.head_seen)
     }
 }
 
@@ -100,50 +99,68 @@ impl Consumer {
         Consumer { place, head: 0 }
     }
 
-    /// Whether something is there. Also true when the producer's tail makes no sense, so that [`pop`](Self::pop) says so.
+    /// Whether something is there. Also true when the producer's word makes no sense, so that [`pop`](Self::pop) says so.
     pub(crate) fn waiting(&self, memory: &impl Memory) -> bool {
-        memory.load(self.place.tail, Ordering::Acquire) != self.head
+        memory.load(self.place.line(self.head), Ordering::Acquire) > self.head
     }
 
-    /// Takes the next message, its payload into `payload` (which is emptied first), and gives its room back.
+    /// Takes the next message, its payload alone into `payload`, and gives its room back.
     pub(crate) fn pop(&mut self, memory: &impl Memory, payload: &mut Vec<u8>) -> Result<Option<Header>, Breach> {
-        payload.clear();
-        let tail = memory.load(self.place.tail, Ordering::Acquire);
-        if tail == self.head {
+        let first = self.place.line(self.head);
+        let position = memory.load(first, Ordering::Acquire);
+        if position <= self.head {
             return Ok(None);
         }
-        let there = tail.wrapping_sub(self.head);
-        if there > self.place.words {
-            return Err(Breach::Tail { tail, head: self.head, words: self.place.words });
+        payload.clear();
+        if position != self.head + 1 {
+            return Err(Breach::Position { position, expected: self.head + 1 });
         }
-        let first = self.take(memory, 0);
-        let (kind, length) = ((first >> 32) as u32, first as u32 as usize);
+        let sizes = memory.load(first + 1, Ordering::Relaxed);
+        let (kind, length) = ((sizes >> 32) as u32, sizes as u32 as usize);
         if length > self.place.longest {
             return Err(Breach::Length { length, longest: self.place.longest });
         }
-        let needed = message_words(length);
-        if needed > there {
-            return Err(Breach::Cut { needed, there });
-        }
-        let number = self.take(memory, 1);
+        let number = memory.load(first + 2, Ordering::Relaxed);
         payload.reserve(length.next_multiple_of(WORD_BYTES));
-        for offset in FRAME_WORDS..needed {
-            payload.extend_from_slice(&self.take(memory, offset).to_ne_bytes());
+        let mut words = self.place.payload(self.head);
+        for _ in 0..length.div_ceil(WORD_BYTES) {
+            payload.extend_from_slice(&memory.load(words.take(), Ordering::Relaxed).to_ne_bytes());
         }
         payload.truncate(length);
-        self.head += needed;
+        self.head += message_lines(length);
         memory.store(self.place.head, self.head, Ordering::Release);
         Ok(Some(Header { kind, number }))
-    }
-
-    fn take(&self, memory: &impl Memory, offset: u64) -> u64 {
-        memory.load(self.place.word(self.head.wrapping_add(offset)), Ordering::Relaxed)
     }
 }
 
 impl Place {
-    fn word(&self, position: u64) -> usize {
-        self.data + (position & (self.words - 1)) as usize
+    /// The first word of the line at a position.
+    fn line(&self, position: u64) -> usize {
+        self.data + (position & (self.lines - 1)) as usize * LINE_WORDS
+    }
+
+    fn payload(&self, position: u64) -> PayloadWords<'_> {
+        PayloadWords { place: self, position, line: self.line(position), word: FRAME_WORDS }
+    }
+}
+
+/// The words that the payload of a message takes, one after the other.
+struct PayloadWords<'a> {
+    place: &'a Place,
+    position: u64,
+    line: usize,
+    word: usize,
+}
+
+impl PayloadWords<'_> {
+    fn take(&mut self) -> usize {
+        if self.word == LINE_WORDS {
+            self.position += 1;
+            self.line = self.place.line(self.position);
+            self.word = 1;
+        }
+        self.word += 1;
+        self.line + self.word - 1
     }
 }
 
@@ -157,7 +174,7 @@ mod tests {
 
     fn ring() -> (Mapping, Producer, Consumer, Place) {
         let geometry = Geometry::new(4096).unwrap();
-        let (memory, _) = Mapping::create("test", geometry.total_bytes(), Sharing::Both).unwrap();
+        let (memory, _) = Mapping::create("test", geometry.bytes_with(2), Sharing::Both).unwrap();
         let place = geometry.requests();
         (memory, Producer::new(place), Consumer::new(place), place)
     }
@@ -177,8 +194,8 @@ mod tests {
                 let header = Header { kind: step as u32, number: u64::MAX - step as u64 };
                 if produce {
                     let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + step) as u8).collect();
-                    let held: u64 = model.iter().map(|(_, bytes): &(Header, Vec<u8>)| message_words(bytes.len())).sum();
-                    let fits = held + message_words(length) <= 512;
+                    let held: u64 = model.iter().map(|(_, bytes): &(Header, Vec<u8>)| message_lines(bytes.len())).sum();
+                    let fits = held + message_lines(length) <= 64;
                     prop_assert_eq!(producer.has_room(&memory, length), fits);
                     prop_assert_eq!(producer.push(&memory, header, &bytes), Ok(fits));
                     if fits {
@@ -200,33 +217,47 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_beyond_a_full_ring_is_a_breach() {
-        for tail in [513, u64::MAX, 1 << 63] {
-            let (memory, _, mut consumer, place) = ring();
-            memory.store(place.tail, tail, Ordering::Relaxed);
-            let breach = consumer.pop(&memory, &mut Vec::new()).unwrap_err();
-            assert_eq!(breach, Breach::Tail { tail, head: 0, words: 512 });
-        }
-    }
-
-    #[test]
-    fn a_tail_that_goes_back_is_a_breach() {
+    fn a_line_that_is_ahead_of_its_place_is_a_breach_and_one_behind_is_nothing() {
         let (memory, mut producer, mut consumer, place) = ring();
         assert_eq!(producer.push(&memory, ANY, b"12345678"), Ok(true));
         consumer.pop(&memory, &mut Vec::new()).unwrap();
-        memory.store(place.tail, 2, Ordering::Relaxed);
-        assert!(matches!(consumer.pop(&memory, &mut Vec::new()), Err(Breach::Tail { tail: 2, head: 3, .. })));
+        for position in [0, 1] {
+            memory.store(place.line(1), position, Ordering::Relaxed);
+            assert!(!consumer.waiting(&memory));
+            assert_eq!(consumer.pop(&memory, &mut Vec::new()), Ok(None));
+        }
+        for position in [3, 66, u64::MAX] {
+            memory.store(place.line(1), position, Ordering::Relaxed);
+            assert!(consumer.waiting(&memory));
+            let breach = consumer.pop(&memory, &mut Vec::new()).unwrap_err();
+            assert_eq!(breach, Breach::Position { position, expected: 2 });
+        }
+    }
+
+    /// Payload that looks like the first word of every line that is to come.
+    #[test]
+    fn what_was_payload_is_never_taken_for_a_message() {
+        let (memory, mut producer, mut consumer, place) = ring();
+        let mut payload = Vec::new();
+        for length in [40usize, 1000, 96, 41, 0, 500].repeat(40) {
+            let bytes: Vec<u8> =
+                (0..length as u64 / 8 + 1).flat_map(|_| (producer.tail + 1 + place.lines).to_ne_bytes()).collect();
+            assert_eq!(producer.push(&memory, ANY, &bytes[..length]), Ok(true));
+            assert_eq!(consumer.pop(&memory, &mut payload), Ok(Some(ANY)));
+            assert_eq!(payload, &bytes[..length]);
+            assert!(!consumer.waiting(&memory), "at {}", consumer.head);
+            assert_eq!(consumer.head, producer.tail);
+        }
+        assert!(consumer.head > 10 * place.lines);
     }
 
     #[test]
-    fn a_length_beyond_the_limit_or_the_tail_is_a_breach() {
+    fn a_length_beyond_the_limit_is_a_breach() {
         let (memory, mut producer, mut consumer, place) = ring();
         assert_eq!(producer.push(&memory, ANY, b""), Ok(true));
-        memory.store(place.data, 1025, Ordering::Relaxed);
+        memory.store(place.data + 1, 1025, Ordering::Relaxed);
         let mut payload = Vec::new();
         assert_eq!(consumer.pop(&memory, &mut payload), Err(Breach::Length { length: 1025, longest: 1024 }));
-        memory.store(place.data, 1, Ordering::Relaxed);
-        assert_eq!(consumer.pop(&memory, &mut payload), Err(Breach::Cut { needed: 3, there: 2 }));
         assert!(payload.is_empty());
     }
 
@@ -236,8 +267,8 @@ mod tests {
         while producer.push(&memory, ANY, &[1; 1000]).unwrap() {}
         consumer.pop(&memory, &mut Vec::new()).unwrap();
         assert_eq!(producer.push(&memory, ANY, &[1; 1000]), Ok(true));
-        let (before, tail) = (127, 4 * 127 + 127);
-        for head in [0, 126, tail + 1, u64::MAX] {
+        let (before, tail) = (19, 3 * 19 + 19);
+        for head in [0, 18, tail + 1, u64::MAX] {
             memory.store(place.head, head, Ordering::Relaxed);
             assert_eq!(producer.push(&memory, ANY, &[1; 1000]), Err(Breach::Head { head, before, tail }));
             assert!(producer.has_room(&memory, 1000));

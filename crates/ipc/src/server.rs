@@ -20,17 +20,19 @@ use rustix::net::{
 };
 use verbena_terms::{BootClock, Clock, Time};
 
-use crate::adaptive::Beacon;
+use crate::beacon::Beacon;
+use crate::cores;
 use crate::counters::Counters;
 use crate::directory::Claim;
 use crate::error::Error;
 use crate::handshake::{Farewell, HELLO_BYTES, Reply, parse_hello};
 use crate::layout::Geometry;
-use crate::mode::{self, Common};
+use crate::mode::{self, Common, Mode};
 use crate::peer::{self, Peer};
+use crate::record::Queues;
 use crate::request::{Board, ClientId, Event, Late, Mailbox, Waker};
 use crate::session::{BATCH, Session};
-use crate::spin::{self, Spin};
+use crate::spin::Spin;
 
 /// What a helper may be told.
 #[derive(Clone, Debug)]
@@ -43,11 +45,23 @@ pub struct Options {
     pub max_deferred: usize,
     /// Users who may connect beside the helper's own.
     pub allowed_uids: Vec<u32>,
+    /// Which modes clients may ask for.
+    pub modes: Vec<Mode>,
+    /// A core for the thread that calls [`Server::poll`] (always the same one): it stays there from its first call on, and looks
+    /// again and again instead of sleeping. None: it runs where it runs, and sleeps when nothing is to do.
+    pub progress_core: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { ring_bytes: 64 << 10, max_clients: 512, max_deferred: 64, allowed_uids: Vec::new() }
+        Options {
+            ring_bytes: 64 << 10,
+            max_clients: 1024,
+            max_deferred: 64,
+            allowed_uids: Vec::new(),
+            modes: Mode::ALL.to_vec(),
+            progress_core: None,
+        }
     }
 }
 
@@ -66,6 +80,10 @@ pub struct Server {
     last_client: u64,
     spin: Spin,
     counters: Counters,
+    /// Until it is there.
+    core_to_go_to: Option<usize>,
+    /// Turns since the last look at the clock.
+    turns: u32,
     /// When to look at the sockets without having slept.
     look_due: Time,
     /// Set while no descriptors are left to accept with.
@@ -75,6 +93,8 @@ pub struct Server {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Turns between two looks at the clock.
+const TURNS: u32 = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 128;
 const ACCEPTS_AT_ONCE: usize = 16;
@@ -95,36 +115,48 @@ impl Server {
     /// name or the options.
     pub fn bind(directory: &Path, name: &str, options: Options) -> Result<Server, Error> {
         let geometry = Geometry::new(options.ring_bytes)?;
-        for (option, value) in [("max_clients", options.max_clients), ("max_deferred", options.max_deferred)] {
+        let limits = [
+            ("max_clients", options.max_clients),
+            ("max_deferred", options.max_deferred),
+            ("modes", options.modes.len()),
+        ];
+        for (option, value) in limits {
             if value == 0 {
                 return Err(Error::ZeroOption { option });
             }
         }
+        options.progress_core.map_or(Ok(()), cores::check)?;
         let claim = Claim::take(directory, name)?;
+        let uid = rustix::process::geteuid().as_raw();
+        let (queues, swept_queues) = Queues::swept(claim.socket(), uid)?;
         let listener = listen(claim.socket(), !options.allowed_uids.is_empty())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|source| Error::system("make an epoll instance", source))?;
-        let common = Arc::new(Common { adaptive: Beacon::new()? });
+        let common =
+            Arc::new(Common { beacon: Beacon::new(options.progress_core.is_some())?, queues: Arc::new(queues) });
         let mailbox = Arc::new(Mailbox::new(common.clone(), geometry.longest_message())?);
-        let server = Server {
+        let mut server = Server {
             claim,
             listener,
             epoll,
             options,
             geometry,
-            uid: rustix::process::geteuid().as_raw(),
+            uid,
             common,
             mailbox,
             newcomers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             last_client: 0,
             spin: Spin::for_this_process(),
-            counters: Counters::default(),
+            counters: Counters { swept_queues, ..Counters::default() },
+            core_to_go_to: None,
+            turns: TURNS,
             look_due: Time::ZERO,
             accept_again: None,
             payload: Vec::new(),
             late: Vec::new(),
         };
+        server.core_to_go_to = server.options.progress_core;
         server.watch(server.listener.as_fd(), LISTENER, epoll::EventFlags::IN)?;
         server.watch(server.mailbox.bell(), MAILBOX, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         Ok(server)
@@ -154,21 +186,26 @@ impl Server {
     /// the timeout, after [`Waker::wake`], and sometimes earlier.
     ///
     /// # Errors
-    /// Only if the kernel refuses epoll itself. What a client does wrong ends that client.
+    /// Only if the kernel refuses epoll itself, or the core. What a client does wrong ends that client.
     pub fn poll(&mut self, timeout: Duration, handler: &mut dyn FnMut(Event<'_>)) -> Result<usize, Error> {
-        let started = BootClock.now();
-        if started >= self.look_due {
-            self.look(Duration::ZERO, handler)?;
+        if let Some(core) = self.core_to_go_to.take() {
+            cores::stay_on(core)?;
+        }
+        self.turns += 1;
+        if self.turns >= TURNS {
+            self.turns = 0;
+            self.look_if_due(BootClock.now(), handler)?;
         }
         let handled = self.turn(handler);
         if handled > 0 || timeout.is_zero() || self.mailbox.take_interruption() {
             return Ok(handled);
         }
-        let budget = self.spin.budget().min(timeout);
-        if budget.is_zero() || !self.spin(budget) {
-            let left = (started + timeout).since(BootClock.now());
-            self.look(left, handler)?;
+        let started = BootClock.now();
+        if let Some(handled) = self.spin(started, timeout, handler)? {
+            return Ok(handled);
         }
+        let left = (started + timeout).since(BootClock.now());
+        self.look(left, handler)?;
         self.mailbox.take_interruption();
         Ok(self.turn(handler))
     }
@@ -196,18 +233,47 @@ impl Server {
         handled
     }
 
-    /// Whether something came in time.
-    fn spin(&mut self, budget: Duration) -> bool {
-        let Server { sessions, mailbox, options, .. } = self;
-        let came = spin::until(&BootClock, budget, || is_ready(sessions, mailbox, options));
-        match came {
-            Some(after) => {
-                self.spin.paid(after);
-                self.counters.spins += 1;
-            }
-            None => self.spin.wasted(),
+    /// Turns until something comes, for as long as that pays. What was handled, if something came; also nothing, if it was a
+    /// call of the waker, or the end of the timeout.
+    fn spin(
+        &mut self,
+        started: Time,
+        timeout: Duration,
+        handler: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<usize>, Error> {
+        let budget = if self.options.progress_core.is_some() { timeout } else { self.spin.budget().min(timeout) };
+        if budget.is_zero() {
+            return Ok(None);
         }
-        came.is_some()
+        let mut now = started;
+        loop {
+            for _ in 0..TURNS {
+                let handled = self.turn(handler);
+                if handled > 0 || self.mailbox.take_interruption() {
+                    self.spin.paid(now.since(started));
+                    self.counters.spins += 1;
+                    return Ok(Some(handled));
+                }
+            }
+            std::hint::spin_loop();
+            now = BootClock.now();
+            self.look_if_due(now, handler)?;
+            if now >= started + budget {
+                break;
+            }
+        }
+        if self.options.progress_core.is_some() {
+            return Ok(Some(0));
+        }
+        self.spin.wasted();
+        Ok(None)
+    }
+
+    fn look_if_due(&mut self, now: Time, handler: &mut dyn FnMut(Event<'_>)) -> Result<(), Error> {
+        if now < self.look_due {
+            return Ok(());
+        }
+        self.look(Duration::ZERO, handler)
     }
 
     /// Looks at sockets and doorbells, and sleeps up to `at_most` if nothing is ready anywhere.
@@ -250,7 +316,7 @@ impl Server {
         } else {
             let pause = accept_again.map_or(at_most, |again| again.since(BootClock.now()).min(at_most));
             let there = || is_ready(sessions, mailbox, options);
-            if common.adaptive.sleep_unless(there, || wait(pause)) {
+            if common.beacon.sleep_unless(there, || wait(pause)) {
                 counters.sleeps += 1;
             }
         }
@@ -313,9 +379,14 @@ impl Server {
         if length == 0 {
             return;
         }
-        let opened = parse_hello(&hello[..length])
-            .and_then(|mode| mode::open(mode, &self.common, self.geometry).map_err(|_| Farewell::Exhausted));
-        let (end, passed) = match opened {
+        let opened = parse_hello(&hello[..length]).and_then(|mode| {
+            if !self.options.modes.contains(&mode) {
+                return Err(Farewell::NotServed);
+            }
+            let opened = mode::open(mode, &self.common, peer.uid, self.geometry);
+            opened.map(|(end, passed)| (mode, end, passed)).map_err(|_| Farewell::Exhausted)
+        });
+        let (mode, end, passed) = match opened {
             Ok(opened) => opened,
             Err(reason) => return self.turn_away(socket, reason),
         };
@@ -324,12 +395,13 @@ impl Server {
             return self.turn_away(socket, Farewell::Exhausted);
         }
         let id = ClientId(client);
-        let session = Session::new(id, peer, socket, end);
+        let session = Session::new(id, mode, peer, socket, end);
         let welcome = Reply::Welcome { ring_bytes: self.geometry.ring_bytes(), client };
         if !tell(session.socket.as_fd(), welcome, &passed) {
             self.forget_bell(&session);
             return;
         }
+        self.counters.of_mode[mode as usize].clients += 1;
         self.sessions.insert(client, session);
         handler(Event::Arrived { client: id, uid: peer.uid, pid: peer.pid });
     }
@@ -363,13 +435,14 @@ impl Server {
     fn drop_broken(&mut self, client: ClientId, handler: &mut dyn FnMut(Event<'_>)) {
         self.counters.bad_frames += 1;
         if let Some(session) = self.sessions.get_mut(&client.0) {
-            say_farewell(session, Farewell::Breach);
+            say_farewell(session, Farewell::Breach, false);
         }
         self.remove(client, handler);
     }
 
     fn remove(&mut self, client: ClientId, handler: &mut dyn FnMut(Event<'_>)) {
         let session = self.sessions.remove(&client.0).expect("invariant: the caller found it");
+        self.counters.of_mode[session.mode as usize].clients -= 1;
         self.forget_bell(&session);
         drop(session);
         handler(Event::Gone { client });
@@ -401,7 +474,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         for session in self.sessions.values_mut() {
-            say_farewell(session, Farewell::ShuttingDown);
+            say_farewell(session, Farewell::ShuttingDown, true);
         }
         for (socket, _) in self.newcomers.values() {
             tell(socket.as_fd(), Reply::Farewell(Farewell::ShuttingDown), &[]);
@@ -414,9 +487,9 @@ fn is_ready(sessions: &mut BTreeMap<u64, Session>, mailbox: &Mailbox, options: &
 }
 
 /// The word goes first, so that it is there when the client wakes.
-fn say_farewell(session: &mut Session, reason: Farewell) {
+fn say_farewell(session: &mut Session, reason: Farewell, keeps: bool) {
     tell(session.socket.as_fd(), Reply::Farewell(reason), &[]);
-    session.hang_up();
+    session.hang_up(keeps);
 }
 
 /// Says one thing on a socket, if it takes it at once. Whether it did.

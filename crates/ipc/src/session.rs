@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::counters::Counters;
 use crate::error::{Breach, Refusal};
 use crate::message::{ANSWER, REFUSED, REQUEST, encode_refusal};
-use crate::mode::HelperEnd;
+use crate::mode::{HelperEnd, Mode};
 use crate::peer::Peer;
 use crate::request::{ClientId, Event, Mailbox, Request};
 use crate::ring::Header;
@@ -23,6 +23,7 @@ pub(crate) const BATCH: usize = 32;
 
 pub(crate) struct Session {
     pub(crate) client: ClientId,
+    pub(crate) mode: Mode,
     pub(crate) peer: Peer,
     pub(crate) socket: OwnedFd,
     end: Box<dyn HelperEnd>,
@@ -34,8 +35,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: ClientId, peer: Peer, socket: OwnedFd, end: Box<dyn HelperEnd>) -> Self {
-        Session { client, peer, socket, end, last_number: 0, deferred: 0, kept: VecDeque::new(), breach: None }
+    pub(crate) fn new(client: ClientId, mode: Mode, peer: Peer, socket: OwnedFd, end: Box<dyn HelperEnd>) -> Self {
+        Session { client, mode, peer, socket, end, last_number: 0, deferred: 0, kept: VecDeque::new(), breach: None }
     }
 
     /// Sends what was kept, then takes a batch of requests. The number of requests.
@@ -55,12 +56,13 @@ impl Session {
                 Ok(Some(number)) => {
                     taken += 1;
                     counters.requests += 1;
+                    counters.of_mode[self.mode as usize].requests += 1;
                     handler(Event::Request(Request::new(number, payload, self, mailbox, counters)));
+                    // Not only at the batch's end: the next request may take its time.
+                    self.flush(counters);
                 }
                 Err(breach) => self.breach = Some(breach),
             }
-            // Not only at the batch's end: the next request may take its time.
-            self.flush(counters);
         }
         self.flush(counters);
         taken
@@ -114,8 +116,8 @@ impl Session {
         self.end.bell()
     }
 
-    pub(crate) fn hang_up(&mut self) {
-        self.end.hang_up();
+    pub(crate) fn hang_up(&mut self, keeps: bool) {
+        self.end.hang_up(keeps);
     }
 
     fn flush(&mut self, counters: &mut Counters) {
@@ -169,28 +171,33 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adaptive::{self, Beacon};
+    use crate::beacon::Beacon;
     use crate::layout::Geometry;
-    use crate::mode::{ClientEnd, Common};
+    use crate::mode::{self, ClientEnd, Common};
+    use crate::record::Queues;
 
     struct Scene {
         session: Session,
         client: Box<dyn ClientEnd>,
         mailbox: Arc<Mailbox>,
         counters: Counters,
+        _directory: tempfile::TempDir,
     }
 
     impl Scene {
-        fn new() -> Scene {
+        fn new(mode: Mode) -> Scene {
             let geometry = Geometry::new(4096).unwrap();
-            let common = Arc::new(Common { adaptive: Beacon::new().unwrap() });
-            let (end, passed) = adaptive::open(&common.adaptive, geometry).unwrap();
-            let client = adaptive::accept(geometry, passed).unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let uid = rustix::process::geteuid().as_raw();
+            let queues = Queues::swept(&directory.path().join("s.sock"), uid).unwrap().0;
+            let common = Arc::new(Common { beacon: Beacon::new(false).unwrap(), queues: Arc::new(queues) });
+            let (end, passed) = mode::open(mode, &common, uid, geometry).unwrap();
+            let client = mode::accept(mode, geometry, passed).unwrap();
             let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
-            let peer = Peer { pid: 1, uid: 1 };
-            let session = Session::new(ClientId(1), peer, socket.into(), end);
+            let peer = Peer { pid: 1, uid };
+            let session = Session::new(ClientId(1), mode, peer, socket.into(), end);
             let mailbox = Arc::new(Mailbox::new(common, geometry.longest_message()).unwrap());
-            Scene { session, client, mailbox, counters: Counters::default() }
+            Scene { session, client, mailbox, counters: Counters::default(), _directory: directory }
         }
 
         fn ask(&mut self, kind: u32, number: u64) {
@@ -216,42 +223,48 @@ mod tests {
 
     #[test]
     fn a_full_response_ring_keeps_one_response_and_takes_no_more() {
-        let mut scene = Scene::new();
-        for number in 1..=10 {
-            scene.ask(REQUEST, number);
+        // Of a kilobyte, a ring of 4 KiB holds three and a queue of 16 KiB sixteen.
+        for (mode, fits) in [(Mode::Adaptive, 3), (Mode::Rcq, 3), (Mode::Mq, 16), (Mode::Rmq, 16)] {
+            let mut scene = Scene::new(mode);
+            let all = 20;
+            for number in 1..=all {
+                scene.ask(REQUEST, number);
+            }
+            // One more is kept, and the others stay where they are.
+            assert_eq!(scene.serve(), fits + 1, "{mode}");
+            assert_eq!((scene.counters.responses, scene.counters.full_rings), (fits as u64, 1), "{mode}");
+            assert!(!scene.session.is_ready(8), "{mode}");
+            assert_eq!(scene.serve(), 0, "{mode}");
+            assert_eq!(scene.next_response(), Some((1, vec![1; 1000])), "{mode}");
+            assert!(scene.session.is_ready(8), "{mode}");
+            assert_eq!(scene.serve(), 1, "{mode}");
+            for number in 2..=all {
+                assert_eq!(scene.next_response(), Some((number, vec![number as u8; 1000])), "{mode}");
+                scene.serve();
+            }
+            assert_eq!(scene.next_response(), None, "{mode}");
+            assert!(!scene.session.is_ready(8) && !scene.session.is_broken(), "{mode}");
         }
-        // Four fit, the fifth is kept, five stay where they are.
-        assert_eq!(scene.serve(), 5);
-        assert_eq!((scene.counters.responses, scene.counters.full_rings), (4, 1));
-        assert!(!scene.session.is_ready(8));
-        assert_eq!(scene.serve(), 0);
-        assert_eq!(scene.next_response(), Some((1, vec![1; 1000])));
-        assert!(scene.session.is_ready(8));
-        assert_eq!(scene.serve(), 1);
-        for number in 2..=10 {
-            assert_eq!(scene.next_response(), Some((number, vec![number as u8; 1000])));
-            scene.serve();
-        }
-        assert_eq!(scene.next_response(), None);
-        assert!(!scene.session.is_ready(8) && !scene.session.is_broken());
     }
 
     #[test]
     fn numbers_that_do_not_grow_and_kinds_that_are_none_break_the_session() {
-        for (first, kind, second) in [(5, REQUEST, 5), (5, REQUEST, 4), (5, ANSWER, 6), (5, 0, 6)] {
-            let mut scene = Scene::new();
-            scene.ask(REQUEST, first);
-            scene.ask(kind, second);
-            scene.ask(REQUEST, 7);
-            assert_eq!(scene.serve(), 1);
-            assert!(scene.session.is_broken());
-            assert_eq!(scene.serve(), 0);
+        for mode in Mode::ALL {
+            for (first, kind, second) in [(5, REQUEST, 5), (5, REQUEST, 4), (5, ANSWER, 6), (5, 0, 6)] {
+                let mut scene = Scene::new(mode);
+                scene.ask(REQUEST, first);
+                scene.ask(kind, second);
+                scene.ask(REQUEST, 7);
+                assert_eq!(scene.serve(), 1, "{mode}");
+                assert!(scene.session.is_broken(), "{mode}");
+                assert_eq!(scene.serve(), 0, "{mode}");
+            }
         }
     }
 
     #[test]
     fn one_client_gets_a_batch_at_a_time() {
-        let mut scene = Scene::new();
+        let mut scene = Scene::new(Mode::default());
         for number in 1..=BATCH as u64 + 3 {
             scene.ask(REQUEST, number);
         }

@@ -22,7 +22,9 @@ const LEAST: Duration = Duration::from_micros(3);
 const FIRST_TRY_AFTER: u32 = 8;
 const LONGEST_BETWEEN_TRIES: u32 = 256;
 /// Looks between two looks at the clock.
-const LOOKS: u32 = 16;
+const LOOKS: u32 = 64;
+/// As many as it takes an answer to come from a side that is at work on another core.
+pub(crate) const GLANCE: u32 = 256;
 
 /// The budget of one waiting side. Decides, does not spin: [`until`] does.
 #[derive(Clone, Debug)]
@@ -60,6 +62,11 @@ impl Spin {
         self.budget
     }
 
+    /// Whether waits spin at the moment, but for a try now and then.
+    pub(crate) fn pays(&self) -> bool {
+        self.cores >= 2 && !self.budget.is_zero()
+    }
+
     /// Something came after spinning for so long.
     pub(crate) fn paid(&mut self, after: Duration) {
         self.longest = after.max(self.longest - self.longest / 8);
@@ -79,19 +86,23 @@ impl Spin {
     }
 }
 
+/// Looks that often, without a look at the clock. Whether it is `there`. (Between the looks there is no `spin_loop`, whose pause is
+/// as long as the answer's way from the other core.)
+pub(crate) fn glance(looks: u32, mut there: impl FnMut() -> bool) -> bool {
+    (0..looks).any(|_| there())
+}
+
 /// Spins until `there`, or until `budget` is over. After how long it came, if it did.
 pub(crate) fn until(clock: &impl Clock, budget: Duration, mut there: impl FnMut() -> bool) -> Option<Duration> {
     let began: Time = clock.now();
     loop {
-        for _ in 0..LOOKS {
-            if there() {
-                return Some(clock.now().since(began));
-            }
-            std::hint::spin_loop();
+        if glance(LOOKS, &mut there) {
+            return Some(clock.now().since(began));
         }
         if clock.now() >= began + budget {
             return None;
         }
+        std::hint::spin_loop();
     }
 }
 

@@ -8,18 +8,38 @@ mod common;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::{Helper, SOCKET, connect, dial, echo, pattern, request_seed, within};
-use verbena_ipc::{Connection, Error, Event, Farewell, MAX_OUTSTANDING, Options, Over, Refusal, Responder, Server};
+use common::{Helper, SOCKET, connect, dial, echo, existing, pattern, recorded_keys, request_seed, within};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use verbena_ipc::{
+    Connection, Error, Event, Farewell, MAX_OUTSTANDING, Mode, Options, Over, Refusal, Responder, Server,
+};
 use verbena_terms::{BootClock, Clock, Time};
+
+in_every_mode! {
+    answers_of_every_length_come_back_whole
+    deferred_answers_come_in_any_order_from_any_thread
+    a_call_takes_its_own_answer_and_leaves_the_others
+    what_is_too_long_is_refused_and_nothing_is_lost
+    a_full_request_ring_waits_until_the_deadline_and_then_says_so
+    an_answer_after_the_deadline_is_dropped_and_not_taken_for_another
+    full_rings_both_ways_resolve
+    a_client_may_not_pile_up_requests
+    a_helper_that_ends_says_so_and_one_that_is_full_does_too
+    a_silent_newcomer_gives_way
+    arrivals_and_departures_are_told_with_who_it_was
+    what_was_posted_before_the_end_is_handled_first
+    a_deadline_in_the_past_and_a_helper_that_does_not_greet_end_at_once
+    what_was_answered_before_the_end_is_there_after_it
+    a_helper_that_polls_serves_and_never_sleeps
+}
 
 fn small() -> Options {
     Options { ring_bytes: 4096, ..Options::default() }
 }
 
-#[test]
-fn answers_of_every_length_come_back_whole() {
+fn answers_of_every_length_come_back_whole(mode: Mode) {
     let helper = Helper::start(Options::default(), echo);
-    let mut connection = connect(&helper.path);
+    let mut connection = connect(mode, &helper.path);
     assert_eq!(connection.longest_request(), 16 << 10);
     for length in (0..64).chain((64..=16 << 10).step_by(509)).chain([16 << 10]) {
         let request = pattern(length as u64, length);
@@ -29,8 +49,7 @@ fn answers_of_every_length_come_back_whole() {
     assert!(helper.stop().requests > 90);
 }
 
-#[test]
-fn deferred_answers_come_in_any_order_from_any_thread() {
+fn deferred_answers_come_in_any_order_from_any_thread(mode: Mode) {
     let (defer, deferred) = mpsc::channel::<(Vec<u8>, Responder)>();
     let later = std::thread::spawn(move || {
         let mut waiting: Vec<_> = deferred.iter().take(8).collect();
@@ -44,7 +63,7 @@ fn deferred_answers_come_in_any_order_from_any_thread() {
             defer.send((bytes, request.defer())).unwrap();
         }
     });
-    let mut connection = connect(&helper.path);
+    let mut connection = connect(mode, &helper.path);
     let posted: Vec<u64> = (0..8u8).map(|at| connection.post(&[at], within(20)).unwrap()).collect();
     assert_eq!(connection.poll(Time::ZERO).unwrap().map(|response| response.number).unwrap_or(posted[7]), posted[7]);
     later.join().unwrap();
@@ -57,10 +76,9 @@ fn deferred_answers_come_in_any_order_from_any_thread() {
     assert!(seen >= 8);
 }
 
-#[test]
-fn a_call_takes_its_own_answer_and_leaves_the_others() {
+fn a_call_takes_its_own_answer_and_leaves_the_others(mode: Mode) {
     let helper = Helper::start(Options::default(), echo);
-    let mut connection = connect(&helper.path);
+    let mut connection = connect(mode, &helper.path);
     let first = connection.post(b"first", within(20)).unwrap();
     assert_eq!(connection.call(b"second", within(20)).unwrap(), b"second");
     let response = connection.poll(within(20)).unwrap().unwrap();
@@ -68,8 +86,7 @@ fn a_call_takes_its_own_answer_and_leaves_the_others() {
     assert_eq!(connection.poll(Time::ZERO).unwrap(), None);
 }
 
-#[test]
-fn what_is_too_long_is_refused_and_nothing_is_lost() {
+fn what_is_too_long_is_refused_and_nothing_is_lost(mode: Mode) {
     let helper = Helper::start(small(), |event| {
         if let Event::Request(request) = event {
             let bytes = request.bytes();
@@ -84,7 +101,7 @@ fn what_is_too_long_is_refused_and_nothing_is_lost() {
             }
         }
     });
-    let mut connection = connect(&helper.path);
+    let mut connection = connect(mode, &helper.path);
     let mut refused = |request: &[u8]| match connection.call(request, within(20)) {
         Err(Error::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
@@ -97,33 +114,32 @@ fn what_is_too_long_is_refused_and_nothing_is_lost() {
     assert_eq!(connection.call(b"and on", within(20)).unwrap(), b"and on");
 }
 
-#[test]
-fn a_full_request_ring_waits_until_the_deadline_and_then_says_so() {
+fn a_full_request_ring_waits_until_the_deadline_and_then_says_so(mode: Mode) {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::bind(directory.path(), SOCKET, small()).unwrap();
-    let mut connection = accepted(&mut server);
+    let mut connection = accepted(mode, &mut server);
     let mut sent = 0;
     while connection.post(&[1; 1000], BootClock.now() + Duration::from_millis(20)).is_ok() {
         sent += 1;
     }
-    assert_eq!(sent, 4);
+    // A kilobyte each, in a ring of 4 KiB or in a queue of 16.
+    assert_eq!(sent, if mode == Mode::Mq { 16 } else { 3 });
     let started = Instant::now();
     let full = connection.post(&[1; 1000], BootClock.now() + Duration::from_millis(60));
     assert!(matches!(full, Err(Error::Full)), "{full:?}");
     assert!(started.elapsed() >= Duration::from_millis(60) && started.elapsed() < Duration::from_secs(5));
     assert_eq!(connection.counters().full_rings, 2);
     // It is no end: once the helper takes them, the rest goes through.
-    while server.counters().requests < 4 {
+    while server.counters().requests < sent {
         server.poll(Duration::ZERO, &mut echo).unwrap();
     }
     connection.post(&[2; 1000], within(20)).unwrap();
 }
 
-#[test]
-fn an_answer_after_the_deadline_is_dropped_and_not_taken_for_another() {
+fn an_answer_after_the_deadline_is_dropped_and_not_taken_for_another(mode: Mode) {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::bind(directory.path(), SOCKET, small()).unwrap();
-    let mut connection = accepted(&mut server);
+    let mut connection = accepted(mode, &mut server);
     let late = connection.call(b"first", BootClock.now() + Duration::from_millis(30));
     assert!(matches!(late, Err(Error::Deadline { number: 1 })), "{late:?}");
     let second = connection.post(b"second", within(20)).unwrap();
@@ -137,11 +153,10 @@ fn an_answer_after_the_deadline_is_dropped_and_not_taken_for_another() {
 }
 
 /// Both rings full and each side waiting for the other would be a deadlock; the client takes while it waits.
-#[test]
-fn full_rings_both_ways_resolve() {
+fn full_rings_both_ways_resolve(mode: Mode) {
     let helper = Helper::start(small(), echo);
-    let mut connection = connect(&helper.path);
-    let mut other = connect(&helper.path);
+    let mut connection = connect(mode, &helper.path);
+    let mut other = connect(mode, &helper.path);
     for at in 0..200u64 {
         connection.post(format!("size {}", 900 + at % 100).as_bytes(), within(20)).unwrap();
         assert_eq!(other.call(b"meanwhile", within(20)).unwrap(), b"meanwhile");
@@ -155,8 +170,7 @@ fn full_rings_both_ways_resolve() {
     assert!(helper.stop().full_rings > 0);
 }
 
-#[test]
-fn a_client_may_not_pile_up_requests() {
+fn a_client_may_not_pile_up_requests(mode: Mode) {
     let helper = Helper::start(Options { max_deferred: 2, ..Options::default() }, {
         let mut kept = Vec::new();
         move |event| {
@@ -166,38 +180,36 @@ fn a_client_may_not_pile_up_requests() {
             }
         }
     });
-    let mut connection = connect(&helper.path);
+    let mut connection = connect(mode, &helper.path);
     for _ in 0..MAX_OUTSTANDING {
         connection.post(b"x", within(20)).unwrap();
     }
     let refused = connection.post(b"x", within(20));
     assert!(matches!(refused, Err(Error::Outstanding { limit: MAX_OUTSTANDING })), "{refused:?}");
     drop(connection);
-    drop(connect(&helper.path));
+    drop(connect(mode, &helper.path));
     assert_eq!(helper.stop().requests, 2);
 }
 
-#[test]
-fn a_helper_that_ends_says_so_and_one_that_is_full_does_too() {
+fn a_helper_that_ends_says_so_and_one_that_is_full_does_too(mode: Mode) {
     let helper = Helper::start(Options { max_clients: 1, ..Options::default() }, echo);
-    let mut connection = connect(&helper.path);
+    let mut connection = connect(mode, &helper.path);
     assert_eq!(connection.call(b"x", within(20)).unwrap(), b"x");
-    let crowded = Connection::connect(&helper.path, within(20)).err();
+    let crowded = Connection::connect_in(mode, &helper.path, within(20)).err();
     assert!(matches!(crowded, Some(Error::Over(Over::Dismissed(Farewell::Crowded)))), "{crowded:?}");
     let path = helper.path.clone();
     assert_eq!(helper.stop().refused_clients, 1);
     let over = connection.call(b"x", within(20));
     assert!(matches!(over, Err(Error::Over(Over::Dismissed(Farewell::ShuttingDown)))), "{over:?}");
     assert!(!path.exists());
-    let nobody = Connection::connect(&path, within(20)).err();
+    let nobody = Connection::connect_in(mode, &path, within(20)).err();
     assert!(matches!(nobody, Some(Error::NoHelper { .. })), "{nobody:?}");
 }
 
-#[test]
-fn a_silent_newcomer_gives_way() {
+fn a_silent_newcomer_gives_way(mode: Mode) {
     let helper = Helper::start(Options { max_clients: 2, ..Options::default() }, echo);
     let _silent: Vec<_> = (0..8).map(|_| dial(&helper.path)).collect();
-    let (mut one, mut two) = (connect(&helper.path), connect(&helper.path));
+    let (mut one, mut two) = (connect(mode, &helper.path), connect(mode, &helper.path));
     assert_eq!(one.call(b"1", within(20)).unwrap(), b"1");
     assert_eq!(two.call(b"2", within(20)).unwrap(), b"2");
 }
@@ -229,15 +241,14 @@ fn a_greeting_of_another_version_and_talk_afterwards_are_refused() {
     assert_eq!((counters.refused_clients, counters.bad_frames), (3, 1));
 }
 
-#[test]
-fn arrivals_and_departures_are_told_with_who_it_was() {
+fn arrivals_and_departures_are_told_with_who_it_was(mode: Mode) {
     let (tell, told) = mpsc::channel();
     let helper = Helper::start(Options::default(), move |event| match event {
         Event::Arrived { client, uid, pid } => tell.send((client.to_string(), Some((uid, pid)))).unwrap(),
         Event::Gone { client } => tell.send((client.to_string(), None)).unwrap(),
         Event::Request(request) => request.answer(b"").unwrap(),
     });
-    let connection = connect(&helper.path);
+    let connection = connect(mode, &helper.path);
     let name = connection.client().to_string();
     let us = (rustix::process::getuid().as_raw(), std::process::id());
     assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), (name.clone(), Some(us)));
@@ -246,12 +257,11 @@ fn arrivals_and_departures_are_told_with_who_it_was() {
     assert_eq!(helper.stop().dead_clients, 1);
 }
 
-#[test]
-fn what_was_posted_before_the_end_is_handled_first() {
+fn what_was_posted_before_the_end_is_handled_first(mode: Mode) {
     let (tell, told) = mpsc::channel();
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::bind(directory.path(), SOCKET, small()).unwrap();
-    let mut connection = accepted(&mut server);
+    let mut connection = accepted(mode, &mut server);
     for at in 0..50u8 {
         connection.post(&[at], within(20)).unwrap();
     }
@@ -270,21 +280,99 @@ fn what_was_posted_before_the_end_is_handled_first() {
     assert_eq!(events, (0..50).map(Some).chain([None]).collect::<Vec<_>>());
 }
 
-#[test]
-fn a_deadline_in_the_past_and_a_helper_that_does_not_greet_end_at_once() {
+fn a_deadline_in_the_past_and_a_helper_that_does_not_greet_end_at_once(mode: Mode) {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::bind(directory.path(), SOCKET, Options::default()).unwrap();
     let started = Instant::now();
-    let silent = Connection::connect(&server.path(), BootClock.now() + Duration::from_millis(50)).err();
+    let silent = Connection::connect_in(mode, &server.path(), BootClock.now() + Duration::from_millis(50)).err();
     assert!(matches!(silent, Some(Error::NoGreeting { .. })), "{silent:?}");
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
+fn what_was_answered_before_the_end_is_there_after_it(mode: Mode) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::bind(directory.path(), SOCKET, small()).unwrap();
+    let mut connection = accepted(mode, &mut server);
+    let mut idle = accepted(mode, &mut server);
+    let posted: Vec<u64> = (0..3u8).map(|at| connection.post(&[at], within(20)).unwrap()).collect();
+    while server.counters().responses < 3 {
+        server.poll(Duration::ZERO, &mut echo).unwrap();
+    }
+    let keys = recorded_keys(directory.path());
+    drop(server);
+    for (at, number) in (0..3u8).zip(posted) {
+        let response = connection.poll(within(20)).unwrap().unwrap();
+        assert_eq!((response.number, response.answer.unwrap()), (number, vec![at]));
+    }
+    for connection in [&mut connection, &mut idle] {
+        let over = connection.poll(within(20));
+        assert!(matches!(over, Err(Error::Over(Over::Dismissed(Farewell::ShuttingDown)))), "{over:?}");
+    }
+    drop((connection, idle));
+    let has_queues = matches!(mode, Mode::Mq | Mode::Rmq);
+    assert_eq!((!keys.is_empty(), existing(&keys)), (has_queues, vec![]));
+}
+
+#[test]
+fn a_mode_that_is_not_served_is_refused() {
+    let helper = Helper::start(Options { modes: vec![Mode::Rcq, Mode::Mq], ..Options::default() }, echo);
+    for mode in Mode::ALL {
+        let connected = Connection::connect_in(mode, &helper.path, within(20));
+        match mode {
+            Mode::Rcq | Mode::Mq => assert_eq!(connected.unwrap().call(b"x", within(20)).unwrap(), b"x"),
+            _ => assert!(matches!(connected.err(), Some(Error::Over(Over::Dismissed(Farewell::NotServed))))),
+        }
+    }
+    let none = Options { modes: vec![], ..Options::default() };
+    let refused = Server::bind(helper.directory.path(), "other", none).err();
+    assert!(matches!(refused, Some(Error::ZeroOption { option: "modes" })), "{refused:?}");
+    let counters = helper.stop();
+    assert_eq!(counters.of_mode.map(|of| of.requests), [1, 0, 1, 0]);
+}
+
+fn a_helper_that_polls_serves_and_never_sleeps(mode: Mode) {
+    let usable = sched_getaffinity(None).unwrap();
+    let core = (0..CpuSet::MAX_CPU).rfind(|core| usable.is_set(*core)).unwrap();
+    let (tell, told) = mpsc::channel();
+    let helper = Helper::start(Options { progress_core: Some(core), ..small() }, move |event| {
+        if matches!(event, Event::Arrived { .. }) {
+            let here = sched_getaffinity(None).unwrap();
+            tell.send((here.count(), here.is_set(core))).unwrap();
+        }
+        echo(event);
+    });
+    let mut connection = connect(mode, &helper.path);
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), (1, true));
+    for at in 0..200u64 {
+        let request = pattern(at, at as usize);
+        assert_eq!(connection.call(&request, within(20)).unwrap(), request);
+        if at % 40 == 0 {
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+    let counters = helper.stop();
+    assert_eq!((counters.requests, counters.sleeps), (200, 0));
+}
+
+#[test]
+fn a_core_that_there_is_not_is_refused_before_anything_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU] {
+        let options = Options { progress_core: Some(core), ..small() };
+        let refused = Server::bind(directory.path(), SOCKET, options).err().unwrap();
+        assert!(
+            refused.to_string().starts_with(&format!("this process cannot use core {core}: it may use ")),
+            "{refused}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
 /// A connection to a helper that is polled by hand.
-fn accepted(server: &mut Server) -> Connection {
-    let path = server.path();
-    let client = std::thread::spawn(move || connect(&path));
-    while server.counters().clients == 0 {
+fn accepted(mode: Mode, server: &mut Server) -> Connection {
+    let (path, clients) = (server.path(), server.counters().clients);
+    let client = std::thread::spawn(move || connect(mode, &path));
+    while server.counters().clients == clients {
         server.poll(Duration::from_millis(1), &mut echo).unwrap();
     }
     client.join().unwrap()

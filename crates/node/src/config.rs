@@ -8,6 +8,7 @@ use verbena_cluster::{ClusterConfig, Membership, Provider, SEATS};
 use verbena_content::service::PagesConfig;
 use verbena_etcd::{Deadlines, Etcd, EtcdConfig};
 use verbena_fabric::FabricConfig;
+use verbena_ipc::IpcConfig;
 use verbena_lock::service::LocksConfig;
 use verbena_terms::{Contradiction, Rank, section};
 
@@ -58,6 +59,8 @@ pub struct Settings {
     pub fabric: FabricConfig,
     /// This helper.
     pub node: NodeConfig,
+    /// How programs reach it.
+    pub ipc: IpcConfig,
     /// The page protocol.
     pub pages: PagesConfig,
     /// Locks.

@@ -32,7 +32,7 @@ impl Place {
         if settings.node.runtime.is_some() {
             make_directory(socket.directory())?;
         }
-        Place::take(membership, settings.state_directory()?, &socket, None)
+        Place::take(membership, settings.state_directory()?, &socket, None, settings.ipc.options())
     }
 
     /// Takes the state directory and then the socket.
@@ -41,9 +41,10 @@ impl Place {
         state: PathBuf,
         socket: &Socket,
         names: Option<PathBuf>,
+        options: Options,
     ) -> Result<Place> {
         let store = Store::open(&state)?;
-        let server = Server::bind(socket.directory(), &socket.file_name(), Options::default())?;
+        let server = Server::bind(socket.directory(), &socket.file_name(), options)?;
         Ok(Place { membership, store, server, runtime: socket.directory().to_owned(), names })
     }
 

@@ -25,7 +25,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use verbena_client::Socket;
 use verbena_cluster::{ClusterConfig, Membership, Role, Roles, SEATS};
-use verbena_ipc::{Options, Server};
+use verbena_ipc::{IpcConfig, Options, Server};
 use verbena_terms::{BootClock, Clock, Rank, Time};
 
 use crate::config::Settings;
@@ -44,6 +44,7 @@ const LONGEST_PATH: u64 = 4096;
 #[derive(Clone, Debug)]
 pub(crate) struct Seats {
     cluster: ClusterConfig,
+    ipc: IpcConfig,
     runtime: PathBuf,
     state: PathBuf,
 }
@@ -61,7 +62,12 @@ impl Seats {
         let state = settings.state_directory()?;
         make_directory(&state)?;
         let whole = |path: &Path| path.canonicalize().map_err(|error| Error::file("find", path, error));
-        Ok(Seats { cluster: settings.cluster.clone(), runtime: whole(&runtime)?, state: whole(&state)? })
+        Ok(Seats {
+            cluster: settings.cluster.clone(),
+            ipc: settings.ipc.clone(),
+            runtime: whole(&runtime)?,
+            state: whole(&state)?,
+        })
     }
 
     /// What tells these seats from all others on the machine.
@@ -117,7 +123,10 @@ impl Seats {
     /// # Errors
     /// What the system refuses.
     pub(crate) fn keepers(&self) -> Result<Option<Place>> {
-        match self.take(Rank(1), Roles::of(Role::Updater)) {
+        let mut beside = self.clone();
+        // The process's own seat has it.
+        beside.ipc.progress_core = None;
+        match beside.take(Rank(1), Roles::of(Role::Updater)) {
             Ok(place) => Ok(Some(place)),
             Err(Error::StateInUse { .. } | Error::Ipc(verbena_ipc::Error::AlreadyServed { .. })) => Ok(None),
             Err(error) => Err(error),
@@ -126,7 +135,7 @@ impl Seats {
 
     fn take(&self, seat: Rank, roles: Roles) -> Result<Place> {
         let membership = Membership::seats(&self.cluster, seat, roles)?;
-        Place::take(membership, self.directory(seat), &self.socket(seat)?, Some(self.names()))
+        Place::take(membership, self.directory(seat), &self.socket(seat)?, Some(self.names()), self.ipc.options())
     }
 
     /// Whether nobody has the socket of a seat; it is bound for a moment.

@@ -10,6 +10,7 @@ use verbena_content::service::PagesConfig;
 use verbena_etcd::EtcdConfig;
 use verbena_fabric::tcp::keys;
 use verbena_fabric::{Choice, FabricConfig, choose};
+use verbena_ipc::IpcConfig;
 use verbena_lock::service::LocksConfig;
 use verbena_node::{NodeConfig, Settings};
 use verbena_proxy::ProxyConfig;
@@ -36,6 +37,8 @@ pub struct Config {
     pub fabric: FabricConfig,
     /// The helper.
     pub node: NodeConfig,
+    /// How programs reach it.
+    pub ipc: IpcConfig,
     /// The page protocol.
     pub pages: PagesConfig,
     /// Locks.
@@ -53,8 +56,8 @@ pub trait Visit {
 impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
-        let Config { cluster, etcd, fabric, node, pages, locks, .. } = self.clone();
-        Settings { cluster, etcd, fabric, node, pages, locks }
+        let Config { cluster, etcd, fabric, node, ipc, pages, locks, .. } = self.clone();
+        Settings { cluster, etcd, fabric, node, ipc, pages, locks }
     }
 
     /// Does something with each section, in the order of the reference.
@@ -63,6 +66,7 @@ impl Config {
         visit.section(&mut self.etcd);
         visit.section(&mut self.fabric);
         visit.section(&mut self.node);
+        visit.section(&mut self.ipc);
         visit.section(&mut self.pages);
         visit.section(&mut self.locks);
         visit.section(&mut self.proxy);

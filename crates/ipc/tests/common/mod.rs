@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use verbena_ipc::{Connection, Counters, Error, Event, Options, Server, Waker};
+use verbena_ipc::{Connection, Counters, Error, Event, Mode, Options, Server, Waker};
 use verbena_terms::{BootClock, Clock, Time};
 
 pub const SOCKET: &str = "node.sock";
@@ -21,8 +21,35 @@ pub fn within(seconds: u64) -> Time {
     BootClock.now() + Duration::from_secs(seconds)
 }
 
-pub fn connect(path: &Path) -> Connection {
-    Connection::connect(path, within(20)).unwrap()
+pub fn connect(mode: Mode, path: &Path) -> Connection {
+    Connection::connect_in(mode, path, within(20)).unwrap()
+}
+
+/// Makes tests out of functions that take a mode, for each mode.
+#[macro_export]
+macro_rules! in_every_mode {
+    ($($test:ident)*) => { in_every_mode!(mq Mq, rmq Rmq, rcq Rcq, adaptive Adaptive; [$($test)*]); };
+    ($($name:ident $mode:ident),*; $tests:tt) => { $(in_every_mode!(@ $name $mode $tests);)* };
+    (@ $name:ident $mode:ident [$($test:ident)*]) => {
+        mod $name {
+            $(#[test] fn $test() { super::$test(verbena_ipc::Mode::$mode) })*
+        }
+    };
+}
+
+/// Keys of the queues that stand in the record of a helper.
+pub fn recorded_keys(directory: &Path) -> Vec<i32> {
+    let bytes = std::fs::read(directory.join(format!("{SOCKET}.queues"))).unwrap_or_default();
+    let entries = bytes.get(32..).unwrap_or(&[]).chunks(16);
+    entries.map(|entry| i32::from_le_bytes(entry[..4].try_into().unwrap())).filter(|key| *key != 0).collect()
+}
+
+/// Which of these keys have a queue.
+pub fn existing(keys: &[i32]) -> Vec<i32> {
+    let listed = std::fs::read_to_string("/proc/sysvipc/msg").unwrap();
+    let there: Vec<i32> =
+        listed.lines().skip(1).map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
+    keys.iter().copied().filter(|key| there.contains(key)).collect()
 }
 
 /// Answers with the request, or with as many bytes as a request `size N` asks for.
@@ -100,10 +127,11 @@ pub struct Role {
 }
 
 impl Role {
-    pub fn start(role: &str, directory: &Path) -> Role {
+    pub fn start(mode: Mode, role: &str, directory: &Path) -> Role {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["role", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env("IPC_ROLE", role)
+            .env("IPC_MODE", mode.name())
             .env("IPC_DIRECTORY", directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -143,10 +171,10 @@ impl Drop for Role {
 }
 
 /// Connects as soon as a helper listens.
-pub fn connect_when_there(path: &Path) -> Connection {
+pub fn connect_when_there(mode: Mode, path: &Path) -> Connection {
     let deadline = within(20);
     loop {
-        match Connection::connect(path, deadline) {
+        match Connection::connect_in(mode, path, deadline) {
             Ok(connection) => return connection,
             Err(Error::NoHelper { .. }) if BootClock.now() < deadline => std::thread::sleep(Duration::from_millis(2)),
             Err(error) => panic!("{error}"),
