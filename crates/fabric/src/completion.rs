@@ -93,6 +93,17 @@ impl<T> Pending<T> {
         result
     }
 
+    /// Whether the result is there, and stays there; if not, the task is woken when it comes.
+    pub fn is_there(&mut self, context: &mut Context<'_>) -> bool {
+        match Pin::new(&mut *self).poll(context) {
+            Poll::Ready(result) => {
+                *self = Pending::ready(result);
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+
     fn take(&mut self) -> Option<Result<T>> {
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Ready(result) => Some(result),

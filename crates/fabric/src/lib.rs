@@ -28,6 +28,7 @@ mod completion;
 mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod contacts;
 #[cfg(feature = "tcp")]
 mod ending;
 mod error;
@@ -44,6 +45,7 @@ mod provider;
 mod region;
 #[cfg(any(feature = "verbs", feature = "xdp"))]
 mod rota;
+pub mod settling;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;

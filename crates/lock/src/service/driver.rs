@@ -5,10 +5,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
+use verbena_fabric::contacts::{Opened, Opening};
 use verbena_fabric::{Fabric, Message as Arrived};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
-use super::life::{Life, Opened, Opening};
+use super::life::Life;
 use super::listings::{Listings, Shown};
 use super::removals::{self, Removals};
 use super::{Attention, Metrics};
@@ -114,12 +115,12 @@ impl Driver {
     /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.
     pub(super) fn openings(&mut self) -> Vec<Opening> {
         let now = self.clock.now();
-        self.life.as_mut().map(|life| life.openings(now)).unwrap_or_default()
+        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
     }
 
     pub(super) fn opened(&mut self, opened: Opened) {
         let now = self.clock.now();
-        if let Some(member) = self.life.as_mut().and_then(|life| life.opened(opened, now)) {
+        if let Some(member) = self.life.as_mut().and_then(|life| life.contacts.opened(opened, now)) {
             self.locks.reached(member);
         }
         self.go_on();
@@ -339,7 +340,7 @@ impl Driver {
                     self.stirred = now;
                 }
                 (LocksAction::Store { at, word }, Some(life)) => life.store(at, word),
-                (LocksAction::Open(key), Some(life)) => life.learn(key, now),
+                (LocksAction::Open(key), Some(life)) => life.contacts.learn(key, now),
                 (LocksAction::Send(frame), Some(life)) => life.send(&frame),
                 // Between two lives nobody hears it.
                 (_, None) => {}

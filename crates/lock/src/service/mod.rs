@@ -82,7 +82,7 @@ enum Command {
     Forget(RequestId),
     List { after: Option<Cursor>, prefix: Vec<u8>, shown: Shown },
     Remove { name: Name, removed: removals::Told },
-    Opened(Box<life::Opened>),
+    Opened(Box<verbena_fabric::contacts::Opened>),
     Close { patience: Duration, closed: Closed },
 }
 

@@ -11,11 +11,11 @@
 //! What was executed is taken out of the batch, so what is posted again is only what certainly never will be. When the view ends nobody needs what is
 //! on its way: but it is settled all the same, because a fabric's window has room for so many that are not.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use verbena_fabric::{Class, Completed, Error, Operation, OperationId, Pending, Settled, SharedRemote};
+use verbena_fabric::settling::{Found, Settling};
+use verbena_fabric::{Class, Completed, Error, Operation, Pending, SharedRemote};
 use verbena_terms::{Incarnation, Time};
 
 use super::Metrics;
@@ -24,11 +24,9 @@ use crate::{Batch, Change, DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Out
 
 /// How long a batch may take.
 const POST_DEADLINE: Duration = Duration::from_millis(100);
-/// How long a home may take to say what became of one.
-const SETTLE_DEADLINE: Duration = Duration::from_secs(1);
 /// What stands in the door word of a closed door.
 const CLOSED: u64 = 1;
-/// When what could not be posted or asked is tried again.
+/// When what could not be posted is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// All that are on their way.
@@ -51,18 +49,8 @@ struct Post {
 enum Stage {
     Waiting(Time),
     Posted(SharedRemote, Pending<Completed>),
-    Settling(SharedRemote, Unsettled, Pending<Settled>),
-    /// Until it has been asked this holds up all that comes after it.
-    Unsettled(SharedRemote, Unsettled, Time),
-}
-
-/// Effects of which it is not known whether they were executed, in order.
-#[derive(Clone, Copy)]
-struct Unsettled {
-    next: OperationId,
-    last: OperationId,
-    /// One before them never will be.
-    is_barred: bool,
+    /// Until the home has been asked this holds up all that comes after it.
+    Settling(Settling),
 }
 
 enum Looked {
@@ -112,9 +100,9 @@ impl Posts {
         let mut has_come = false;
         for post in &mut self.under_way {
             has_come |= match &mut post.stage {
-                Stage::Waiting(_) | Stage::Unsettled(..) => false,
-                Stage::Posted(_, posted) => is_there(posted, context),
-                Stage::Settling(_, _, settled) => is_there(settled, context),
+                Stage::Waiting(_) => false,
+                Stage::Posted(_, posted) => posted.is_there(context),
+                Stage::Settling(settling) => settling.has_heard(context),
             };
         }
         if has_come { Poll::Ready(()) } else { Poll::Pending }
@@ -122,10 +110,10 @@ impl Posts {
 
     /// When something is to be posted again, where words are open.
     pub(super) fn next_deadline(&self, is_open: impl Fn(Incarnation) -> bool) -> Option<Time> {
-        let again = self.under_way.iter().filter_map(|post| match post.stage {
-            Stage::Waiting(at) => is_open(post.slot.home).then_some(at),
-            Stage::Unsettled(_, _, at) => Some(at),
-            Stage::Posted(..) | Stage::Settling(..) => None,
+        let again = self.under_way.iter().filter_map(|post| match &post.stage {
+            Stage::Waiting(at) => is_open(post.slot.home).then_some(*at),
+            Stage::Settling(settling) => settling.next_deadline(),
+            Stage::Posted(..) => None,
         });
         again.min()
     }
@@ -137,18 +125,18 @@ impl Posts {
     /// Whether an answer is awaited that somebody waits for.
     #[cfg(feature = "testing")]
     pub(super) fn are_awaited(&self) -> bool {
-        self.under_way.iter().any(|post| !post.is_over && matches!(post.stage, Stage::Posted(..) | Stage::Settling(..)))
+        self.under_way.iter().any(|post| !post.is_over && post.stage.is_awaiting())
     }
 }
 
-/// Whether its result is there. It stays there.
-fn is_there<T>(pending: &mut Pending<T>, context: &mut Context<'_>) -> bool {
-    match Pin::new(&mut *pending).poll(context) {
-        Poll::Ready(result) => {
-            *pending = Pending::ready(result);
-            true
+#[cfg(feature = "testing")]
+impl Stage {
+    fn is_awaiting(&self) -> bool {
+        match self {
+            Stage::Waiting(_) => false,
+            Stage::Posted(..) => true,
+            Stage::Settling(settling) => settling.is_asking(),
         }
-        Poll::Pending => false,
     }
 }
 
@@ -157,7 +145,7 @@ impl Post {
     fn go_on(&mut self, now: Time, words: &impl Fn(Incarnation) -> Option<SharedRemote>, metrics: &Metrics) -> bool {
         loop {
             let looked = match &mut self.stage {
-                Stage::Waiting(at) | Stage::Unsettled(_, _, at) if *at > now => Looked::Unchanged,
+                Stage::Waiting(at) if *at > now => Looked::Unchanged,
                 Stage::Waiting(_) => match words(self.slot.home) {
                     Some(remote) => {
                         metrics.batches.increment();
@@ -174,16 +162,9 @@ impl Post {
                         self.answered(answer, remote, now)
                     }
                 },
-                Stage::Unsettled(remote, unsettled, _) => {
-                    let (remote, unsettled) = (remote.clone(), *unsettled);
-                    self.settle(remote, unsettled, now)
-                }
-                Stage::Settling(remote, unsettled, settled) => match settled.poll_now() {
+                Stage::Settling(settling) => match settling.look(now) {
                     None => Looked::Unchanged,
-                    Some(answer) => {
-                        let (remote, unsettled) = (remote.clone(), *unsettled);
-                        self.settled(answer, remote, unsettled, now)
-                    }
+                    Some(found) => self.found(found, now),
                 },
             };
             match looked {
@@ -208,53 +189,33 @@ impl Post {
                 }
                 Looked::Done
             }
-            Err(Error::Unknown { first: Some(next), last: Some(last), .. }) => {
-                self.settle(remote, Unsettled { next, last, is_barred: false }, now)
-            }
             // The home has made these words anew, or has gone: the view is about to end here too.
             Err(Error::Revoked { .. } | Error::Closed) => self.give_up(),
-            Err(error) => {
-                tracing::debug!(home = %self.slot.home, %error, "a lock's words were not reached");
-                self.get_to(Stage::Waiting(now + AGAIN_AFTER))
-            }
+            Err(error) => match Settling::after(&error, remote, Class::Control, now) {
+                Some(settling) => self.get_to(Stage::Settling(settling)),
+                None => {
+                    tracing::debug!(home = %self.slot.home, %error, "a lock's words were not reached");
+                    self.get_to(Stage::Waiting(now + AGAIN_AFTER))
+                }
+            },
         }
     }
 
-    fn settled(
-        &mut self,
-        answer: verbena_fabric::Result<Settled>,
-        remote: SharedRemote,
-        mut unsettled: Unsettled,
-        now: Time,
-    ) -> Looked {
-        match answer {
-            Ok(Settled::Executed(word)) if !unsettled.is_barred => self.executed(word),
-            // Then nothing behind it was executed either; but it is to be settled, for the window.
-            Ok(Settled::Barred) => unsettled.is_barred = true,
-            Ok(Settled::Executed(_)) => {
-                tracing::error!(home = %self.slot.home, "a batch was executed from its middle on");
-                return self.give_up();
+    fn found(&mut self, found: Found, now: Time) -> Looked {
+        match found {
+            Found::Executed(word) => {
+                self.executed(word);
+                Looked::Again
             }
-            Err(Error::Closed) => return self.give_up(),
-            Err(Error::Forgotten { operation, .. }) => {
+            Found::All => self.get_to(Stage::Waiting(now)),
+            Found::Closed => self.give_up(),
+            Found::Forgotten(operation) => {
                 if !self.is_over {
                     tracing::error!(home = %self.slot.home, %operation, "nobody knows whether a lock's word was changed");
                 }
-                return self.give_up();
+                self.give_up()
             }
-            Err(_) => return self.get_to(Stage::Unsettled(remote, unsettled, now + AGAIN_AFTER)),
         }
-        unsettled.next = OperationId(unsettled.next.0 + 1);
-        if unsettled.next <= unsettled.last {
-            self.settle(remote, unsettled, now)
-        } else {
-            self.get_to(Stage::Waiting(now))
-        }
-    }
-
-    fn settle(&mut self, remote: SharedRemote, unsettled: Unsettled, now: Time) -> Looked {
-        let settled = remote.settle(unsettled.next, Class::Control, now + SETTLE_DEADLINE);
-        self.get_to(Stage::Settling(remote, unsettled, settled))
     }
 
     fn get_to(&mut self, stage: Stage) -> Looked {

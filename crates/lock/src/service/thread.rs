@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use verbena_fabric::Error;
+use verbena_fabric::contacts::Opening;
 
 use super::Command;
 use super::desk::Shared;
-use super::life::Opening;
 
 pub(super) fn spawn(shared: Arc<Shared>) -> verbena_fabric::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -137,7 +137,7 @@ impl Cluster {
         let mut cluster = Cluster {
             nodes: nodes.collect(),
             dice: Dice::new(settings.seed),
-            keeper: Keeper::new(&settings),
+            keeper: Keeper::new(settings.homes, settings.waits_for_leases),
             checker: Checker::new(settings.looks_at_lease),
             stores: vec![Store::default(); MOST_NAMES as usize],
             updates: 0,

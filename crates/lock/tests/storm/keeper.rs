@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbena_cluster::{Member, Role, Roles, View};
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
-use crate::settings::{DRIFT, LEASE, Settings};
+use crate::settings::{DRIFT, LEASE};
 
 pub struct Keeper {
     homes: usize,
@@ -34,8 +34,8 @@ pub enum Reply {
 }
 
 impl Keeper {
-    pub fn new(settings: &Settings) -> Keeper {
-        let &Settings { homes, waits_for_leases, .. } = settings;
+    /// The first `homes` ranks are homes. Rule C3 can be switched off: then no view waits for the leases of those who left.
+    pub fn new(homes: usize, waits_for_leases: bool) -> Keeper {
         Keeper {
             homes,
             waits_for_leases,

@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
+use verbena_fabric::contacts::{Opened, Opening};
 use verbena_fabric::{Fabric, Message as Arrived};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
-use super::life::{HasOpened, Life, Opening};
+use super::life::Life;
 use crate::wire::Frame;
 use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Wish};
 
@@ -99,13 +100,13 @@ impl Driver {
     /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.
     pub(super) fn openings(&mut self) -> Vec<Opening> {
         let now = self.clock.now();
-        self.life.as_mut().map(|life| life.openings(now)).unwrap_or_default()
+        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
     }
 
-    pub(super) fn opened(&mut self, opened: HasOpened) {
+    pub(super) fn opened(&mut self, opened: Opened) {
         let now = self.clock.now();
         if let Some(life) = &mut self.life {
-            life.opened(opened, now);
+            life.contacts.opened(opened, now);
         }
         self.go_on();
     }
@@ -189,7 +190,7 @@ impl Driver {
                 (Action::Post(post, until), Some(life)) => life.post(post, until, now),
                 (Action::Send(frame), Some(life)) => life.send(&frame),
                 (Action::Store { at, word }, Some(life)) => life.store(at, word),
-                (Action::Open(key), Some(life)) => life.learn(key, now),
+                (Action::Open(key), Some(life)) => life.contacts.learn(key, now),
                 // Between two lives nobody hears it.
                 (_, None) => {}
             }

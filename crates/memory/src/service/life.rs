@@ -1,12 +1,11 @@
 //! What belongs to one incarnation of a node, and ends with it: its memory, and the members that it knows.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use verbena_cluster::View;
-use verbena_fabric::{Address, Class, Fabric, Inbox, Peer, Port, Region, RegionKey, Rights, SharedRemote, Views};
+use verbena_fabric::contacts::Contacts;
+use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Region, RegionKey, Rights, Views};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use super::posts::Posts;
@@ -16,10 +15,6 @@ use crate::{Outcome, Post, PostId, Renewal};
 
 /// Messages about memory.
 const MEMORY: Port = Port(19);
-/// How long opening a home's memory may take.
-const OPEN_DEADLINE: Duration = Duration::from_secs(1);
-/// When what could not be opened is tried again.
-const OPEN_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes that are copied at a time when memory is made anew.
 const COPY_BYTES: usize = 64 << 10;
 
@@ -27,88 +22,16 @@ pub(super) struct Life {
     fabric: Arc<dyn Fabric>,
     pub(super) inbox: Inbox,
     own: Option<Box<dyn Region>>,
-    peers: BTreeMap<Incarnation, Link>,
-    memory: BTreeMap<Incarnation, Opened>,
+    pub(super) contacts: Contacts,
     posts: Posts,
     frames: u64,
-}
-
-/// A member, as this node reaches it.
-struct Link {
-    address: Address,
-    access: Access<Arc<dyn Peer>>,
-}
-
-/// A home's memory.
-struct Opened {
-    key: RegionKey,
-    access: Access<SharedRemote>,
-}
-
-enum Access<T> {
-    ToOpen(Time),
-    Opening,
-    Open(T),
-}
-
-impl<T> Access<T> {
-    fn due(&self) -> Option<Time> {
-        match self {
-            Access::ToOpen(at) => Some(*at),
-            Access::Opening | Access::Open(_) => None,
-        }
-    }
-
-    fn open(&self) -> Option<&T> {
-        match self {
-            Access::Open(open) => Some(open),
-            Access::ToOpen(_) | Access::Opening => None,
-        }
-    }
-}
-
-/// What is to be opened. That may block a thread, so it happens away from the driver.
-pub(super) struct Opening {
-    /// In whose life.
-    me: Incarnation,
-    what: ToOpen,
-}
-
-enum ToOpen {
-    Peer { fabric: Arc<dyn Fabric>, member: Incarnation, address: Address },
-    Memory { peer: Arc<dyn Peer>, key: RegionKey, deadline: Time },
-}
-
-/// It is open, or cannot be opened.
-pub(super) struct HasOpened {
-    me: Incarnation,
-    what: IsOpen,
-}
-
-enum IsOpen {
-    Peer(Incarnation, verbena_fabric::Result<Arc<dyn Peer>>),
-    Memory(RegionKey, verbena_fabric::Result<SharedRemote>),
-}
-
-impl Opening {
-    /// Opens it. May block.
-    pub(super) fn run(self) -> HasOpened {
-        let what = match self.what {
-            ToOpen::Peer { fabric, member, address } => IsOpen::Peer(member, fabric.connect(member, &address)),
-            ToOpen::Memory { peer, key, deadline } => {
-                let memory = peer.open(&key, deadline);
-                IsOpen::Memory(key, memory)
-            }
-        };
-        HasOpened { me: self.me, what }
-    }
 }
 
 impl Life {
     pub(super) fn begin(fabric: Arc<dyn Fabric>) -> verbena_fabric::Result<Life> {
         let inbox = fabric.listen(MEMORY, Views::CurrentAndLater)?;
-        let (peers, memory, posts) = (BTreeMap::new(), BTreeMap::new(), Posts::default());
-        Ok(Life { fabric, inbox, own: None, peers, memory, posts, frames: 0 })
+        let (contacts, posts) = (Contacts::new(fabric.clone()), Posts::default());
+        Ok(Life { fabric, inbox, own: None, contacts, posts, frames: 0 })
     }
 
     pub(super) fn me(&self) -> Incarnation {
@@ -117,15 +40,9 @@ impl Life {
 
     /// Ends what was done in older views. Its own memory stays as it is until the view is in effect.
     pub(super) fn view(&mut self, view: &View, now: Time) {
-        let me = self.me();
-        self.memory.clear();
-        self.peers.retain(|peer, _| view.member(*peer).is_some());
         self.posts.view_ends(|home| view.member(home).is_some());
-        for member in view.members() {
-            let peer = member.incarnation;
-            let address = if peer == me { self.fabric.address() } else { Address(member.address.clone()) };
-            self.peers.entry(peer).or_insert(Link { address, access: Access::ToOpen(now) });
-        }
+        let members = view.members().iter().map(|member| (member.incarnation, Address(member.address.clone())));
+        self.contacts.view(members, now);
     }
 
     /// Makes its memory anew, with what stands in the old one (rules M2 and F4). Nobody changes what stands there: whoever did acts no more. What may
@@ -162,72 +79,19 @@ impl Life {
         }
     }
 
-    /// A home has said where its memory is.
-    pub(super) fn learn(&mut self, key: RegionKey, now: Time) {
-        self.memory.insert(key.owner, Opened { key, access: Access::ToOpen(now) });
-    }
-
-    /// What is to be opened now: it is being opened from now on.
-    pub(super) fn openings(&mut self, now: Time) -> Vec<Opening> {
-        let me = self.me();
-        let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
-        let mut openings = vec![];
-        for (member, link) in &mut self.peers {
-            if is_due(link.access.due()) {
-                link.access = Access::Opening;
-                let (fabric, address) = (self.fabric.clone(), link.address.clone());
-                openings.push(Opening { me, what: ToOpen::Peer { fabric, member: *member, address } });
-            }
-        }
-        for (home, opened) in &mut self.memory {
-            if is_due(opened.access.due())
-                && let Some(peer) = self.peers.get(home).and_then(|link| link.access.open())
-            {
-                opened.access = Access::Opening;
-                let (peer, key, deadline) = (peer.clone(), opened.key.clone(), now + OPEN_DEADLINE);
-                openings.push(Opening { me, what: ToOpen::Memory { peer, key, deadline } });
-            }
-        }
-        openings
-    }
-
-    /// Something was opened, or not.
-    pub(super) fn opened(&mut self, opened: HasOpened, now: Time) {
-        if opened.me != self.me() {
-            return;
-        }
-        match opened.what {
-            IsOpen::Peer(member, peer) => {
-                let Some(link) = self.peers.get_mut(&member) else { return };
-                let address = &link.address;
-                link.access = peer.map(Access::Open).unwrap_or_else(|error| {
-                    tracing::warn!(peer = %member, %address, %error, "a member cannot be reached on this fabric");
-                    Access::ToOpen(now + OPEN_AGAIN)
-                });
-            }
-            IsOpen::Memory(key, memory) => {
-                let Some(known) = self.memory.get_mut(&key.owner).filter(|known| known.key == key) else { return };
-                known.access = memory.map(Access::Open).unwrap_or_else(|error| {
-                    tracing::debug!(home = %key.owner, %error, "a home's memory could not be opened");
-                    Access::ToOpen(now + OPEN_AGAIN)
-                });
-            }
-        }
-    }
-
     pub(super) fn post(&mut self, post: Post, until: Time, now: Time) {
         self.posts.post(post, until, &*self.fabric, now);
     }
 
     /// Posts what can be, and gives what came of what was.
     pub(super) fn look(&mut self, now: Time) -> Vec<(PostId, Outcome)> {
-        let memory = &self.memory;
-        self.posts.look(now, &*self.fabric, |home| memory.get(&home)?.access.open().cloned())
+        let contacts = &self.contacts;
+        self.posts.look(now, &*self.fabric, |home| contacts.region(home).cloned())
     }
 
     /// It may be lost: it is said again.
     pub(super) fn send(&mut self, frame: &Frame) {
-        let Some(peer) = self.peers.get(&frame.to).and_then(|link| link.access.open()) else { return };
+        let Some(peer) = self.contacts.peer(frame.to) else { return };
         self.frames += 1;
         if let Err(error) = peer.send(Class::Control, frame.view, MEMORY, self.frames, &frame.encode()) {
             tracing::debug!(to = %frame.to, %error, "a message about memory was not sent");
@@ -245,11 +109,7 @@ impl Life {
 
     /// When something is to be done if nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let is_open = |home| self.memory.get(&home).is_some_and(|opened: &Opened| opened.access.open().is_some());
-        let posts = self.posts.next_deadline(is_open);
-        let is_reached = |home| self.peers.get(home).is_some_and(|link| link.access.open().is_some());
-        let memory = self.memory.iter().filter(|(home, _)| is_reached(*home)).filter_map(|(_, its)| its.access.due());
-        let links = self.peers.values().filter_map(|link| link.access.due());
-        links.chain(memory).chain(posts).min()
+        let posts = self.posts.next_deadline(|home| self.contacts.region(home).is_some());
+        self.contacts.next_deadline().into_iter().chain(posts).min()
     }
 }

@@ -13,22 +13,18 @@
 //! once more as a whole. When the view ends nobody needs what is on its way: but it is settled all the same, because a fabric's window has room for so
 //! many that are not.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use verbena_fabric::{
-    Batch, Class, Completed, Done, Error, Fabric, Operation, OperationId, Pending, Settled, SharedRemote,
-};
+use verbena_fabric::settling::{Found, Settling};
+use verbena_fabric::{Batch, Class, Completed, Done, Error, Fabric, Operation, Pending, SharedRemote};
 use verbena_terms::{Incarnation, Time};
 
 use crate::{Given, Outcome, Post, PostId, Step};
 
 /// How long a batch may take.
 const POST_DEADLINE: Duration = Duration::from_millis(200);
-/// How long a home may take to say what became of one.
-const SETTLE_DEADLINE: Duration = Duration::from_secs(1);
-/// When what could not be posted or asked is tried again.
+/// When what could not be posted is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// Bytes of one batch, and of one element of it at the most.
 const BATCH_BYTES: u64 = 256 << 10;
@@ -68,17 +64,7 @@ enum Stage {
     Waiting(Time),
     /// So many parts.
     Posted(SharedRemote, Pending<Completed>, usize),
-    Settling(SharedRemote, Unsettled, Pending<Settled>),
-    Unsettled(SharedRemote, Unsettled, Time),
-}
-
-/// Effects of which it is not known whether they were executed, in order.
-#[derive(Clone, Copy)]
-struct Unsettled {
-    next: OperationId,
-    last: OperationId,
-    /// One before them never will be.
-    is_barred: bool,
+    Settling(Settling),
 }
 
 enum Looked {
@@ -127,9 +113,9 @@ impl Posts {
         let mut has_come = false;
         for post in &mut self.under_way {
             has_come |= match &mut post.stage {
-                Stage::Waiting(_) | Stage::Unsettled(..) => false,
-                Stage::Posted(_, posted, _) => is_there(posted, context),
-                Stage::Settling(_, _, settled) => is_there(settled, context),
+                Stage::Waiting(_) => false,
+                Stage::Posted(_, posted, _) => posted.is_there(context),
+                Stage::Settling(settling) => settling.has_heard(context),
             };
         }
         if has_come { Poll::Ready(()) } else { Poll::Pending }
@@ -137,11 +123,11 @@ impl Posts {
 
     /// When something is to be done if nothing arrives. Those whose home is not open wait for that, and not for longer than they may.
     pub(super) fn next_deadline(&self, is_open: impl Fn(Incarnation) -> bool) -> Option<Time> {
-        let due = |post: &UnderWay| match post.stage {
-            Stage::Waiting(at) if is_open(post.home) => Some(at),
+        let due = |post: &UnderWay| match &post.stage {
+            Stage::Waiting(at) if is_open(post.home) => Some(*at),
             Stage::Waiting(_) => Some(post.until),
-            Stage::Unsettled(_, _, at) => Some(at),
-            Stage::Posted(..) | Stage::Settling(..) => None,
+            Stage::Settling(settling) => settling.next_deadline(),
+            Stage::Posted(..) => None,
         };
         self.under_way.iter().filter_map(due).min()
     }
@@ -149,18 +135,18 @@ impl Posts {
     /// Whether an answer is on its way that somebody waits for.
     #[cfg(feature = "testing")]
     pub(super) fn are_awaited(&self) -> bool {
-        self.under_way.iter().any(|post| !post.is_over && matches!(post.stage, Stage::Posted(..) | Stage::Settling(..)))
+        self.under_way.iter().any(|post| !post.is_over && post.stage.is_awaiting())
     }
 }
 
-/// Whether its result is there. It stays there.
-fn is_there<T>(pending: &mut Pending<T>, context: &mut Context<'_>) -> bool {
-    match Pin::new(&mut *pending).poll(context) {
-        Poll::Ready(result) => {
-            *pending = Pending::ready(result);
-            true
+#[cfg(feature = "testing")]
+impl Stage {
+    fn is_awaiting(&self) -> bool {
+        match self {
+            Stage::Waiting(_) => false,
+            Stage::Posted(..) => true,
+            Stage::Settling(settling) => settling.is_asking(),
         }
-        Poll::Pending => false,
     }
 }
 
@@ -174,7 +160,7 @@ impl UnderWay {
         loop {
             let looked = match &mut self.stage {
                 Stage::Waiting(_) if now >= self.until || self.is_over => Looked::Ended(Outcome::Late),
-                Stage::Waiting(at) | Stage::Unsettled(_, _, at) if *at > now => Looked::Unchanged,
+                Stage::Waiting(at) if *at > now => Looked::Unchanged,
                 Stage::Waiting(_) => match memory(self.home).map(|remote| self.post(remote, fabric, now)) {
                     Some(true) => Looked::Again,
                     Some(false) | None => Looked::Unchanged,
@@ -186,16 +172,9 @@ impl UnderWay {
                         self.answered(answer, remote, count, now)
                     }
                 },
-                Stage::Unsettled(remote, unsettled, _) => {
-                    let (remote, unsettled) = (remote.clone(), *unsettled);
-                    self.settle(remote, unsettled, now)
-                }
-                Stage::Settling(remote, unsettled, settled) => match settled.poll_now() {
+                Stage::Settling(settling) => match settling.look(now) {
                     None => Looked::Unchanged,
-                    Some(answer) => {
-                        let (remote, unsettled) = (remote.clone(), *unsettled);
-                        self.settled(answer, remote, unsettled, now)
-                    }
+                    Some(found) => self.found(found, now),
                 },
             };
             match looked {
@@ -252,55 +231,37 @@ impl UnderWay {
                     self.get_to(Stage::Waiting(now))
                 }
             }
-            Err(Error::Unknown { first: Some(next), last: Some(last), .. }) => {
-                self.settle(remote, Unsettled { next, last, is_barred: false }, now)
-            }
             // The home has made its memory anew, or has gone: the view is about to end here too.
             Err(Error::Revoked { .. } | Error::Closed) => Looked::Ended(Outcome::Gone),
-            Err(error) => {
-                tracing::debug!(home = %self.home, %error, "a home's memory was not reached");
-                if !self.parts.iter().any(|part| part.what.has_effect()) {
-                    self.next = 0;
+            Err(error) => match Settling::after(&error, remote, self.class, now) {
+                Some(settling) => self.get_to(Stage::Settling(settling)),
+                None => {
+                    tracing::debug!(home = %self.home, %error, "a home's memory was not reached");
+                    if !self.parts.iter().any(|part| part.what.has_effect()) {
+                        self.next = 0;
+                    }
+                    self.get_to(Stage::Waiting(now + AGAIN_AFTER))
                 }
-                self.get_to(Stage::Waiting(now + AGAIN_AFTER))
-            }
+            },
         }
     }
 
-    fn settled(
-        &mut self,
-        answer: verbena_fabric::Result<Settled>,
-        remote: SharedRemote,
-        mut unsettled: Unsettled,
-        now: Time,
-    ) -> Looked {
-        match answer {
-            Ok(Settled::Executed(word)) if !unsettled.is_barred => self.executed(word),
-            // Then nothing behind it was executed either; but it is to be settled, for the window.
-            Ok(Settled::Barred) => unsettled.is_barred = true,
-            Ok(Settled::Executed(_)) => {
-                tracing::error!(home = %self.home, "a batch was executed from its middle on");
-                return Looked::Ended(Outcome::Gone);
+    fn found(&mut self, found: Found, now: Time) -> Looked {
+        match found {
+            Found::Executed(word) => {
+                self.executed(word);
+                Looked::Again
             }
-            Err(Error::Closed) => return Looked::Ended(Outcome::Gone),
-            Err(Error::Forgotten { operation, .. }) => {
+            Found::All if self.next == self.parts.len() => Looked::Ended(self.outcome()),
+            Found::All => self.get_to(Stage::Waiting(now)),
+            Found::Closed => Looked::Ended(Outcome::Gone),
+            Found::Forgotten(operation) => {
                 if !self.is_over {
                     tracing::error!(home = %self.home, %operation, "nobody knows whether a segment was changed");
                 }
-                return Looked::Ended(Outcome::Gone);
+                Looked::Ended(Outcome::Gone)
             }
-            Err(_) => return self.get_to(Stage::Unsettled(remote, unsettled, now + AGAIN_AFTER)),
         }
-        unsettled.next = OperationId(unsettled.next.0 + 1);
-        if unsettled.next <= unsettled.last {
-            return self.settle(remote, unsettled, now);
-        }
-        if self.next == self.parts.len() { Looked::Ended(self.outcome()) } else { self.get_to(Stage::Waiting(now)) }
-    }
-
-    fn settle(&mut self, remote: SharedRemote, unsettled: Unsettled, now: Time) -> Looked {
-        let settled = remote.settle(unsettled.next, self.class, now + SETTLE_DEADLINE);
-        self.get_to(Stage::Settling(remote, unsettled, settled))
     }
 
     /// The next effect of the batch was executed, and found this. Reads before it are not known, and not made again.

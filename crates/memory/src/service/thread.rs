@@ -7,11 +7,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use verbena_fabric::contacts::{Opened, Opening};
 use verbena_fabric::{Error, Message as Arrived};
 use verbena_terms::{BootClock, Clock};
 
 use super::driver::Driver;
-use super::life::{HasOpened, Opening};
 use super::{Command, Told};
 use crate::{MemoryOptions, RequestId};
 
@@ -45,7 +45,7 @@ impl Drop for AbortOnPanic {
 
 enum Woken {
     Command(Option<Command>),
-    Opened(HasOpened),
+    Opened(Opened),
     Message(Arrived),
     Answered,
 }
@@ -111,7 +111,7 @@ fn act(command: Command, driver: &mut Driver, told: &mut HashMap<RequestId, Told
     }
 }
 
-fn open_elsewhere(opening: Opening, opened: mpsc::UnboundedSender<HasOpened>) {
+fn open_elsewhere(opening: Opening, opened: mpsc::UnboundedSender<Opened>) {
     tokio::task::spawn_blocking(move || {
         // An error means that the thread has ended.
         let _ = opened.send(opening.run());

@@ -164,7 +164,7 @@ impl Cluster {
         let mut cluster = Cluster {
             nodes: nodes.collect(),
             dice: Dice::new(settings.seed),
-            keeper: Keeper::new(&settings),
+            keeper: Keeper::new(settings.homes, true),
             histories: Histories::default(),
             broken: vec![],
             seen: Seen::default(),

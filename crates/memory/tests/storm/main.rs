@@ -8,6 +8,7 @@ mod clients;
 mod cluster;
 #[path = "../common/history.rs"]
 mod history;
+#[path = "../../../lock/tests/storm/keeper.rs"]
 mod keeper;
 mod settings;
 
