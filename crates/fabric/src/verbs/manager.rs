@@ -6,21 +6,21 @@
 use std::ffi::{CStr, c_void};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{SockaddrLike, SockaddrStorage};
 use rdma_mummy_sys::{
-    ibv_get_device_name, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event,
-    rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param, rdma_connect, rdma_create_event_channel,
-    rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id, rdma_establish, rdma_event_channel, rdma_get_cm_event,
-    rdma_init_qp_attr, rdma_listen, rdma_port_space, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+    ibv_get_device_name, ibv_modify_qp, ibv_qp_attr, ibv_qp_state, rdma_accept, rdma_ack_cm_event, rdma_bind_addr,
+    rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param, rdma_connect,
+    rdma_create_event_channel, rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id, rdma_establish,
+    rdma_event_channel, rdma_get_cm_event, rdma_init_qp_attr, rdma_listen, rdma_port_space, rdma_resolve_addr,
+    rdma_resolve_route, rdma_set_option,
 };
-use rdma_mummy_sys::{ibv_qp_attr, ibv_qp_state};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
 
 use super::adapter::{Adapter, unusable};
 use crate::error::{Error, Result};
@@ -179,7 +179,7 @@ impl Identifier {
         }
         more(&mut attributes);
         // SAFETY: the pair is there for as long as it is borrowed.
-        match unsafe { rdma_mummy_sys::ibv_modify_qp(pair.qp().as_ptr(), &raw mut attributes, mask) } {
+        match unsafe { ibv_modify_qp(pair.qp().as_ptr(), &raw mut attributes, mask) } {
             0 => Ok(()),
             code => Err(Error::system("connect a queue pair", io::Error::from_raw_os_error(code))),
         }

@@ -1,6 +1,6 @@
 //! The memory of a node's regions, and the keys by which adapters reach it.
 //!
-//! Each life of a region is registered twice, for those who may only read and for those who may change it, at addresses that no other life ever has.
+//! Each life of a region is registered for those who may only read and, if the adapter changes anything, for those who may change it, at addresses that no other life ever has.
 //! What an adapter checks of a key is 32 bits and the bounds; that is why the keys are told only to who has shown the region's secret.
 
 use std::collections::HashMap;
@@ -66,12 +66,11 @@ impl Registered {
         let (address, bytes) = (words.address(), life.bytes.next_multiple_of(8).max(8));
         // SAFETY: the memory is a region's, which takes its keys back before it lets it go: `make_anew` replaces them, `take_back` and `close` drop them.
         let reach = |access| unsafe { self.adapter.reach(address, bytes, access) };
-        let keys = Keys {
-            life: *life,
-            address,
-            change: reach(self.adapter.everything())?,
-            read: reach(AccessFlags::RemoteRead)?,
-        };
+        let read = reach(AccessFlags::RemoteRead)?;
+        // Where the adapter only reads both keys say the same.
+        let everything = self.adapter.everything();
+        let change = if everything == AccessFlags::RemoteRead { read.clone() } else { reach(everything)? };
+        let keys = Keys { life: *life, address, change, read };
         let mut live = self.live.lock();
         let former = live.as_mut().ok_or(Error::Closed)?.insert(number, keys);
         drop(live);
