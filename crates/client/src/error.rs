@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 use verbena_terms::FormatError;
 
+use crate::memory_wire::Failure;
 use crate::place::Place;
 use crate::socket::MODE_VARIABLE;
 
@@ -104,6 +105,14 @@ pub enum Error {
     Deadlock {
         /// Who waits for whom.
         circle: String,
+    },
+    /// Something about memory was not done, or nobody knows.
+    #[error("{text}")]
+    Memory {
+        /// Of what kind the reason is.
+        why: Failure,
+        /// The reason.
+        text: String,
     },
     /// A hold, or a wish, of another connection or of none. Nothing was changed.
     #[error("that is nothing of this connection: it is another one's, or it is over")]

@@ -1,7 +1,7 @@
 //! What a program links to talk to the helper of its machine.
 //!
 //! A program knows nothing of the cluster: it finds the helper's socket ([`Socket`], [`Place`]) and asks. It does so in one of two
-//! ways. For state, metrics and locks it connects over shared memory ([`Helper`], [`Locks`]; requests and answers in [`wire`]). For writes it tells
+//! ways. For state, metrics, locks and shared memory it connects over memory of the machine ([`Helper`], [`Locks`], [`Memory`]; requests and answers in [`wire`]). For writes it tells
 //! the helper over HTTP what they touch ([`Updates`]; requests and answers in [`api`]), or lets a layer of `tower` do it for every
 //! request ([`AnnounceLayer`]). The helper reads the same two files. Every call has a deadline.
 //!
@@ -18,6 +18,8 @@ mod helper;
 mod layer;
 mod lock_wire;
 mod locks;
+mod memory;
+pub mod memory_wire;
 mod place;
 mod scope;
 mod socket;
@@ -35,6 +37,8 @@ pub use helper::{Draining, Helper, Report, Roll};
 #[cfg(feature = "tower")]
 pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeOf, Write};
 pub use locks::{Hold, LockList, Locks, MAX_NAME_BYTES, Watch, Wish};
+pub use memory::{Memory, PutOptions, SegmentList, Value};
+pub use memory_wire::{Failure, NewSegment, Placement, SegmentInfo, SegmentStat, Which};
 pub use place::Place;
 pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};

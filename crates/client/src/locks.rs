@@ -249,26 +249,28 @@ impl Locks {
     }
 
     fn ask_for(&mut self, name: &[u8], mode: LockMode, is_try: bool) -> Result<Wish> {
-        self.check(self.watch.number)?;
         self.tickets += 1;
         let ticket = self.tickets;
         let acquire = LockRequest::Acquire { ticket, name: name.to_vec(), mode, is_try };
-        let posted = self.connection.post(&Request::Lock(acquire).encode(), BootClock.now() + AT_ONCE);
-        let request = self.heard(posted)?;
-        self.asked.insert(request, None);
+        let request = self.post(&Request::Lock(acquire), BootClock.now() + AT_ONCE)?;
         Ok(Wish { connection: self.watch.number, ticket, request })
     }
 
     /// The answer to this wish, if it is there in time.
     fn answer_to(&mut self, wish: &Wish, until: Time) -> Result<Option<LockAnswer>> {
         self.check(wish.connection)?;
+        self.answer_numbered(wish.request, until)?.map(lock_answer).transpose()
+    }
+
+    /// The answer to the request of this number, if it is there in time.
+    pub(crate) fn answer_numbered(&mut self, number: u64, until: Time) -> Result<Option<Answer>> {
         loop {
-            match self.asked.get(&wish.request) {
+            match self.asked.get(&number) {
                 None => return Err(Error::NotOurs),
                 Some(None) => {}
                 Some(Some(_)) => {
-                    let response = self.asked.remove(&wish.request).flatten().expect("invariant: it was just seen");
-                    return read(&response.answer.map_err(verbena_ipc::Error::from)?).map(Some);
+                    let response = self.asked.remove(&number).flatten().expect("invariant: it was just seen");
+                    return Answer::decode(&response.answer.map_err(verbena_ipc::Error::from)?).map(Some);
                 }
             }
             let polled = self.connection.poll(until);
@@ -280,9 +282,23 @@ impl Locks {
         }
     }
 
+    /// Nobody waits for the answer to the request of this number any more.
+    pub(crate) fn does_without(&mut self, number: u64) {
+        self.asked.remove(&number);
+    }
+
+    /// Asks for anything, and gives the request's number.
+    pub(crate) fn post(&mut self, request: &Request, until: Time) -> Result<u64> {
+        self.check(self.watch.number)?;
+        let posted = self.connection.post(&request.encode(), until);
+        let number = self.heard(posted)?;
+        self.asked.insert(number, None);
+        Ok(number)
+    }
+
     fn call(&mut self, request: LockRequest) -> Result<LockAnswer> {
         let answer = self.connection.call(&Request::Lock(request).encode(), BootClock.now() + AT_ONCE);
-        read(&self.heard(answer)?)
+        lock_answer(Answer::decode(&self.heard(answer)?)?)
     }
 
     /// Whatever the connection says, those who watch hear whether it is over.
@@ -352,8 +368,8 @@ impl AsFd for Locks {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<LockAnswer> {
-    match Answer::decode(bytes)? {
+fn lock_answer(answer: Answer) -> Result<LockAnswer> {
+    match answer {
         Answer::Lock(answer) => Ok(answer),
         Answer::Refused(why) => Err(Error::Refused(why)),
         other => Err(Error::Malformed(format!("another question's: {other:.80?}"))),

@@ -22,6 +22,7 @@ use crate::api::Told;
 use crate::error::{Error, Result};
 
 pub use crate::lock_wire::{BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
+use crate::memory_wire::{MemoryAnswer, MemoryRequest};
 
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);
@@ -82,6 +83,13 @@ pub enum Request {
     Drain,
     /// Something about locks.
     Lock(LockRequest),
+    /// Something about memory.
+    Memory {
+        /// How long the helper may take.
+        patience_ms: u64,
+        /// What.
+        asked: MemoryRequest,
+    },
 }
 
 /// What the helper answers.
@@ -135,6 +143,8 @@ pub enum Answer {
     Drained(Departure),
     /// To [`Request::Lock`].
     Lock(LockAnswer),
+    /// To [`Request::Memory`].
+    Memory(MemoryAnswer),
 }
 
 /// How a helper is.

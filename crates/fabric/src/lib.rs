@@ -29,9 +29,13 @@ mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod contacts;
+#[cfg(feature = "desk")]
+pub mod desk;
 #[cfg(feature = "tcp")]
 mod ending;
 mod error;
+#[cfg(feature = "desk")]
+mod handoff;
 #[cfg(feature = "tcp")]
 mod identifiers;
 #[cfg(any(feature = "verbs", feature = "xdp"))]

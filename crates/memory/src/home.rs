@@ -128,6 +128,11 @@ impl Home {
         self.segments.values().filter(|held| matches!(held.stage, Stage::Standing)).map(|held| &held.segment)
     }
 
+    /// Segments that are here, those that are about to come or go too.
+    pub(crate) fn held(&self) -> usize {
+        self.segments.len()
+    }
+
     /// Free bytes, and those of the largest piece.
     pub(crate) fn free(&self) -> (u64, u64) {
         (self.heap.free(), self.heap.largest())

@@ -15,7 +15,6 @@
 
 mod access;
 mod asks;
-mod coherence;
 mod get;
 mod heap;
 mod home;
@@ -33,14 +32,12 @@ pub mod service;
 pub mod wire;
 
 pub use access::{Given, Outcome, Post, PostId, Step};
-pub use coherence::{Coherence, CoherenceError};
 pub use get::Value;
 pub use heap::{EXTENT_ALIGNMENT, Heap};
 pub use home::Renewal;
-pub use node::{Action, Memory};
+pub use node::{Action, Memory, Standing};
 pub use options::MemoryOptions;
 pub use request::{Answer, RequestId, Target, Wish};
 pub use rules::Rules;
-pub use segment::{
-    MAX_NAME_BYTES, MAX_SEGMENT_BYTES, MAX_WRITERS, Placement, Refusal, Segment, SegmentId, SegmentName, Wanted,
-};
+pub use segment::{MAX_NAME_BYTES, MAX_SEGMENT_BYTES, MAX_WRITERS, Placement, Refusal, Segment, SegmentName, Wanted};
+pub use verbena_terms::{Coherence, CoherenceError, SegmentId};

@@ -85,6 +85,21 @@ pub struct Memory {
     to_self: VecDeque<Letter>,
 }
 
+/// How a node's share stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Segments in it.
+    pub segments: usize,
+    /// Its bytes; 0 where this node is no home in this view.
+    pub share: u64,
+    /// Those that are free.
+    pub free: u64,
+    /// Those of the largest free piece.
+    pub largest: u64,
+    /// Bytes of copies of others' segments.
+    pub copies: u64,
+}
+
 /// Whose post it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
@@ -378,6 +393,13 @@ impl Memory {
     /// Free bytes of its own share, and those of the largest piece.
     pub fn free(&self) -> (u64, u64) {
         self.home.free()
+    }
+
+    /// How its share stands, and what it keeps of others'.
+    pub fn standing(&self) -> Standing {
+        let (free, largest) = self.home.free();
+        let share = if self.key.is_some() { self.options.bytes } else { 0 };
+        Standing { segments: self.home.held(), share, free, largest, copies: self.copied_bytes }
     }
 
     /// Whether the memory of this view is there, and names are known.

@@ -115,6 +115,15 @@ impl Wish {
         }
     }
 
+    /// Bytes of a value that it carries or asks for; nothing if that is the segment's to say.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self {
+            Wish::Put { bytes, .. } => Some(bytes.len() as u64),
+            Wish::Get { length, .. } => *length,
+            _ => Some(0),
+        }
+    }
+
     /// Which segment it is about, and which user asks.
     pub(crate) fn target(&self) -> Option<(&Target, Option<u32>)> {
         match self {

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 use verbena_cluster::{View, home_of};
-use verbena_terms::{Incarnation, Rank};
+use verbena_terms::{Coherence, Incarnation, Rank, SegmentId};
 
-use crate::Coherence;
 use crate::layout::slot_bytes;
 
 /// Bytes that the name of a segment may have.
@@ -71,21 +70,6 @@ impl TryFrom<String> for SegmentName {
 impl From<SegmentName> for String {
     fn from(name: SegmentName) -> String {
         name.0.as_ref().to_owned()
-    }
-}
-
-/// Which segment: never used for another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct SegmentId {
-    /// Whose memory it is in: it lives as long as this incarnation.
-    pub home: Incarnation,
-    /// From 1, in the order in which they were made there.
-    pub number: u64,
-}
-
-impl fmt::Display for SegmentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.home, self.number)
     }
 }
 
@@ -290,4 +274,7 @@ pub enum Refusal {
         /// How many there may be.
         most: usize,
     },
+    /// This node is about to leave the cluster.
+    #[error("this node is leaving the cluster: nothing is begun")]
+    Leaving,
 }

@@ -15,6 +15,7 @@ use crate::desk::Desk;
 use crate::drain::Drain;
 use crate::neighbours::Neighbours;
 use crate::rings::Rings;
+use crate::segments::Segments;
 use crate::status::Status;
 use crate::tickets::Tickets;
 
@@ -28,6 +29,7 @@ pub(crate) struct Answers {
     pub(crate) desk: Arc<Desk>,
     pub(crate) content: Content,
     pub(crate) tickets: Tickets,
+    pub(crate) segments: Segments,
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) drain: Arc<Drain>,
     pub(crate) metrics: Arc<Registry>,
@@ -38,11 +40,12 @@ pub(crate) struct Answers {
 impl Answers {
     /// Answers until it is to stop. The server, dropped with it, tells every program.
     pub(crate) fn run(self) {
-        let Answers { mut server, status, desk, content, tickets, neighbours, drain, metrics, rings, stop } = self;
+        let Answers { mut server, status, desk, content, tickets, segments, neighbours, drain, metrics, rings, stop } =
+            self;
         let (asked, left) = (drain.clone(), status.clone());
         let (texts, drains, clients) = (HashMap::new(), vec![], 0);
         let mut readings =
-            Readings { status, desk, content, tickets, neighbours, drain, metrics, texts, drains, clients };
+            Readings { status, desk, content, tickets, segments, neighbours, drain, metrics, texts, drains, clients };
         while !stop.load(Ordering::Acquire) {
             if let Err(error) = server.poll(LOOK_EVERY, &mut |event| readings.handle(event)) {
                 // The kernel refuses epoll itself: nobody will be answered any more, and half a helper is worse than none.
@@ -67,6 +70,7 @@ struct Readings {
     desk: Arc<Desk>,
     content: Content,
     tickets: Tickets,
+    segments: Segments,
     neighbours: Arc<Neighbours>,
     drain: Arc<Drain>,
     metrics: Arc<Registry>,
@@ -83,16 +87,21 @@ impl Readings {
             Event::Arrived { client, pid, .. } => {
                 self.clients += 1;
                 self.tickets.arrived(client, pid);
+                self.segments.arrived(client);
             }
             Event::Gone { client } => {
                 self.clients -= 1;
                 self.texts.remove(&client);
                 self.tickets.gone(client);
+                self.segments.gone(client);
                 self.drains.retain(|drain| drain.client() != client);
             }
             Event::Request(request) => {
                 let answer = match Request::decode(request.bytes()) {
                     Ok(Request::Lock(asked)) => return self.tickets.handle(request, asked),
+                    Ok(Request::Memory { patience_ms, asked }) => {
+                        return self.segments.handle(request, patience_ms, asked);
+                    }
                     Ok(asked) => self.answer(request.client(), asked),
                     Err(error) => Some(Answer::Refused(format!("the request cannot be read: {error}"))),
                 };
@@ -118,8 +127,8 @@ impl Readings {
             Request::Work => Answer::Work(Work { pages: pages(&self.content), leaving: self.status.leaving() }),
             Request::Details { from } => self.neighbours.details(from),
             Request::Departed { from } => self.status.departed(from),
-            // Locks are answered elsewhere.
-            Request::Drain | Request::Lock(_) => return None,
+            // Locks and memory are answered elsewhere.
+            Request::Drain | Request::Lock(_) | Request::Memory { .. } => return None,
             Request::Expel(who) => match self.status.expellable(who) {
                 Ok(()) => {
                     self.desk.expel(who);

@@ -10,6 +10,7 @@ use verbena_etcd::{Deadlines, Etcd, EtcdConfig};
 use verbena_fabric::FabricConfig;
 use verbena_ipc::IpcConfig;
 use verbena_lock::service::LocksConfig;
+use verbena_memory::service::MemoryConfig;
 use verbena_terms::{Contradiction, Rank, section};
 
 use crate::api::CONNECTIONS;
@@ -65,6 +66,8 @@ pub struct Settings {
     pub pages: PagesConfig,
     /// Locks.
     pub locks: LocksConfig,
+    /// Memory that nodes share.
+    pub memory: MemoryConfig,
 }
 
 impl Settings {

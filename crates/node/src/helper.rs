@@ -27,12 +27,14 @@ use crate::keeping::Register;
 use crate::locks::Locks;
 use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
+use crate::memory::Memory;
 use crate::neighbours::Neighbours;
 use crate::pages::{self, Pages};
 use crate::place::Place;
 use crate::records::Records;
 use crate::rings::Rings;
 use crate::seats::Seats;
+use crate::segments::Segments;
 use crate::service::Service;
 use crate::status::Status;
 use crate::successor::Successor;
@@ -183,6 +185,8 @@ impl Helper {
         pages::register(&metrics, &content)?;
         let (locks, lock_service) = Locks::start(&settings.locks, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(locks));
+        let (memory, memory_service) = Memory::start(&settings.memory, settings.cluster.lease.0, &metrics)?;
+        services.push(Box::new(memory));
 
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
@@ -228,6 +232,7 @@ impl Helper {
             desk: desk.clone(),
             content: content.clone(),
             tickets: Tickets::new(lock_service, status.clone()),
+            segments: Segments::new(memory_service, status.clone()),
             status,
             neighbours: neighbours.clone(),
             drain: drain.clone(),

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_client::wire::{Answer, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
-use verbena_ipc::{ClientId, Request, Responder};
+use verbena_ipc::{ClientId, Request};
 use verbena_lock::listing::Listed;
 use verbena_lock::service::{List, LockService, Removed};
 use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, Removal, RequestId};
 use verbena_terms::{Incarnation, Rank};
 
 use crate::status::Status;
+use crate::teller::{Teller, answer, give, refuse};
 
 // What programs are told of names is true of them.
 const _: () = assert!(verbena_client::MAX_NAME_BYTES == MAX_NAME_BYTES);
@@ -51,15 +52,6 @@ struct Ticket {
 struct Standing {
     state: State,
     teller: Teller,
-}
-
-/// Passes one answer on to whoever waits for it, whichever of both comes first. An answer that is there at once is given without a detour by other threads' way.
-enum Teller {
-    Nobody,
-    /// Whoever asked is about to look.
-    Looks,
-    Answered(Answer),
-    Waits(Responder),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -249,31 +241,6 @@ impl Standing {
     }
 }
 
-impl Teller {
-    /// This is the answer. Where a lock was lost and nothing was asked nobody hears it.
-    fn tell(&mut self, what: Answer) {
-        *self = match std::mem::replace(self, Teller::Nobody) {
-            Teller::Looks => Teller::Answered(what),
-            Teller::Waits(responder) => {
-                answer(responder, &what);
-                Teller::Nobody
-            }
-            other => other,
-        }
-    }
-
-    /// Whoever asked gets the answer that is there, or waits for it.
-    fn look(&mut self, request: Request<'_>) {
-        *self = match std::mem::replace(self, Teller::Nobody) {
-            Teller::Answered(what) => {
-                give(request, &what);
-                Teller::Nobody
-            }
-            _ => Teller::Waits(request.defer()),
-        }
-    }
-}
-
 fn answer_to_removal(removed: Removed, names: &HashMap<Incarnation, String>) -> Answer {
     match removed {
         Removed::Is(Removal::Removed) => Answer::Lock(LockAnswer::Removed { was_known: true }),
@@ -329,21 +296,5 @@ fn from_mode(mode: Mode) -> LockMode {
     match mode {
         Mode::Shared => LockMode::Shared,
         Mode::Exclusive => LockMode::Exclusive,
-    }
-}
-
-fn answer(responder: Responder, answer: &Answer) {
-    if let Err(error) = responder.answer(answer.encode()) {
-        tracing::warn!(%error, "an answer could not be given");
-    }
-}
-
-fn refuse(request: Request<'_>, why: String) {
-    give(request, &Answer::Refused(why));
-}
-
-fn give(request: Request<'_>, answer: &Answer) {
-    if let Err(error) = request.answer(&answer.encode()) {
-        tracing::warn!(%error, "an answer could not be given");
     }
 }

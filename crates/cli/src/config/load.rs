@@ -12,6 +12,7 @@ use verbena_fabric::tcp::keys;
 use verbena_fabric::{Choice, FabricConfig, choose};
 use verbena_ipc::IpcConfig;
 use verbena_lock::service::LocksConfig;
+use verbena_memory::service::MemoryConfig;
 use verbena_node::{NodeConfig, Settings};
 use verbena_proxy::ProxyConfig;
 use verbena_terms::{Contradiction, Key, Section};
@@ -43,6 +44,8 @@ pub struct Config {
     pub pages: PagesConfig,
     /// Locks.
     pub locks: LocksConfig,
+    /// Memory that nodes share.
+    pub memory: MemoryConfig,
     /// The proxy.
     pub proxy: ProxyConfig,
 }
@@ -56,8 +59,8 @@ pub trait Visit {
 impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
-        let Config { cluster, etcd, fabric, node, ipc, pages, locks, .. } = self.clone();
-        Settings { cluster, etcd, fabric, node, ipc, pages, locks }
+        let Config { cluster, etcd, fabric, node, ipc, pages, locks, memory, .. } = self.clone();
+        Settings { cluster, etcd, fabric, node, ipc, pages, locks, memory }
     }
 
     /// Does something with each section, in the order of the reference.
@@ -69,6 +72,7 @@ impl Config {
         visit.section(&mut self.ipc);
         visit.section(&mut self.pages);
         visit.section(&mut self.locks);
+        visit.section(&mut self.memory);
         visit.section(&mut self.proxy);
     }
 }

@@ -1,58 +1,31 @@
-//! The driver, and those who asked.
-//!
-//! A request that had to wake the service's thread would wait for that longer than for its answer. So whoever asks goes to the desk and does it, unless somebody is
-//! there who does it too. What needs time (a deadline, an answer, a message) is the thread's: it is woken when something is due before it looks by itself.
+//! What a node's locks do at their desk (`fabric::desk`), and who waits for what.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
-use tokio::sync::Notify;
-use verbena_fabric::Message as Arrived;
+use verbena_fabric::contacts::{Opened, Opening};
+use verbena_fabric::desk::Service;
+use verbena_fabric::{Inbox, Message as Arrived};
 use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Driver};
-use super::handoff::{Handoff, Next};
 use super::{Closed, Command, Metrics, Overloaded, Told};
 use crate::{Answer, Refusal, RequestId};
 
 /// Requests that may wait for whoever is at the desk. One more is refused.
 const REQUESTS: usize = 8192;
 
-/// What the thread shares with whoever holds a [`LockService`](super::LockService).
-pub(super) struct Shared {
-    desk: Handoff<Desk, Command>,
+/// Requests, as they are numbered and counted before they come to the desk.
+#[derive(Default)]
+pub(super) struct Queue {
     requests: AtomicU64,
-    /// Requests among what was left.
+    /// Those that nobody has looked at.
     waiting: AtomicUsize,
-    /// The thread is to look.
-    pub(super) call: Notify,
-    /// Nobody is left who could ask.
-    pub(super) is_over: AtomicBool,
 }
 
-impl Shared {
-    pub(super) fn new(driver: Driver, metrics: Metrics) -> Self {
-        let desk = Desk {
-            driver,
-            asked: HashMap::new(),
-            held: 0,
-            metrics,
-            is_closed: false,
-            closing: None,
-            thread: Waker::noop().clone(),
-            looks_at: Time::ZERO,
-        };
-        Shared {
-            desk: Handoff::new(desk),
-            requests: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            call: Notify::new(),
-            is_over: AtomicBool::new(false),
-        }
-    }
-
+impl Queue {
     /// A request's number.
     pub(super) fn number(&self) -> Result<RequestId, Overloaded> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS {
@@ -60,59 +33,6 @@ impl Shared {
             return Err(Overloaded);
         }
         Ok(RequestId(self.requests.fetch_add(1, Ordering::Relaxed) + 1))
-    }
-
-    /// Has this done: by the caller, before this returns, if nobody is at the desk.
-    pub(super) fn leave(&self, command: Command) {
-        let guard = AbortOnPanic;
-        self.desk.leave(command);
-        self.desk.try_serve(|desk, next| self.serve(desk, next));
-        std::mem::forget(guard);
-    }
-
-    /// Has it done by the thread, if nobody comes to the desk before: for who must not be held up by it.
-    pub(super) fn leave_to_thread(&self, command: Command) {
-        self.desk.leave(command);
-        self.call.notify_one();
-    }
-
-    /// At the desk, when it is free, with what was left there done before.
-    pub(super) fn at_desk<T>(&self, act: impl FnOnce(&mut Desk) -> T) -> T {
-        let guard = AbortOnPanic;
-        let said = self.desk.at_desk(|desk, next| self.serve(desk, next), act);
-        std::mem::forget(guard);
-        said
-    }
-
-    /// The same for another than the thread, which looks at what has become of it.
-    pub(super) fn change<T>(&self, act: impl FnOnce(&mut Desk) -> T) -> T {
-        let said = self.at_desk(act);
-        self.call.notify_one();
-        said
-    }
-
-    fn serve(&self, desk: &mut Desk, next: Next<'_, Command>) {
-        while let Some(command) = next() {
-            if let Command::Acquire { .. } = command {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-            }
-            desk.command(command);
-            // Before the lease is looked at again: what is granted and lost at once is told in this order.
-            desk.tell_all();
-        }
-        desk.end_turn();
-        if desk.is_due_early() {
-            self.call.notify_one();
-        }
-    }
-}
-
-/// Grants that are passed on to nobody hold up every node: a process in which they are is worse than none.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        std::process::abort();
     }
 }
 
@@ -126,10 +46,7 @@ pub(super) struct Desk {
     is_closed: bool,
     /// Who is told when nothing is held any more, and when at the latest.
     closing: Option<(Time, Closed)>,
-    /// Wakes the thread.
-    thread: Waker,
-    /// When the thread looks, if nothing wakes it.
-    looks_at: Time,
+    queue: Arc<Queue>,
 }
 
 struct Asked {
@@ -140,57 +57,13 @@ struct Asked {
 }
 
 impl Desk {
-    /// The thread's: what woke it, and whatever else has arrived or is due.
-    pub(super) fn turn(&mut self, woken: Option<Arrived>) {
-        self.driver.turn(woken);
-        self.tell_all();
-        self.end_turn();
+    pub(super) fn new(driver: Driver, queue: Arc<Queue>, metrics: Metrics) -> Self {
+        Desk { driver, asked: HashMap::new(), held: 0, metrics, is_closed: false, closing: None, queue }
     }
+}
 
-    /// How long the thread may sleep from now on.
-    pub(super) fn patience(&mut self) -> Duration {
-        self.looks_at = self.driver.next_deadline();
-        self.looks_at.since(BootClock.now())
-    }
-
-    /// The next message, for the thread, which is woken by it. Nothing where there is something else for it.
-    pub(super) fn poll_arrival(&mut self, context: &mut Context<'_>) -> Poll<Option<Arrived>> {
-        if !self.thread.will_wake(context.waker()) {
-            self.thread = context.waker().clone();
-        }
-        match (self.driver.poll_answered(context), &mut self.driver.life) {
-            (Poll::Ready(()), _) => Poll::Ready(None),
-            (Poll::Pending, Some(life)) => life.inbox.poll_next(context).map(Some),
-            (Poll::Pending, None) => Poll::Pending,
-        }
-    }
-
-    /// Whether something is due before the thread looks.
-    fn is_due_early(&mut self) -> bool {
-        let due = self.driver.next_deadline();
-        let is_early = due < self.looks_at;
-        // It looks as soon as it is called.
-        self.looks_at = self.looks_at.min(due);
-        is_early
-    }
-
-    /// Until nothing is to be done before something arrives: the thread is woken by that.
-    fn end_turn(&mut self) {
-        while self.driver.has_posts() {
-            // A fabric sends what was posted together when it is looked at once more.
-            self.driver.go_on();
-            self.tell_all();
-            if self.driver.poll_answered(&mut Context::from_waker(&self.thread)).is_pending() {
-                break;
-            }
-        }
-        let is_over = |(until, _): &mut (Time, Closed)| self.held == 0 || BootClock.now() >= *until;
-        if let Some((_, closed)) = self.closing.take_if(is_over) {
-            closed();
-        }
-        self.metrics.held.set(self.held);
-        self.metrics.waiting.set(self.asked.len() as i64 - self.held);
-    }
+impl Service for Desk {
+    type Command = Command;
 
     fn command(&mut self, command: Command) {
         match command {
@@ -199,6 +72,7 @@ impl Desk {
                 prepared(view.number());
             }
             Command::Acquire { id, asker, name, request, told } => {
+                self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
                 if self.is_closed {
                     let mut told = told;
                     return self.refuse(&mut told);
@@ -224,11 +98,58 @@ impl Desk {
             }
             Command::List { after, prefix, shown } => self.driver.list(after, prefix, shown),
             Command::Remove { name, removed } => self.driver.remove(name, removed),
-            Command::Opened(opened) => self.driver.opened(*opened),
             Command::Close { patience, closed } => self.close(BootClock.now() + patience, closed),
         }
+        // Before the lease is looked at again: what is granted and lost at once is told in this order.
+        self.tell_all();
     }
 
+    fn turn(&mut self, woken: Option<Arrived>) {
+        self.driver.turn(woken);
+        self.tell_all();
+    }
+
+    fn go_on(&mut self) {
+        self.driver.go_on();
+        self.tell_all();
+    }
+
+    fn has_posts(&self) -> bool {
+        self.driver.has_posts()
+    }
+
+    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.driver.poll_answered(context)
+    }
+
+    fn inbox(&mut self) -> Option<&mut Inbox> {
+        self.driver.life.as_mut().map(|life| &mut life.inbox)
+    }
+
+    fn openings(&mut self) -> Vec<Opening> {
+        self.driver.openings()
+    }
+
+    fn opened(&mut self, opened: Opened) {
+        self.driver.opened(opened);
+        self.tell_all();
+    }
+
+    fn next_deadline(&self) -> Time {
+        self.driver.next_deadline()
+    }
+
+    fn rests(&mut self) {
+        let is_over = |(until, _): &mut (Time, Closed)| self.held == 0 || BootClock.now() >= *until;
+        if let Some((_, closed)) = self.closing.take_if(is_over) {
+            closed();
+        }
+        self.metrics.held.set(self.held);
+        self.metrics.waiting.set(self.asked.len() as i64 - self.held);
+    }
+}
+
+impl Desk {
     fn tell_all(&mut self) {
         for Answered { id, answer, losses } in self.driver.answers() {
             let Some(asked) = self.asked.get_mut(&id) else { continue };

@@ -5,7 +5,6 @@
 mod config;
 mod desk;
 mod driver;
-mod handoff;
 mod life;
 mod listings;
 mod metrics;
@@ -13,10 +12,8 @@ mod posts;
 mod removals;
 #[cfg(feature = "testing")]
 mod stepped;
-mod thread;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -27,7 +24,7 @@ use verbena_terms::{BootClock, ViewNumber};
 use crate::listing::Cursor;
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 pub use config::LocksConfig;
-use desk::Shared;
+use desk::{Desk, Queue};
 use driver::Driver;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;
@@ -63,14 +60,9 @@ pub enum Attention {
 #[derive(Clone)]
 pub struct LockService(Arc<Handle>);
 
-/// Dropped, it ends the thread.
-struct Handle(Arc<Shared>);
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Release);
-        self.0.call.notify_one();
-    }
+struct Handle {
+    desk: verbena_fabric::desk::Desk<Desk>,
+    queue: Arc<Queue>,
 }
 
 /// What is to be done at the desk.
@@ -82,7 +74,6 @@ enum Command {
     Forget(RequestId),
     List { after: Option<Cursor>, prefix: Vec<u8>, shown: Shown },
     Remove { name: Name, removed: removals::Told },
-    Opened(Box<verbena_fabric::contacts::Opened>),
     Close { patience: Duration, closed: Closed },
 }
 
@@ -111,9 +102,9 @@ impl LockService {
         lapsed: impl FnMut(u64) + Send + 'static,
     ) -> verbena_fabric::Result<LockService> {
         let driver = Driver::new(options, Arc::new(BootClock), attention, metrics.clone(), Box::new(lapsed));
-        let shared = Arc::new(Shared::new(driver, metrics));
-        thread::spawn(shared.clone())?;
-        Ok(LockService(Arc::new(Handle(shared))))
+        let queue = Arc::<Queue>::default();
+        let desk = verbena_fabric::desk::Desk::start("locks", Desk::new(driver, queue.clone(), metrics))?;
+        Ok(LockService(Arc::new(Handle { desk, queue })))
     }
 
     /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same
@@ -122,23 +113,23 @@ impl LockService {
     /// # Errors
     /// If its port is taken.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.shared().change(|desk| desk.driver.life_begins(fabric, lease))
+        self.0.desk.change(|desk| desk.driver.life_begins(fabric, lease))
     }
 
     /// The life is over. Returns when its regions and its fabric are dropped. What clients held is lost.
     pub fn life_ends(&self) {
-        self.shared().change(|desk| desk.driver.life_ends());
+        self.0.desk.change(|desk| desk.driver.life_ends());
     }
 
     /// The lease has run out, and the next one is not published yet. Returns when all that clients held is lost: the thread looks at the lease now
     /// and then, and might see the next one as if the last had been renewed in time.
     pub fn lease_lost(&self) {
-        self.shared().change(|desk| desk.driver.look_at_lease());
+        self.0.desk.change(|desk| desk.driver.look_at_lease());
     }
 
     /// The cluster has a newer view. `prepared` is told, on the service's thread, when the node has ended what it did with locks in older ones (rule C3).
     pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
-        self.shared().leave_to_thread(Command::View { view, prepared: Box::new(prepared) });
+        self.0.desk.leave_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
 
     /// A client wants a lock. `told` hears that it is granted or refused; after a grant that it was lost, if it is, and that it is
@@ -147,42 +138,38 @@ impl LockService {
     /// # Errors
     /// If too many wait.
     pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: Told) -> Result<RequestId, Overloaded> {
-        let id = self.shared().number()?;
-        self.shared().leave(Command::Acquire { id, asker, name, request, told });
+        let id = self.0.queue.number()?;
+        self.0.desk.leave(Command::Acquire { id, asker, name, request, told });
         Ok(id)
     }
 
     /// A client is done with a lock. `done` hears an error if it did not hold it, or not any more.
     pub fn release(&self, id: RequestId, done: Done) {
-        self.shared().leave(Command::Release { id, done });
+        self.0.desk.leave(Command::Release { id, done });
     }
 
     /// Others may read with a client from the moment on at which it is told that it reads.
     pub fn downgrade(&self, id: RequestId, done: Done) {
-        self.shared().leave(Command::Downgrade { id, done });
+        self.0.desk.leave(Command::Downgrade { id, done });
     }
 
     /// A client does not want a lock any more, or has died: it is released, or not waited for.
     pub fn forget(&self, id: RequestId) {
-        self.shared().leave(Command::Forget(id));
+        self.0.desk.leave(Command::Forget(id));
     }
 
     /// Who has the locks whose names begin so, behind this place. `shown` hears of some of them, within half a second or so.
     pub fn list(&self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) {
-        self.shared().leave(Command::List { after, prefix, shown });
+        self.0.desk.leave(Command::List { after, prefix, shown });
     }
 
     /// This lock's home is to forget it, if nobody uses it. `removed` hears what became of that within two seconds or so.
     pub fn remove(&self, name: Name, removed: impl FnOnce(Removed) + Send + 'static) {
-        self.shared().leave(Command::Remove { name, removed: Box::new(removed) });
+        self.0.desk.leave(Command::Remove { name, removed: Box::new(removed) });
     }
 
     /// The node is about to leave: whoever waits is refused, and whoever asks. `closed` is called when nobody holds a lock any more, or after this time.
     pub fn close(&self, patience: Duration, closed: impl FnOnce() + Send + 'static) {
-        self.shared().leave(Command::Close { patience, closed: Box::new(closed) });
-    }
-
-    fn shared(&self) -> &Shared {
-        &self.0.0
+        self.0.desk.leave(Command::Close { patience, closed: Box::new(closed) });
     }
 }

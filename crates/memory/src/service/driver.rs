@@ -10,6 +10,7 @@ use verbena_fabric::contacts::{Opened, Opening};
 use verbena_fabric::{Fabric, Message as Arrived};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
+use super::Metrics;
 use super::life::Life;
 use crate::wire::Frame;
 use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Wish};
@@ -28,12 +29,15 @@ pub(super) struct Driver {
     pub(super) life: Option<Life>,
     answers: Vec<(RequestId, Answer)>,
     complaints: Complaints,
+    metrics: Metrics,
+    /// Something of its share, or of its copies, is otherwise than was said last.
+    has_changed: bool,
 }
 
 impl Driver {
-    pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         let (memory, complaints) = (Memory::new(options), Complaints::default());
-        Driver { clock, lease: None, memory, life: None, answers: vec![], complaints }
+        Driver { clock, lease: None, memory, life: None, answers: vec![], complaints, metrics, has_changed: true }
     }
 
     pub(super) fn life_begins(
@@ -42,7 +46,7 @@ impl Driver {
         lease: &Arc<LeaseWord>,
     ) -> verbena_fabric::Result<()> {
         self.lease = Some(lease.clone());
-        let life = Life::begin(fabric)?;
+        let life = Life::begin(fabric, self.metrics.clone())?;
         self.act(|memory, out| memory.life_begins(life.me(), out));
         self.life = Some(life);
         Ok(())
@@ -51,11 +55,12 @@ impl Driver {
     /// Drops all that belongs to the life, the fabric and its regions too.
     pub(super) fn life_ends(&mut self) {
         self.act(|memory, out| memory.life_begins(Incarnation::default(), out));
-        self.life = None;
+        (self.life, self.has_changed) = (None, true);
     }
 
     /// When this returns it has ended what it did in older views.
     pub(super) fn view(&mut self, view: &Arc<View>) {
+        self.has_changed = true;
         self.look_at_lease();
         let Some(life) = &mut self.life else { return };
         let now = self.clock.now();
@@ -92,9 +97,21 @@ impl Driver {
         self.life.as_mut().map_or(Poll::Pending, |life| life.poll_answered(context))
     }
 
-    /// The next message, or else the task is woken when there is one.
-    pub(super) fn poll_arrival(&mut self, context: &mut Context<'_>) -> Poll<Arrived> {
-        self.life.as_mut().map_or(Poll::Pending, |life| life.inbox.poll_next(context))
+    /// Whether anything is on its way.
+    pub(super) fn has_posts(&self) -> bool {
+        self.life.as_ref().is_some_and(Life::has_posts)
+    }
+
+    /// Says how its share stands, if that has changed.
+    pub(super) fn publish(&mut self) {
+        if !std::mem::take(&mut self.has_changed) {
+            return;
+        }
+        let standing = self.memory.standing();
+        let gauges = &self.metrics;
+        let values = [standing.segments as u64, standing.share, standing.free, standing.largest, standing.copies];
+        let all = [&gauges.segments, &gauges.share, &gauges.free, &gauges.largest, &gauges.copies];
+        all.into_iter().zip(values).for_each(|(gauge, value)| gauge.set(value as i64));
     }
 
     /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.
@@ -129,14 +146,14 @@ impl Driver {
         self.complaints.counted()
     }
 
-    fn look_at_lease(&mut self) {
+    pub(super) fn look_at_lease(&mut self) {
         let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
         let now = self.clock.now();
         self.act(|memory, out| memory.lease(lease, now, out));
     }
 
     /// Posts and answers until nothing more is there.
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         let now = self.clock.now();
         self.act(|memory, out| memory.tick(now, out));
         while let Some(life) = &mut self.life {
@@ -165,6 +182,7 @@ impl Driver {
     }
 
     fn complain(&mut self, from: Incarnation, what: &dyn std::fmt::Display) {
+        self.metrics.unusable.increment();
         if let Some(number) = self.complaints.another(self.clock.now()) {
             tracing::warn!(%from, number, "dropped {what}");
         }
@@ -189,7 +207,10 @@ impl Driver {
                 }
                 (Action::Post(post, until), Some(life)) => life.post(post, until, now),
                 (Action::Send(frame), Some(life)) => life.send(&frame),
-                (Action::Store { at, word }, Some(life)) => life.store(at, word),
+                (Action::Store { at, word }, Some(life)) => {
+                    life.store(at, word);
+                    self.has_changed = true;
+                }
                 (Action::Open(key), Some(life)) => life.contacts.learn(key, now),
                 // Between two lives nobody hears it.
                 (_, None) => {}

@@ -8,6 +8,7 @@ use verbena_fabric::contacts::Contacts;
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Region, RegionKey, Rights, Views};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use super::Metrics;
 use super::posts::Posts;
 use crate::layout::{REGION, Word, claims_at, slot_bytes, word_at};
 use crate::wire::Frame;
@@ -25,13 +26,14 @@ pub(super) struct Life {
     pub(super) contacts: Contacts,
     posts: Posts,
     frames: u64,
+    metrics: Metrics,
 }
 
 impl Life {
-    pub(super) fn begin(fabric: Arc<dyn Fabric>) -> verbena_fabric::Result<Life> {
+    pub(super) fn begin(fabric: Arc<dyn Fabric>, metrics: Metrics) -> verbena_fabric::Result<Life> {
         let inbox = fabric.listen(MEMORY, Views::CurrentAndLater)?;
         let (contacts, posts) = (Contacts::new(fabric.clone()), Posts::default());
-        Ok(Life { fabric, inbox, own: None, contacts, posts, frames: 0 })
+        Ok(Life { fabric, inbox, own: None, contacts, posts, frames: 0, metrics })
     }
 
     pub(super) fn me(&self) -> Incarnation {
@@ -80,6 +82,7 @@ impl Life {
     }
 
     pub(super) fn post(&mut self, post: Post, until: Time, now: Time) {
+        self.metrics.batches.increment();
         self.posts.post(post, until, &*self.fabric, now);
     }
 
@@ -93,6 +96,7 @@ impl Life {
     pub(super) fn send(&mut self, frame: &Frame) {
         let Some(peer) = self.contacts.peer(frame.to) else { return };
         self.frames += 1;
+        self.metrics.frames.increment();
         if let Err(error) = peer.send(Class::Control, frame.view, MEMORY, self.frames, &frame.encode()) {
             tracing::debug!(to = %frame.to, %error, "a message about memory was not sent");
         }
@@ -100,6 +104,10 @@ impl Life {
 
     pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.posts.poll_answered(context)
+    }
+
+    pub(super) fn has_posts(&self) -> bool {
+        self.posts.are_under_way()
     }
 
     #[cfg(feature = "testing")]

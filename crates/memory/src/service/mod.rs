@@ -2,53 +2,60 @@
 //!
 //! There is nothing to decide here. The driver gives [`Memory`](crate::Memory) what arrives, and does what it says, in order.
 
+mod config;
+mod desk;
 mod driver;
 mod life;
+mod metrics;
 mod posts;
 #[cfg(feature = "testing")]
 mod stepped;
-mod thread;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::mpsc;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
-use verbena_terms::ViewNumber;
+use verbena_terms::{BootClock, ViewNumber};
 
 use crate::{Answer, MemoryOptions, RequestId, Wish};
+pub use config::MemoryConfig;
+use desk::{Desk, Queue};
+use driver::Driver;
+pub use metrics::Metrics;
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
 
-/// Requests that may wait for the thread. One more is refused.
-const REQUESTS: usize = 8192;
-
-/// A request did not get to the service: those before it do not get through, or its thread has ended.
+/// A request did not get to the service: those before it do not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("too many requests for memory are waiting")]
 pub struct Overloaded;
 
-/// Is told what became of a request, on the service's thread: must not block.
-pub type Told = Box<dyn FnOnce(Answer) + Send>;
-type Begun = Box<dyn FnOnce(verbena_fabric::Result<()>) + Send>;
-type Done = Box<dyn FnOnce() + Send>;
+/// Bytes of a value from which on a request is done by the service's thread: copying them would hold up whoever asks.
+const LARGE: u64 = 256 << 10;
 
-/// What the thread is to do.
+/// Is told what became of a request, by whoever does it: must not block.
+pub type Told = Box<dyn FnOnce(Answer) + Send>;
+/// Is told whether nothing is open, by whoever does it: must not block.
+type Closed = Box<dyn FnOnce(bool) + Send>;
+
+/// What is to be done at the desk.
 enum Command {
-    Life { fabric: Arc<dyn Fabric>, lease: Arc<LeaseWord>, begun: Begun },
-    LifeEnds(Done),
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
     Request { id: RequestId, wish: Wish, patience: Duration, told: Told },
+    Close { patience: Duration, closed: Closed },
 }
 
 /// A node's memory. Cheap to clone; the thread ends when the last clone is gone.
+///
+/// What is asked is done before the call returns, on the caller's thread, unless somebody else is at it, or much is to be copied.
 #[derive(Clone)]
-pub struct MemoryService {
-    commands: mpsc::Sender<Command>,
-    requests: Arc<AtomicU64>,
+pub struct MemoryService(Arc<Handle>);
+
+struct Handle {
+    desk: verbena_fabric::desk::Desk<Desk>,
+    queue: Arc<Queue>,
 }
 
 impl MemoryService {
@@ -56,48 +63,37 @@ impl MemoryService {
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn start(options: MemoryOptions) -> verbena_fabric::Result<MemoryService> {
-        let (commands, waiting) = mpsc::channel(REQUESTS);
-        thread::spawn(options, waiting)?;
-        Ok(MemoryService { commands, requests: Arc::default() })
+    pub fn start(options: MemoryOptions, metrics: Metrics) -> verbena_fabric::Result<MemoryService> {
+        let driver = Driver::new(options, Arc::new(BootClock), metrics.clone());
+        let queue = Arc::<Queue>::default();
+        let desk = verbena_fabric::desk::Desk::start("memory", Desk::new(driver, queue.clone(), metrics))?;
+        Ok(MemoryService(Arc::new(Handle { desk, queue })))
     }
 
-    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease. Blocks until it has.
+    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease.
     ///
     /// # Errors
     /// If its port is taken.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        let (tell, told) = std::sync::mpsc::channel();
-        let begun = Box::new(move |result| drop(tell.send(result)));
-        let command = Command::Life { fabric, lease: lease.clone(), begun };
-        self.commands.blocking_send(command).map_err(|_| verbena_fabric::Error::Closed)?;
-        told.recv().unwrap_or(Err(verbena_fabric::Error::Closed))
+        self.0.desk.change(|desk| desk.driver.life_begins(fabric, lease))
     }
 
-    /// The life is over. Blocks until its regions and its fabric are dropped.
+    /// The life is over. Returns when its regions and its fabric are dropped.
     pub fn life_ends(&self) {
-        let (tell, told) = std::sync::mpsc::channel();
-        // An error means that the thread has ended, and its life with it.
-        let done = Box::new(move || tell.send(()).unwrap_or_default());
-        if self.commands.blocking_send(Command::LifeEnds(done)).is_ok() {
-            told.recv().unwrap_or_default();
-        }
+        self.0.desk.change(|desk| desk.driver.life_ends());
+    }
+
+    /// The lease has run out, and the next one is not published yet: what waits for memory that was found by it is begun anew.
+    pub fn lease_lost(&self) {
+        self.0.desk.change(|desk| desk.driver.look_at_lease());
     }
 
     /// The cluster has a newer view. `prepared` is told, on the service's thread, when the node has ended what it did in older ones (rule C3).
-    ///
-    /// # Errors
-    /// If too much waits for the thread.
-    pub fn view_learnt(
-        &self,
-        view: Arc<View>,
-        prepared: impl FnOnce(ViewNumber) + Send + 'static,
-    ) -> Result<(), Overloaded> {
-        let prepared = Box::new(prepared);
-        self.commands.try_send(Command::View { view, prepared }).map_err(|_| Overloaded)
+    pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
+        self.0.desk.leave_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
 
-    /// A program wants something, for so long. `told` hears what became of it, once.
+    /// A program wants something, for so long. `told` hears what became of it, once; it may hear it before this returns.
     ///
     /// # Errors
     /// If too many wait.
@@ -107,9 +103,20 @@ impl MemoryService {
         patience: Duration,
         told: impl FnOnce(Answer) + Send + 'static,
     ) -> Result<RequestId, Overloaded> {
-        let id = RequestId(self.requests.fetch_add(1, Ordering::Relaxed) + 1);
+        let id = self.0.queue.number()?;
+        let is_large = wish.bytes().is_none_or(|bytes| bytes >= LARGE);
         let command = Command::Request { id, wish, patience, told: Box::new(told) };
-        self.commands.try_send(command).map_err(|_| Overloaded)?;
+        if is_large {
+            self.0.desk.leave_to_thread(command);
+        } else {
+            self.0.desk.leave(command);
+        }
         Ok(id)
+    }
+
+    /// The node is about to leave: what is asked from now on is refused. `closed` is called when nothing is open any more, or after this time; it hears whether
+    /// nothing is.
+    pub fn close(&self, patience: Duration, closed: impl FnOnce(bool) + Send + 'static) {
+        self.0.desk.leave_to_thread(Command::Close { patience, closed: Box::new(closed) });
     }
 }

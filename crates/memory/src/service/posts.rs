@@ -108,6 +108,11 @@ impl Posts {
         ended
     }
 
+    /// Whether there are any.
+    pub(super) fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// Ready when an answer has come that was not looked at yet.
     pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut has_come = false;

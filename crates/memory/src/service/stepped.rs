@@ -7,6 +7,7 @@ use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_terms::{Clock, Time};
 
+use super::Metrics;
 use super::driver::Driver;
 use crate::{Answer, MemoryOptions, RequestId, Wish};
 
@@ -25,7 +26,7 @@ pub struct Stepped {
 impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: MemoryOptions, clock: Arc<dyn Clock>) -> Stepped {
-        Stepped { driver: Driver::new(options, clock.clone()), clock, requests: 0 }
+        Stepped { driver: Driver::new(options, clock.clone(), Metrics::default()), clock, requests: 0 }
     }
 
     /// A life of this node begins, by this lease.

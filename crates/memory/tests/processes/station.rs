@@ -8,7 +8,7 @@ use verbena_cluster::{Lease, LeaseWord, Member, Role, Roles, View};
 use verbena_fabric::shm::{Settings, Shm};
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 use verbena_fabric::{Fabric, Pool};
-use verbena_memory::service::MemoryService;
+use verbena_memory::service::{MemoryService, Metrics};
 use verbena_memory::{Answer, MemoryOptions, Placement, Rules, SegmentName, Target, Wanted, Wish};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -38,7 +38,8 @@ impl Station {
             copies_bytes: 16 << 20,
             rules: Rules::ALL,
         };
-        let (service, lease) = (MemoryService::start(options).unwrap(), Arc::new(LeaseWord::default()));
+        let (service, lease) =
+            (MemoryService::start(options, Metrics::default()).unwrap(), Arc::new(LeaseWord::default()));
         service.life_begins(fabric, &lease).unwrap();
         Station { service, lease, address, view: 0 }
     }
@@ -54,7 +55,7 @@ impl Station {
         };
         let view = View::new(ViewNumber(number), members.iter().map(member).collect(), vec![]).unwrap();
         let (tell, told) = channel();
-        self.service.view_learnt(Arc::new(view), move |_| tell.send(()).unwrap_or_default()).unwrap();
+        self.service.view_learnt(Arc::new(view), move |_| tell.send(()).unwrap_or_default());
         told.recv_timeout(PATIENCE).unwrap();
         self.lease.store(Lease {
             until: Time::FAR,

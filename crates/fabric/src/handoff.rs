@@ -14,26 +14,26 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 /// A desk, and what was left at it.
-pub(super) struct Handoff<D, C> {
+pub(crate) struct Handoff<D, C> {
     desk: Mutex<D>,
     left: Mutex<VecDeque<C>>,
 }
 
 /// Gives what was left, the oldest first.
-pub(super) type Next<'a, C> = &'a mut dyn FnMut() -> Option<C>;
+pub(crate) type Next<'a, C> = &'a mut dyn FnMut() -> Option<C>;
 
 impl<D, C> Handoff<D, C> {
-    pub(super) fn new(desk: D) -> Self {
+    pub(crate) fn new(desk: D) -> Self {
         Handoff { desk: Mutex::new(desk), left: Mutex::default() }
     }
 
     /// For whoever comes next.
-    pub(super) fn leave(&self, what: C) {
+    pub(crate) fn leave(&self, what: C) {
         self.left.lock().push_back(what);
     }
 
     /// Serves, unless somebody does, who then does what is left now too.
-    pub(super) fn try_serve(&self, mut serve: impl FnMut(&mut D, Next<'_, C>)) {
+    pub(crate) fn try_serve(&self, mut serve: impl FnMut(&mut D, Next<'_, C>)) {
         while !self.left.lock().is_empty() {
             let Some(mut desk) = self.desk.try_lock() else { return };
             serve(&mut desk, &mut || self.left.lock().pop_front());
@@ -41,7 +41,7 @@ impl<D, C> Handoff<D, C> {
     }
 
     /// Serves, and then acts: at the desk, as soon as it is free.
-    pub(super) fn at_desk<T>(&self, mut serve: impl FnMut(&mut D, Next<'_, C>), act: impl FnOnce(&mut D) -> T) -> T {
+    pub(crate) fn at_desk<T>(&self, mut serve: impl FnMut(&mut D, Next<'_, C>), act: impl FnOnce(&mut D) -> T) -> T {
         let said = {
             let mut desk = self.desk.lock();
             serve(&mut desk, &mut || self.left.lock().pop_front());

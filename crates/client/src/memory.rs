@@ -1,0 +1,249 @@
+//! Memory that nodes share, for a program.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use verbena_terms::{BootClock, Clock, Time};
+
+use crate::error::{Error, Result};
+use crate::locks::Locks;
+use crate::memory_wire::{MemoryAnswer, MemoryRequest, NewSegment, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which};
+use crate::socket::Socket;
+use crate::wire::{Answer, Request};
+
+/// How much longer than its helper a program waits: the helper knows what became of it.
+const LONGER: Duration = Duration::from_secs(1);
+/// Parts that are on their way at a time.
+const PARTS: usize = 3;
+
+/// A program's connection for memory. For one thread at a time; other threads connect for themselves.
+///
+/// Segments live as long as their home, whatever becomes of the program: who does not need one any more [releases](Self::release) it.
+pub struct Memory {
+    locks: Locks,
+    patience: Duration,
+    shelves: u64,
+}
+
+/// A value, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The bytes that were asked for.
+    pub bytes: Vec<u8>,
+    /// Grows by one with each put.
+    pub version: u64,
+    /// When it was put, in nanoseconds since 1970, by its writer's clock; 0 if nothing was, or the coherence is `null`.
+    pub stamp_ns: u64,
+}
+
+/// The segments that there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SegmentList {
+    /// In order of their homes and numbers.
+    pub segments: Vec<SegmentInfo>,
+    /// Names of homes that did not answer: what they have is not in it.
+    pub silent: BTreeSet<String>,
+}
+
+/// A put, as it differs from one of a whole value over whatever is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    /// The first byte.
+    pub offset: u64,
+    /// The version that it is to replace, and no other. Has to be named where the coherence is `version`.
+    pub over: Option<u64>,
+}
+
+impl Memory {
+    /// Connects to the helper at `socket`. Each call waits at most `patience`, and the helper a second less than its program.
+    ///
+    /// # Errors
+    /// As [`Helper::connect`](crate::Helper::connect).
+    pub fn connect(socket: &Socket, patience: Duration) -> Result<Memory> {
+        Ok(Memory { locks: Locks::connect(socket, patience)?, patience, shelves: 0 })
+    }
+
+    /// A new segment, of zeros.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] with [`Failure::Exists`](crate::Failure) if its name is another's, [`NoRoom`](crate::Failure) where its home is full or the user has all that it may have,
+    /// [`Bad`](crate::Failure) for what cannot be.
+    pub fn allocate(&mut self, wanted: NewSegment) -> Result<SegmentInfo> {
+        match self.call(MemoryRequest::Allocate(wanted))? {
+            MemoryAnswer::Allocated(segment) => Ok(segment),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Gives up a segment: its memory and its name are free. One that is lost gives up its name.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn release(&mut self, which: impl Into<Which>) -> Result<()> {
+        match self.call(MemoryRequest::Release(which.into()))? {
+            MemoryAnswer::Released => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// A whole value.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn get(&mut self, which: impl Into<Which>) -> Result<Value> {
+        self.get_part(which, 0, None)
+    }
+
+    /// A part of a value: `length` bytes from `offset` on, or all that follow. However long it is, it is of one version (but for `null`).
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn get_part(&mut self, which: impl Into<Which>, offset: u64, length: Option<u64>) -> Result<Value> {
+        self.shelves += 1;
+        let shelf = self.shelves;
+        let get = MemoryRequest::Get { which: which.into(), offset, length, shelf };
+        let MemoryAnswer::Value { version, stamp_ns, bytes, first } = self.call(get)? else {
+            return Err(Error::Malformed("another answer than a value".into()));
+        };
+        let mut value = Value { bytes: first, version, stamp_ns };
+        let froms = (value.bytes.len() as u64..bytes).step_by(VALUE_PART_BYTES);
+        let requests = froms.map(|from| MemoryRequest::More { shelf, from });
+        self.call_each(requests, |answer| match answer {
+            MemoryAnswer::Part(part) => {
+                value.bytes.extend_from_slice(&part);
+                Ok(())
+            }
+            other => Err(unexpected(other)),
+        })?;
+        if value.bytes.len() as u64 != bytes {
+            return Err(Error::Malformed(format!("{} bytes of {bytes}", value.bytes.len())));
+        }
+        Ok(value)
+    }
+
+    /// Puts a whole value in the place of the one that is there, and gives the new version.
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; with [`Failure::Unknown`](crate::Failure) it may have been done, or be done later.
+    pub fn put(&mut self, which: impl Into<Which>, bytes: &[u8]) -> Result<u64> {
+        self.put_with(which, bytes, PutOptions::default())
+    }
+
+    /// Puts a part of a value, or replaces one version and no other.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), and [`Failure::Conflict`](crate::Failure) with the version that there is.
+    pub fn put_with(&mut self, which: impl Into<Which>, bytes: &[u8], options: PutOptions) -> Result<u64> {
+        let last = bytes.len().saturating_sub(1) / VALUE_PART_BYTES * VALUE_PART_BYTES;
+        let (before, rest) = bytes.split_at(last);
+        let stages = before.chunks(VALUE_PART_BYTES).enumerate().map(|(nth, chunk)| {
+            let from = (nth * VALUE_PART_BYTES) as u64;
+            MemoryRequest::Stage { from, bytes: chunk.to_vec() }
+        });
+        self.call_each(stages, |answer| match answer {
+            MemoryAnswer::Staged => Ok(()),
+            other => Err(unexpected(other)),
+        })?;
+        let PutOptions { offset, over } = options;
+        let (which, is_staged, bytes) = (which.into(), last > 0, rest.to_vec());
+        match self.call(MemoryRequest::Put { which, offset, is_staged, bytes, over })? {
+            MemoryAnswer::Put(version) => Ok(version),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What is known of a segment, and how old its value is.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn stat(&mut self, which: impl Into<Which>) -> Result<SegmentStat> {
+        match self.call(MemoryRequest::Stat(which.into()))? {
+            MemoryAnswer::Stat(stat) => Ok(stat),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The segments whose names begin with `prefix`, at all homes; if it is empty, those without a name too.
+    ///
+    /// # Errors
+    /// If the helper cannot be asked.
+    pub fn list(&mut self, prefix: &str) -> Result<SegmentList> {
+        let mut list = SegmentList::default();
+        loop {
+            let from = u32::try_from(list.segments.len()).map_err(|_| Error::Malformed("2^32 segments".into()))?;
+            match self.call(MemoryRequest::List { prefix: prefix.into(), from })? {
+                MemoryAnswer::List { segments, more: true, .. } if segments.is_empty() => {
+                    return Err(Error::Malformed("an empty part".into()));
+                }
+                MemoryAnswer::List { segments, silent, more } => {
+                    list.segments.extend(segments);
+                    list.silent.extend(silent);
+                    if !more {
+                        return Ok(list);
+                    }
+                }
+                other => return Err(unexpected(other)),
+            }
+        }
+    }
+
+    fn call(&mut self, asked: MemoryRequest) -> Result<MemoryAnswer> {
+        let until = BootClock.now() + self.patience + LONGER;
+        let number = self.post(asked, until)?;
+        self.answer(number, until)
+    }
+
+    /// Some at a time, one answer after the other.
+    fn call_each(
+        &mut self,
+        requests: impl Iterator<Item = MemoryRequest>,
+        mut each: impl FnMut(MemoryAnswer) -> Result<()>,
+    ) -> Result<()> {
+        let until = BootClock.now() + self.patience + LONGER;
+        let (mut requests, mut posted) = (requests.fuse(), VecDeque::new());
+        loop {
+            while posted.len() < PARTS
+                && let Some(request) = requests.next()
+            {
+                posted.push_back(self.post(request, until)?);
+            }
+            let Some(number) = posted.pop_front() else { return Ok(()) };
+            let answer = self.answer(number, until);
+            if let Err(error) = answer.and_then(&mut each) {
+                posted.into_iter().for_each(|number| self.locks.does_without(number));
+                return Err(error);
+            }
+        }
+    }
+
+    fn post(&mut self, asked: MemoryRequest, until: Time) -> Result<u64> {
+        let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
+        self.locks.post(&Request::Memory { patience_ms, asked }, until)
+    }
+
+    fn answer(&mut self, number: u64, until: Time) -> Result<MemoryAnswer> {
+        match self.locks.answer_numbered(number, until)? {
+            Some(Answer::Memory(MemoryAnswer::Failed(why, text))) => Err(Error::Memory { why, text }),
+            Some(Answer::Memory(answer)) => Ok(answer),
+            Some(Answer::Refused(why)) => Err(Error::Refused(why)),
+            Some(_) => Err(Error::Malformed("an answer to another question".into())),
+            None => {
+                self.locks.does_without(number);
+                Err(verbena_ipc::Error::Deadline { number }.into())
+            }
+        }
+    }
+}
+
+fn unexpected(answer: MemoryAnswer) -> Error {
+    let what = match answer {
+        MemoryAnswer::Failed(why, text) => return Error::Memory { why, text },
+        MemoryAnswer::Allocated(_) => "that something is allocated",
+        MemoryAnswer::Stat(_) => "how a segment is",
+        MemoryAnswer::Released => "that something is released",
+        MemoryAnswer::Value { .. } | MemoryAnswer::Part(_) => "a value",
+        MemoryAnswer::Staged | MemoryAnswer::Put(_) => "that something is put",
+        MemoryAnswer::List { .. } => "a list",
+    };
+    Error::Malformed(format!("{what} is no answer to that"))
+}

@@ -1,0 +1,107 @@
+//! What the service counts.
+
+use std::time::Duration;
+
+use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
+
+use crate::{Answer, Refusal, Wish};
+
+/// What the service counts, for whoever reads a registry. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    requests: Family<Counter, 2>,
+    get: Latency,
+    put: Latency,
+    pub(super) batches: Counter,
+    pub(super) frames: Counter,
+    pub(super) unusable: Counter,
+    pub(super) segments: Gauge,
+    pub(super) share: Gauge,
+    pub(super) free: Gauge,
+    pub(super) largest: Gauge,
+    pub(super) copies: Gauge,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Allocate,
+    Release,
+    Get,
+    Put,
+    Stat,
+    List,
+}
+
+impl Kind {
+    pub(super) fn of(wish: &Wish) -> Kind {
+        match wish {
+            Wish::Allocate { .. } => Kind::Allocate,
+            Wish::Release { .. } => Kind::Release,
+            Wish::Get { .. } => Kind::Get,
+            Wish::Put { .. } => Kind::Put,
+            Wish::Stat { .. } => Kind::Stat,
+            Wish::List { .. } => Kind::List,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Allocate => "allocate",
+            Kind::Release => "release",
+            Kind::Get => "get",
+            Kind::Put => "put",
+            Kind::Stat => "stat",
+            Kind::List => "list",
+        }
+    }
+}
+
+impl Metrics {
+    /// Registered here.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(registry: &Registry) -> Result<Metrics, RegistryError> {
+        let help = "Requests of programs about memory by what became of them.";
+        let counter = |name: &str, help: &str| registry.counter(name, help);
+        let gauge = |name: &str, help: &str| registry.gauge(name, help);
+        Ok(Metrics {
+            requests: registry.family("verbena_memory_requests_total", help, ["operation", "outcome"], 32)?,
+            get: registry.latency("verbena_memory_get_seconds", "From a get's arrival to its answer.")?,
+            put: registry.latency("verbena_memory_put_seconds", "From a put's arrival to its answer.")?,
+            batches: counter("verbena_memory_batches_total", "Batches posted at homes' memory.")?,
+            frames: counter("verbena_memory_frames_total", "Messages about memory sent to other members.")?,
+            unusable: counter("verbena_memory_unusable_total", "Messages about memory that could not be used.")?,
+            segments: gauge("verbena_memory_segments", "Segments at this home.")?,
+            share: gauge("verbena_memory_share_bytes", "Bytes that this home offers.")?,
+            free: gauge("verbena_memory_free_bytes", "Bytes of them that are free.")?,
+            largest: gauge("verbena_memory_largest_free_bytes", "Bytes of the largest free piece.")?,
+            copies: gauge("verbena_memory_copies_bytes", "Bytes of copies of others' segments at this node.")?,
+        })
+    }
+
+    /// A request was answered, after so long.
+    pub(super) fn ended(&self, kind: Kind, after: Duration, answer: &Answer) {
+        match kind {
+            Kind::Get => self.get.record(after),
+            Kind::Put => self.put.record(after),
+            _ => {}
+        }
+        let outcome = match answer {
+            Answer::Refused(Refusal::Unknown) => "unknown",
+            Answer::Refused(Refusal::Lost { .. }) => "lost",
+            Answer::Refused(Refusal::TimedOut { .. }) => "late",
+            Answer::Refused(_) => "refused",
+            _ => "done",
+        };
+        self.requests.with([kind.name(), outcome]).increment();
+    }
+}
+
+/// Read by nobody.
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new(&Registry::new()).expect("invariant: a new registry has no metric of that name")
+    }
+}

@@ -1,0 +1,332 @@
+//! What programs ask of memory that nodes share, and the parts of values that are on their way between a program and its helper.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use verbena_client::memory_wire::{
+    Failure, MemoryAnswer, MemoryRequest, NewSegment, PART_SEGMENTS, Placement, SegmentInfo, SegmentStat,
+    VALUE_PART_BYTES, Which,
+};
+use verbena_client::wire::Answer;
+use verbena_ipc::{ClientId, Request};
+use verbena_memory::service::MemoryService;
+use verbena_memory::{
+    Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Refusal, Segment, SegmentName, Target, Wanted, Wish,
+};
+use verbena_terms::{Incarnation, Rank};
+
+use crate::status::Status;
+use crate::teller::{Teller, give};
+
+/// Why not.
+type Refused = (Failure, String);
+
+/// The longest that a request may take.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// Bytes of values that are on their way to and from all programs together.
+const ON_THEIR_WAY: usize = 256 << 20;
+
+/// Of all programs.
+pub(crate) struct Segments {
+    service: MemoryService,
+    /// Knows what members are called.
+    status: Arc<Status>,
+    programs: HashMap<ClientId, Arc<Mutex<Program>>>,
+    budget: Arc<AtomicUsize>,
+}
+
+/// What is on its way to and from one program.
+struct Program {
+    /// Of the value that it is about to put.
+    staged: Parcel,
+    /// What it got last, if that was too long for one answer, by the name that it gave it.
+    shelf: (u64, Parcel),
+    listed: (Vec<SegmentInfo>, Vec<String>),
+}
+
+/// Bytes that are counted.
+struct Parcel {
+    bytes: Vec<u8>,
+    budget: Arc<AtomicUsize>,
+}
+
+impl Parcel {
+    fn new(budget: &Arc<AtomicUsize>) -> Parcel {
+        Parcel { bytes: vec![], budget: budget.clone() }
+    }
+
+    /// So many more bytes are about to be in it.
+    fn reserve(&self, bytes: usize) -> Result<(), Refused> {
+        if self.budget.fetch_add(bytes, Ordering::Relaxed) + bytes <= ON_THEIR_WAY {
+            return Ok(());
+        }
+        self.budget.fetch_sub(bytes, Ordering::Relaxed);
+        let why = format!("{ON_THEIR_WAY} bytes of values are on their way between programs and this helper");
+        Err((Failure::Unavailable, why))
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        self.reserve(bytes.len())?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Holds these and nothing else.
+    fn hold(&mut self, bytes: Vec<u8>) -> Result<(), Refused> {
+        self.take();
+        self.reserve(bytes.len())?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        self.budget.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        self.take();
+    }
+}
+
+impl Segments {
+    pub(crate) fn new(service: MemoryService, status: Arc<Status>) -> Self {
+        Segments { service, status, programs: HashMap::new(), budget: Arc::default() }
+    }
+
+    /// A program came.
+    pub(crate) fn arrived(&mut self, client: ClientId) {
+        let (staged, shelf) = (Parcel::new(&self.budget), (0, Parcel::new(&self.budget)));
+        let program = Program { staged, shelf, listed: Default::default() };
+        self.programs.insert(client, Arc::new(Mutex::new(program)));
+    }
+
+    /// A program went. What it had asked for is done.
+    pub(crate) fn gone(&mut self, client: ClientId) {
+        self.programs.remove(&client);
+    }
+
+    /// Answers, now or later.
+    pub(crate) fn handle(&mut self, request: Request<'_>, patience_ms: u64, asked: MemoryRequest) {
+        let Some(program) = self.programs.get(&request.client()).cloned() else { return };
+        let at_once = match &asked {
+            MemoryRequest::More { shelf, from } => Some(program.lock().more(*shelf, *from)),
+            MemoryRequest::Stage { from, bytes } => Some(program.lock().stage(*from, bytes)),
+            MemoryRequest::List { from: from @ 1.., .. } => Some(program.lock().list_from(*from as usize)),
+            _ => None,
+        };
+        if let Some(answer) = at_once {
+            return give(request, &Answer::Memory(answer));
+        }
+        let shelf = if let MemoryRequest::Get { shelf, .. } = asked { shelf } else { 0 };
+        let wish = match self.wish(&mut program.lock(), request.uid(), asked) {
+            Ok(wish) => wish,
+            Err((why, text)) => return give(request, &Answer::Memory(MemoryAnswer::Failed(why, text))),
+        };
+        let patience = Duration::from_millis(patience_ms).min(LONGEST);
+        let (status, teller) = (self.status.clone(), Arc::new(Mutex::new(Teller::Looks)));
+        let told = teller.clone();
+        let begun = self.service.request(wish, patience, move |said| {
+            let answer = answer_to(said, &status, &program, shelf);
+            told.lock().tell(Answer::Memory(answer));
+        });
+        if let Err(error) = begun {
+            teller.lock().tell(Answer::Memory(MemoryAnswer::Failed(Failure::Unavailable, error.to_string())));
+        }
+        teller.lock().look(request);
+    }
+
+    /// What is wanted of the service.
+    fn wish(&self, program: &mut Program, user: u32, asked: MemoryRequest) -> Result<Wish, Refused> {
+        Ok(match asked {
+            MemoryRequest::Allocate(new) => self.allocation(&new, user)?,
+            MemoryRequest::Release(which) => Wish::Release { target: target(&which)?, user },
+            MemoryRequest::Get { which, offset, length, .. } => {
+                Wish::Get { target: target(&which)?, offset, length, user }
+            }
+            MemoryRequest::Put { which, offset, is_staged, bytes, over } => {
+                let mut all = if is_staged { program.staged.take() } else { vec![] };
+                all.extend_from_slice(&bytes);
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Wish::Put {
+                    target: target(&which)?,
+                    offset,
+                    bytes: all.into(),
+                    named: over,
+                    stamp_ns: since.as_nanos() as u64,
+                    user,
+                }
+            }
+            MemoryRequest::Stat(which) => Wish::Stat { target: target(&which)? },
+            MemoryRequest::List { prefix, .. } => Wish::List { prefix },
+            MemoryRequest::More { .. } | MemoryRequest::Stage { .. } => {
+                return Err((Failure::Bad, "parts are answered at once".into()));
+            }
+        })
+    }
+
+    fn allocation(&self, new: &NewSegment, user: u32) -> Result<Wish, Refused> {
+        let name = new.name.as_deref().map(SegmentName::new).transpose().map_err(|refusal| refused(&refusal))?;
+        let placement = match &new.placement {
+            Placement::MostFree => Place::MostFree,
+            Placement::Local => Place::Local,
+            Placement::Spread => Place::Spread,
+            Placement::Node(name) => Place::Node(self.rank_of(name)?),
+        };
+        let NewSegment { bytes, coherence, writers, .. } = *new;
+        let wanted = Wanted { name, bytes, coherence, writers, owner: user };
+        Ok(Wish::Allocate { wanted, placement })
+    }
+
+    fn rank_of(&self, name: &str) -> Result<Rank, Refused> {
+        let members = self.status.all_members();
+        let found = members.iter().find(|member| member.name == name);
+        found.map(|member| member.incarnation.rank).ok_or_else(|| {
+            let text =
+                format!("no node {name} is in the cluster's view: there are most-free, local, spread, and nodes");
+            (Failure::Bad, text)
+        })
+    }
+}
+
+impl Program {
+    fn stage(&mut self, from: u64, bytes: &[u8]) -> MemoryAnswer {
+        if from == 0 {
+            self.staged.take();
+        }
+        let has = self.staged.bytes.len() as u64;
+        if from != has || has + bytes.len() as u64 > MAX_SEGMENT_BYTES {
+            self.staged.take();
+            let text =
+                format!("a part from byte {from} on, where {has} bytes are staged and {MAX_SEGMENT_BYTES} may be");
+            return MemoryAnswer::Failed(Failure::Bad, text);
+        }
+        match self.staged.add(bytes) {
+            Ok(()) => MemoryAnswer::Staged,
+            Err((why, text)) => MemoryAnswer::Failed(why, text),
+        }
+    }
+
+    fn more(&mut self, shelf: u64, from: u64) -> MemoryAnswer {
+        let (its, parcel) = &mut self.shelf;
+        let rest = usize::try_from(from).ok().and_then(|from| parcel.bytes.get(from..)).filter(|rest| !rest.is_empty());
+        let Some(rest) = rest.filter(|_| *its == shelf) else {
+            return MemoryAnswer::Failed(Failure::Bad, format!("nothing lies on shelf {shelf} from byte {from} on"));
+        };
+        let part = rest[..rest.len().min(VALUE_PART_BYTES)].to_vec();
+        if part.len() == rest.len() {
+            parcel.take();
+        }
+        MemoryAnswer::Part(part)
+    }
+
+    fn shelve(&mut self, shelf: u64, value: verbena_memory::Value) -> MemoryAnswer {
+        let verbena_memory::Value { mut bytes, version, stamp_ns } = value;
+        let all = bytes.len() as u64;
+        let first = if bytes.len() <= VALUE_PART_BYTES {
+            std::mem::take(&mut bytes)
+        } else {
+            let first = bytes[..VALUE_PART_BYTES].to_vec();
+            self.shelf.0 = shelf;
+            if let Err((why, text)) = self.shelf.1.hold(bytes) {
+                return MemoryAnswer::Failed(why, text);
+            }
+            first
+        };
+        MemoryAnswer::Value { version, stamp_ns, bytes: all, first }
+    }
+
+    fn list_from(&mut self, from: usize) -> MemoryAnswer {
+        let (segments, silent) = &mut self.listed;
+        let rest = segments.get(from..).unwrap_or_default();
+        let part = rest[..rest.len().min(PART_SEGMENTS)].to_vec();
+        let (more, silent) = (part.len() < rest.len(), silent.clone());
+        if !more {
+            self.listed = Default::default();
+        }
+        MemoryAnswer::List { segments: part, silent, more }
+    }
+}
+
+fn target(which: &Which) -> Result<Target, Refused> {
+    Ok(match which {
+        Which::Name(name) => Target::Name(SegmentName::new(name).map_err(|refusal| refused(&refusal))?),
+        Which::Id(id) => Target::Id(*id),
+    })
+}
+
+fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64) -> MemoryAnswer {
+    match said {
+        Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, &names(status))),
+        Said::Released => MemoryAnswer::Released,
+        Said::Value(value) => program.lock().shelve(shelf, value),
+        Said::Put(version) => MemoryAnswer::Put(version),
+        Said::Stat { segment, version, stamp_ns } => {
+            let (id, segment) = (segment.id, info(&segment, &names(status)));
+            MemoryAnswer::Stat(SegmentStat { id, segment, version, stamp_ns })
+        }
+        Said::Listed { segments, silent } => {
+            let names = names(status);
+            let listed = segments.iter().map(|segment| info(segment, &names)).collect();
+            let silent = silent.into_iter().map(|home| name_of(home, &names)).collect();
+            let mut program = program.lock();
+            program.listed = (listed, silent);
+            program.list_from(0)
+        }
+        Said::Refused(refusal) => {
+            let (why, text) = refused(&refusal);
+            MemoryAnswer::Failed(why, text)
+        }
+    }
+}
+
+/// What members are called by now.
+fn names(status: &Status) -> HashMap<Incarnation, String> {
+    status.all_members().into_iter().map(|member| (member.incarnation, member.name)).collect()
+}
+
+fn name_of(home: Incarnation, names: &HashMap<Incarnation, String>) -> String {
+    names.get(&home).cloned().unwrap_or_else(|| home.to_string())
+}
+
+fn info(segment: &Segment, names: &HashMap<Incarnation, String>) -> SegmentInfo {
+    let Segment { id, wanted, .. } = segment;
+    SegmentInfo {
+        id: *id,
+        name: wanted.name.as_ref().map(|name| name.as_str().to_owned()),
+        bytes: wanted.bytes,
+        coherence: wanted.coherence,
+        writers: wanted.writers,
+        takes: wanted.extent_bytes(),
+        owner: wanted.owner,
+        home: name_of(id.home, names),
+    }
+}
+
+fn refused(refusal: &Refusal) -> Refused {
+    let why = match refusal {
+        Refusal::NoName { .. }
+        | Refusal::Empty
+        | Refusal::TooLarge { .. }
+        | Refusal::Writers { .. }
+        | Refusal::NoVersion
+        | Refusal::NoHome { .. } => Failure::Bad,
+        Refusal::NoRoom { .. } | Refusal::NoWords { .. } | Refusal::OverLimit { .. } => Failure::NoRoom,
+        Refusal::Exists { .. } => Failure::Exists,
+        Refusal::NotFound { .. } => Failure::NotFound,
+        Refusal::Released { .. } => Failure::Released,
+        Refusal::Lost { .. } => Failure::Lost,
+        Refusal::NotYours { .. } => Failure::NotYours,
+        Refusal::OutOfRange { .. } => Failure::OutOfRange,
+        Refusal::Conflict { current, .. } => Failure::Conflict { current: *current },
+        Refusal::TimedOut { .. } => Failure::Late,
+        Refusal::Unknown => Failure::Unknown,
+        Refusal::Overloaded { .. } | Refusal::Leaving => Failure::Unavailable,
+    };
+    (why, refusal.to_string())
+}
