@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 
-use crate::commands::{bench, cluster, completions, config, doctor, keys, lock, node, proxy, status, top, traces, wan};
+use crate::commands::{bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -41,6 +41,8 @@ enum Subcommands {
     #[command(subcommand)]
     Lock(lock::Command),
     #[command(subcommand)]
+    Mem(mem::Command),
+    #[command(subcommand)]
     Wan(wan::Command),
     Top(top::Command),
     Doctor(doctor::Command),
@@ -73,6 +75,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Status(status) => status.run(file),
         Subcommands::Cluster(cluster) => cluster.run(file),
         Subcommands::Lock(lock) => return lock.run(file),
+        Subcommands::Mem(mem) => return mem.run(file),
         Subcommands::Wan(wan) => return wan.run(),
         Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),

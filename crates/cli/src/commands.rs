@@ -8,6 +8,7 @@ pub mod config;
 pub mod doctor;
 pub mod keys;
 pub mod lock;
+pub mod mem;
 pub mod node;
 pub mod proxy;
 mod reach;

@@ -1,0 +1,136 @@
+//! `verbena mem`: segments of memory that nodes share.
+
+pub mod get;
+pub mod ls;
+pub mod new;
+pub mod put;
+pub mod rm;
+pub mod stat;
+pub mod top;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use verbena_client::{Memory, NewSegment, Placement, SegmentInfo, Which};
+use verbena_terms::{Coherence, SegmentId};
+
+use crate::commands::reach::Reach;
+use crate::error::Result;
+
+/// Use memory that the whole cluster shares.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    New(new::Command),
+    Put(put::Command),
+    Get(get::Command),
+    Stat(stat::Command),
+    Ls(ls::Command),
+    Rm(rm::Command),
+    Top(top::Command),
+}
+
+impl Command {
+    /// Does what it says.
+    pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
+        match self {
+            Command::New(new) => new.run(file),
+            Command::Put(put) => return put.run(file),
+            Command::Get(get) => get.run(file),
+            Command::Stat(stat) => stat.run(file),
+            Command::Ls(ls) => ls.run(file),
+            Command::Rm(rm) => rm.run(file),
+            Command::Top(top) => top.run(file),
+        }
+        .map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// Which segment, and which helper is asked.
+#[derive(Args, Debug)]
+pub struct At {
+    /// The segment's name.
+    #[arg(value_name = "SEGMENT")]
+    segment: String,
+    /// It is not the name, but the segment's identity as `verbena mem ls` shows it, as 1.7/3.
+    #[arg(long)]
+    id: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl At {
+    fn memory(&self, file: Option<&Path>) -> Result<Memory> {
+        self.reach.by(file, Memory::connect)
+    }
+
+    fn which(&self) -> Result<Which> {
+        if !self.id {
+            return Ok(Which::from(&self.segment));
+        }
+        let error = |error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n"));
+        Ok(self.segment.parse::<SegmentId>().map_err(error)?.into())
+    }
+}
+
+/// What a new segment is to be.
+#[derive(Args, Debug)]
+pub struct Kind {
+    /// What it promises: `null`, `read`, `write`, `strict`, `version`, `delta(VERSIONS)` or `temporal(TIME)`.
+    #[arg(long, value_name = "COHERENCE", default_value = "strict")]
+    coherence: Coherence,
+    /// Nodes that can write at a time; further ones wait for them. Each takes the segment's bytes once more.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    writers: u8,
+    /// Where it is: `most-free`, `local`, `spread`, or a node's name.
+    #[arg(long, value_name = "WHERE", default_value_t = Placement::MostFree)]
+    placement: Placement,
+}
+
+impl Kind {
+    fn of(self, name: &str, bytes: u64) -> NewSegment {
+        let Kind { coherence, writers, placement } = self;
+        NewSegment { name: Some(name.into()), bytes, coherence, writers, placement }
+    }
+}
+
+/// What `--json` prints of a segment.
+#[derive(Debug, Serialize)]
+struct Shown {
+    id: String,
+    name: Option<String>,
+    bytes: u64,
+    coherence: String,
+    writers: u8,
+    /// Bytes that it takes at its home.
+    takes: u64,
+    /// The user's number.
+    owner: u32,
+    home: String,
+}
+
+impl Shown {
+    fn of(segment: &SegmentInfo) -> Shown {
+        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home } = segment.clone();
+        Shown { id: id.to_string(), name, bytes, coherence: coherence.to_string(), writers, takes, owner, home }
+    }
+
+    /// Its name, or how it is known without one.
+    fn called(&self) -> &str {
+        self.name.as_deref().unwrap_or("(no name)")
+    }
+}
+
+/// Lines in columns, as wide as they have to be; numbers to the right.
+fn columns(out: &mut impl std::io::Write, numbers: &[usize], lines: &[Vec<String>]) -> Result<()> {
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| {
+            if numbers.contains(&at) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}

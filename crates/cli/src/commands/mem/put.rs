@@ -1,0 +1,113 @@
+//! `verbena mem put`: a value in a segment's place.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use verbena_client::{Error as Refusal, Failure, PutOptions};
+
+use super::{At, Kind};
+use crate::error::{Error, Result};
+use crate::output::{Format, output, write_json};
+
+/// Another version is there than the one that was to be replaced.
+const CONFLICT: u8 = 75;
+/// Bytes that a segment can have.
+const MOST: u64 = 16 << 20;
+
+/// Put a file, or standard input, in a segment's place.
+///
+/// Whoever reads sees the value before or this one, whole (but for `null`). Fewer bytes than the segment has replace a part of it.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Exit codes:
+    0  put
+   75  --over: there is another version, and nothing has changed
+    1  2  3  as for all commands
+
+Examples:
+  verbena mem put session/table table --new
+  date | verbena mem put greeting --new --coherence read
+  verbena mem put session/table table --over 17")]
+pub struct Command {
+    #[command(flatten)]
+    at: At,
+    /// What is put. Without it standard input is, to its end.
+    #[arg(value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// The first byte that is replaced.
+    #[arg(long, value_name = "BYTE", default_value_t = 0)]
+    offset: u64,
+    /// Only if this is the version that there is. Has to be said where the coherence is `version`.
+    #[arg(long, value_name = "VERSION")]
+    over: Option<u64>,
+    /// Make the segment first, of as many bytes as are put.
+    #[arg(long, conflicts_with_all = ["offset", "over", "id"])]
+    new: bool,
+    #[command(flatten)]
+    kind: Kind,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Put {
+    /// The new one, if it was put.
+    version: Option<u64>,
+    bytes: usize,
+    /// The version that there is, if that is not the one that was to be replaced.
+    conflict: Option<u64>,
+}
+
+impl Command {
+    /// Puts it.
+    pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
+        let bytes = self.read()?;
+        let mut memory = self.at.memory(file)?;
+        let (mut which, mut over) = (self.at.which()?, self.over);
+        if self.new {
+            let made = memory.allocate(self.kind.of(&self.at.segment, bytes.len() as u64))?;
+            // By its identity: if another one comes to have the name, it is not this one. Its first version is what is there.
+            over = Some(memory.stat(made.id)?.version);
+            which = made.id.into();
+        }
+        let put = match memory.put_with(which, &bytes, PutOptions { offset: self.offset, over }) {
+            Ok(version) => Put { version: Some(version), bytes: bytes.len(), conflict: None },
+            Err(Refusal::Memory { why: Failure::Conflict { current }, .. }) => {
+                Put { version: None, bytes: bytes.len(), conflict: Some(current) }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut out = output();
+        if self.format.json {
+            write_json(&mut out, &put)?;
+        } else {
+            match (put.version, put.conflict) {
+                (Some(version), _) => writeln!(out, "version {version}")?,
+                (None, current) => {
+                    writeln!(out, "not put: there is version {}", current.unwrap_or_default())?;
+                }
+            }
+        }
+        Ok(if put.version.is_some() { ExitCode::SUCCESS } else { ExitCode::from(CONFLICT) })
+    }
+
+    /// One byte more than a segment can have is enough to know that they are too many.
+    fn read(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![];
+        let (from, path): (Box<dyn Read>, _) = match &self.from {
+            Some(path) => {
+                let error = |source| Error::File { doing: "open", path: path.clone(), source };
+                (Box::new(File::open(path).map_err(error)?), path.clone())
+            }
+            None => (Box::new(std::io::stdin()), "standard input".into()),
+        };
+        let error = |source| Error::File { doing: "read", path, source };
+        from.take(MOST + 1).read_to_end(&mut bytes).map_err(error)?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,64 @@
+//! `verbena mem stat`: what is known of a segment.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{At, Shown};
+use crate::date::exact_moment;
+use crate::error::Result;
+use crate::output::{Format, output, write_json};
+
+/// Show a segment, its version, and when that was put.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena mem stat session/table
+  verbena mem stat --id 1.7/3 --json")]
+pub struct Command {
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Stat {
+    #[serde(flatten)]
+    segment: Shown,
+    version: u64,
+    /// In UTC, by the writer's clock; none if nothing was put.
+    put: Option<String>,
+}
+
+impl Command {
+    /// Asks and prints.
+    pub fn run(self, file: Option<&Path>) -> Result<()> {
+        let stat = self.at.memory(file)?.stat(self.at.which()?)?;
+        let put = (stat.stamp_ns > 0).then(|| moment(stat.stamp_ns));
+        let shown = Stat { segment: Shown::of(&stat.segment), version: stat.version, put };
+        let mut out = output();
+        if self.format.json {
+            return write_json(&mut out, &shown);
+        }
+        let Shown { id, bytes, coherence, writers, takes, owner, home, .. } = &shown.segment;
+        writeln!(out, "name       {}", shown.segment.called())?;
+        writeln!(out, "id         {id}")?;
+        writeln!(out, "bytes      {bytes}; {takes} at its home")?;
+        writeln!(out, "coherence  {coherence}, for {writers} writers at a time")?;
+        writeln!(out, "home       {home}")?;
+        writeln!(out, "user       {owner}")?;
+        writeln!(out, "version    {}", shown.version)?;
+        writeln!(out, "put        {}", shown.put.as_deref().unwrap_or("nothing yet"))?;
+        Ok(())
+    }
+}
+
+/// So many nanoseconds after 1970 began, in UTC.
+pub(super) fn moment(stamp_ns: u64) -> String {
+    exact_moment(SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp_ns))
+}
