@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 
-use crate::commands::{bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan};
+use crate::commands::{
+    bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan,
+};
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::error::{Error, Result};
-use crate::locks::Locks;
+use crate::lock_wire::LockMode;
+use crate::locks::{Hold, Locks};
 use crate::memory_wire::{MemoryAnswer, MemoryRequest, NewSegment, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which};
 use crate::socket::Socket;
 use crate::wire::{Answer, Request};
@@ -185,6 +186,29 @@ impl Memory {
                 other => return Err(unexpected(other)),
             }
         }
+    }
+
+    /// Waits for a segment's lock as long as `at_most`, without that as long as it takes. It keeps out whoever asks for it as well, and nobody else: gets and puts do
+    /// not look at it. It is the lock of the name `memory/IDENTITY`, which `verbena lock ls` shows.
+    ///
+    /// # Errors
+    /// As [`Locks::acquire`], and [`stat`](Self::stat).
+    pub fn lock(&mut self, which: impl Into<Which>, mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
+        let id = self.stat(which)?.id;
+        self.locks.acquire(format!("memory/{id}").as_bytes(), mode, at_most)
+    }
+
+    /// Releases it, when everything that this connection has put has arrived, or never will (rule M3).
+    ///
+    /// # Errors
+    /// As [`Locks::release`]: [`Error::Lost`] if others may have had it meanwhile.
+    pub fn unlock(&mut self, hold: Hold) -> Result<()> {
+        self.locks.release(hold)
+    }
+
+    /// The locks of this connection: those of segments are among them.
+    pub fn locks(&mut self) -> &mut Locks {
+        &mut self.locks
     }
 
     fn call(&mut self, asked: MemoryRequest) -> Result<MemoryAnswer> {

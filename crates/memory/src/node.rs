@@ -402,6 +402,11 @@ impl Memory {
         Standing { segments: self.home.held(), share, free, largest, copies: self.copied_bytes }
     }
 
+    /// Whether anything of this request is on its way, or may be yet; also after it was answered that nobody knows.
+    pub fn has_request(&self, id: RequestId) -> bool {
+        self.requests.contains_key(&id)
+    }
+
     /// Whether the memory of this view is there, and names are known.
     pub fn is_open(&self) -> bool {
         self.home.is_open && self.registrar.is_open()

@@ -92,15 +92,16 @@ impl Readings {
             Event::Gone { client } => {
                 self.clients -= 1;
                 self.texts.remove(&client);
-                self.tickets.gone(client);
+                self.tickets.gone(client, &self.segments);
                 self.segments.gone(client);
                 self.drains.retain(|drain| drain.client() != client);
             }
             Event::Request(request) => {
                 let answer = match Request::decode(request.bytes()) {
-                    Ok(Request::Lock(asked)) => return self.tickets.handle(request, asked),
+                    Ok(Request::Lock(asked)) => return self.tickets.handle(request, asked, &self.segments),
                     Ok(Request::Memory { patience_ms, asked }) => {
-                        return self.segments.handle(request, patience_ms, asked);
+                        let has_locks = self.tickets.has_any(request.client());
+                        return self.segments.handle(request, patience_ms, asked, has_locks);
                     }
                     Ok(asked) => self.answer(request.client(), asked),
                     Err(error) => Some(Answer::Refused(format!("the request cannot be read: {error}"))),

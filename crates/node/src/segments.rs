@@ -1,6 +1,6 @@
 //! What programs ask of memory that nodes share, and the parts of values that are on their way between a program and its helper.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,8 @@ use verbena_client::wire::Answer;
 use verbena_ipc::{ClientId, Request};
 use verbena_memory::service::MemoryService;
 use verbena_memory::{
-    Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Refusal, Segment, SegmentName, Target, Wanted, Wish,
+    Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Refusal, RequestId, Segment, SegmentName, Target, Wanted,
+    Wish,
 };
 use verbena_terms::{Incarnation, Rank};
 
@@ -45,6 +46,10 @@ struct Program {
     /// What it got last, if that was too long for one answer, by the name that it gave it.
     shelf: (u64, Parcel),
     listed: (Vec<SegmentInfo>, Vec<String>),
+    /// Puts that it asked for while it had locks, by a number of their own, and that may be on their way: without an answer, or with one that says that nobody
+    /// knows. Each has its request's name as soon as it has one.
+    puts: BTreeMap<u64, Option<RequestId>>,
+    asked: u64,
 }
 
 /// Bytes that are counted.
@@ -102,7 +107,7 @@ impl Segments {
     /// A program came.
     pub(crate) fn arrived(&mut self, client: ClientId) {
         let (staged, shelf) = (Parcel::new(&self.budget), (0, Parcel::new(&self.budget)));
-        let program = Program { staged, shelf, listed: Default::default() };
+        let program = Program { staged, shelf, listed: Default::default(), puts: BTreeMap::new(), asked: 0 };
         self.programs.insert(client, Arc::new(Mutex::new(program)));
     }
 
@@ -111,8 +116,15 @@ impl Segments {
         self.programs.remove(&client);
     }
 
-    /// Answers, now or later.
-    pub(crate) fn handle(&mut self, request: Request<'_>, patience_ms: u64, asked: MemoryRequest) {
+    /// Does something when nothing that a program put is on its way any more: at once, if nothing is (rules M3, F5).
+    pub(crate) fn when_settled(&self, client: ClientId, then: impl FnOnce() + Send + 'static) {
+        let puts = self.programs.get(&client).map(|program| std::mem::take(&mut program.lock().puts));
+        let puts: Vec<RequestId> = puts.into_iter().flatten().filter_map(|(_, id)| id).collect();
+        if puts.is_empty() { then() } else { self.service.when_settled(puts, then) }
+    }
+
+    /// Answers, now or later. A program that has locks may make puts under them.
+    pub(crate) fn handle(&mut self, request: Request<'_>, patience_ms: u64, asked: MemoryRequest, has_locks: bool) {
         let Some(program) = self.programs.get(&request.client()).cloned() else { return };
         let at_once = match &asked {
             MemoryRequest::More { shelf, from } => Some(program.lock().more(*shelf, *from)),
@@ -130,13 +142,23 @@ impl Segments {
         };
         let patience = Duration::from_millis(patience_ms).min(LONGEST);
         let (status, teller) = (self.status.clone(), Arc::new(Mutex::new(Teller::Looks)));
-        let told = teller.clone();
+        let is_put = matches!(wish, Wish::Put { .. });
+        let put = program.lock().begins(is_put && has_locks);
+        let (told, asker) = (teller.clone(), program.clone());
         let begun = self.service.request(wish, patience, move |said| {
-            let answer = answer_to(said, &status, &program, shelf);
+            // Late, or unknown: something of it may be on its way all the same.
+            if !matches!(said, Said::Refused(Refusal::Unknown | Refusal::TimedOut { .. })) {
+                asker.lock().puts.remove(&put);
+            }
+            let answer = answer_to(said, &status, &asker, shelf);
             told.lock().tell(Answer::Memory(answer));
         });
-        if let Err(error) = begun {
-            teller.lock().tell(Answer::Memory(MemoryAnswer::Failed(Failure::Unavailable, error.to_string())));
+        match begun {
+            Ok(id) => program.lock().begun(put, id),
+            Err(error) => {
+                program.lock().puts.remove(&put);
+                teller.lock().tell(Answer::Memory(MemoryAnswer::Failed(Failure::Unavailable, error.to_string())));
+            }
         }
         teller.lock().look(request);
     }
@@ -195,6 +217,22 @@ impl Segments {
 }
 
 impl Program {
+    /// Something is about to be asked for: the number under which it is remembered, if it has to be.
+    fn begins(&mut self, is_remembered: bool) -> u64 {
+        self.asked += 1;
+        if is_remembered {
+            self.puts.insert(self.asked, None);
+        }
+        self.asked
+    }
+
+    /// It is asked for, and may have been answered.
+    fn begun(&mut self, put: u64, id: RequestId) {
+        if let Some(request) = self.puts.get_mut(&put) {
+            *request = Some(id);
+        }
+    }
+
     fn stage(&mut self, from: u64, bytes: &[u8]) -> MemoryAnswer {
         if from == 0 {
             self.staged.take();

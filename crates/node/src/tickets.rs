@@ -11,6 +11,7 @@ use verbena_lock::service::{List, LockService, Removed};
 use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, Removal, RequestId};
 use verbena_terms::{Incarnation, Rank};
 
+use crate::segments::Segments;
 use crate::status::Status;
 use crate::teller::{Teller, answer, give, refuse};
 
@@ -75,14 +76,20 @@ impl Tickets {
         self.programs.insert(client, Program { asker, tickets: HashMap::new(), clear_at: 0 });
     }
 
-    /// A program went: nothing of it is held or waited for.
-    pub(crate) fn gone(&mut self, client: ClientId) {
+    /// A program went: nothing of it is held or waited for when this returns, or when what it put has settled.
+    pub(crate) fn gone(&mut self, client: ClientId, segments: &Segments) {
         let tickets = self.programs.remove(&client).map(|gone| gone.tickets).unwrap_or_default();
-        tickets.values().for_each(|ticket| self.service.forget(ticket.id));
+        let service = self.service.clone();
+        segments.when_settled(client, move || tickets.values().for_each(|ticket| service.forget(ticket.id)));
+    }
+
+    /// Whether a program holds or waits for any.
+    pub(crate) fn has_any(&self, client: ClientId) -> bool {
+        self.programs.get(&client).is_some_and(|program| !program.tickets.is_empty())
     }
 
     /// Answers, now or later.
-    pub(crate) fn handle(&mut self, request: Request<'_>, asked: LockRequest) {
+    pub(crate) fn handle(&mut self, request: Request<'_>, asked: LockRequest, segments: &Segments) {
         let Some(program) = self.programs.get_mut(&request.client()) else { return };
         match asked {
             LockRequest::Acquire { ticket, name, mode, is_try } => match Name::new(&name) {
@@ -92,9 +99,9 @@ impl Tickets {
                 }
                 Err(error) => refuse(request, error.to_string()),
             },
-            LockRequest::Release { ticket } => program.release(&self.service, ticket, request),
-            LockRequest::Share { ticket } => program.share(&self.service, ticket, request),
-            LockRequest::Cancel { ticket } => program.cancel(&self.service, ticket, request),
+            LockRequest::Release { ticket } => program.release(&self.service, ticket, request, segments),
+            LockRequest::Share { ticket } => program.share(&self.service, ticket, request, segments),
+            LockRequest::Cancel { ticket } => program.cancel(&self.service, ticket, request, segments),
             LockRequest::List { after, prefix } => self.list(after, prefix, request),
             LockRequest::Remove { name } => match Name::new(&name) {
                 Ok(name) => self.remove(name, request),
@@ -159,7 +166,7 @@ impl Program {
         }
     }
 
-    fn release(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
+    fn release(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) {
         let Some(Ticket { id, .. }) = self.tickets.remove(&ticket) else {
             return refuse(request, format!("ticket {ticket} holds nothing"));
         };
@@ -169,11 +176,12 @@ impl Program {
         let done = Box::new(move |released: Result<(), _>| {
             told.lock().tell(Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
         });
-        service.release(id, done);
+        let service = service.clone();
+        segments.when_settled(request.client(), move || service.release(id, done));
         teller.lock().look(request);
     }
 
-    fn share(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
+    fn share(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) {
         let Some(Ticket { id, standing }) = self.tickets.get(&ticket) else {
             return refuse(request, format!("ticket {ticket} holds nothing"));
         };
@@ -194,15 +202,17 @@ impl Program {
                 });
                 // It may be told before this returns.
                 drop(now);
-                service.downgrade(*id, done);
+                let (service, id) = (service.clone(), *id);
+                segments.when_settled(request.client(), move || service.downgrade(id, done));
                 standing.lock().teller.look(request);
             }
         }
     }
 
-    fn cancel(&mut self, service: &LockService, ticket: u64, request: Request<'_>) {
+    fn cancel(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) {
         if let Some(Ticket { id, standing }) = self.tickets.remove(&ticket) {
-            service.forget(id);
+            let service = service.clone();
+            segments.when_settled(request.client(), move || service.forget(id));
             standing.lock().teller.tell(Answer::Lock(LockAnswer::Cancelled));
         }
         give(request, &Answer::Lock(LockAnswer::Done));

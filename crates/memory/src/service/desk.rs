@@ -12,7 +12,7 @@ use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::Driver;
 use super::metrics::Kind;
-use super::{Closed, Command, Metrics, Overloaded, Told};
+use super::{Closed, Command, Metrics, Overloaded, Settled, Told};
 use crate::node::REQUESTS;
 use crate::{Answer, Refusal, RequestId};
 
@@ -41,6 +41,8 @@ pub(super) struct Desk {
     queue: Arc<Queue>,
     metrics: Metrics,
     is_closed: bool,
+    /// Who is told when nothing of these is on its way.
+    settling: Vec<(Vec<RequestId>, Settled)>,
     /// Who is told when nothing is open any more, and when at the latest.
     closing: Option<(Time, Closed)>,
 }
@@ -53,7 +55,7 @@ struct Asked {
 
 impl Desk {
     pub(super) fn new(driver: Driver, queue: Arc<Queue>, metrics: Metrics) -> Self {
-        Desk { driver, asked: HashMap::new(), queue, metrics, is_closed: false, closing: None }
+        Desk { driver, asked: HashMap::new(), queue, metrics, is_closed: false, settling: vec![], closing: None }
     }
 
     fn tell_all(&mut self) {
@@ -86,6 +88,7 @@ impl Service for Desk {
                     self.driver.request(id, wish, patience);
                 }
             }
+            Command::Settle { puts, settled } => self.settling.push((puts, settled)),
             Command::Close { patience, closed } => {
                 (self.is_closed, self.closing) = (true, Some((BootClock.now() + patience, closed)));
             }
@@ -129,7 +132,9 @@ impl Service for Desk {
     }
 
     fn rests(&mut self) {
-        let is_idle = !self.driver.has_posts() && self.asked.is_empty();
+        let is_settled = |(puts, _): &mut (Vec<RequestId>, _)| !puts.iter().any(|put| self.driver.has_request(*put));
+        self.settling.extract_if(.., is_settled).for_each(|(_, settled)| settled());
+        let is_idle = !self.driver.has_posts() && self.asked.is_empty() && self.settling.is_empty();
         if let Some((_, closed)) = self.closing.take_if(|(until, _)| is_idle || BootClock.now() >= *until) {
             closed(is_idle);
         }

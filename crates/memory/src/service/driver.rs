@@ -97,6 +97,11 @@ impl Driver {
         self.life.as_mut().map_or(Poll::Pending, |life| life.poll_answered(context))
     }
 
+    /// Whether anything of this request is on its way, or may be yet.
+    pub(super) fn has_request(&self, id: RequestId) -> bool {
+        self.memory.has_request(id)
+    }
+
     /// Whether anything is on its way.
     pub(super) fn has_posts(&self) -> bool {
         self.life.as_ref().is_some_and(Life::has_posts)

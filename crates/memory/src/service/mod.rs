@@ -37,6 +37,8 @@ const LARGE: u64 = 256 << 10;
 
 /// Is told what became of a request, by whoever does it: must not block.
 pub type Told = Box<dyn FnOnce(Answer) + Send>;
+/// Is told that nothing of some puts is on its way, by whoever does it: must not block.
+type Settled = Box<dyn FnOnce() + Send>;
 /// Is told whether nothing is open, by whoever does it: must not block.
 type Closed = Box<dyn FnOnce(bool) + Send>;
 
@@ -44,6 +46,7 @@ type Closed = Box<dyn FnOnce(bool) + Send>;
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
     Request { id: RequestId, wish: Wish, patience: Duration, told: Told },
+    Settle { puts: Vec<RequestId>, settled: Settled },
     Close { patience: Duration, closed: Closed },
 }
 
@@ -112,6 +115,12 @@ impl MemoryService {
             self.0.desk.leave(command);
         }
         Ok(id)
+    }
+
+    /// Some puts were asked for, of which some may have no answer, or a doubtful one. `settled` is told, by whoever does it, when nothing of any of them is on its way any
+    /// more: then a lock under which they were made may be another's (rules M3, F5). It must not block.
+    pub fn when_settled(&self, puts: Vec<RequestId>, settled: impl FnOnce() + Send + 'static) {
+        self.0.desk.leave(Command::Settle { puts, settled: Box::new(settled) });
     }
 
     /// The node is about to leave: what is asked from now on is refused. `closed` is called when nothing is open any more, or after this time; it hears whether
