@@ -19,6 +19,7 @@ mod cpu;
 mod emulator;
 mod error;
 mod figure;
+mod helpers;
 mod html;
 mod locks;
 mod machine;

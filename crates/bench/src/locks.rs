@@ -10,7 +10,6 @@ mod contention;
 mod counted;
 #[cfg(feature = "etcd")]
 mod etcd;
-mod helpers;
 mod node;
 mod nodes;
 mod others;

@@ -134,14 +134,14 @@ static ROWS: [Row; 36] = [
         paper: "DDSS Fig 3(b,c)",
         variants: "get and put by size, each IPC mode, each fabric",
         found: "22.6 / 11.3 / 8.2 us",
-        measure: None,
+        measure: Some(memory::ops),
     },
     Row {
         name: "memory.scale",
         paper: "DDSS Fig 4",
         variants: "clients 1..512, data on one node and distributed",
         found: "distributed scales",
-        measure: None,
+        measure: Some(memory::scale),
     },
     Row {
         name: "memory.apps",

@@ -3,6 +3,8 @@
 
 #[path = "bench_rows/locks.rs"]
 mod locks;
+#[path = "bench_rows/memory.rs"]
+mod memory;
 #[path = "../../fabric/tests/common/namespaces.rs"]
 mod namespaces;
 
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         ("locks_are_taken_as_a_trace_has_it", locks::locks_are_taken_as_a_trace_has_it),
         ("one_lock_is_wanted_by_many", locks::one_lock_is_wanted_by_many),
         ("others_have_locks_too", locks::others_have_locks_too),
+        ("values_are_got_and_put", memory::values_are_got_and_put),
+        ("many_get_values", memory::many_get_values),
         ("a_trace_that_is_none_is_an_error", a_trace_that_is_none_is_an_error),
         ("without_the_program_it_is_an_error", without_the_program_it_is_an_error),
     ];

@@ -11,7 +11,6 @@ use verbena_lock::service::Attention;
 
 use super::client;
 use super::counted::Counts;
-use super::helpers::Helpers;
 use super::node::{Counted, Order, Timed};
 use super::nodes::Nodes;
 use super::station::Way;
@@ -19,6 +18,7 @@ use super::{PLACES, panel};
 use crate::child::Target;
 use crate::cores;
 use crate::error::BenchError;
+use crate::helpers::Helpers;
 use crate::report::{Claim, Findings, Line, Measurement, Panel, Point, Ratio};
 use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
@@ -83,9 +83,10 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut clusters: Vec<Nodes> = PLACES.iter().map(start).collect::<Result<_, _>>()?;
     let mut helpers: Vec<Helpers> = [Provider::Shm, Provider::Tcp]
         .into_iter()
-        .map(|provider| Helpers::start(verbena, provider, 1, Some(cores)))
+        .map(|provider| Helpers::start(verbena, provider, 1, 1, Some(cores)))
         .collect::<Result<_, _>>()?;
-    let mut clients: Vec<Target> = helpers.iter_mut().map(|helpers| helpers.client(1)).collect::<Result<_, _>>()?;
+    let mut clients: Vec<Target> =
+        helpers.iter_mut().map(|helpers| client::at(helpers, 1)).collect::<Result<_, _>>()?;
 
     let mut turns = turns(&ways);
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);

@@ -11,7 +11,9 @@ use verbena_terms::Time;
 
 use super::node::{PAUSE, Timed, Worked, hold_for, samples};
 use super::redis::Redis;
-use crate::child::{Answer, hear, say};
+use crate::child::{Answer, ON_CORE, Target, hear, say};
+use crate::error::BenchError;
+use crate::helpers::Helpers;
 use crate::stats::RoundSummary;
 
 /// What such a program is asked for by.
@@ -26,7 +28,7 @@ const REDIS_PAUSE: Duration = Duration::from_millis(2);
 const NOT_JOINED: &str = "only a helper's locks are joined";
 
 /// From one look for a helper to the next.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The lock that clients of a turn want.
 const NAME: &str = "bench";
@@ -50,6 +52,19 @@ pub(super) trait Service {
     fn acquire(&mut self, name: &str) -> Result<(), String>;
     /// Gives it back.
     fn release(&mut self, name: &str) -> Result<(), String>;
+}
+
+/// A program at the node of this number, when that has taken it in.
+pub(super) fn at(helpers: &mut Helpers, node: usize) -> Result<Target, BenchError> {
+    let (run, name) = helpers.ready(node)?;
+    let place = format!("{}#{name}", run.display());
+    let connect = || {
+        let before = helpers.core().into_iter().flat_map(|core| [ON_CORE, core]);
+        let mut client = Target::start(&before.chain([ROLE, "verbena", &place]).collect::<Vec<_>>())?;
+        let () = client.answer("connect to a node's helper")?;
+        Ok(client)
+    };
+    connect().map_err(|error: BenchError| helpers.failed(node, &format!("was of no use: {error}")))
 }
 
 /// Plays a client of this kind, of a service that is there.

@@ -11,14 +11,14 @@ use tempfile::TempDir;
 use verbena_fabric::Provider;
 use verbena_terms::{BootClock, Clock};
 
-use super::client::{Order, ROLE};
-use super::helpers::Helpers;
+use super::client::{self, Order, ROLE};
 use super::node::{Timed, Worked};
 use super::panel;
 use super::work::Together;
 use crate::child::Target;
 use crate::content::{Running, free_addresses};
 use crate::error::BenchError;
+use crate::helpers::Helpers;
 use crate::programs::in_path;
 use crate::report::{Claim, FabricFound, Findings, Line, Measurement, Ratio};
 use crate::rounds::{Budget, interleave};
@@ -177,9 +177,9 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 /// Why not, where the program is not there.
 fn start(system: System, verbena: &Path) -> Result<Result<Present, String>, BenchError> {
     let ours = |provider, nodes| -> Result<(Vec<Target>, Servers), BenchError> {
-        let mut helpers = Helpers::start(verbena, provider, nodes, None)?;
+        let mut helpers = Helpers::start(verbena, provider, 1, nodes, None)?;
         let at = |client: usize| client % nodes + 1;
-        let clients = (0..CONTENDERS).map(|client| helpers.client(at(client))).collect::<Result<_, _>>()?;
+        let clients = (0..CONTENDERS).map(|client| client::at(&mut helpers, at(client))).collect::<Result<_, _>>()?;
         Ok((clients, Servers::Ours { _helpers: helpers }))
     };
     let (clients, servers) = match system {

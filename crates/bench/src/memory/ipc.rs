@@ -140,7 +140,7 @@ fn failed(doing: &str, reason: String) -> BenchError {
 }
 
 /// Two for each client, here and at the helper.
-fn raise_open_files() -> Result<(), String> {
+pub(super) fn raise_open_files() -> Result<(), String> {
     let needed = 2 * THREADS[THREADS.len() - 1] as u64 + 256;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {

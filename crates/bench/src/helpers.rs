@@ -1,0 +1,104 @@
+//! Nodes as anybody starts them, each a process, for programs at their helpers.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use verbena_fabric::Provider;
+
+use crate::content::{Running, free_addresses};
+use crate::error::BenchError;
+use crate::web::PROGRAM;
+
+/// Nodes of one cluster, at the most.
+const MOST: usize = 5;
+/// A node is ready within this time.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// From one look for a helper to the next.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Homes, which no program is at, and nodes beside them.
+pub(crate) struct Helpers {
+    running: Vec<Running>,
+    names: Vec<String>,
+    /// Of programs.
+    core: Option<String>,
+    /// Last: what the processes use is there until they have ended.
+    directory: TempDir,
+}
+
+impl Helpers {
+    /// Starts `homes` homes and `count` other nodes; homes on the first of `cores`, all else on the other, if there are any.
+    pub(crate) fn start(
+        verbena: &Path,
+        provider: Provider,
+        homes: usize,
+        count: usize,
+        cores: Option<[usize; 2]>,
+    ) -> Result<Self, BenchError> {
+        let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
+        let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+        let place = directory.path();
+        let (nodes, apis) = (free_addresses::<MOST>()?, free_addresses::<MOST>()?);
+        let names: Vec<String> =
+            (1..=homes).map(|nth| format!("home-{nth}")).chain((1..=count).map(|nth| format!("node-{nth}"))).collect();
+        let member = |at: usize| {
+            let (name, node) = (&names[at], nodes[at]);
+            let address = if provider == Provider::Shm { format!("shm://{name}") } else { format!("tcp://{node}") };
+            let role = if at < homes { "home" } else { "reader" };
+            format!("{{ name = \"{name}\", address = \"{address}\", roles = [\"{role}\"] }},\n")
+        };
+        let members: String = (0..names.len()).map(member).collect();
+        let content = format!(
+            "[cluster]\nlease = \"10s\"\nmembers = [\n{members}]\n[fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{}\"\n",
+            provider.name(),
+            place.join("run").display(),
+        );
+        let config = place.join("verbena.toml");
+        std::fs::write(&config, content).map_err(|error| BenchError::io(&config, error))?;
+        let start = |at: usize, api: SocketAddr| {
+            let text = |path: &Path| path.display().to_string();
+            let (name, api) = (names[at].as_str(), api.to_string());
+            let (verbena, config, state) = (text(verbena), text(&config), text(&place.join(name)));
+            let words = [&verbena, "node", "--config", &config, "--cluster-name", name, "--node-state", &state];
+            let words = [&[PROGRAM][..], &words, &["--node-api", &api]].concat();
+            let core = cores.map(|[first, other]| if at < homes { first } else { other }.to_string());
+            match core {
+                Some(core) => Running::start(name, &core, &words, place),
+                None => Running::begin(name, &words, place),
+            }
+        };
+        let running = (0..names.len()).map(|at| start(at, apis[at])).collect::<Result<_, _>>()?;
+        Ok(Helpers { running, names, core: cores.map(|[_, other]| other.to_string()), directory })
+    }
+
+    /// The directory of the helpers' sockets, and what the node of this number is called, from 0 on and homes first, when it takes programs.
+    pub(crate) fn ready(&mut self, at: usize) -> Result<(PathBuf, &str), BenchError> {
+        let run = self.directory.path().join("run");
+        let until = Instant::now() + PATIENCE;
+        while !run.join(format!("{}.sock", self.names[at])).exists() {
+            self.look()?;
+            if Instant::now() > until {
+                return Err(self.failed(at, &format!("was not ready within {PATIENCE:?}")));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok((run, &self.names[at]))
+    }
+
+    /// On which core programs are, if they are on one.
+    pub(crate) fn core(&self) -> Option<&str> {
+        self.core.as_deref()
+    }
+
+    /// The node of this number was of no use.
+    pub(crate) fn failed(&mut self, at: usize, why: &str) -> BenchError {
+        self.running[at].failed(why)
+    }
+
+    /// An error if any has ended.
+    pub(crate) fn look(&mut self) -> Result<(), BenchError> {
+        self.running.iter_mut().try_for_each(Running::look)
+    }
+}

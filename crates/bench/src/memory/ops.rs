@@ -1,0 +1,279 @@
+//! `memory.ops`: getting and putting values that are in another node's memory.
+//!
+//! After Figure 3(b, c): a program asks the helper of its node, which reads and writes the home's memory, by the value's size, in each mode of asking and over each
+//! fabric. Beside it what each coherence costs.
+
+use std::time::{Duration, Instant};
+
+use verbena_client::{Memory, NewSegment, Placement, Socket};
+use verbena_fabric::Provider;
+use verbena_ipc::Mode;
+use verbena_terms::{Coherence, SegmentId};
+
+use crate::error::BenchError;
+use crate::helpers::Helpers;
+use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Ratio};
+use crate::rounds::{Budget, interleave};
+use crate::run::Plan;
+use crate::scale::number;
+use crate::stats::{RoundSummary, Spread};
+
+const PROVIDERS: [Provider; 2] = [Provider::Shm, Provider::Tcp];
+const SIZES: [u64; 6] = [1, 64, 1 << 10, 16 << 10, 128 << 10, 1 << 20];
+/// At which the modes are compared: the message is one cache line and little more.
+const SMALL: u64 = 64;
+/// As the paper has them, and copies that are at most that old.
+const COHERENCES: [Coherence; 7] = [
+    Coherence::Null,
+    Coherence::Read,
+    Coherence::Write,
+    Coherence::Strict,
+    Coherence::Version,
+    Coherence::Delta(8),
+    Coherence::Temporal(20_000),
+];
+/// A stretch is at least so long, and has at least so many operations.
+const SHORTEST: Duration = Duration::from_millis(5);
+const FEWEST: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What is wanted of `adaptive` over the best of the papers' modes, as of asking alone.
+const OVER_BEST: f64 = 1.3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Get,
+    Put,
+}
+
+impl What {
+    const BOTH: [What; 2] = [What::Get, What::Put];
+
+    fn name(self) -> &'static str {
+        match self {
+            What::Get => "get",
+            What::Put => "put",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    place: usize,
+    mode: Mode,
+    what: What,
+    coherence: Coherence,
+    bytes: u64,
+}
+
+/// A program at a node, and segments at another.
+struct Place {
+    helpers: Helpers,
+    /// In the order of [`Mode::ALL`].
+    programs: Vec<Memory>,
+    segments: Vec<(Coherence, u64, SegmentId)>,
+}
+
+struct Outcome {
+    turn: Turn,
+    rounds: Vec<RoundSummary>,
+}
+
+/// Measures the row.
+pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
+    let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
+    let mut places: Vec<Place> = PROVIDERS
+        .into_iter()
+        .map(|provider| Place::start(Helpers::start(verbena, provider, 1, 1, None)?))
+        .collect::<Result<_, _>>()?;
+    let mut turns = turns();
+    let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
+    let rounds = interleave(
+        plan.rounds,
+        &mut turns,
+        |turn| {
+            format!("{} of {} bytes, {}, {}, {}", turn.what.name(), turn.bytes, turn.coherence, turn.mode, turn.place())
+        },
+        |turn| places[turn.place].time(*turn, budget.next().max(SHORTEST)),
+        plan.progress,
+    )?;
+    places.iter_mut().try_for_each(|place| place.helpers.look())?;
+    let outcomes: Vec<Outcome> = turns.into_iter().zip(rounds).map(|(turn, rounds)| Outcome { turn, rounds }).collect();
+    Ok(Findings {
+        measurements: outcomes.iter().filter_map(Outcome::measurement).collect(),
+        ratios: ratios(&outcomes),
+        panels: panels(&outcomes),
+        notes: notes(),
+        ..Findings::default()
+    })
+}
+
+fn turns() -> Vec<Turn> {
+    let mut turns = vec![];
+    for place in 0..PROVIDERS.len() {
+        for what in What::BOTH {
+            let by_size = Mode::ALL
+                .into_iter()
+                .flat_map(|mode| SIZES.map(|bytes| Turn { place, mode, what, coherence: Coherence::Strict, bytes }));
+            let others = COHERENCES.into_iter().filter(|coherence| *coherence != Coherence::Strict);
+            let mode = Mode::default();
+            let by_coherence = others.map(|coherence| Turn { place, mode, what, coherence, bytes: SMALL });
+            turns.extend(by_size.chain(by_coherence));
+        }
+    }
+    turns
+}
+
+impl Turn {
+    fn place(&self) -> &'static str {
+        PROVIDERS[self.place].name()
+    }
+}
+
+pub(super) fn failed(doing: &str, error: &verbena_client::Error) -> BenchError {
+    BenchError::Target { doing: doing.to_owned(), reason: error.to_string() }
+}
+
+impl Place {
+    fn start(mut helpers: Helpers) -> Result<Place, BenchError> {
+        let (run, node) = helpers.ready(1)?;
+        let socket = Socket::new(Some(&run), Some(node)).map_err(|error| failed("find a helper", &error))?;
+        let connect = |mode| Memory::connect(&socket.clone().in_mode(mode), PATIENCE);
+        let programs = Mode::ALL.into_iter().map(connect).collect::<Result<Vec<_>, _>>();
+        let mut programs = programs.map_err(|error| failed("connect to a helper", &error))?;
+        let kinds = SIZES.map(|bytes| (Coherence::Strict, bytes)).into_iter();
+        let kinds = kinds.chain(COHERENCES.map(|coherence| (coherence, SMALL)));
+        let mut segments: Vec<(Coherence, u64, SegmentId)> = vec![];
+        for (coherence, bytes) in kinds {
+            if segments.iter().any(|(its, size, _)| (*its, *size) == (coherence, bytes)) {
+                continue;
+            }
+            let wanted = NewSegment::of(bytes).coherent(coherence).placed(Placement::Node("home-1".into()));
+            let made = programs[0].allocate(wanted).map_err(|error| failed("allocate a segment", &error))?;
+            segments.push((coherence, bytes, made.id));
+        }
+        Ok(Place { helpers, programs, segments })
+    }
+
+    fn time(&mut self, turn: Turn, length: Duration) -> Result<RoundSummary, BenchError> {
+        let mode = Mode::ALL.into_iter().position(|mode| mode == turn.mode).unwrap_or_default();
+        let program = &mut self.programs[mode];
+        let is_its =
+            |(coherence, bytes, _): &&(Coherence, u64, SegmentId)| (*coherence, *bytes) == (turn.coherence, turn.bytes);
+        let (_, _, id) = self.segments.iter().find(is_its).expect("invariant: each turn has a segment");
+        let value = vec![7; turn.bytes as usize];
+        let mut version = program.stat(*id).map_err(|error| failed("look at a segment", &error))?.version;
+        let mut samples = vec![];
+        let began = Instant::now();
+        while began.elapsed() < length || samples.len() < FEWEST {
+            let asked = Instant::now();
+            match turn.what {
+                What::Get => {
+                    let got = program.get(*id).map_err(|error| failed("get a value", &error))?;
+                    samples.push(asked.elapsed().as_secs_f64() * 1e6);
+                    if got.bytes.len() as u64 != turn.bytes {
+                        let reason = format!("{} bytes of {}", got.bytes.len(), turn.bytes);
+                        return Err(BenchError::Target { doing: "get a value".to_owned(), reason });
+                    }
+                }
+                What::Put => {
+                    let options = verbena_client::PutOptions { offset: 0, over: Some(version) };
+                    version = program.put_with(*id, &value, options).map_err(|error| failed("put a value", &error))?;
+                    samples.push(asked.elapsed().as_secs_f64() * 1e6);
+                }
+            }
+        }
+        Ok(RoundSummary::of(&mut samples).expect("invariant: there is at least one sample"))
+    }
+}
+
+impl Outcome {
+    fn measurement(&self) -> Option<Measurement> {
+        let Turn { mode, what, coherence, bytes, .. } = self.turn;
+        let labels = [
+            ("fabric", self.turn.place()),
+            ("mode", mode.name()),
+            ("operation", what.name()),
+            ("coherence", &coherence.to_string()),
+        ];
+        Measurement::new(&labels, bytes as f64, "latency", "us", self.rounds.clone())
+    }
+
+    fn medians(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.median).collect()
+    }
+
+    fn median(&self) -> f64 {
+        Spread::of(&self.medians()).map_or(f64::INFINITY, |spread| spread.median)
+    }
+}
+
+fn find(outcomes: &[Outcome], turn: Turn) -> &Outcome {
+    outcomes.iter().find(|one| one.turn == turn).expect("invariant: each of these has a turn")
+}
+
+fn ratios(outcomes: &[Outcome]) -> Vec<Ratio> {
+    let mut ratios = vec![];
+    for (place, provider) in PROVIDERS.iter().enumerate() {
+        for what in What::BOTH {
+            let of = |mode| find(outcomes, Turn { place, mode, what, coherence: Coherence::Strict, bytes: SMALL });
+            let under = format!("{} of {SMALL} bytes over {}", what.name(), provider.name());
+            let mut add = |what: String, above: &Outcome, below: &Outcome, claim: &dyn Fn(&Spread) -> Claim| {
+                if let Some(spread) = Spread::ratio(&above.medians(), &below.medians()) {
+                    ratios.push(Ratio { what, under: under.clone(), claim: Some(claim(&spread)), spread });
+                }
+            };
+            let said = |above: &Outcome, below: &Outcome| {
+                format!("{} us against {} us", number(above.median()), number(below.median()))
+            };
+            let rcq = of(Mode::Rcq);
+            for (mode, found) in [(Mode::Mq, "2.8"), (Mode::Rmq, "1.4")] {
+                let queue = of(mode);
+                let text = format!("at least 1: the paper has {found}");
+                add(format!("latency, {mode} over rcq"), queue, rcq, &|spread| {
+                    Claim::at_least(1.0, &text, spread, said(queue, rcq))
+                });
+            }
+            let papers = [Mode::Mq, Mode::Rmq, Mode::Rcq].map(of);
+            let best = papers.into_iter().min_by(|one, other| one.median().total_cmp(&other.median()));
+            let (best, adaptive) = (best.expect("invariant: there are three"), of(Mode::Adaptive));
+            add("latency, adaptive over the best of mq, rmq and rcq".to_owned(), adaptive, best, &|spread| {
+                Claim::at_most(OVER_BEST, &format!("at most {OVER_BEST}"), spread, said(adaptive, best))
+            });
+        }
+    }
+    ratios
+}
+
+fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
+    let x = || Axis { label: "bytes of the value".to_owned(), logarithmic: true, bytes: true };
+    let y = || Axis { label: "median latency (microseconds)".to_owned(), logarithmic: true, bytes: false };
+    let panel = |(place, what): (usize, What)| {
+        let line = |(style, mode): (usize, Mode)| {
+            let its = outcomes.iter().filter(|one| {
+                let turn = one.turn;
+                (turn.place, turn.what, turn.mode, turn.coherence) == (place, what, mode, Coherence::Strict)
+            });
+            Line {
+                name: mode.to_string(),
+                style,
+                points: its.filter_map(|one| Some(one.measurement()?.point())).collect(),
+            }
+        };
+        let title = format!("A {} of another node's memory over {}", what.name(), PROVIDERS[place].name());
+        Panel { title, x: x(), y: y(), series: Mode::ALL.into_iter().enumerate().map(line).collect() }
+    };
+    let all = (0..PROVIDERS.len()).flat_map(|place| What::BOTH.map(|what| (place, what)));
+    all.map(panel).collect()
+}
+
+fn notes() -> Vec<String> {
+    [
+        "A program asks the helper of its node, a process; the segment is in the memory of another node's process. A value that is longer than 15 KiB goes between program \
+         and helper in parts of that size, three under way at a time.",
+        "Puts name the version that they replace. The node has claimed a slot, as one has that puts again within 50 ms.",
+        "The figure is of strict segments. What each coherence costs is measured at 64 bytes, asked in adaptive mode: copies of delta(8) and temporal(20ms) are served where \
+         they may be.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}

@@ -1,0 +1,246 @@
+//! `memory.scale`: how many programs the memory of other nodes serves.
+//!
+//! After Figure 4: programs get 64 bytes, each from a segment of its own, again and again. All at one node, in each mode of asking; and at two nodes, with the
+//! segments at one home and at three.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use verbena_client::{Memory, NewSegment, Placement, Socket};
+use verbena_fabric::Provider;
+use verbena_ipc::Mode;
+use verbena_terms::{BootClock, Clock, SegmentId, Time};
+
+use super::ipc::raise_open_files;
+use super::ops::failed;
+use crate::error::BenchError;
+use crate::helpers::Helpers;
+use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Ratio};
+use crate::rounds::{Budget, interleave};
+use crate::run::Plan;
+use crate::scale::number;
+use crate::stats::{RoundSummary, Spread};
+
+/// As in the paper's figure.
+const THREADS: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+const HOMES: usize = 3;
+/// Nodes that programs are at.
+const NODES: usize = 2;
+const BYTES: u64 = 64;
+/// A stretch is at least so long.
+const SHORTEST: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The number of threads at which data at one home and at several are compared: many times the cores.
+const MANY: usize = 64;
+
+/// Who asks for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Programs at one node, in this mode; data at one home.
+    Within(Mode),
+    /// Programs at all nodes; data at one home.
+    One,
+    /// The same; data at all homes.
+    Distributed,
+}
+
+impl Way {
+    fn all() -> impl Iterator<Item = Way> {
+        Mode::ALL.into_iter().map(Way::Within).chain([Way::One, Way::Distributed])
+    }
+
+    fn name(self) -> String {
+        match self {
+            Way::Within(mode) => format!("{mode}, one node, one home"),
+            Way::One => format!("adaptive, {NODES} nodes, one home"),
+            Way::Distributed => format!("adaptive, {NODES} nodes, {HOMES} homes"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    way: Way,
+    threads: usize,
+}
+
+struct Outcome {
+    turn: Turn,
+    rounds: Vec<Got>,
+}
+
+/// What one round gave.
+#[derive(Clone, Copy, Debug)]
+struct Got {
+    /// All gets of all threads in a second.
+    rate: f64,
+    count: u64,
+}
+
+struct Place {
+    helpers: Helpers,
+    sockets: Vec<Socket>,
+    /// By thread: at the first home, and at one after the other.
+    at_one: Vec<SegmentId>,
+    distributed: Vec<SegmentId>,
+}
+
+/// Measures the row.
+pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
+    let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
+    raise_open_files()
+        .map_err(|reason| BenchError::Target { doing: "open files for 512 clients".to_owned(), reason })?;
+    let mut place = Place::start(Helpers::start(verbena, Provider::Tcp, HOMES, NODES, None)?)?;
+    let mut turns: Vec<Turn> =
+        THREADS.into_iter().flat_map(|threads| Way::all().map(move |way| Turn { way, threads })).collect();
+    let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
+    let rounds = interleave(
+        plan.rounds,
+        &mut turns,
+        |turn| format!("{}, {} threads", turn.way.name(), turn.threads),
+        |turn| place.get(*turn, budget.next().max(SHORTEST)),
+        plan.progress,
+    )?;
+    place.helpers.look()?;
+    let outcomes: Vec<Outcome> = turns.into_iter().zip(rounds).map(|(turn, rounds)| Outcome { turn, rounds }).collect();
+    Ok(Findings {
+        measurements: outcomes.iter().filter_map(Outcome::rate).collect(),
+        ratios: ratios(&outcomes),
+        panels: vec![panel(&outcomes)],
+        notes: notes(),
+        ..Findings::default()
+    })
+}
+
+impl Place {
+    fn start(mut helpers: Helpers) -> Result<Place, BenchError> {
+        let mut sockets = vec![];
+        for nth in 0..NODES {
+            let (run, node) = helpers.ready(HOMES + nth)?;
+            sockets.push(Socket::new(Some(&run), Some(node)).map_err(|error| failed("find a helper", &error))?);
+        }
+        let mut program =
+            Memory::connect(&sockets[0], PATIENCE).map_err(|error| failed("connect to a helper", &error))?;
+        let mut allocate = |thread: usize, homes: usize| {
+            let home = Placement::Node(format!("home-{}", thread % homes + 1));
+            let wanted = NewSegment { writers: 1, ..NewSegment::of(BYTES).placed(home) };
+            program.allocate(wanted).map(|made| made.id).map_err(|error| failed("allocate a segment", &error))
+        };
+        let mut all = |homes| {
+            let threads = 0..THREADS[THREADS.len() - 1];
+            threads.map(|thread| allocate(thread, homes)).collect::<Result<Vec<SegmentId>, BenchError>>()
+        };
+        let (at_one, distributed) = (all(1)?, all(HOMES)?);
+        Ok(Place { helpers, sockets, at_one, distributed })
+    }
+
+    /// Has so many threads get their values, each again when it has it.
+    fn get(&self, Turn { way, threads }: Turn, length: Duration) -> Result<Got, BenchError> {
+        let (nodes, segments, mode) = match way {
+            Way::Within(mode) => (1, &self.at_one, mode),
+            Way::One => (NODES, &self.at_one, Mode::default()),
+            Way::Distributed => (NODES, &self.distributed, Mode::default()),
+        };
+        // One after the other, and by one thread: all at once they would mostly wait for each other.
+        let connect = |thread: usize| {
+            let socket = self.sockets[thread % nodes].clone().in_mode(mode);
+            let mut program = Memory::connect(&socket, PATIENCE)?;
+            // Its node has found the segment by then.
+            program.get(segments[thread])?;
+            Ok(program)
+        };
+        let programs = (0..threads).map(connect).collect::<verbena_client::Result<Vec<Memory>>>();
+        let programs = programs.map_err(|error| failed("connect to a helper", &error))?;
+        let (begin, until) = (Barrier::new(threads + 1), AtomicU64::new(0));
+        let mut took = Duration::ZERO;
+        let counted: verbena_client::Result<Vec<u64>> = std::thread::scope(|scope| {
+            let (begin, until) = (&begin, &until);
+            let get = |(mut program, id): (Memory, SegmentId)| {
+                scope.spawn(move || {
+                    begin.wait();
+                    let until = Time::from_nanos(until.load(Ordering::Acquire));
+                    let mut count = 0u64;
+                    while count == 0 || BootClock.now() < until {
+                        program.get(id)?;
+                        count += 1;
+                    }
+                    Ok(count)
+                })
+            };
+            let getting: Vec<_> = programs.into_iter().zip(segments.iter().copied()).map(get).collect();
+            let began = BootClock.now();
+            until.store((began + length).nanos(), Ordering::Release);
+            begin.wait();
+            let joined = getting.into_iter().map(|thread| thread.join().expect("invariant: it does not panic"));
+            let counted = joined.collect();
+            took = BootClock.now().since(began);
+            counted
+        });
+        let count: u64 = counted.map_err(|error| failed("get a value", &error))?.iter().sum();
+        Ok(Got { rate: count as f64 / took.as_secs_f64(), count })
+    }
+}
+
+impl Outcome {
+    fn rate(&self) -> Option<Measurement> {
+        let rounds = self.rounds.iter().map(|round| RoundSummary::one(round.rate, round.count)).collect();
+        Measurement::new(&[("way", &self.turn.way.name())], self.turn.threads as f64, "gets", "1/s", rounds)
+    }
+
+    fn rates(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.rate).collect()
+    }
+
+    fn median(&self) -> f64 {
+        Spread::of(&self.rates()).map_or(0.0, |spread| spread.median)
+    }
+}
+
+fn find(outcomes: &[Outcome], way: Way, threads: usize) -> &Outcome {
+    let found = outcomes.iter().find(|one| one.turn.way == way && one.turn.threads == threads);
+    found.expect("invariant: each of these has a turn")
+}
+
+fn ratios(outcomes: &[Outcome]) -> Vec<Ratio> {
+    let mut ratios = vec![];
+    let mut add = |what: &str, under: String, above: &Outcome, below: &Outcome, text: &str| {
+        if let Some(spread) = Spread::ratio(&above.rates(), &below.rates()) {
+            let reason = format!("{} a second against {}", number(above.median()), number(below.median()));
+            let claim = Some(Claim::at_least(1.0, text, &spread, reason));
+            ratios.push(Ratio { what: what.to_owned(), under, claim, spread });
+        }
+    };
+    let [one, distributed] = [Way::One, Way::Distributed].map(|way| find(outcomes, way, MANY));
+    let text = "at least 1: distributed data scale";
+    add("gets, data at three homes over one", format!("{MANY} threads"), distributed, one, text);
+    let most = THREADS[THREADS.len() - 1];
+    let [rmq, rcq, mq] = [Mode::Rmq, Mode::Rcq, Mode::Mq].map(|mode| find(outcomes, Way::Within(mode), most));
+    add("gets, rmq over rcq", format!("{most} threads"), rmq, rcq, "at least 1: rcq does not scale past the cores");
+    add("gets, rmq over mq", format!("{most} threads"), rmq, mq, "at least 1: mq makes twice the kernel's events");
+    ratios
+}
+
+fn panel(outcomes: &[Outcome]) -> Panel {
+    let axis = |label: &str| Axis { label: label.to_owned(), logarithmic: true, bytes: false };
+    let line = |(style, way): (usize, Way)| {
+        let its = outcomes.iter().filter(|one| one.turn.way == way);
+        Line { name: way.name(), style, points: its.filter_map(|one| Some(one.rate()?.point())).collect() }
+    };
+    Panel {
+        title: format!("Gets of {BYTES} bytes of other nodes' memory"),
+        x: axis("threads that get"),
+        y: axis("gets of all of them (1/s)"),
+        series: Way::all().enumerate().map(line).collect(),
+    }
+}
+
+fn notes() -> Vec<String> {
+    [
+        "Nodes are processes of one machine, over tcp: an agent of the home reads its memory. Homes, helpers and programs share the machine's cores; where these are few, \
+         more homes are more that want them.",
+        "Threads are in this process; each has a connection and a segment of its own, and gets at least one value: a turn ends when the last of them has ended.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
