@@ -86,7 +86,7 @@ fn the_dashboard_asks_for_what_there_is() {
             let (name, kind, labels) = metric.unwrap_or_else(|| panic!("{name} is no metric: {expression}"));
             let is_rate = expression.contains(&format!("rate({name}"));
             assert_eq!(is_rate, kind != "gauge", "a {kind} in {expression}");
-            let by = expression.split(" by (").skip(1).map(|rest| rest.split(')').next().unwrap());
+            let by = expression.split(" by (").skip(1).flat_map(|rest| rest.split(')').next().unwrap().split(", "));
             for label in by {
                 let is_known = labels.iter().any(|known| known == label)
                     || label == "instance"
