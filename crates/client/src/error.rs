@@ -114,6 +114,9 @@ pub enum Error {
         /// The reason.
         text: String,
     },
+    /// All processes begin again from a checkpoint: this one is to join again.
+    #[error("a process began again: all go back to the newest complete checkpoint, so join it again")]
+    RolledBack,
     /// A hold, or a wish, of another connection or of none. Nothing was changed.
     #[error("that is nothing of this connection: it is another one's, or it is over")]
     NotOurs,

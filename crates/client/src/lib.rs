@@ -10,6 +10,7 @@
 pub mod api;
 #[cfg(feature = "tower")]
 mod bracketed;
+mod checkpoints;
 #[cfg(feature = "updates")]
 mod connect;
 mod error;
@@ -30,6 +31,7 @@ pub mod wire;
 pub use api::Outcome;
 #[cfg(feature = "tower")]
 pub use bracketed::Bracketed;
+pub use checkpoints::{CheckpointOptions, CheckpointRecord, Joined, MAX_PROCESSES};
 #[cfg(feature = "updates")]
 pub use connect::{Connection, connect};
 pub use error::{Error, Result};

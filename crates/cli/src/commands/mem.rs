@@ -1,5 +1,6 @@
 //! `verbena mem`: segments of memory that nodes share.
 
+pub mod checkpoint;
 pub mod get;
 pub mod ls;
 pub mod new;
@@ -29,6 +30,7 @@ pub enum Command {
     Ls(ls::Command),
     Rm(rm::Command),
     Top(top::Command),
+    Checkpoint(checkpoint::Command),
 }
 
 impl Command {
@@ -37,6 +39,7 @@ impl Command {
         match self {
             Command::New(new) => new.run(file),
             Command::Put(put) => return put.run(file),
+            Command::Checkpoint(checkpoint) => return checkpoint.run(file),
             Command::Get(get) => get.run(file),
             Command::Stat(stat) => stat.run(file),
             Command::Ls(ls) => ls.run(file),

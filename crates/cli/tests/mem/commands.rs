@@ -11,8 +11,8 @@ use crate::three;
 
 /// A command at a node, with this on standard input.
 fn mem(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> Output {
-    let mut command = verbena(&["mem", arguments[0], "--cluster-name", node]);
-    command.args(&arguments[1..]).current_dir(cluster.path());
+    let mut command = verbena(&["mem"]);
+    command.args(arguments).args(["--cluster-name", node]).current_dir(cluster.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // One that does not read ends before it is all there.
@@ -133,4 +133,36 @@ fn wrong_arguments_are_named() {
         assert_eq!(exit, Some(code), "{arguments:?}: {complaint}");
         assert!(complaint.contains(text), "{arguments:?}: {complaint}");
     }
+}
+
+#[test]
+fn what_processes_save_together() {
+    let cluster = Cluster::on_shm("500ms");
+    let _nodes = three(&cluster);
+    said(&cluster, "a", &["checkpoint", "new", "run", "--processes", "2", "--size", "1KiB"], b"");
+    let join = |process: &str| {
+        let arguments = ["checkpoint", "join", "run", "--process", process, "--out", "state"];
+        json(&cluster, "b", &arguments)
+    };
+    assert_eq!(join("0"), serde_json::json!({ "era": 1, "number": 0, "bytes": null }));
+    assert_eq!(join("1")["era"], 1);
+    let save = |process: &str, era: &str, part: &[u8]| {
+        let which = ["--process", process, "--era", era, "--number", "1", "--json"];
+        let output = mem(&cluster, "c", &[&["checkpoint", "save", "run"][..], &which].concat(), part);
+        (output.status.code(), serde_json::from_slice::<Value>(&output.stdout).unwrap())
+    };
+    assert_eq!(save("0", "1", b"half"), (Some(0), serde_json::json!({ "rolled_back": false, "complete": 0 })));
+    assert_eq!(save("1", "1", b"other half"), (Some(0), serde_json::json!({ "rolled_back": false, "complete": 1 })));
+    let again = join("1");
+    assert_eq!(again, serde_json::json!({ "era": 2, "number": 1, "bytes": 10 }));
+    assert_eq!(std::fs::read(cluster.path().join("state")).unwrap(), b"other half");
+    assert_eq!(save("0", "1", b"more"), (Some(75), serde_json::json!({ "rolled_back": true, "complete": null })));
+    let shown = said(&cluster, "a", &["checkpoint", "show", "run"], b"");
+    let expected = "complete   1\nera        2\nprocess 0  has not joined\nprocess 1  has saved nothing yet\n";
+    assert_eq!(shown, expected);
+    said(&cluster, "a", &["checkpoint", "back", "run", "--number", "1"], b"");
+    assert_eq!(json(&cluster, "a", &["checkpoint", "show", "run"])["era"], 3);
+    said(&cluster, "a", &["checkpoint", "rm", "run"], b"");
+    let (code, complaint) = refused(&cluster, &["checkpoint", "show", "run"], b"");
+    assert!(code == Some(1) && complaint.contains("there is no segment run"), "{complaint}");
 }

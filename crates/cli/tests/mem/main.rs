@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod checkpoints;
 mod client;
 mod commands;
 mod locking;

@@ -1,7 +1,6 @@
 //! `verbena mem put`: a value in a segment's place.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,14 +8,13 @@ use clap::Args;
 use serde::Serialize;
 use verbena_client::{Error as Refusal, Failure, PutOptions};
 
+use super::checkpoint::read;
 use super::{At, Kind};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
 /// Another version is there than the one that was to be replaced.
 const CONFLICT: u8 = 75;
-/// Bytes that a segment can have.
-const MOST: u64 = 16 << 20;
 
 /// Put a file, or standard input, in a segment's place.
 ///
@@ -66,7 +64,7 @@ struct Put {
 impl Command {
     /// Puts it.
     pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
-        let bytes = self.read()?;
+        let bytes = read(self.from.as_deref())?;
         let mut memory = self.at.memory(file)?;
         let (mut which, mut over) = (self.at.which()?, self.over);
         if self.new {
@@ -94,20 +92,5 @@ impl Command {
             }
         }
         Ok(if put.version.is_some() { ExitCode::SUCCESS } else { ExitCode::from(CONFLICT) })
-    }
-
-    /// One byte more than a segment can have is enough to know that they are too many.
-    fn read(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![];
-        let (from, path): (Box<dyn Read>, _) = match &self.from {
-            Some(path) => {
-                let error = |source| Error::File { doing: "open", path: path.clone(), source };
-                (Box::new(File::open(path).map_err(error)?), path.clone())
-            }
-            None => (Box::new(std::io::stdin()), "standard input".into()),
-        };
-        let error = |source| Error::File { doing: "read", path, source };
-        from.take(MOST + 1).read_to_end(&mut bytes).map_err(error)?;
-        Ok(bytes)
     }
 }

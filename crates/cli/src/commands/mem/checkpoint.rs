@@ -1,0 +1,264 @@
+//! `verbena mem checkpoint`: what several processes save together.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use verbena_client::{CheckpointOptions, CheckpointRecord, Error as Refusal, Memory, Placement};
+use verbena_terms::Size;
+
+use crate::commands::reach::Reach;
+use crate::error::{Error, Result};
+use crate::output::{Format, output, write_json};
+
+/// All processes begin again from a checkpoint.
+const ROLLED_BACK: u8 = 75;
+/// Bytes that a segment can have.
+const MOST: u64 = 16 << 20;
+
+/// Save what several processes have, so that all can go on from the same point.
+///
+/// Each process joins, and gets its part of the newest complete checkpoint; then it saves its part of the next one, again and again. A checkpoint is complete when all have
+/// saved. A process that joins a second time has crashed: the others are told by their next save (exit code 75), join again, and all go on from one checkpoint.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit codes:
+    0  done
+   75  save: a process began again; join again, and go on from what that gives
+    1  2  3  as for all commands
+
+Examples:
+  verbena mem checkpoint new run-7 --processes 4 --size 1MiB
+  verbena mem checkpoint join run-7 --process 2 --out state --json     # its era, and from which checkpoint it goes on
+  verbena mem checkpoint save run-7 state --process 2 --era 1 --number 1
+  verbena mem checkpoint show run-7")]
+pub struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make room for checkpoints.
+    New {
+        /// What they are called.
+        name: String,
+        /// How many processes save.
+        #[arg(long, value_name = "NUMBER")]
+        processes: u32,
+        /// Bytes that the part of one may have.
+        #[arg(long, value_name = "SIZE")]
+        size: Size,
+        /// How many have room: one that is being saved, and so many complete ones. 2 to 64.
+        #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+        kept: u32,
+        /// Where the parts are: `most-free`, `local`, `spread`, or a node's name.
+        #[arg(long, value_name = "WHERE", default_value_t = Placement::Spread)]
+        placement: Placement,
+        #[command(flatten)]
+        reach: Reach,
+    },
+    /// Begin, or begin again: get a process's part of the newest complete checkpoint.
+    Join {
+        /// Of which checkpoints.
+        name: String,
+        /// Which process, from 0 on.
+        #[arg(long, value_name = "NUMBER")]
+        process: u32,
+        /// Where its part is written, if there is one.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Save a process's part of a checkpoint: a file, or standard input.
+    Save {
+        /// Of which checkpoints.
+        name: String,
+        /// The part.
+        from: Option<PathBuf>,
+        /// Which process, from 0 on.
+        #[arg(long, value_name = "NUMBER")]
+        process: u32,
+        /// The era that `join` told.
+        #[arg(long, value_name = "NUMBER")]
+        era: u64,
+        /// Which checkpoint: the next after the newest complete one.
+        #[arg(long, value_name = "NUMBER")]
+        number: u64,
+        #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show which checkpoints there are, and how far each process is.
+    Show {
+        /// Of which checkpoints.
+        name: String,
+        #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Make all processes begin again from an older complete checkpoint.
+    Back {
+        /// Of which checkpoints.
+        name: String,
+        /// Which one.
+        #[arg(long, value_name = "NUMBER")]
+        number: u64,
+        #[command(flatten)]
+        reach: Reach,
+    },
+    /// Remove all checkpoints of a name.
+    Rm {
+        /// Which.
+        name: String,
+        #[command(flatten)]
+        reach: Reach,
+    },
+}
+
+/// What `join --json` prints.
+#[derive(Debug, Serialize)]
+struct Joined {
+    era: u64,
+    /// 0: there is none.
+    number: u64,
+    /// Of the part.
+    bytes: Option<usize>,
+}
+
+/// What `save --json` prints.
+#[derive(Debug, Serialize)]
+struct Saved {
+    rolled_back: bool,
+    /// The newest complete checkpoint.
+    complete: Option<u64>,
+}
+
+/// What `show --json` prints.
+#[derive(Debug, Serialize)]
+struct Shown {
+    era: u64,
+    oldest: u64,
+    complete: u64,
+    kept: u32,
+    bytes: u64,
+    processes: Vec<Process>,
+}
+
+#[derive(Debug, Serialize)]
+struct Process {
+    has_joined: bool,
+    /// In this era; 0 if it has saved none.
+    saved: u64,
+}
+
+impl Command {
+    /// Does what it says.
+    pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
+        let connect = |reach: &Reach| reach.by(file, Memory::connect);
+        let mut out = output();
+        match self.what {
+            What::New { name, processes, size, kept, placement, reach } => {
+                let options = CheckpointOptions { processes, bytes: size.0, kept, placement };
+                connect(&reach)?.make_checkpoints(&name, &options)?;
+                writeln!(out, "{name}: room for {kept} checkpoints of {processes} processes")?;
+            }
+            What::Join { name, process, out: path, reach, format } => {
+                let (joined, part) = connect(&reach)?.join_checkpoints(&name, process)?;
+                if let Some(part) = &part {
+                    let error = |source| Error::File { doing: "write", path: path.clone(), source };
+                    std::fs::write(&path, part).map_err(error)?;
+                }
+                let joined = Joined { era: joined.era, number: joined.number, bytes: part.map(|part| part.len()) };
+                if format.json {
+                    write_json(&mut out, &joined)?;
+                } else {
+                    let Joined { era, number, .. } = joined;
+                    let whence = if number == 0 { "the beginning".into() } else { format!("checkpoint {number}") };
+                    writeln!(out, "process {process} is in era {era} and goes on from {whence}")?;
+                }
+            }
+            What::Save { name, from, process, era, number, reach, format } => {
+                let part = read(from.as_deref())?;
+                let saved = match connect(&reach)?.save_checkpoint(&name, process, era, number, &part) {
+                    Ok(complete) => Saved { rolled_back: false, complete: Some(complete) },
+                    Err(Refusal::RolledBack) => Saved { rolled_back: true, complete: None },
+                    Err(error) => return Err(error.into()),
+                };
+                if format.json {
+                    write_json(&mut out, &saved)?;
+                } else if saved.rolled_back {
+                    writeln!(out, "not saved: {}", Refusal::RolledBack)?;
+                } else {
+                    writeln!(out, "saved; {} is the newest complete one", saved.complete.unwrap_or_default())?;
+                }
+                return Ok(if saved.rolled_back { ExitCode::from(ROLLED_BACK) } else { ExitCode::SUCCESS });
+            }
+            What::Show { name, reach, format } => {
+                let shown = Shown::of(connect(&reach)?.checkpoints(&name)?);
+                if format.json {
+                    write_json(&mut out, &shown)?;
+                } else {
+                    shown.print(&mut out)?;
+                }
+            }
+            What::Back { name, number, reach } => {
+                connect(&reach)?.roll_back(&name, number)?;
+                writeln!(out, "{name}: all go on from checkpoint {number}")?;
+            }
+            What::Rm { name, reach } => {
+                connect(&reach)?.remove_checkpoints(&name)?;
+                writeln!(out, "{name}: removed")?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Shown {
+    fn of(record: CheckpointRecord) -> Shown {
+        let CheckpointRecord { era, oldest, complete, kept, bytes, processes } = record;
+        let process = |(joined, saved): (u64, u64)| Process { has_joined: joined == era, saved };
+        Shown { era, oldest, complete, kept, bytes, processes: processes.into_iter().map(process).collect() }
+    }
+
+    fn print(&self, out: &mut impl Write) -> Result<()> {
+        match self.complete {
+            0 => writeln!(out, "complete   none")?,
+            complete if complete == self.oldest => writeln!(out, "complete   {complete}")?,
+            complete => writeln!(out, "complete   {} to {complete}", self.oldest)?,
+        }
+        writeln!(out, "era        {}", self.era)?;
+        for (nth, process) in self.processes.iter().enumerate() {
+            let says = match process {
+                Process { has_joined: false, .. } => "has not joined".into(),
+                Process { saved: 0, .. } => "has saved nothing yet".into(),
+                Process { saved, .. } => format!("has saved {saved}"),
+            };
+            writeln!(out, "process {nth:<3}{says}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One byte more than a segment can have is enough to know that they are too many.
+pub(super) fn read(from: Option<&Path>) -> Result<Vec<u8>> {
+    let mut bytes = vec![];
+    let (from, path): (Box<dyn Read>, PathBuf) = match from {
+        Some(path) => {
+            let error = |source| Error::File { doing: "open", path: path.to_owned(), source };
+            (Box::new(std::fs::File::open(path).map_err(error)?), path.to_owned())
+        }
+        None => (Box::new(std::io::stdin()), "standard input".into()),
+    };
+    let error = |source| Error::File { doing: "read", path, source };
+    from.take(MOST + 1).read_to_end(&mut bytes).map_err(error)?;
+    Ok(bytes)
+}
