@@ -114,9 +114,9 @@ impl Memory {
                     self.registrar.was_told(segments);
                 }
             }
-            (AskOf::Home(number), reply) => {
+            (AskOf::Home(id), reply) => {
                 let Some(view) = self.view.clone() else { return };
-                self.home_acts(out, |home, actions| home.answered(number, from, &reply, &view, actions));
+                self.home_acts(out, |home, actions| home.answered(id, from, reply, &view, actions));
             }
             (AskOf::Request(id), reply) if self.requests.contains_key(&id) => {
                 self.told(id, from, reply, ask.order, out);
@@ -157,16 +157,37 @@ impl Memory {
         let found = |found: Result<&crate::Segment, Refusal>| {
             found.map_or_else(Reply::Refused, |segment| Reply::Segment(segment.clone()))
         };
+        // Where copies are its home alone can say.
+        let known = |segment: &crate::Segment| match segment.wanted.is_replicated() {
+            true => Reply::Held { id: segment.id, by: segment.home },
+            false => Reply::Segment(segment.clone()),
+        };
         match question {
             Question::Key => {
                 if let Some(key) = self.key.clone().filter(|_| is_home) {
                     self.say(from, Letter::Answer { number, answer: Reply::Key(key) }, out);
                 }
             }
-            Question::Allocate { token, wanted } if is_home => {
+            Question::Allocate { token, wanted, others } if is_home => {
                 self.remember(asker);
-                self.home_acts(out, |home, actions| home.allocate(asker, token, wanted, actions));
+                self.home_acts(out, |home, actions| home.allocate(asker, token, wanted, others, actions));
             }
+            Question::Reserve(segment) if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.reserve(asker, segment, actions));
+            }
+            Question::Hold(segment) if is_home => {
+                self.remember(asker);
+                let answer = self.home.hold(segment);
+                self.reply(from, number, answer, out);
+            }
+            Question::Drop(id) if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.drop_copy(id, actions));
+                self.reply(from, number, Reply::Done, out);
+            }
+            Question::Release { id, .. } | Question::Where(id) if self.home.is_comparing(id) => {}
+            Question::List { .. } if self.home.is_comparing_any() => {}
             Question::Release { id, owner } if is_home => {
                 self.remember(asker);
                 self.home_acts(out, |home, actions| home.release(asker, id, owner, actions));
@@ -180,7 +201,11 @@ impl Memory {
                 self.say(from, Letter::Answer { number, answer }, out);
             }
             Question::Find(name) if is_registrar => {
-                let answer = found(self.registrar.find(&name));
+                let answer = self.registrar.find(&name).map_or_else(Reply::Refused, known);
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
+            Question::Holder(id) if is_registrar => {
+                let answer = self.registrar.holder(id).map_or_else(Reply::Refused, |by| Reply::Held { id, by });
                 self.say(from, Letter::Answer { number, answer }, out);
             }
             Question::Bury { name, owner } if is_registrar => {

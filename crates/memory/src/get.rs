@@ -1,7 +1,7 @@
 //! A get: the word, the slot that it names, and the slot's head before and behind (rule M1).
 
 use crate::access::{Given, Step};
-use crate::layout::{SLOT_HEAD_BYTES, Word, slot_bytes, word_at};
+use crate::layout::{SLOT_HEAD_BYTES, Word, word_at};
 use crate::{Coherence, Rules, Segment};
 
 /// A value, or a part of one.
@@ -70,5 +70,5 @@ impl Get {
 
 /// Where a slot begins in the home's region.
 pub(crate) fn slot_at(segment: &Segment, slot: u8) -> u64 {
-    segment.at + u64::from(slot) * slot_bytes(segment.wanted.bytes)
+    segment.slot_at(segment.primary(), slot)
 }

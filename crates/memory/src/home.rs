@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Memory that was released is free again when every member has said that it has nothing on its way to it (rule M2), and with the next view, which
-//! has other memory. What does not stand when a view ends is no more.
+//! has other memory. What does not stand when a view ends is no more. What becomes of copies is in [`replicas`](crate::replicas).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,39 +21,60 @@ use crate::access::{Given, Step};
 use crate::get::slot_at;
 use crate::heap::Heap;
 use crate::layout::{FREE_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
+use crate::replicas::Copying;
 use crate::wire::{MOST_SEGMENTS, Question, Reply, Token};
-use crate::{MemoryOptions, Refusal, Segment, SegmentId, Wanted};
+use crate::{MemoryOptions, Place, Refusal, Segment, SegmentId, Wanted};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
-    me: Incarnation,
-    options: MemoryOptions,
+    pub(crate) me: Incarnation,
+    pub(crate) options: MemoryOptions,
     heap: Heap,
     /// Controls that nobody has, and what stands in them.
     controls: Vec<Control>,
-    segments: BTreeMap<u64, Held>,
-    tokens: BTreeMap<Token, u64>,
+    pub(crate) segments: BTreeMap<SegmentId, Held>,
+    tokens: BTreeMap<Token, SegmentId>,
     /// Bytes of each user.
     owned: BTreeMap<u32, u64>,
     made: u64,
+    /// Segments whose copies wait to be compared.
+    pub(crate) to_compare: Vec<SegmentId>,
     /// Its memory is of this view.
     pub(crate) is_open: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Control {
+pub(crate) struct Control {
     number: u32,
     word: Word,
     claims: u64,
 }
 
+impl Control {
+    /// What stands in it when it is a new segment's.
+    pub(crate) fn next(self) -> Word {
+        Word::new(self.word.version() + 1, 0)
+    }
+
+    /// What makes it that of a place with no value.
+    pub(crate) fn emptied(self) -> Vec<Step> {
+        vec![
+            Step::Swap(claims_at(self.number), self.claims, 1),
+            Step::Swap(word_at(self.number), self.word.to_bits(), 0),
+        ]
+    }
+}
+
 #[derive(Clone, Debug)]
-struct Held {
-    segment: Segment,
-    token: Token,
-    stage: Stage,
+pub(crate) struct Held {
+    pub(crate) segment: Segment,
+    /// Where it is here.
+    pub(crate) place: Place,
+    /// Of whoever asked for it; of a copy none.
+    token: Option<Token>,
+    pub(crate) stage: Stage,
     /// Who is to be told.
-    asker: Option<Asked>,
+    pub(crate) asker: Option<Asked>,
 }
 
 /// Who asked, and which of its questions it was.
@@ -64,25 +85,58 @@ pub(crate) struct Asked {
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
-    Making(Control),
+pub(crate) enum Stage {
+    /// Others that may hold copies.
+    Making(Control, Vec<Incarnation>),
     Registering(Control),
     Standing,
-    Marking(Word),
+    /// At the nth of its places.
+    Marking(usize, Word),
     Unregistering,
     Forgetting(BTreeSet<Incarnation>),
     Settling,
+    /// Its copies are made, or compared.
+    Copying(Box<Copying>),
+    /// Of an earlier view, in which there were copies.
+    Kept,
+    /// A copy, of what another home leads.
+    Backup {
+        word: Word,
+        /// Its leader has spoken of it in this view.
+        is_told: bool,
+    },
+    /// A place for a copy.
+    Emptying,
+}
+
+impl Stage {
+    /// Whether it is more than an intention when the view ends.
+    fn lasts(&self, is_replicated: bool) -> bool {
+        match self {
+            Stage::Standing => true,
+            // What is marked shows in the words.
+            Stage::Kept | Stage::Backup { .. } | Stage::Marking(..) => is_replicated,
+            Stage::Copying(copying) => copying.is_heard_of(),
+            _ => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HomeAction {
-    /// On its own memory.
+    /// On a home's memory.
     Post {
-        number: u64,
+        id: SegmentId,
+        at: Incarnation,
         steps: Vec<Step>,
     },
     Ask {
-        number: u64,
+        id: SegmentId,
+        to: Incarnation,
+        question: Question,
+    },
+    /// As that, and it does not matter what is answered.
+    Tell {
         to: Incarnation,
         question: Question,
     },
@@ -102,8 +156,17 @@ pub(crate) enum HomeAction {
 pub struct Renewal {
     /// Bytes of the region.
     pub bytes: u64,
-    /// What stands in it.
-    pub segments: Vec<Segment>,
+    /// What stands in it, and where.
+    pub segments: Vec<(Place, Segment)>,
+}
+
+/// What stands in the memory of a view from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stands {
+    /// Of which segment.
+    pub id: SegmentId,
+    /// The word, if the value that it names is there, whole; 0 if not.
+    pub word: Word,
 }
 
 impl Home {
@@ -119,11 +182,12 @@ impl Home {
             tokens: BTreeMap::new(),
             owned: BTreeMap::new(),
             made: 0,
+            to_compare: vec![],
             is_open: false,
         }
     }
 
-    /// What stands here.
+    /// What stands here, and is read here.
     pub(crate) fn standing(&self) -> impl Iterator<Item = &Segment> {
         self.segments.values().filter(|held| matches!(held.stage, Stage::Standing)).map(|held| &held.segment)
     }
@@ -141,47 +205,83 @@ impl Home {
     /// A view ends, and with it all that does not stand.
     pub(crate) fn view_ends(&mut self) {
         self.is_open = false;
-        let gone: Vec<u64> = self
-            .segments
-            .iter()
-            .filter(|(_, held)| !matches!(held.stage, Stage::Standing))
-            .map(|(at, _)| *at)
-            .collect();
-        gone.into_iter().for_each(|number| drop(self.remove(number)));
+        self.to_compare.clear();
+        let lasts = |held: &Held| held.stage.lasts(held.segment.wanted.is_replicated());
+        let gone: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| !lasts(held)).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| drop(self.remove(id)));
+        for held in self.segments.values_mut().filter(|held| held.segment.wanted.is_replicated()) {
+            (held.stage, held.asker) = (Stage::Kept, None);
+        }
     }
 
-    /// What its memory is to hold in the view that is in effect now.
+    /// What its memory of the next view is to hold.
     pub(crate) fn renewal(&self) -> Renewal {
-        let bytes = extents_at(self.options.segments) + self.options.bytes;
-        Renewal { bytes, segments: self.standing().cloned().collect() }
+        let segments = self.segments.values().map(|held| (held.place, held.segment.clone())).collect();
+        Renewal { bytes: extents_at(self.options.segments) + self.options.bytes, segments }
     }
 
     /// It is there.
-    pub(crate) fn renewed(&mut self, out: &mut Vec<HomeAction>) {
-        let taken: BTreeSet<u32> = self.standing().map(|segment| segment.control).collect();
+    pub(crate) fn renewed(&mut self, stand: &[Stands], view: &View, out: &mut Vec<HomeAction>) {
+        for stands in stand {
+            self.stands_again(*stands, view, out);
+        }
+        let taken: BTreeSet<u32> = self.segments.values().map(|held| held.place.control).collect();
         let free = (0..self.options.segments).rev().filter(|number| !taken.contains(number));
         self.controls = free.map(|number| Control { number, word: Word::default(), claims: 0 }).collect();
         self.is_open = true;
         self.publish(out);
+        self.compare_more(view, out);
     }
 
-    pub(crate) fn allocate(&mut self, asker: Asked, token: Token, wanted: Wanted, out: &mut Vec<HomeAction>) {
-        if let Some(held) = self.tokens.get(&token).and_then(|number| self.segments.get(number)) {
+    /// Others are homes that may hold copies.
+    pub(crate) fn allocate(
+        &mut self,
+        asker: Asked,
+        token: Token,
+        wanted: Wanted,
+        others: Vec<Incarnation>,
+        out: &mut Vec<HomeAction>,
+    ) {
+        if let Some(held) = self.tokens.get(&token).and_then(|id| self.segments.get_mut(id)) {
             // It was made in an earlier view, whose end took the answer.
-            let reply = Reply::Segment(held.segment.clone());
-            return out.push(HomeAction::Reply { to: asker, reply });
-        }
-        match self.make(asker, token, wanted) {
-            Ok((number, steps)) => {
-                out.push(HomeAction::Post { number, steps });
-                self.publish(out);
+            if let Stage::Copying(_) = held.stage {
+                held.asker = Some(asker);
+            } else {
+                out.push(HomeAction::Reply { to: asker, reply: Reply::Segment(held.segment.clone()) });
             }
-            Err(refusal) => out.push(HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) }),
+            return;
         }
+        match self.make(asker, token, wanted, others) {
+            Ok(()) => self.publish(out),
+            Err(refusal) => return out.push(HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) }),
+        }
+        let Some((id, held)) = self.tokens.get(&token).and_then(|id| self.segments.get_key_value(id)) else { return };
+        let Stage::Making(control, _) = &held.stage else { return };
+        let first = slot_at(&held.segment, 0);
+        let zeros = vec![0; (slot_bytes(held.segment.wanted.bytes) - 8) as usize];
+        let steps = vec![
+            Step::WriteWord(first, control.next().version()),
+            Step::Write(first + 8, zeros),
+            Step::Swap(claims_at(control.number), control.claims, 1),
+            Step::Swap(word_at(control.number), control.word.to_bits(), control.next().to_bits()),
+        ];
+        out.push(HomeAction::Post { id: *id, at: self.me, steps });
     }
 
-    fn make(&mut self, asker: Asked, token: Token, wanted: Wanted) -> Result<(u64, Vec<Step>), Refusal> {
+    fn make(&mut self, asker: Asked, token: Token, wanted: Wanted, others: Vec<Incarnation>) -> Result<(), Refusal> {
         wanted.check()?;
+        let (control, place) = self.take(&wanted)?;
+        self.made += 1;
+        let id = SegmentId { home: self.me, number: self.made };
+        let segment = Segment { id, wanted, home: self.me, control: place.control, at: place.at, backups: vec![] };
+        self.tokens.insert(token, id);
+        let stage = Stage::Making(control, others);
+        self.segments.insert(id, Held { segment, place, token: Some(token), stage, asker: Some(asker) });
+        Ok(())
+    }
+
+    /// Bytes and words for a segment, or for a copy of one.
+    pub(crate) fn take(&mut self, wanted: &Wanted) -> Result<(Control, Place), Refusal> {
         let (home, owner, asked) = (self.me, wanted.owner, wanted.extent_bytes());
         let (has, limit) = (self.owned.get(&owner).copied().unwrap_or(0), self.options.owner_bytes);
         if has.saturating_add(asked) > limit {
@@ -193,134 +293,167 @@ impl Home {
         let at = self.heap.take(asked).ok_or(Refusal::NoRoom { home, asked, free, largest })?;
         self.controls.pop();
         *self.owned.entry(owner).or_default() += asked;
-        self.made += 1;
-        let id = SegmentId { home, number: self.made };
-        let segment = Segment { id, wanted, control: control.number, at };
-        let version = control.word.version() + 1;
-        let first = slot_at(&segment, 0);
-        let zeros = vec![0; (slot_bytes(segment.wanted.bytes) - 8) as usize];
-        let steps = vec![
-            Step::WriteWord(first, version),
-            Step::Write(first + 8, zeros),
-            Step::Swap(claims_at(control.number), control.claims, 1),
-            Step::Swap(word_at(control.number), control.word.to_bits(), Word::new(version, 0).to_bits()),
-        ];
-        self.tokens.insert(token, self.made);
-        let held = Held { segment, token, stage: Stage::Making(control), asker: Some(asker) };
-        self.segments.insert(self.made, held);
-        Ok((self.made, steps))
+        Ok((control, Place { home, control: control.number, at }))
     }
 
     pub(crate) fn release(&mut self, asker: Asked, id: SegmentId, owner: u32, out: &mut Vec<HomeAction>) {
         let refuse = |refusal| HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) };
-        let Some(held) = self.segments.get_mut(&id.number).filter(|held| matches!(held.stage, Stage::Standing)) else {
+        let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Standing)) else {
             return out.push(refuse(Refusal::Released { id }));
         };
         let its = held.segment.wanted.owner;
         if its != owner {
             return out.push(refuse(Refusal::NotYours { id, owner: its }));
         }
-        // Its word is not known: the first swap finds it.
+        // Its word is not known: the first swap finds it. It is marked where puts are decided first, and last where it is read.
+        let first = if self.options.rules.released_everywhere { 0 } else { held.segment.backups.len() };
         let guess = Word::new(1, 0);
-        (held.stage, held.asker) = (Stage::Marking(guess), Some(asker));
-        out.push(HomeAction::Post { number: id.number, steps: vec![mark(&held.segment, guess)] });
+        (held.stage, held.asker) = (Stage::Marking(first, guess), Some(asker));
+        out.push(mark(&held.segment, first, guess));
+    }
+
+    /// Whether it is not known yet how it stands with this segment.
+    pub(crate) fn is_comparing(&self, id: SegmentId) -> bool {
+        self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Copying(_) | Stage::Kept))
     }
 
     /// Where a segment is.
     pub(crate) fn find(&self, id: SegmentId) -> Result<&Segment, Refusal> {
-        match self.segments.get(&id.number) {
+        match self.segments.get(&id) {
             Some(Held { segment, stage: Stage::Standing, .. }) => Ok(segment),
             _ => Err(Refusal::Released { id }),
         }
     }
 
-    pub(crate) fn list(&self, after: u64, prefix: &str) -> Reply {
+    pub(crate) fn list(&self, after: SegmentId, prefix: &str) -> Reply {
         let begins = |segment: &&Segment| {
             segment.wanted.name.as_ref().map_or(prefix.is_empty(), |name| name.as_str().starts_with(prefix))
         };
-        let mut rest = self.standing().filter(|segment| segment.id.number > after).filter(begins);
+        let mut rest = self.standing().filter(|segment| segment.id > after).filter(begins);
         let segments: Vec<Segment> = rest.by_ref().take(MOST_SEGMENTS).cloned().collect();
         Reply::Page { segments, is_last: rest.next().is_none() }
     }
 
     /// What was posted for a segment was executed.
-    pub(crate) fn completed(&mut self, number: u64, given: &[Given], view: &View, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get_mut(&number) else { return };
+    pub(crate) fn completed(&mut self, id: SegmentId, given: &[Given], view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
         let segment = &held.segment;
-        match held.stage {
-            Stage::Making(control) => {
-                let registrar = segment.wanted.name.as_ref().and_then(|name| name.registrar(view));
-                held.stage = Stage::Registering(control);
-                match registrar {
-                    Some(to) => out.push(HomeAction::Ask { number, to, question: Question::Register(segment.clone()) }),
-                    None => self.stands(number, out),
+        match &mut held.stage {
+            Stage::Making(control, others) => {
+                let (control, others) = (*control, std::mem::take(others));
+                if segment.wanted.is_replicated() {
+                    return self.copy_new(id, control, others, view, out);
                 }
+                self.register(id, control, view, out);
             }
-            Stage::Marking(guess) => {
+            Stage::Marking(nth, guess) => {
+                let (nth, guess) = (*nth, *guess);
                 let found = Word::from_bits(given.first().map_or(0, Given::word));
-                if found != guess && found.slot().is_some() {
-                    held.stage = Stage::Marking(found);
-                    return out.push(HomeAction::Post { number, steps: vec![mark(segment, found)] });
+                let (next, word) =
+                    if found != guess && found.slot().is_some() { (nth, found) } else { (nth + 1, guess) };
+                if next <= segment.backups.len() {
+                    held.stage = Stage::Marking(next, word);
+                    return out.push(mark(segment, next, word));
                 }
-                held.stage = Stage::Unregistering;
-                let name = segment.wanted.name.clone();
-                match name.and_then(|name| Some((name.registrar(view)?, name))) {
-                    Some((to, name)) => {
-                        let question = Question::Unregister { name, id: segment.id };
-                        out.push(HomeAction::Ask { number, to, question });
-                    }
-                    None => self.forget(number, view, out),
-                }
+                self.unregister(id, view, out);
             }
             Stage::Settling => {
                 let words =
                     (Word::from_bits(given.first().map_or(0, Given::word)), given.get(1).map_or(0, Given::word));
-                let control = Control { number: segment.control, word: words.0, claims: words.1 };
-                if let Some(held) = self.remove(number) {
-                    self.controls.push(Control { number: held.segment.control, ..control });
+                let control = Control { number: held.place.control, word: words.0, claims: words.1 };
+                if self.remove(id).is_some() {
+                    self.controls.push(control);
                 }
                 self.publish(out);
             }
-            Stage::Registering(_) | Stage::Standing | Stage::Unregistering | Stage::Forgetting(_) => {}
+            Stage::Emptying => {
+                held.stage = Stage::Backup { word: Word::default(), is_told: true };
+                if let Some(to) = held.asker.take() {
+                    out.push(HomeAction::Reply { to, reply: Reply::Place(held.place) });
+                }
+            }
+            Stage::Copying(_) => self.copied(id, given, view, out),
+            _ => {}
+        }
+    }
+
+    /// Its name is to be known.
+    pub(crate) fn register(&mut self, id: SegmentId, control: Control, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        held.stage = Stage::Registering(control);
+        match held.segment.wanted.name.as_ref().and_then(|name| name.registrar(view)) {
+            Some(to) => out.push(HomeAction::Ask { id, to, question: Question::Register(held.segment.clone()) }),
+            None => self.registered(id, view, out),
+        }
+    }
+
+    fn registered(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get(&id) else { return };
+        if held.segment.wanted.is_replicated() {
+            return self.copy_heard_of(id, view, out);
+        }
+        self.stands(id, out);
+    }
+
+    /// Its name is to be free.
+    pub(crate) fn unregister(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        held.stage = Stage::Unregistering;
+        let name = held.segment.wanted.name.clone();
+        match name.and_then(|name| Some((name.registrar(view)?, name))) {
+            Some((to, name)) => out.push(HomeAction::Ask { id, to, question: Question::Unregister { name, id } }),
+            None => self.forget(id, view, out),
         }
     }
 
     /// A member has answered what was asked for a segment.
     pub(crate) fn answered(
         &mut self,
-        number: u64,
+        id: SegmentId,
         from: Incarnation,
-        reply: &Reply,
+        reply: Reply,
         view: &View,
         out: &mut Vec<HomeAction>,
     ) {
-        let Some(held) = self.segments.get_mut(&number) else { return };
+        let Some(held) = self.segments.get_mut(&id) else { return };
         match (&mut held.stage, reply) {
-            (Stage::Registering(_), Reply::Done) => self.stands(number, out),
+            (Stage::Registering(_), Reply::Done) => self.registered(id, view, out),
             (Stage::Registering(control), refused) => {
-                // Nobody has heard of it.
-                let segment = &held.segment;
-                let word = Word::new(control.word.version() + 1, 0);
-                let control = Control { number: segment.control, word, claims: 1 };
-                if let Some(Held { asker: Some(asker), .. }) = self.remove(number) {
-                    out.push(HomeAction::Reply { to: asker, reply: refused.clone() });
-                }
-                self.controls.push(control);
-                self.publish(out);
+                let control = *control;
+                self.unmake(id, control, refused, out);
             }
-            (Stage::Unregistering, _) => self.forget(number, view, out),
+            (Stage::Unregistering, _) => self.forget(id, view, out),
             (Stage::Forgetting(awaited), _) => {
                 awaited.remove(&from);
                 if awaited.is_empty() {
-                    self.settle(number, out);
+                    self.settle(id, out);
+                }
+            }
+            (Stage::Copying(_), reply) => self.copy_answered(id, from, reply, view, out),
+            (Stage::Backup { is_told: false, .. }, reply) => {
+                let is_among = matches!(&reply, Reply::Segment(now) if now.places().any(|place| place.home == self.me));
+                if !is_among {
+                    // Nobody works on it in this view.
+                    self.settle(id, out);
                 }
             }
             _ => {}
         }
     }
 
-    fn stands(&mut self, number: u64, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get_mut(&number) else { return };
+    /// Nobody has heard of it.
+    pub(crate) fn unmake(&mut self, id: SegmentId, control: Control, refused: Reply, out: &mut Vec<HomeAction>) {
+        let control = Control { word: control.next(), claims: 1, ..control };
+        if let Some(Held { asker, segment, .. }) = self.remove(id) {
+            out.extend(asker.map(|to| HomeAction::Reply { to, reply: refused }));
+            self.drop_copies(&segment, out);
+            self.controls.push(control);
+        }
+        self.publish(out);
+    }
+
+    pub(crate) fn stands(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
         held.stage = Stage::Standing;
         if let Some(to) = held.asker.take() {
             out.push(HomeAction::Reply { to, reply: Reply::Segment(held.segment.clone()) });
@@ -328,34 +461,47 @@ impl Home {
     }
 
     /// The name is free: everybody is to forget the segment.
-    fn forget(&mut self, number: u64, view: &View, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get_mut(&number) else { return };
+    fn forget(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
         if let Some(to) = held.asker.take() {
             out.push(HomeAction::Reply { to, reply: Reply::Done });
         }
         if !self.options.rules.forgotten_before_reuse {
-            return self.settle(number, out);
+            return self.settle(id, out);
         }
         let members: BTreeSet<Incarnation> = view.members().iter().map(|member| member.incarnation).collect();
         for to in &members {
-            out.push(HomeAction::Ask { number, to: *to, question: Question::Forget(held.segment.id) });
+            out.push(HomeAction::Ask { id, to: *to, question: Question::Forget(id) });
         }
         held.stage = Stage::Forgetting(members);
     }
 
-    fn settle(&mut self, number: u64, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get_mut(&number) else { return };
+    /// Nobody works on it.
+    pub(crate) fn settle(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
         held.stage = Stage::Settling;
-        let control = held.segment.control;
+        let (at, control) = (self.me, held.place.control);
         let steps = vec![Step::ReadWord(word_at(control)), Step::ReadWord(claims_at(control))];
-        out.push(HomeAction::Post { number, steps });
+        out.push(HomeAction::Post { id, at, steps });
+        if held.segment.home == self.me {
+            let segment = held.segment.clone();
+            self.drop_copies(&segment, out);
+        }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Held> {
-        let held = self.segments.remove(&number)?;
-        self.tokens.remove(&held.token);
+    fn drop_copies(&self, segment: &Segment, out: &mut Vec<HomeAction>) {
+        for place in &segment.backups {
+            out.push(HomeAction::Tell { to: place.home, question: Question::Drop(segment.id) });
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Held> {
+        let held = self.segments.remove(&id)?;
+        if let Some(token) = &held.token {
+            self.tokens.remove(token);
+        }
         let bytes = held.segment.wanted.extent_bytes();
-        self.heap.give(held.segment.at, bytes);
+        self.heap.give(held.place.at, bytes);
         let owner = held.segment.wanted.owner;
         let left = self.owned.get(&owner).map_or(0, |has| has - bytes);
         if left == 0 {
@@ -366,13 +512,22 @@ impl Home {
         Some(held)
     }
 
-    fn publish(&self, out: &mut Vec<HomeAction>) {
+    /// A place for a copy of what another home leads.
+    pub(crate) fn hold_place(&mut self, segment: Segment, place: Place, asker: Asked) {
+        let stage = Stage::Emptying;
+        self.segments.insert(segment.id, Held { segment, place, token: None, stage, asker: Some(asker) });
+    }
+
+    pub(crate) fn publish(&self, out: &mut Vec<HomeAction>) {
         let (free, largest) = self.free();
         out.push(HomeAction::Store { at: FREE_AT, word: free });
         out.push(HomeAction::Store { at: LARGEST_AT, word: largest });
     }
 }
 
-fn mark(segment: &Segment, found: Word) -> Step {
-    Step::Swap(word_at(segment.control), found.to_bits(), found.released().to_bits())
+/// A segment is released at the nth of its places, if that word stands there.
+fn mark(segment: &Segment, nth: usize, found: Word) -> HomeAction {
+    let place = segment.link(nth);
+    let step = Step::Swap(word_at(place.control), found.to_bits(), found.released().to_bits());
+    HomeAction::Post { id: segment.id, at: place.home, steps: vec![step] }
 }

@@ -10,11 +10,15 @@
 //! which the keys of those who left do not reach. What an operation gave counts only if the view still held after it came, so everything that a program
 //! was told is in the copy.
 //!
+//! A segment may have copies at several homes. A put is at all of them before anybody can read it, and before a view serves the segment all of them
+//! hold the highest version again (rule M3).
+//!
 //! [`Memory`] is a node's part in all of this, as a plain state machine: it takes what happened, and says what to do. docs/MEMORY.md has the
 //! layout, what each coherence promises and costs, and what survives what; `tests/storm` checks it with faults, from seeds.
 
 mod access;
 mod asks;
+mod chain;
 mod get;
 mod heap;
 mod home;
@@ -24,6 +28,7 @@ mod operations;
 mod options;
 mod put;
 mod registrar;
+mod replicas;
 mod request;
 mod requests;
 mod rules;
@@ -34,10 +39,12 @@ pub mod wire;
 pub use access::{Given, Outcome, Post, PostId, Step};
 pub use get::Value;
 pub use heap::{EXTENT_ALIGNMENT, Heap};
-pub use home::Renewal;
+pub use home::{Renewal, Stands};
 pub use node::{Action, Memory, Standing};
 pub use options::MemoryOptions;
 pub use request::{Answer, RequestId, Target, Wish};
 pub use rules::Rules;
-pub use segment::{MAX_NAME_BYTES, MAX_SEGMENT_BYTES, MAX_WRITERS, Placement, Refusal, Segment, SegmentName, Wanted};
+pub use segment::{
+    MAX_COPIES, MAX_NAME_BYTES, MAX_SEGMENT_BYTES, MAX_WRITERS, Place, Placement, Refusal, Segment, SegmentName, Wanted,
+};
 pub use verbena_terms::{Coherence, CoherenceError, SegmentId};

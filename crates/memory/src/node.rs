@@ -12,10 +12,10 @@ use verbena_cluster::{Lease, Role, View};
 use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
-use crate::access::{Outcome, Post, PostId, Step};
+use crate::access::{Given, Outcome, Post, PostId, Step};
 use crate::asks::{Asks, Served};
 use crate::get::Get;
-use crate::home::{Home, HomeAction, Renewal};
+use crate::home::{Home, HomeAction, Renewal, Stands};
 use crate::put::{Known, Put};
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
@@ -78,6 +78,8 @@ pub struct Memory {
     /// What was released, while an older answer may still speak of it: until no question is open that is older than this.
     pub(crate) forgotten: BTreeMap<SegmentId, u64>,
     posts: BTreeMap<PostId, Whose>,
+    /// What was done for its home while it had no lease.
+    held_back: Vec<(SegmentId, Vec<Given>)>,
     posted: u64,
     pub(crate) spread: u64,
     pub(crate) copied_bytes: u64,
@@ -105,7 +107,7 @@ pub struct Standing {
 pub(crate) enum Whose {
     Request(RequestId, Option<SegmentId>),
     Look(RequestId, Incarnation),
-    Home(u64),
+    Home(SegmentId),
     GiveBack(SegmentId),
 }
 
@@ -197,6 +199,7 @@ impl Memory {
             names: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             posts: BTreeMap::new(),
+            held_back: vec![],
             posted: 0,
             spread: 0,
             copied_bytes: 0,
@@ -223,7 +226,7 @@ impl Memory {
         self.forget_view(out);
         self.view = Some(view.clone());
         self.home.view_ends();
-        self.registrar.view(view);
+        self.registrar.view(self.me, view);
         self.served.retain(|asker, _| view.member(*asker).is_some());
         for home in view.homes() {
             let until = Time::FAR;
@@ -236,6 +239,7 @@ impl Memory {
         (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
         self.asks.clear();
         self.posts.clear();
+        self.held_back.clear();
         self.to_self.clear();
         self.handles.clear();
         self.names.clear();
@@ -259,6 +263,9 @@ impl Memory {
         let did_act = self.acts();
         (self.lease, self.now) = (lease, now);
         if self.acts() && !did_act {
+            for (id, given) in std::mem::take(&mut self.held_back) {
+                self.home_completed(id, given, out);
+            }
             self.go_on_all(out);
         }
         self.come_into_effect(out);
@@ -270,19 +277,12 @@ impl Memory {
         !self.options.rules.lease_looked_at || self.now < self.lease.until && self.lease.acknowledged == view.number()
     }
 
-    /// Nobody acts in older views any more: homes make their memory and report what they have.
+    /// Nobody acts in older views any more: homes make their memory, and then report what they have.
     fn come_into_effect(&mut self, out: &mut Vec<Action>) {
         let Some(view) = self.view.clone() else { return };
         let is_due = self.lease.in_effect >= view.number() || !self.options.rules.waits_for_effect;
         if !is_due || !self.acts() || !view.member(self.me).is_some_and(|member| member.roles.has(Role::Home)) {
             return;
-        }
-        if !std::mem::replace(&mut self.has_reported, true) {
-            for to in view.homes().map(|member| member.incarnation) {
-                for question in self.registrar.reports(to, &view, self.home.standing()) {
-                    self.ask(to, question, AskOf::Report, Time::FAR, out);
-                }
-            }
         }
         if !self.home.is_open && self.now >= self.renew_at {
             self.renew_at = Time::FAR;
@@ -290,16 +290,30 @@ impl Memory {
         }
     }
 
-    /// Its memory is there, in the view it was asked for in; or not.
-    pub fn renewed(&mut self, key: Option<RegionKey>, out: &mut Vec<Action>) {
-        match key {
-            Some(key) if self.view.as_ref().is_some_and(|view| view.number() == key.view) => {
+    /// Its memory is there, in the view it was asked for in, and these words stand in it; or it is not.
+    pub fn renewed(&mut self, made: Option<(RegionKey, Vec<Stands>)>, out: &mut Vec<Action>) {
+        let Some(view) = self.view.clone() else { return };
+        match made {
+            Some((key, stand)) if view.number() == key.view => {
                 self.key = Some(key);
-                self.home_acts(out, |home, actions| home.renewed(actions));
+                self.home_acts(out, |home, actions| home.renewed(&stand, &view, actions));
             }
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
+        if !std::mem::replace(&mut self.has_reported, true) {
+            let led = self.home.led(&view);
+            for to in view.homes().map(|member| member.incarnation) {
+                for question in self.registrar.reports(to, &view, &led) {
+                    self.ask(to, question, AskOf::Report, Time::FAR, out);
+                }
+            }
+        }
         self.serve_self(out);
+    }
+
+    fn home_completed(&mut self, id: SegmentId, given: Vec<Given>, out: &mut Vec<Action>) {
+        let Some(view) = self.view.clone() else { return };
+        self.home_acts(out, |home, actions| home.completed(id, &given, &view, actions));
     }
 
     /// Which view it is in, for what it says.
@@ -345,10 +359,9 @@ impl Memory {
         match (whose, outcome) {
             (Whose::Request(id, segment), outcome) => self.worked(id, segment, outcome, out),
             (Whose::Look(id, home), outcome) => self.looked(id, home, outcome, out),
-            (Whose::Home(number), Outcome::Done(given)) => {
-                let Some(view) = self.view.clone() else { return };
-                self.home_acts(out, |home, actions| home.completed(number, &given, &view, actions));
-            }
+            (Whose::Home(id), Outcome::Done(given)) if self.acts() => self.home_completed(id, given, out),
+            // It may have been done in a memory that others have left.
+            (Whose::Home(id), Outcome::Done(given)) => self.held_back.push((id, given)),
             // The next view has other memory.
             (Whose::Home(_) | Whose::GiveBack(_), _) => {}
         }
@@ -443,10 +456,9 @@ impl Memory {
         let said = event(&mut self.home, &mut actions);
         for action in actions {
             match action {
-                HomeAction::Post { number, steps } => self.post(Whose::Home(number), self.me, steps, Time::FAR, out),
-                HomeAction::Ask { number, to, question } => {
-                    self.ask(to, question, AskOf::Home(number), Time::FAR, out);
-                }
+                HomeAction::Post { id, at, steps } => self.post(Whose::Home(id), at, steps, Time::FAR, out),
+                HomeAction::Ask { id, to, question } => self.ask(to, question, AskOf::Home(id), Time::FAR, out),
+                HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Nobody, Time::FAR, out),
                 HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
                 HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
             }
@@ -484,7 +496,8 @@ impl Memory {
             let at = crate::layout::claims_at(handle.segment.control);
             // The bit is this node's: taking it away as a number changes no other.
             let steps = vec![Step::Add(at, (1u64 << slot).wrapping_neg())];
-            self.post(Whose::GiveBack(id), id.home, steps, Time::FAR, out);
+            let home = handle.segment.home;
+            self.post(Whose::GiveBack(id), home, steps, Time::FAR, out);
         }
     }
 
@@ -519,7 +532,7 @@ impl Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskOf {
     Request(RequestId),
-    Home(u64),
+    Home(SegmentId),
     Key,
     Report,
     /// An allocation that nobody waits for any more is released.

@@ -1,5 +1,7 @@
 //! Gets and puts of a node, on segments that it has found.
 
+use verbena_terms::Time;
+
 use crate::access::{Outcome, Step};
 use crate::get::{Get, Got};
 use crate::layout::{Word, word_at};
@@ -97,9 +99,16 @@ impl Memory {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let again = self.now + LOOK_AGAIN;
         match next {
+            // It will be seen: it is brought to its end, whoever waits.
+            Next::Post(home, steps) if matches!(&request.stage, Doing::Putting(put) if put.is_decided()) => {
+                self.post(Whose::Request(id, Some(segment)), home, steps, Time::FAR, out);
+            }
             // Nobody waits for it, and it was not done.
-            Next::Post(_) | Next::Wait if request.is_over => self.put_is_over(id, segment, out),
-            Next::Post(steps) => self.post_for(id, segment, steps, out),
+            Next::Post(..) | Next::Wait if request.is_over => self.put_is_over(id, segment, out),
+            Next::Post(home, steps) => {
+                let until = request.until;
+                self.post(Whose::Request(id, Some(segment)), home, steps, until, out);
+            }
             Next::Wait => {
                 let stage = std::mem::replace(&mut request.stage, Doing::Queued);
                 if let Doing::Putting(put) = stage {
@@ -152,9 +161,11 @@ impl Memory {
 
     // What came of posts.
 
+    /// At the home of its segment.
     fn post_for(&mut self, id: RequestId, segment: SegmentId, steps: Vec<Step>, out: &mut Vec<Action>) {
+        let Some(home) = self.handles.get(&segment).map(|handle| handle.segment.home) else { return };
         let until = self.until(id);
-        self.post(Whose::Request(id, Some(segment)), segment.home, steps, until, out);
+        self.post(Whose::Request(id, Some(segment)), home, steps, until, out);
     }
 
     pub(crate) fn worked(
@@ -211,14 +222,7 @@ impl Memory {
         }
     }
 
-    fn got(
-        &mut self,
-        id: RequestId,
-        segment: SegmentId,
-        value: Value,
-        since: verbena_terms::Time,
-        out: &mut Vec<Action>,
-    ) {
+    fn got(&mut self, id: RequestId, segment: SegmentId, value: Value, since: Time, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get(&id) else { return };
         let wish = request.wish.clone();
         if matches!(wish, Wish::Stat { .. }) {
@@ -239,6 +243,10 @@ impl Memory {
         let is_unknown = is_gone && matches!(&request.stage, Doing::Putting(put) if put.is_publishing());
         match &request.stage {
             Doing::Putting(_) => {
+                if let Some(handle) = self.handles.get_mut(&segment).filter(|_| is_unknown) {
+                    // Its slot may be the value's.
+                    handle.known.kept = None;
+                }
                 let why = "the segment's home".into();
                 let refusal = if is_unknown { Refusal::Unknown } else { Refusal::TimedOut { why } };
                 self.refuse(id, refusal, out);

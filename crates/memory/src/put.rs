@@ -14,13 +14,18 @@
 //!
 //! So a node that puts again needs no claim: one round trip. What it does not use for a while it gives back. A node that dies keeps what it had claimed
 //! until the view without it, which has new memory.
+//!
+//! Where there are copies a put goes along all of them: [`chain`](crate::chain).
 
 use std::sync::Arc;
 
+use verbena_terms::Incarnation;
+
 use crate::access::{Given, Step};
-use crate::get::{Get, Got, slot_at};
+use crate::chain::{Chain, Linked};
+use crate::get::{Get, Got};
 use crate::layout::{FILLING, SLOT_HEAD_BYTES, Word, claims_at, word_at};
-use crate::{Coherence, Refusal, Rules, Segment};
+use crate::{Coherence, Place, Refusal, Rules, Segment};
 
 /// What a node knows of a segment's words: what stood there when it looked last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +47,8 @@ pub(crate) struct Put {
     whole: Option<(Vec<u8>, Word)>,
     /// The word was read for this put, and is no guess of an earlier time.
     has_read: bool,
+    /// The slot holds the value at each copy, and only its version is another.
+    is_filled: bool,
     stage: Stage,
 }
 
@@ -51,13 +58,14 @@ enum Stage {
     Claiming { slot: u8, found: u64 },
     Reading(Get),
     Publishing { slot: u8 },
+    Chained(Chain),
     InPlace,
 }
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    Post(Vec<Step>),
+    Post(Incarnation, Vec<Step>),
     /// All slots are claimed: again in a moment.
     Wait,
     /// It is done, and is this version.
@@ -67,12 +75,21 @@ pub(crate) enum Next {
 
 impl Put {
     pub(crate) fn new(offset: u64, bytes: Arc<[u8]>, named: Option<u64>, stamp_ns: u64) -> Self {
-        Put { offset, bytes, named, stamp_ns, whole: None, has_read: false, stage: Stage::Begun }
+        Put { offset, bytes, named, stamp_ns, whole: None, has_read: false, is_filled: false, stage: Stage::Begun }
     }
 
     /// Whether what is posted may change the value.
     pub(crate) fn is_publishing(&self) -> bool {
-        matches!(self.stage, Stage::Publishing { .. } | Stage::InPlace)
+        match &self.stage {
+            Stage::Publishing { .. } | Stage::InPlace => true,
+            Stage::Chained(chain) => chain.is_publishing(),
+            _ => false,
+        }
+    }
+
+    /// Whether it will be seen, and is only to be brought to the copies that are left.
+    pub(crate) fn is_decided(&self) -> bool {
+        matches!(&self.stage, Stage::Chained(chain) if chain.is_decided())
     }
 
     /// Goes on, as far as is known.
@@ -80,13 +97,17 @@ impl Put {
         if segment.wanted.coherence == Coherence::Null {
             self.stage = Stage::InPlace;
             let value = Step::Write(segment.at + SLOT_HEAD_BYTES + self.offset, self.bytes.to_vec());
-            return Next::Post(vec![value, Step::Add(word_at(segment.control), Word::VERSION)]);
+            return Next::Post(segment.home, vec![value, Step::Add(word_at(segment.control), Word::VERSION)]);
         }
         if known.word.slot().is_none() {
             // A swap from this word would make it a segment again.
             return Next::Refused(Refusal::Released { id: segment.id });
         }
         let Some(slot) = known.kept else { return self.claim(segment, known, rules) };
+        let is_chained = is_chained(segment, rules);
+        if is_chained && known.word == Word::default() {
+            return self.look(segment, known.word);
+        }
         let is_all = self.offset == 0 && self.bytes.len() as u64 == segment.wanted.bytes;
         if self.whole.is_none() && is_all {
             self.whole = Some((self.bytes.to_vec(), known.word));
@@ -100,7 +121,7 @@ impl Put {
                     let current = word.version();
                     return self.named_another(segment, named, current, known);
                 }
-                self.fill(segment, slot)
+                if is_chained { self.fill_copies(segment, slot) } else { self.fill(segment, slot) }
             }
             None => self.read(segment, known.word),
         }
@@ -128,13 +149,13 @@ impl Put {
             }
             Stage::Reading(get) => match get.completed(segment, rules, given) {
                 Got::Released => released(),
-                Got::Again => Next::Post(get.steps(segment)),
+                Got::Again => Next::Post(segment.home, get.steps(segment)),
                 Got::Value(value, word) => {
                     (known.word, self.has_read) = (word, true);
                     let mut whole = value.bytes;
                     let from = self.offset as usize;
                     whole[from..from + self.bytes.len()].copy_from_slice(&self.bytes);
-                    self.whole = Some((whole, word));
+                    (self.whole, self.is_filled) = (Some((whole, word)), false);
                     self.begin(segment, known, rules)
                 }
             },
@@ -154,13 +175,29 @@ impl Put {
                     return self.named_another(segment, named, found.version(), known);
                 }
                 let is_all = self.bytes.len() as u64 == segment.wanted.bytes;
-                let may_be_older = segment.wanted.coherence == Coherence::Read || !rules.base_read_again;
-                if is_all || may_be_older {
+                if is_all || may_be_older(segment, rules) {
                     *word = found;
-                    return Next::Post(publish(segment, slot, found));
+                    return Next::Post(segment.home, publish(segment, segment.primary(), slot, found));
                 }
                 self.whole = None;
                 self.begin(segment, known, rules)
+            }
+            Stage::Chained(chain) => {
+                let found = Word::from_bits(given.pop().map_or(0, |given| given.word()));
+                match chain.completed(segment, found) {
+                    Linked::On => self.chain_goes_on(segment),
+                    Linked::Put { replaced, now } => {
+                        (known.word, known.kept) = (now, replaced.slot());
+                        let published = replaced.version() + 1;
+                        // It was released before it was read, or after.
+                        if now.slot().is_none() && now.version() < published {
+                            released()
+                        } else {
+                            Next::Put(published)
+                        }
+                    }
+                    Linked::Other(word) => self.overtaken(segment, known, rules, word),
+                }
             }
             Stage::InPlace => {
                 let found = Word::from_bits(given.pop().map_or(0, |given| given.word()));
@@ -175,7 +212,7 @@ impl Put {
             Some(slot) if rules.claims_first => {
                 let claims = known.claims;
                 self.stage = Stage::Claiming { slot, found: claims };
-                Next::Post(vec![Step::Swap(claims_at(segment.control), claims, claims | 1 << slot)])
+                Next::Post(segment.home, vec![Step::Swap(claims_at(segment.control), claims, claims | 1 << slot)])
             }
             // Switched off: any slot but the value's, whoever fills it.
             _ if !rules.claims_first => {
@@ -204,26 +241,78 @@ impl Put {
         let get = Get::new(0, segment.wanted.bytes, guess);
         let steps = get.steps(segment);
         self.stage = Stage::Reading(get);
-        Next::Post(steps)
+        Next::Post(segment.home, steps)
     }
 
     fn fill(&mut self, segment: &Segment, slot: u8) -> Next {
         let Some((whole, word)) = &self.whole else { return Next::Wait };
-        let at = slot_at(segment, slot);
-        let mut steps = vec![
-            Step::WriteWord(at, FILLING),
-            Step::WriteWord(at + 8, self.stamp_ns),
-            Step::Write(at + SLOT_HEAD_BYTES, whole.clone()),
-        ];
-        steps.append(&mut publish(segment, slot, *word));
+        let place = segment.primary();
+        let mut steps = filling(segment, place, slot, self.stamp_ns, whole);
+        steps.append(&mut publish(segment, place, slot, *word));
         self.stage = Stage::Publishing { slot };
-        Next::Post(steps)
+        Next::Post(place.home, steps)
+    }
+
+    // Where there are copies.
+
+    /// The word that is read is not the one that the put would replace, or not known yet.
+    fn look(&mut self, segment: &Segment, decided: Word) -> Next {
+        self.stage = Stage::Chained(Chain::looking(decided));
+        self.chain_goes_on(segment)
+    }
+
+    fn fill_copies(&mut self, segment: &Segment, slot: u8) -> Next {
+        let Some((_, word)) = &self.whole else { return Next::Wait };
+        self.stage = Stage::Chained(Chain::filling(segment, slot, *word));
+        self.chain_goes_on(segment)
+    }
+
+    fn chain_goes_on(&mut self, segment: &Segment) -> Next {
+        let Stage::Chained(chain) = &self.stage else { return Next::Wait };
+        let value = self.whole.as_ref().map(|(whole, _)| whole).filter(|_| !self.is_filled);
+        let (place, steps) = chain.steps(segment, |place, slot| match value {
+            Some(whole) => filling(segment, place, slot, self.stamp_ns, whole),
+            None => vec![],
+        });
+        self.is_filled |= chain.is_publishing();
+        Next::Post(place.home, steps)
+    }
+
+    /// Another word is read by now, and is at all copies.
+    fn overtaken(&mut self, segment: &Segment, known: &mut Known, rules: Rules, word: Word) -> Next {
+        (known.word, self.has_read) = (word, true);
+        let is_all = self.bytes.len() as u64 == segment.wanted.bytes;
+        match &mut self.whole {
+            Some((_, replaced)) if is_all || may_be_older(segment, rules) => *replaced = word,
+            _ => (self.whole, self.is_filled) = (None, false),
+        }
+        self.begin(segment, known, rules)
     }
 }
 
+/// Whether a put is brought to copies.
+fn is_chained(segment: &Segment, rules: Rules) -> bool {
+    !segment.backups.is_empty() && rules.copies_first
+}
+
+/// Whether what a put changes a part of may have been replaced meanwhile.
+fn may_be_older(segment: &Segment, rules: Rules) -> bool {
+    segment.wanted.coherence == Coherence::Read || !rules.base_read_again
+}
+
+/// The slot is nobody's to read, and then holds the value.
+fn filling(segment: &Segment, place: Place, slot: u8, stamp_ns: u64, value: &[u8]) -> Vec<Step> {
+    let at = segment.slot_at(place, slot);
+    vec![
+        Step::WriteWord(at, FILLING),
+        Step::WriteWord(at + 8, stamp_ns),
+        Step::Write(at + SLOT_HEAD_BYTES, value.to_vec()),
+    ]
+}
+
 /// The slot is of the next version, and then everybody's.
-fn publish(segment: &Segment, slot: u8, word: Word) -> Vec<Step> {
+fn publish(segment: &Segment, place: Place, slot: u8, word: Word) -> Vec<Step> {
     let next = word.next_in(slot);
-    let head = Step::WriteWord(slot_at(segment, slot), next.version());
-    vec![head, Step::Swap(word_at(segment.control), word.to_bits(), next.to_bits())]
+    let head = Step::WriteWord(segment.slot_at(place, slot), next.version());
+    vec![head, Step::Swap(word_at(place.control), word.to_bits(), next.to_bits())]
 }

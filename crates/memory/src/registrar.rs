@@ -3,12 +3,16 @@
 //! A view has new registrars. Each learns what there is from the reports of all homes, and says nothing before it has them all: a name that somebody
 //! holds is not given away again. What a registrar knew of a home that has gone is *lost*; it reports that to the next one, as the homes do
 //! what stands, so that who asks for it hears that it is lost and not that there was nothing.
+//!
+//! Who asks for a segment by its number asks the home that made it. Where that has gone, and a copy has taken its place, a registrar for the number knows who holds that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
+use crate::segment::registrar_of;
 use crate::wire::{MOST_SEGMENTS, Question};
 use crate::{Refusal, Segment, SegmentId, SegmentName};
 
@@ -17,6 +21,10 @@ pub(crate) struct Registrar {
     names: BTreeMap<SegmentName, Segment>,
     /// What is to be told the registrars of this view.
     lost: BTreeMap<SegmentName, Segment>,
+    /// Whose maker has gone: who serves it now.
+    moved: BTreeMap<SegmentId, Incarnation>,
+    me: Incarnation,
+    in_view: Option<Arc<View>>,
     homes: BTreeSet<Incarnation>,
     /// Homes that have not reported all their pages, and those that have come.
     awaited: BTreeMap<Incarnation, BTreeSet<u32>>,
@@ -24,10 +32,13 @@ pub(crate) struct Registrar {
 
 impl Registrar {
     /// Another view: nothing is known in it yet.
-    pub(crate) fn view(&mut self, view: &View) {
+    pub(crate) fn view(&mut self, me: Incarnation, view: &Arc<View>) {
+        (self.me, self.in_view) = (me, Some(view.clone()));
         self.homes = view.homes().map(|member| member.incarnation).collect();
         let known = std::mem::take(&mut self.names);
-        self.lost.extend(known.into_iter().filter(|(_, segment)| !self.homes.contains(&segment.id.home)));
+        let is_lost = |segment: &Segment| segment.places().all(|place| !self.homes.contains(&place.home));
+        self.lost.extend(known.into_iter().filter(|(_, segment)| is_lost(segment)));
+        self.moved.clear();
         self.awaited = self.homes.iter().map(|home| (*home, BTreeSet::new())).collect();
     }
 
@@ -37,17 +48,12 @@ impl Registrar {
     }
 
     /// What this node reports to a registrar of the view: what stands here, and what it knows to be lost.
-    pub(crate) fn reports<'a>(
-        &'a self,
-        to: Incarnation,
-        view: &View,
-        standing: impl Iterator<Item = &'a Segment>,
-    ) -> Vec<Question> {
+    pub(crate) fn reports(&self, to: Incarnation, view: &View, led: &[Segment]) -> Vec<Question> {
         let of_its = |segment: &&Segment| {
-            let name = segment.wanted.name.as_ref();
-            name.is_some_and(|name| name.registrar(view) == Some(to))
+            let by_name = segment.wanted.name.as_ref().and_then(|name| name.registrar(view));
+            by_name == Some(to) || has_moved(segment) && registrar_of(segment.id, view) == Some(to)
         };
-        let all: Vec<Segment> = standing.chain(self.lost.values()).filter(of_its).cloned().collect();
+        let all: Vec<Segment> = led.iter().chain(self.lost.values()).filter(of_its).cloned().collect();
         let pages = all.len().div_ceil(MOST_SEGMENTS).max(1);
         let mut chunks = all.chunks(MOST_SEGMENTS);
         let page = |page| {
@@ -71,9 +77,17 @@ impl Registrar {
     pub(crate) fn heard(&mut self, from: Incarnation, page: u32, pages: u32, segments: Vec<Segment>) {
         let Some(come) = self.awaited.get_mut(&from) else { return };
         if page < pages && come.insert(page) {
+            let Some(view) = &self.in_view else { return };
             for segment in segments {
+                let is_served = self.homes.contains(&segment.home);
+                if has_moved(&segment) && is_served {
+                    self.moved.insert(segment.id, segment.home);
+                }
                 let Some(name) = segment.wanted.name.clone() else { continue };
-                let stands = self.names.get(&name).is_some_and(|known| self.homes.contains(&known.id.home));
+                if name.registrar(view) != Some(self.me) {
+                    continue;
+                }
+                let stands = self.names.get(&name).is_some_and(|known| self.homes.contains(&known.home));
                 // What stands is there, whatever somebody believes to be lost.
                 if !stands {
                     self.names.insert(name, segment);
@@ -88,10 +102,15 @@ impl Registrar {
     /// Which segment has this name.
     pub(crate) fn find(&self, name: &SegmentName) -> Result<&Segment, Refusal> {
         match self.names.get(name) {
-            Some(segment) if self.homes.contains(&segment.id.home) => Ok(segment),
+            Some(segment) if self.homes.contains(&segment.home) => Ok(segment),
             Some(segment) => Err(Refusal::Lost { id: segment.id }),
             None => Err(Refusal::NotFound { name: name.clone() }),
         }
+    }
+
+    /// Who serves a segment whose maker has gone.
+    pub(crate) fn holder(&self, id: SegmentId) -> Result<Incarnation, Refusal> {
+        self.moved.get(&id).copied().ok_or(Refusal::Lost { id })
     }
 
     /// A new segment.
@@ -131,6 +150,11 @@ impl Registrar {
     }
 }
 
+/// Whether another home serves it than the one that made it.
+fn has_moved(segment: &Segment) -> bool {
+    segment.home != segment.id.home
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,20 +162,21 @@ mod tests {
     use verbena_cluster::{Member, Roles};
     use verbena_terms::ViewNumber;
 
-    fn view(number: u32, ranks: &[u32]) -> View {
+    fn view(number: u32, ranks: &[u32]) -> Arc<View> {
         let member = |rank: &u32| Member {
             incarnation: Incarnation::new(*rank, 1),
             name: format!("n{rank}"),
             address: String::new(),
             roles: Roles::ALL,
         };
-        View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap()
+        Arc::new(View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap())
     }
 
     fn segment(rank: u32, name: &str) -> Segment {
         let name = Some(SegmentName::new(name).unwrap());
-        let wanted = Wanted { name, bytes: 8, coherence: Coherence::Strict, writers: 1, owner: 7 };
-        Segment { id: SegmentId { home: Incarnation::new(rank, 1), number: 1 }, wanted, control: 0, at: 0 }
+        let wanted = Wanted::new(name, 8, Coherence::Strict, 7);
+        let home = Incarnation::new(rank, 1);
+        Segment { id: SegmentId { home, number: 1 }, wanted, home, control: 0, at: 0, backups: vec![] }
     }
 
     fn report_all(registrar: &mut Registrar, from: u32, segments: Vec<Segment>) {
@@ -160,8 +185,8 @@ mod tests {
 
     #[test]
     fn a_name_is_not_given_away_before_everybody_has_reported() {
-        let mut registrar = Registrar::default();
-        registrar.view(&view(1, &[1, 2]));
+        let (mut registrar, view) = (Registrar::default(), view(1, &[1, 2]));
+        registrar.view(SegmentName::new("a").unwrap().registrar(&view).unwrap(), &view);
         report_all(&mut registrar, 1, vec![]);
         assert!(!registrar.is_open());
         registrar.heard(Incarnation::new(2, 1), 1, 2, vec![segment(2, "b")]);
@@ -177,15 +202,15 @@ mod tests {
     #[test]
     fn what_is_lost_is_said_to_be_until_it_is_buried() {
         let mut registrar = Registrar::default();
-        registrar.view(&view(1, &[1, 2]));
+        registrar.view(Incarnation::new(1, 1), &view(1, &[1, 2]));
         for from in [1, 2] {
             report_all(&mut registrar, from, vec![]);
         }
         registrar.register(segment(2, "a")).unwrap();
         let next = view(2, &[1]);
-        registrar.view(&next);
         let me = Incarnation::new(1, 1);
-        let reports = registrar.reports(me, &next, std::iter::empty());
+        registrar.view(me, &next);
+        let reports = registrar.reports(me, &next, &[]);
         let [Question::Report { page: 0, pages: 1, segments }] = &reports[..] else { panic!("{reports:?}") };
         registrar.heard(me, 0, 1, segments.clone());
         registrar.was_told(segments);

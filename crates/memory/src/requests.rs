@@ -10,11 +10,14 @@ use crate::access::{Outcome, Step};
 use crate::layout::FREE_AT;
 use crate::node::{Action, AskOf, Doing, Memory, Whose};
 use crate::request::{Answer, RequestId, Target, Wish};
+use crate::segment::registrar_of;
 use crate::wire::{Question, Reply, Token};
 use crate::{Placement, Refusal, Segment, SegmentId};
 
 /// How long after its asker has given up an allocation is waited for, to be released.
 const ORPHANS: Duration = Duration::from_secs(2);
+/// Homes that are asked for copies, at the most.
+const ASKED_FOR_COPIES: usize = 64;
 
 impl Memory {
     /// Whoever waits for a view or a lease goes on, if it has come.
@@ -51,12 +54,17 @@ impl Memory {
     }
 
     fn go_on_at(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
-        let is_member = self.view.as_ref().is_some_and(|view| view.member(segment.home).is_some());
-        if !is_member {
-            return self.refuse(id, Refusal::Lost { id: segment }, out);
-        }
         let Some(handle) = self.handles.get(&segment) else {
-            return self.ask_for(id, Some(segment.home), Question::Where(segment), "the segment's home", out);
+            let Some(view) = &self.view else { return };
+            let (maker, registrar) = (view.member(segment.home).map(|_| segment.home), registrar_of(segment, view));
+            return match (maker, registrar) {
+                (Some(_), _) => self.ask_for(id, maker, Question::Where(segment), "the segment's home", out),
+                (None, Some(_)) => {
+                    let question = Question::Holder(segment);
+                    self.ask_for(id, registrar, question, "the registrar of the segment", out);
+                }
+                (None, None) => self.refuse(id, Refusal::Lost { id: segment }, out),
+            };
         };
         if handle.forget.is_some() {
             return self.refuse(id, Refusal::Released { id: segment }, out);
@@ -66,8 +74,8 @@ impl Memory {
         }
         match wish {
             Wish::Release { user, .. } => {
-                let question = Question::Release { id: segment, owner: *user };
-                self.ask_for(id, Some(segment.home), question, "the segment's home", out);
+                let (home, question) = (handle.segment.home, Question::Release { id: segment, owner: *user });
+                self.ask_for(id, Some(home), question, "the segment's home", out);
             }
             wish => self.operate(id, segment, wish, out),
         }
@@ -115,6 +123,9 @@ impl Memory {
                     self.go_on(id, out);
                 }
             }
+            (_, Reply::Held { id: segment, by }) => {
+                self.ask_for(id, Some(by), Question::Where(segment), "the segment's home", out);
+            }
             (Wish::Release { target, user }, Reply::Refused(Refusal::Lost { id: segment })) => match target {
                 Target::Name(name) => {
                     let to = self.view.as_ref().and_then(|view| name.registrar(view));
@@ -131,7 +142,7 @@ impl Memory {
             }
             (Wish::Release { .. }, Reply::Done) => self.answer(id, Answer::Released, out),
             (_, Reply::Refused(refusal)) => self.refuse(id, refusal, out),
-            (_, Reply::Done | Reply::Key(_) | Reply::Page { .. }) => {}
+            (_, Reply::Done | Reply::Key(_) | Reply::Page { .. } | Reply::Place(_) | Reply::Holds(_)) => {}
         }
     }
 
@@ -144,7 +155,14 @@ impl Memory {
     fn place(&mut self, id: RequestId, wanted: crate::Wanted, placement: Placement, out: &mut Vec<Action>) {
         let homes = self.homes();
         let is_home = |home: &Incarnation| homes.contains(home);
+        if wanted.is_replicated() && (1..usize::from(wanted.copies)).contains(&homes.len()) {
+            return self.refuse(id, Refusal::FewHomes { asked: wanted.copies, homes: homes.len() }, out);
+        }
         let Some(request) = self.requests.get_mut(&id) else { return };
+        if wanted.is_replicated() && request.asked_at.is_some_and(|home| !is_home(&home)) {
+            // A copy of what was made may be there.
+            return self.refuse(id, Refusal::Unknown, out);
+        }
         // Where it was asked before, it is asked again: it may have been made.
         let chosen = request.asked_at.filter(is_home).or_else(|| match placement {
             Placement::Local => Some(self.me).filter(is_home),
@@ -157,9 +175,9 @@ impl Memory {
         });
         match (chosen, placement) {
             (Some(home), _) => {
-                request.asked_at = Some(home);
-                let token = Token { asker: self.me, request: id.0 };
-                self.ask_for(id, Some(home), Question::Allocate { token, wanted }, "the home", out);
+                let first = homes.iter().position(|other| *other == home).unwrap_or(0);
+                let others = homes.iter().cycle().skip(first + 1).take(homes.len() - 1).copied().collect();
+                self.allocate_at(id, home, wanted, others, out);
             }
             (None, Placement::MostFree) if !homes.is_empty() => {
                 let until = request.until;
@@ -174,6 +192,21 @@ impl Memory {
         }
     }
 
+    fn allocate_at(
+        &mut self,
+        id: RequestId,
+        home: Incarnation,
+        wanted: crate::Wanted,
+        mut others: Vec<Incarnation>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.asked_at = Some(home);
+        others.truncate(if wanted.is_replicated() { ASKED_FOR_COPIES } else { 0 });
+        let token = Token { asker: self.me, request: id.0 };
+        self.ask_for(id, Some(home), Question::Allocate { token, wanted, others }, "the home", out);
+    }
+
     /// How much is free at a home.
     pub(crate) fn looked(&mut self, id: RequestId, home: Incarnation, outcome: Outcome, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -185,11 +218,10 @@ impl Memory {
         if !left.is_empty() {
             return;
         }
-        let most = found.iter().copied().max_by_key(|(free, home)| (*free, std::cmp::Reverse(*home)));
-        match (most, request.wish.clone()) {
-            (Some((_, home)), Wish::Allocate { wanted, .. }) => {
-                self.place(id, wanted, Placement::Node(home.rank), out);
-            }
+        found.sort_by_key(|(free, home)| (std::cmp::Reverse(*free), *home));
+        let mut homes = found.iter().map(|(_, home)| *home).collect::<Vec<_>>().into_iter();
+        match (homes.next(), request.wish.clone()) {
+            (Some(home), Wish::Allocate { wanted, .. }) => self.allocate_at(id, home, wanted, homes.collect(), out),
             _ => self.out_of_time(id, out),
         }
     }
@@ -204,8 +236,9 @@ impl Memory {
         if homes.is_empty() {
             return self.answer(id, Answer::Listed { segments: vec![], silent: vec![] }, out);
         }
+        let after = SegmentId { home: Incarnation::default(), number: 0 };
         for home in homes {
-            let question = Question::List { after: 0, prefix: prefix.to_owned() };
+            let question = Question::List { after, prefix: prefix.to_owned() };
             self.ask(home, question, AskOf::Request(id), until, out);
         }
     }
@@ -221,7 +254,7 @@ impl Memory {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let (until, wish) = (request.until, request.wish.clone());
         let Doing::Listing { left, found } = &mut request.stage else { return };
-        let last = segments.last().map(|segment| segment.id.number);
+        let last = segments.last().map(|segment| segment.id);
         found.extend(segments);
         match (last, wish) {
             (Some(after), Wish::List { prefix }) if !is_last => {

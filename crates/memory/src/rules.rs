@@ -23,6 +23,14 @@ pub struct Rules {
     pub waits_for_effect: bool,
     /// M2: what was released is used again when every member has forgotten it.
     pub forgotten_before_reuse: bool,
+    /// M3: a put is at all copies before anybody can read it.
+    pub copies_first: bool,
+    /// M3: copies hold the highest version before their segment is served in a view.
+    pub brought_up_first: bool,
+    /// M3: who holds a copy is known to all others who do before it is filled.
+    pub holders_told_first: bool,
+    /// M2: a released segment is marked at all copies before that is said.
+    pub released_everywhere: bool,
 }
 
 impl Rules {
@@ -38,5 +46,9 @@ impl Rules {
         lease_looked_at: true,
         waits_for_effect: true,
         forgotten_before_reuse: true,
+        copies_first: true,
+        brought_up_first: true,
+        holders_told_first: true,
+        released_everywhere: true,
     };
 }

@@ -17,6 +17,8 @@ pub const MAX_NAME_BYTES: usize = 255;
 pub const MAX_SEGMENT_BYTES: u64 = 16 << 20;
 /// Writers that may fill a slot of one segment at a time.
 pub const MAX_WRITERS: u8 = 62;
+/// Homes that may hold a copy of one segment.
+pub const MAX_COPIES: u8 = 4;
 
 /// What a segment is called: text without control characters. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -73,6 +75,12 @@ impl From<SegmentName> for String {
     }
 }
 
+/// Who knows in this view where a segment is whose maker has gone; `None` where nobody is a home.
+pub(crate) fn registrar_of(id: SegmentId, view: &View) -> Option<Incarnation> {
+    let parts = [id.home.rank.0.into(), id.home.start.into(), id.number].map(u64::to_le_bytes);
+    home_of(SipHasher13::new().hash(parts.as_flattened()), view)
+}
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
@@ -86,9 +94,21 @@ pub struct Wanted {
     pub writers: u8,
     /// Which user's it is.
     pub owner: u32,
+    /// Homes that hold its value, 1 to [`MAX_COPIES`]: it is lost when all of them are. One for `null`.
+    pub copies: u8,
 }
 
 impl Wanted {
+    /// One copy, for three writers at a time.
+    pub fn new(name: Option<SegmentName>, bytes: u64, coherence: Coherence, owner: u32) -> Self {
+        Wanted { name, bytes, coherence, writers: 3, owner, copies: 1 }
+    }
+
+    /// Whether more homes than one are to hold it.
+    pub fn is_replicated(&self) -> bool {
+        self.copies > 1
+    }
+
     /// Slots that it takes.
     pub fn slots(&self) -> u8 {
         if self.coherence == Coherence::Null { 1 } else { self.writers + 1 }
@@ -105,13 +125,30 @@ impl Wanted {
         if self.coherence != Coherence::Null && !(1..=MAX_WRITERS).contains(&self.writers) {
             return Err(Refusal::Writers { asked: self.writers });
         }
+        if !(1..=MAX_COPIES).contains(&self.copies) {
+            return Err(Refusal::Copies { asked: self.copies });
+        }
+        if self.coherence == Coherence::Null && self.is_replicated() {
+            return Err(Refusal::NullCopies);
+        }
         Ok(())
     }
 
-    /// Bytes of all its slots.
+    /// Bytes of all its slots, at each home that holds it.
     pub fn extent_bytes(&self) -> u64 {
         slot_bytes(self.bytes) * u64::from(self.slots())
     }
+}
+
+/// Where a home holds a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Whose memory it is.
+    pub home: Incarnation,
+    /// Which of the home's pairs of words.
+    pub control: u32,
+    /// Where the slots begin in the home's region.
+    pub at: u64,
 }
 
 /// A segment, as its home describes it to whoever is to work on it.
@@ -121,10 +158,36 @@ pub struct Segment {
     pub id: SegmentId,
     /// What was asked for.
     pub wanted: Wanted,
+    /// Its home: the one whose memory is read. Who made it, or whose copy has taken that one's place.
+    pub home: Incarnation,
     /// Which of the home's pairs of words it has.
     pub control: u32,
     /// Where its slots begin in the home's region.
     pub at: u64,
+    /// Who else holds it, in the order in which they began to. Fewer than are wanted where homes were lost, until a view has others with room.
+    pub backups: Vec<Place>,
+}
+
+impl Segment {
+    /// Where it is read.
+    pub fn primary(&self) -> Place {
+        Place { home: self.home, control: self.control, at: self.at }
+    }
+
+    /// Everywhere that it is: its home first.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        std::iter::once(self.primary()).chain(self.backups.iter().copied())
+    }
+
+    /// The nth in the order in which a put becomes visible: where it is decided first, where it is read last.
+    pub(crate) fn link(&self, nth: usize) -> Place {
+        self.backups.get(nth).copied().unwrap_or_else(|| self.primary())
+    }
+
+    /// Where a slot begins at one of its places.
+    pub(crate) fn slot_at(&self, place: Place, slot: u8) -> u64 {
+        place.at + u64::from(slot) * slot_bytes(self.wanted.bytes)
+    }
 }
 
 /// Where a segment is to be.
@@ -165,6 +228,23 @@ pub enum Refusal {
     Writers {
         /// How many were asked for.
         asked: u8,
+    },
+    /// Too many copies, or none.
+    #[error("{asked} copies of a segment: 1 to {MAX_COPIES}")]
+    Copies {
+        /// How many were asked for.
+        asked: u8,
+    },
+    /// Nothing is promised of its values, so nothing would say which copy is right.
+    #[error("a segment of coherence null has one copy")]
+    NullCopies,
+    /// Fewer members offer memory than are to hold a copy.
+    #[error("{asked} homes are to hold the segment, and {homes} offer memory")]
+    FewHomes {
+        /// How many copies were asked for.
+        asked: u8,
+        /// How many homes there are.
+        homes: usize,
     },
     /// There are too few bytes left at the home in one piece.
     #[error("{home} has no room for {asked} bytes: {free} are free, {largest} of them in one piece")]
@@ -218,7 +298,7 @@ pub enum Refusal {
         /// Which.
         id: SegmentId,
     },
-    /// Its home is gone, and its value with it. Releasing it frees its name.
+    /// Its home is gone, and all that held a copy, and its value with them. Releasing it frees its name.
     #[error("segment {id} is lost: its home is no member any more")]
     Lost {
         /// Which.

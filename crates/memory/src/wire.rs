@@ -3,14 +3,14 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VMSG" |    1    |    0    |  one frame, postcard 1 (varints)          |
+//!  | "VMSG" |    2    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  frame    = view from to letter
 //!  letter   = 0 ask number oldest question        the asker waits for no answer to a number below `oldest`
 //!           | 1 answer number answer
 //!  question = 0 key                               member -> home: your memory?
-//!           | 1 allocate token wanted             member -> home
+//!           | 1 allocate token wanted others      member -> home: with copies at some of the others
 //!           | 2 release id owner                  member -> home
 //!           | 3 find name                         member -> registrar of the name
 //!           | 4 where id                          member -> home
@@ -20,7 +20,11 @@
 //!           | 8 register segment                  home -> registrar: this is a new one
 //!           | 9 unregister name id                home -> registrar
 //!           | 10 forget id                        home -> all: it is released; say when you have nothing on its way to it
-//!  answer   = 0 key | 1 segment | 2 done | 3 refused refusal | 4 page segments is-last
+//!           | 11 reserve segment                  its home -> home: a place for a copy
+//!           | 12 hold segment                     its home -> who holds a copy: these do; which word do you hold?
+//!           | 13 drop id                          its home -> who holds a copy: nobody works on it any more
+//!           | 14 holder id                        member -> registrar of the number: who serves it now?
+//!  answer   = 0 key | 1 segment | 2 done | 3 refused refusal | 4 page segments is-last | 5 place | 6 holds word | 7 held id by
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). What is not answered is asked again; who is asked does it once, and answers as before.
@@ -31,10 +35,10 @@ use thiserror::Error;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
 
-use crate::{Refusal, Segment, SegmentId, SegmentName, Wanted};
+use crate::{Place, Refusal, Segment, SegmentId, SegmentName, Wanted};
 
 /// What a frame begins with.
-pub const FRAME: Format = Format::new(*b"VMSG", 1);
+pub const FRAME: Format = Format::new(*b"VMSG", 2);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 /// Segments in one frame.
@@ -94,6 +98,8 @@ pub enum Question {
         token: Token,
         /// What is wanted.
         wanted: Wanted,
+        /// Homes that are asked for copies, in this order, until there are enough.
+        others: Vec<Incarnation>,
     },
     /// A segment is not needed any more.
     Release {
@@ -108,8 +114,8 @@ pub enum Question {
     Where(SegmentId),
     /// Which there are.
     List {
-        /// Behind this number.
-        after: u64,
+        /// Behind this one.
+        after: SegmentId,
         /// What their names begin with; nameless ones have all beginnings that are empty.
         prefix: String,
     },
@@ -140,6 +146,14 @@ pub enum Question {
     },
     /// It is released.
     Forget(SegmentId),
+    /// For a place for a copy of this one.
+    Reserve(Segment),
+    /// Which word it holds of this one, whose copies are there.
+    Hold(Segment),
+    /// A copy is not needed any more.
+    Drop(SegmentId),
+    /// Who serves a segment whose maker has gone.
+    Holder(SegmentId),
 }
 
 /// What is answered.
@@ -159,6 +173,17 @@ pub enum Reply {
         segments: Vec<Segment>,
         /// There are no more.
         is_last: bool,
+    },
+    /// A place for a copy.
+    Place(Place),
+    /// A copy's word.
+    Holds(u64),
+    /// Who can say where the segment is.
+    Held {
+        /// Which.
+        id: SegmentId,
+        /// Who serves it.
+        by: Incarnation,
     },
 }
 
@@ -226,16 +251,18 @@ pub fn exercise(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Coherence;
+    use crate::{Coherence, MAX_COPIES};
     use verbena_fabric::{Rights, Secret};
     use verbena_terms::testing::corpus;
 
     fn segment() -> Segment {
         let name = SegmentName::new(&"n".repeat(255)).unwrap();
-        let wanted =
-            Wanted { name: Some(name), bytes: 1 << 24, coherence: Coherence::Strict, writers: 3, owner: u32::MAX };
-        let id = SegmentId { home: Incarnation::new(u32::MAX, u32::MAX), number: u64::MAX };
-        Segment { id, wanted, control: u32::MAX, at: u64::MAX }
+        let copies = MAX_COPIES;
+        let wanted = Wanted { copies, ..Wanted::new(Some(name), 1 << 24, Coherence::Temporal(u64::MAX), u32::MAX) };
+        let home = Incarnation::new(u32::MAX, u32::MAX);
+        let place = Place { home, control: u32::MAX, at: u64::MAX };
+        let (id, backups) = (SegmentId { home, number: u64::MAX }, vec![place; usize::from(copies) - 1]);
+        Segment { id, wanted, home, control: u32::MAX, at: u64::MAX, backups }
     }
 
     fn framed(letter: Letter) -> Frame {
@@ -259,7 +286,7 @@ mod tests {
         let mut other = good.clone();
         other[4] = 9;
         let said = Frame::decode(&other).unwrap_err().to_string();
-        assert_eq!(said, "block \"VMSG\" has version 9, this program speaks version 1");
+        assert_eq!(said, "block \"VMSG\" has version 9, this program speaks version 2");
         assert!((0..good.len()).all(|length| Frame::decode(&good[..length]).is_err()));
         assert!(Frame::decode(&[good.clone(), vec![0]].concat()).unwrap_err().to_string().contains("behind its end"));
         assert_eq!(Frame::decode(&vec![0; MAX_FRAME_BYTES + 1]), Err(FrameError::TooLong(MAX_FRAME_BYTES + 1)));
@@ -275,16 +302,24 @@ mod tests {
         let token = Token { asker: Incarnation::new(2, 1), request: 300 };
         let questions = [
             Question::Key,
-            Question::Allocate { token, wanted: Wanted { coherence: Coherence::Delta(2), ..wanted } },
+            Question::Allocate {
+                token,
+                wanted: Wanted { coherence: Coherence::Delta(2), ..wanted },
+                others: vec![Incarnation::new(3, 9)],
+            },
             Question::Release { id, owner },
             Question::Find(name.clone()),
             Question::Where(id),
-            Question::List { after: 5, prefix: "p/".into() },
+            Question::List { after: id, prefix: "p/".into() },
             Question::Bury { name: name.clone(), owner },
             Question::Report { page: 0, pages: 2, segments: vec![segment.clone()] },
             Question::Register(segment.clone()),
             Question::Unregister { name: name.clone(), id },
             Question::Forget(id),
+            Question::Reserve(segment.clone()),
+            Question::Hold(segment.clone()),
+            Question::Drop(id),
+            Question::Holder(id),
         ];
         let key = RegionKey {
             owner: Incarnation::new(1, 1),
@@ -299,6 +334,9 @@ mod tests {
             Reply::Segment(segment.clone()),
             Reply::Done,
             Reply::Refused(Refusal::Exists { name }),
+            Reply::Place(segment.primary()),
+            Reply::Holds(77),
+            Reply::Held { id, by: segment.home },
             Reply::Page { segments: vec![segment], is_last: true },
         ];
         let asked = questions.into_iter().map(|question| Letter::Ask { number: 9, oldest: 4, question });

@@ -9,8 +9,8 @@ use verbena_cluster::{Lease, LeaseWord, Member, Roles, View};
 use verbena_fabric::sim::{Faults, World};
 use verbena_memory::service::Stepped;
 use verbena_memory::{
-    Answer, Coherence, MAX_SEGMENT_BYTES, MemoryOptions, Placement, Refusal, RequestId, Rules, SegmentId, SegmentName,
-    Target, Value, Wanted, Wish,
+    Answer, Coherence, MAX_SEGMENT_BYTES, MemoryOptions, Placement, Refusal, RequestId, Rules, Segment, SegmentId,
+    SegmentName, Target, Value, Wanted, Wish,
 };
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
@@ -25,6 +25,7 @@ struct Nodes {
     nodes: Vec<(Stepped, Arc<LeaseWord>)>,
     answers: Vec<(usize, RequestId, Answer)>,
     view: u32,
+    members: Option<Arc<View>>,
 }
 
 impl Nodes {
@@ -39,7 +40,7 @@ impl Nodes {
             (node, lease)
         });
         let nodes = nodes.collect();
-        let mut nodes = Nodes { world, nodes, answers: vec![], view: 0 };
+        let mut nodes = Nodes { world, nodes, answers: vec![], view: 0, members: None };
         nodes.next_view(&(0..count).collect::<Vec<_>>());
         nodes
     }
@@ -54,6 +55,7 @@ impl Nodes {
         };
         let view = View::new(ViewNumber(self.view), members.iter().map(member).collect(), vec![]).unwrap();
         let view = Arc::new(view);
+        self.members = Some(view.clone());
         for &at in members {
             let (node, lease) = &mut self.nodes[at];
             node.view_learnt(&view);
@@ -105,7 +107,7 @@ impl Nodes {
 }
 
 fn wanted(name: &str, bytes: u64, coherence: Coherence) -> Wanted {
-    Wanted { name: Some(SegmentName::new(name).unwrap()), bytes, coherence, writers: 1, owner: USER }
+    Wanted { writers: 1, ..Wanted::new(Some(SegmentName::new(name).unwrap()), bytes, coherence, USER) }
 }
 
 fn named(name: &str) -> Target {
@@ -173,6 +175,11 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     refused(0, allocate(strict("b", MAX_SEGMENT_BYTES + 1), one), &large);
     refused(0, allocate(Wanted { writers: 0, ..strict("b", 8) }, one), "a segment for 0 writers at a time: 1 to 62");
     refused(0, allocate(Wanted { writers: 63, ..strict("b", 8) }, one), "a segment for 63 writers at a time: 1 to 62");
+    let copies = |copies, coherence| allocate(Wanted { copies, ..wanted("b", 8, coherence) }, one);
+    refused(0, copies(0, Coherence::Strict), "0 copies of a segment: 1 to 4");
+    refused(0, copies(5, Coherence::Strict), "5 copies of a segment: 1 to 4");
+    refused(0, copies(3, Coherence::Strict), "3 homes are to hold the segment, and 2 offer memory");
+    refused(0, copies(2, Coherence::Null), "a segment of coherence null has one copy");
     refused(0, allocate(strict("b", 2000), one), "user 1000 has 0 of 3072 bytes at 1.1: 4096 more are too many");
     let other = Wanted { owner: 7, ..strict("b", 1400) };
     refused(0, allocate(strict("a", 10), one), "there is a segment a");
@@ -261,6 +268,103 @@ fn values_outlive_views_and_what_is_lost_is_said_to_be() {
     let Answer::Listed { segments, silent } = nodes.ask(1, Wish::List { prefix: String::new() }) else { panic!() };
     let listed: Vec<String> = segments.iter().map(|segment| segment.wanted.name.clone().unwrap().to_string()).collect();
     assert_eq!((listed, silent), (vec!["stays".to_owned(), "goes".to_owned()], vec![]));
+}
+
+fn held_by(answer: &Answer) -> Vec<u32> {
+    let (Answer::Stat { segment, .. } | Answer::Allocated(segment)) = answer else { panic!("{answer:?}") };
+    segment.places().map(|place| place.home.rank.0).collect()
+}
+
+#[test]
+fn a_copy_takes_the_place_of_a_home_that_is_lost() {
+    for coherence in ["read", "write", "strict", "version", "delta(1)", "temporal(1ms)"] {
+        let mut nodes = Nodes::new(3);
+        let two = Wanted { copies: 2, ..wanted("a", 4, coherence.parse().unwrap()) };
+        let bytes = two.extent_bytes();
+        let made = nodes.ask(1, Wish::Allocate { wanted: two, placement: Placement::Node(Rank(3)) });
+        assert_eq!(held_by(&made), [3, 1], "{coherence}");
+        let Answer::Allocated(Segment { id, .. }) = made else { panic!("{coherence}: {made:?}") };
+        assert_eq!(nodes.free(), [BYTES - bytes, BYTES, BYTES - bytes], "{coherence}: each copy counts where it is");
+        let put = |bytes: &[u8], version| Wish::Put {
+            target: Target::Id(id),
+            offset: 0,
+            bytes: bytes.into(),
+            named: Some(version),
+            stamp_ns: 77,
+            user: USER,
+        };
+        assert_eq!(nodes.ask(1, put(b"here", 1)), Answer::Put(2), "{coherence}");
+        assert_eq!(nodes.ask(0, put(b"HE", 2)), Answer::Put(3), "{coherence}: a part");
+        // Its home goes: a copy stands, and another home has one.
+        nodes.next_view(&[0, 1]);
+        for target in [Target::Id(id), named("a")] {
+            assert_eq!(nodes.ask(1, get(target.clone(), 0, None)), value(b"HEre", 3, 77), "{coherence}");
+            assert_eq!(held_by(&nodes.ask(0, Wish::Stat { target })), [1, 2], "{coherence}");
+        }
+        assert_eq!(nodes.ask(1, put(b"more", 3)), Answer::Put(4), "{coherence}");
+        nodes.next_view(&[1]);
+        assert_eq!(nodes.ask(1, get(named("a"), 0, None)), value(b"more", 4, 77), "{coherence}");
+        assert_eq!(held_by(&nodes.ask(1, Wish::Stat { target: Target::Id(id) })), [2], "{coherence}: one of two");
+        let Answer::Listed { segments, .. } = nodes.ask(1, Wish::List { prefix: "a".into() }) else { panic!() };
+        assert_eq!(segments.iter().map(|segment| segment.id).collect::<Vec<_>>(), [id], "{coherence}");
+        assert_eq!(nodes.ask(1, Wish::Release { target: Target::Id(id), user: USER }), Answer::Released);
+        assert_eq!(nodes.refused(1, get(named("a"), 0, None)), "there is no segment a", "{coherence}");
+        nodes.run(Duration::from_millis(100));
+        assert_eq!(nodes.free()[1], BYTES, "{coherence}");
+    }
+}
+
+#[test]
+fn a_segment_is_lost_when_all_who_held_it_are() {
+    let mut nodes = Nodes::new(4);
+    // Who knows the name stays.
+    let view = nodes.members.clone().unwrap();
+    let registrar = |name: &String| SegmentName::new(name).unwrap().registrar(&view).unwrap().rank.0;
+    let name = (0..99).map(|nth| format!("s{nth}")).find(|name| registrar(name) <= 2).unwrap();
+    let two = Wanted { copies: 2, ..wanted(&name, 4, Coherence::Strict) };
+    let id = nodes.allocate(0, two.clone(), Placement::Node(Rank(3)));
+    assert_eq!(nodes.ask(1, put(named(&name), 0, b"here")), Answer::Put(2));
+    assert_eq!(held_by(&nodes.ask(0, Wish::Stat { target: Target::Id(id) })), [3, 4]);
+    nodes.next_view(&[0, 1]);
+    for target in [Target::Id(id), named(&name)] {
+        assert_eq!(nodes.refused(1, get(target, 0, None)), "segment 3.1/1 is lost: its home is no member any more");
+    }
+    assert_eq!(nodes.ask(0, Wish::Release { target: named(&name), user: USER }), Answer::Released);
+    assert_eq!(nodes.free()[..2], [BYTES; 2]);
+    // Both stay: it is released at both.
+    let id = nodes.allocate(0, two, Placement::Local);
+    assert_eq!(nodes.ask(1, Wish::Release { target: Target::Id(id), user: USER }), Answer::Released);
+    nodes.run(Duration::from_millis(100));
+    assert_eq!(nodes.free()[..2], [BYTES; 2]);
+    nodes.next_view(&[1]);
+    assert_eq!(nodes.refused(1, get(Target::Id(id), 0, None)), "segment 1.1/1 is lost: its home is no member any more");
+}
+
+#[test]
+fn copies_are_where_there_is_room_or_the_allocation_is_refused() {
+    let mut nodes = Nodes::new(3);
+    let large = |name: &str, owner| Wanted { owner, ..wanted(name, 1400, Coherence::Strict) };
+    nodes.allocate(0, large("a", 1), Placement::Node(Rank(2)));
+    // The second has no room any more: the third is asked.
+    let two = Wanted { copies: 2, ..large("b", 2) };
+    let made = nodes.ask(0, Wish::Allocate { wanted: two, placement: Placement::Node(Rank(1)) });
+    assert_eq!(held_by(&made), [1, 3]);
+    let small = Wanted { copies: 3, ..wanted("c", 100, Coherence::Strict) };
+    let made = nodes.ask(0, Wish::Allocate { wanted: small.clone(), placement: Placement::MostFree });
+    assert_eq!(held_by(&made).len(), 3);
+    assert_eq!(nodes.ask(0, Wish::Release { target: named("c"), user: USER }), Answer::Released);
+    // The third has no room: what was taken at the second is given back.
+    nodes.allocate(0, Wanted { owner: 3, ..wanted("e", 100, Coherence::Strict) }, Placement::Node(Rank(3)));
+    nodes.run(Duration::from_millis(100));
+    let before = nodes.free();
+    let three = Wanted { copies: 3, ..wanted("d", 560, Coherence::Strict) };
+    let said = nodes.refused(0, Wish::Allocate { wanted: three, placement: Placement::Node(Rank(1)) });
+    assert_eq!(said, "3.1 has no room for 1152 bytes: 896 are free, 896 of them in one piece");
+    // And so it is where the name is another's.
+    let taken = Wanted { name: Some(SegmentName::new("a").unwrap()), ..small };
+    assert_eq!(nodes.refused(0, Wish::Allocate { wanted: taken, placement: Placement::Local }), "there is a segment a");
+    nodes.run(Duration::from_millis(100));
+    assert_eq!(nodes.free(), before);
 }
 
 #[test]

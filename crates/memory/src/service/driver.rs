@@ -203,11 +203,11 @@ impl Driver {
                 (Action::Answer(id, answer), _) => self.answers.push((id, answer)),
                 (Action::Renew(renewal), Some(life)) => {
                     let view = self.memory.view_number();
-                    let key = life.renew(&renewal, view).inspect_err(|error| {
+                    let made = life.renew(&renewal, view).inspect_err(|error| {
                         tracing::error!(%error, "there is no memory for segments: this home serves none");
                     });
                     let mut more = vec![];
-                    self.memory.renewed(key.ok(), &mut more);
+                    self.memory.renewed(made.ok(), &mut more);
                     actions.extend(more);
                 }
                 (Action::Post(post, until), Some(life)) => life.post(post, until, now),

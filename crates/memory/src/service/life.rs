@@ -12,7 +12,7 @@ use super::Metrics;
 use super::posts::Posts;
 use crate::layout::{REGION, Word, claims_at, slot_bytes, word_at};
 use crate::wire::Frame;
-use crate::{Outcome, Post, PostId, Renewal};
+use crate::{Outcome, Post, PostId, Renewal, Stands};
 
 /// Messages about memory.
 const MEMORY: Port = Port(19);
@@ -49,28 +49,40 @@ impl Life {
 
     /// Makes its memory anew, with what stands in the old one (rules M2 and F4). Nobody changes what stands there: whoever did acts no more. What may
     /// still land in the old memory after that nobody reads.
-    pub(super) fn renew(&mut self, renewal: &Renewal, view: ViewNumber) -> verbena_fabric::Result<RegionKey> {
+    pub(super) fn renew(
+        &mut self,
+        renewal: &Renewal,
+        view: ViewNumber,
+    ) -> verbena_fabric::Result<(RegionKey, Vec<Stands>)> {
         let new = self.fabric.register(renewal.bytes, view)?;
         new.store(0, REGION.word())?;
+        let mut stand = vec![];
         if let Some(old) = &self.own {
             let mut buffer = vec![0; COPY_BYTES];
-            for segment in &renewal.segments {
-                let word = Word::from_bits(old.load(word_at(segment.control))?);
-                let Some(slot) = word.slot() else { continue };
-                let bytes = slot_bytes(segment.wanted.bytes);
-                let from = segment.at + u64::from(slot) * bytes;
-                for at in (from..from + bytes).step_by(COPY_BYTES) {
-                    let piece = &mut buffer[..COPY_BYTES.min((from + bytes - at) as usize)];
-                    old.read(at, piece)?;
-                    new.write(at, piece)?;
+            for (place, segment) in &renewal.segments {
+                let mut word = Word::from_bits(old.load(word_at(place.control))?);
+                if let Some(slot) = word.slot().filter(|_| word.version() > 0) {
+                    let bytes = slot_bytes(segment.wanted.bytes);
+                    let from = place.at + u64::from(slot) * bytes;
+                    // Of a copy it may be that it was only begun to be filled.
+                    if segment.wanted.is_replicated() && old.load(from)? != word.version() {
+                        word = Word::default();
+                    } else {
+                        for at in (from..from + bytes).step_by(COPY_BYTES) {
+                            let piece = &mut buffer[..COPY_BYTES.min((from + bytes - at) as usize)];
+                            old.read(at, piece)?;
+                            new.write(at, piece)?;
+                        }
+                        new.store(word_at(place.control), word.to_bits())?;
+                        new.store(claims_at(place.control), 1 << slot)?;
+                    }
                 }
-                new.store(word_at(segment.control), word.to_bits())?;
-                new.store(claims_at(segment.control), 1 << slot)?;
+                stand.push(Stands { id: segment.id, word });
             }
         }
         let key = new.key(Rights::Change);
         self.own = Some(new);
-        Ok(key)
+        Ok((key, stand))
     }
 
     /// Stores a word of its own memory that no atomic changes.

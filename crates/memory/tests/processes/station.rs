@@ -89,7 +89,7 @@ impl Station {
 
     pub fn allocate(&self, name: &str, bytes: u64, coherence: verbena_memory::Coherence) -> Answer {
         let name = Some(SegmentName::new(name).unwrap());
-        let wanted = Wanted { name, bytes, coherence, writers: 3, owner: USER };
+        let wanted = Wanted::new(name, bytes, coherence, USER);
         self.ask(Wish::Allocate { wanted, placement: Placement::MostFree })
     }
 }

@@ -7,7 +7,7 @@ use verbena_terms::{Rank, Time};
 
 use crate::cluster::{Cluster, Event};
 use crate::history::{Fate, GetOf, MODELS, PutOf};
-use crate::settings::{LEASE, ms};
+use crate::settings::{LEASE, NULL, ms};
 
 /// Words of a value: it does not fit into what a fabric does at once.
 const WORDS: usize = 24;
@@ -76,7 +76,10 @@ impl Cluster {
         let patience = self.dice.between(ms(2), 3 * LEASE);
         let (wish, what) = match self.nodes[at].clients[nth].known[model] {
             None => (Wish::Stat { target: Target::Name(name(model)) }, What::Find),
-            Some((id, _)) if chance < 2 => (Wish::Release { target: Target::Id(id), user: USER }, What::Release),
+            Some((id, _)) if chance < 2 => {
+                self.holders.may_be_released(id);
+                (Wish::Release { target: Target::Id(id), user: USER }, What::Release)
+            }
             Some((id, _)) if chance < 45 => {
                 let wish = Wish::Get { target: Target::Id(id), offset: 0, length: None, user: USER };
                 (wish, What::Get(id))
@@ -113,11 +116,9 @@ impl Cluster {
             _ => Placement::Node(Rank(1 + self.dice.below(self.nodes.len() as u64) as u32)),
         };
         let wanted = Wanted {
-            name: Some(name(model)),
-            bytes: WORDS as u64 * 8,
-            coherence: MODELS[model],
             writers: self.settings.writers,
-            owner: USER,
+            copies: if model == NULL { 1 } else { self.settings.copies },
+            ..Wanted::new(Some(name(model)), WORDS as u64 * 8, MODELS[model], USER)
         };
         let doing = Doing { model, what: What::Allocate, begun: self.world.now() };
         self.begin(at, nth, doing, Wish::Allocate { wanted, placement }, 2 * LEASE);
@@ -152,20 +153,30 @@ impl Cluster {
         let coherence = MODELS[model];
         let known = &mut self.nodes[at].clients[nth].known[model];
         match (what, answer) {
-            (What::Find, Answer::Stat { segment, version, .. }) => *known = Some((segment.id, version)),
+            (What::Find, Answer::Stat { segment, version, .. }) => {
+                *known = Some((segment.id, version));
+                self.seen.moved += u64::from(segment.home != segment.id.home);
+                self.holders.held(&segment);
+            }
             (What::Allocate, Answer::Allocated(segment)) => {
                 self.seen.allocated += 1;
                 *known = Some((segment.id, 1));
+                self.seen.copies += segment.backups.len() as u64;
+                self.holders.allocated(&segment);
             }
             (What::Find, Answer::Refused(Refusal::NotFound { .. })) => self.allocate(at, nth, model),
-            (What::Find, Answer::Refused(Refusal::Lost { .. })) => {
+            (What::Find, Answer::Refused(Refusal::Lost { id })) => {
                 self.seen.lost += 1;
+                self.is_lost(id);
                 let wish = Wish::Release { target: Target::Name(name(model)), user: USER };
                 self.begin(at, nth, Doing { model, what: What::Release, begun }, wish, 2 * LEASE);
             }
             (What::Release, Answer::Released) => {
                 self.seen.released += 1;
-                *known = None;
+                match known.take() {
+                    Some((id, _)) => self.holders.was_released(id, now),
+                    None => self.holders.name_was_released(&name(model)),
+                }
             }
             (What::List, Answer::Listed { segments, silent }) => {
                 assert!(silent.is_empty(), "{silent:?}");
@@ -175,12 +186,14 @@ impl Cluster {
                 self.seen.gets += 1;
                 *known = Some((id, value.version));
                 let words = value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+                self.holders.still_there(id, begun, &mut self.broken);
                 let get = GetOf { words, version: value.version, begun, ended: now };
                 self.histories.got(id, coherence, get);
             }
             (What::Put(id, number), Answer::Put(version)) => {
                 self.seen.puts += 1;
                 *known = Some((id, version));
+                self.holders.still_there(id, begun, &mut self.broken);
                 self.histories.fate(id, number, Fate::Done(version, now));
             }
             (what, Answer::Refused(refusal)) => {
@@ -190,15 +203,19 @@ impl Cluster {
                         self.seen.conflicts += 1;
                         *known = known.map(|(id, _)| (id, *current));
                     }
-                    Refusal::Lost { .. } | Refusal::Released { .. } => {
+                    Refusal::Lost { id } | Refusal::Released { id } => {
                         self.seen.gone += 1;
                         *known = None;
+                        if matches!(refusal, Refusal::Lost { .. }) {
+                            self.is_lost(*id);
+                        }
                     }
                     Refusal::Unknown => self.seen.unknown += 1,
                     Refusal::TimedOut { .. } => self.seen.late += 1,
                     Refusal::NoRoom { .. }
                     | Refusal::NoWords { .. }
                     | Refusal::NoHome { .. }
+                    | Refusal::FewHomes { .. }
                     | Refusal::Exists { .. }
                     | Refusal::NotFound { .. } => {}
                     refusal => self.broken.push(format!("node {at} is refused {what:?}: {refusal}")),
@@ -210,6 +227,14 @@ impl Cluster {
                 }
             }
             (what, answer) => self.broken.push(format!("node {at} is answered {answer:?} to {what:?}")),
+        }
+    }
+
+    /// A client hears that a segment is lost.
+    fn is_lost(&mut self, id: SegmentId) {
+        let Some(view) = &self.keeper.view else { return };
+        if let Some(who) = self.holders.left(id).find(|home| view.member(*home).is_some()) {
+            self.broken.push(format!("{id} is said to be lost, and {who} holds it"));
         }
     }
 }

@@ -13,6 +13,7 @@ use verbena_terms::{Clock, Incarnation, Rank, Time, ViewNumber};
 
 use crate::clients::Client;
 use crate::history::{Histories, MODELS};
+use crate::holders::Holders;
 use crate::keeper::{Keeper, Reply};
 use crate::settings::{DRIFT, LEASE, STORM, Settings, ms};
 
@@ -34,6 +35,10 @@ pub struct Seen {
     pub gone: u64,
     /// Names that were of lost segments.
     pub lost: u64,
+    /// Copies of new segments.
+    pub copies: u64,
+    /// Segments that were found at another home than made them.
+    pub moved: u64,
 }
 
 impl AddAssign for Seen {
@@ -52,6 +57,8 @@ impl AddAssign for Seen {
             released,
             gone,
             lost,
+            copies,
+            moved,
         } = other;
         self.views += views;
         self.crashes += crashes;
@@ -66,6 +73,8 @@ impl AddAssign for Seen {
         self.released += released;
         self.gone += gone;
         self.lost += lost;
+        self.copies += copies;
+        self.moved += moved;
     }
 }
 
@@ -130,9 +139,10 @@ pub struct Cluster {
     pub settings: Settings,
     pub world: World,
     pub dice: Dice,
-    keeper: Keeper,
+    pub keeper: Keeper,
     pub nodes: Vec<Node>,
     pub histories: Histories,
+    pub holders: Holders,
     pub broken: Vec<String>,
     pub seen: Seen,
     pub is_calm: bool,
@@ -166,6 +176,7 @@ impl Cluster {
             dice: Dice::new(settings.seed),
             keeper: Keeper::new(settings.homes, true),
             histories: Histories::default(),
+            holders: Holders::default(),
             broken: vec![],
             seen: Seen::default(),
             is_calm: false,
@@ -218,7 +229,8 @@ impl Cluster {
             self.broken.push(format!("two segments have the name {}", two[0]));
         }
         for (at, node) in self.nodes.iter().enumerate().take(self.settings.homes) {
-            let its = self.listed.iter().filter(|segment| segment.id.home == node.me);
+            let is_there = |segment: &&Segment| segment.places().any(|place| place.home == node.me);
+            let its = self.listed.iter().filter(is_there);
             let held: u64 = its.map(|segment| segment.wanted.extent_bytes()).sum();
             let free = node.service.as_ref().map_or(0, |service| service.free().0);
             if held + free != self.settings.bytes {

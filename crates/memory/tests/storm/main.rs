@@ -8,6 +8,7 @@ mod clients;
 mod cluster;
 #[path = "../common/history.rs"]
 mod history;
+mod holders;
 #[path = "../../../lock/tests/storm/keeper.rs"]
 mod keeper;
 mod settings;
@@ -16,7 +17,7 @@ use verbena_fabric::sim::{Seed, check_seeds};
 use verbena_memory::Rules;
 
 use cluster::{Cluster, Seen};
-use settings::{DELTA, NULL, READ, Settings, TEMPORAL};
+use settings::{DELTA, NULL, READ, STRICT, Settings, TEMPORAL};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 300;
@@ -56,6 +57,7 @@ fn segments_hold_in_a_storm() {
         assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
     }
     assert!(seeds < 100 || all.lost > 0, "no name was of a lost segment");
+    assert!(seeds < 100 || all.copies > seeds && all.moved > seeds, "too few copies took a home's place");
 }
 
 #[test]
@@ -129,6 +131,36 @@ fn temporal_whose_age_counts_from_the_answer_is_found() {
     is_found("temporal", " temporal(", 300, |settings| {
         settings.focus = TEMPORAL;
         settings.rules = Rules { age_from_question: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_put_that_is_at_no_copy_when_it_is_read_is_found() {
+    is_found("M3", " strict: ", 100, |settings| {
+        settings.focus = STRICT;
+        settings.rules = Rules { copies_first: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn copies_that_are_made_when_their_segment_is_served_already_are_found() {
+    is_found("M3", " is said to be lost", 300, |settings| {
+        settings.rules = Rules { brought_up_first: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_release_that_is_at_no_copy_is_found() {
+    is_found("M2", " was released until ", 300, |settings| {
+        settings.rules = Rules { released_everywhere: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn copies_of_which_other_holders_do_not_know_are_found() {
+    is_found("M3", "", 1000, |settings| {
+        settings.copies = settings.homes.min(3) as u8;
+        settings.rules = Rules { holders_told_first: false, ..Rules::ALL };
     });
 }
 

@@ -34,6 +34,8 @@ pub struct Settings {
     pub focus: usize,
     /// Nodes that can fill a slot of a segment at a time.
     pub writers: u8,
+    /// Homes that hold a segment, where that can be promised.
+    pub copies: u8,
     /// Bytes that each home offers.
     pub bytes: u64,
     /// One-sided operations are executed after the target's end too.
@@ -45,14 +47,16 @@ impl Settings {
     pub fn of(seed: Seed) -> Settings {
         let mut dice = Dice::new(seed.number() ^ 0x5eed);
         let nodes = 3 + dice.below(2) as usize;
+        let homes = 1 + dice.below(nodes as u64) as usize;
         Settings {
             seed,
             faults: Faults::swarm(seed, LEASE / 2),
             nodes,
-            homes: 1 + dice.below(nodes as u64) as usize,
+            homes,
             clients: 1 + dice.below(3) as usize,
             focus: if dice.below(2) == 0 { STRICT } else { dice.below(7) as usize },
             writers: 1 + dice.below(3) as u8,
+            copies: if dice.below(3) == 0 { 1 } else { 1 + dice.below(homes.min(3) as u64) as u8 },
             // Enough for all of them at one home, or just enough.
             bytes: if dice.below(2) == 0 { 64 << 10 } else { 8 << 10 },
             leaves_memory: dice.below(2) == 0,

@@ -1,0 +1,375 @@
+//! Copies of a segment at several homes (rule M3): how they come to be, and how they become one again when a view begins.
+//!
+//! Of those that hold a copy the one that began first, of those that are left, *leads*: it is the segment's home in this view. All who hold one know all who
+//! began before them, and those are told of a new one before it is filled. So no two lead, whoever is left.
+//!
+//! ```text
+//!                 all say which word they hold           homes with room give places
+//!   a view ----> asking ------------------> reserving -------------------------------> telling -----> reading, filling ----> it is served
+//!                   | it was released            ^  a new segment                        all know all    until all words are
+//!                   v                            |                                                       the highest
+//!                releasing                 its words are made, then its name is known
+//! ```
+//!
+//! A put that anybody was told to be done, and a value that anybody has seen, is at all copies: so the highest word of those that are left is it, or a later one of
+//! which nobody was told. A word is changed when the value that it will name is there, whole: whatever happens in the middle of this, the next view begins it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use verbena_cluster::View;
+use verbena_terms::Incarnation;
+
+use crate::access::{Given, Step};
+use crate::home::{Asked, Control, Home, HomeAction, Stage, Stands};
+use crate::layout::{FILLING, Word, claims_at, word_at};
+use crate::wire::{Question, Reply};
+use crate::{Place, Refusal, Segment, SegmentId};
+
+/// Segments whose copies are compared at a time: each may hold a value meanwhile.
+const AT_ONCE: usize = 16;
+
+/// How far the copies of a segment are.
+#[derive(Clone, Debug)]
+pub(crate) struct Copying {
+    /// What all of them are to hold.
+    word: Word,
+    /// What each of them holds.
+    words: BTreeMap<Incarnation, Word>,
+    /// Homes that may be asked for one, the next one last.
+    candidates: Vec<Incarnation>,
+    /// Why the last of them has none.
+    refused: Option<Refusal>,
+    /// Somebody else may hold one by now, or no longer.
+    is_changed: bool,
+    /// The words of a new segment, of which nobody has heard.
+    unheard: Option<Control>,
+    /// The value, with its stamp before it.
+    value: Option<Vec<u8>>,
+    step: Copied,
+}
+
+#[derive(Clone, Debug)]
+enum Copied {
+    Asking(BTreeSet<Incarnation>),
+    Reserving,
+    Telling(BTreeSet<Incarnation>),
+    Reading,
+    Filling(Incarnation),
+}
+
+impl Copying {
+    fn new(me: Incarnation, word: Word, step: Copied) -> Self {
+        let words = BTreeMap::from([(me, word)]);
+        let (candidates, is_changed) = (vec![], false);
+        Copying { word, words, candidates, refused: None, is_changed, unheard: None, value: None, step }
+    }
+
+    /// Whether its name is known, if it has one.
+    pub(crate) fn is_heard_of(&self) -> bool {
+        self.unheard.is_none()
+    }
+}
+
+impl Home {
+    /// Who serves a segment in this view: of its holders the first that is left.
+    fn leader(segment: &Segment, view: &View) -> Option<Incarnation> {
+        segment.places().map(|place| place.home).find(|home| view.homes().any(|member| member.incarnation == *home))
+    }
+
+    /// What this home serves in this view, or will.
+    pub(crate) fn led(&self, view: &View) -> Vec<Segment> {
+        let led = self.segments.values().filter_map(|held| match &held.stage {
+            Stage::Standing => Some(held.segment.clone()),
+            Stage::Copying(copying) if copying.is_heard_of() => Some(held.segment.clone()),
+            Stage::Kept if Self::leader(&held.segment, view) == Some(self.me) => {
+                Some(Segment { home: self.me, ..held.segment.clone() })
+            }
+            _ => None,
+        });
+        led.collect()
+    }
+
+    /// Whether something that was served before may be served again soon.
+    pub(crate) fn is_comparing_any(&self) -> bool {
+        self.segments.values().any(|held| match &held.stage {
+            Stage::Copying(copying) => copying.is_heard_of(),
+            stage => matches!(stage, Stage::Kept),
+        })
+    }
+
+    // A view begins.
+
+    /// What stands in the memory of this view of a segment that there were copies of.
+    pub(crate) fn stands_again(&mut self, stands: Stands, view: &View, out: &mut Vec<HomeAction>) {
+        let (id, word, me) = (stands.id, stands.word, self.me);
+        let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Kept)) else { return };
+        let leader = Self::leader(&held.segment, view);
+        // A place that was never filled; or there is nobody who would have to be told.
+        if word.version() == 0 || leader == Some(me) && word.slot().is_none() {
+            drop(self.remove(id));
+            return;
+        }
+        if leader != Some(me) {
+            held.stage = Stage::Backup { word, is_told: false };
+            out.extend(leader.map(|to| HomeAction::Ask { id, to, question: Question::Where(id) }));
+            return;
+        }
+        let is_left = |place: &Place| place.home != me && view.homes().any(|member| member.incarnation == place.home);
+        let backups: Vec<Place> = held.segment.places().filter(is_left).collect();
+        let Place { home, control, at } = held.place;
+        held.segment = Segment { home, control, at, backups, ..held.segment.clone() };
+        held.stage = Stage::Copying(Box::new(Copying::new(me, word, Copied::Asking(BTreeSet::new()))));
+        self.to_compare.push(id);
+    }
+
+    /// So many at a time.
+    pub(crate) fn compare_more(&mut self, view: &View, out: &mut Vec<HomeAction>) {
+        let is_begun = |copying: &Copying| !matches!(&copying.step, Copied::Asking(awaited) if awaited.is_empty());
+        let begun = self.segments.values().filter(|held| matches!(&held.stage, Stage::Copying(at) if is_begun(at)));
+        for _ in begun.count()..AT_ONCE {
+            let Some(id) = self.to_compare.pop() else { return };
+            self.compare(id, view, out);
+        }
+    }
+
+    fn compare(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Copying(copying) = &mut held.stage else { return };
+        let awaited = ask_to_hold(&held.segment, out);
+        let is_alone = awaited.is_empty();
+        copying.step = Copied::Asking(awaited);
+        if is_alone {
+            self.compared(id, view, out);
+        }
+    }
+
+    /// All who are left have said which word they hold.
+    fn compared(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Copying(copying) = &mut held.stage else { return };
+        if copying.words.values().any(|word| word.slot().is_none()) {
+            // Whoever asked for that may have been told.
+            self.unregister(id, view, out);
+            return self.compare_more(view, out);
+        }
+        copying.word = copying.words.values().copied().max_by_key(|word| word.version()).unwrap_or(copying.word);
+        let others = view.homes().map(|member| member.incarnation);
+        copying.candidates = others.filter(|home| held.segment.places().all(|place| place.home != *home)).collect();
+        let turn = id.number as usize % copying.candidates.len().max(1);
+        copying.candidates.rotate_left(turn);
+        self.reserve_more(id, view, out);
+    }
+
+    // A new segment.
+
+    /// Its words are made here.
+    pub(crate) fn copy_new(
+        &mut self,
+        id: SegmentId,
+        control: Control,
+        others: Vec<Incarnation>,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let mut copying = Copying::new(me, control.next(), Copied::Reserving);
+        copying.candidates = others.into_iter().filter(|home| *home != me).rev().collect();
+        copying.unheard = Some(control);
+        held.stage = Stage::Copying(Box::new(copying));
+        self.reserve_more(id, view, out);
+    }
+
+    /// Its name is known.
+    pub(crate) fn copy_heard_of(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Registering(control) = held.stage else { return };
+        let mut copying = Copying::new(me, control.next(), Copied::Reserving);
+        copying.words.extend(held.segment.backups.iter().map(|place| (place.home, Word::default())));
+        copying.value = Some(vec![0; 8 + held.segment.wanted.bytes as usize]);
+        copying.is_changed = true;
+        held.stage = Stage::Copying(Box::new(copying));
+        self.tell(id, view, out);
+    }
+
+    // Both.
+
+    /// Another home is asked for a place, if there are too few.
+    fn reserve_more(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Copying(copying) = &mut held.stage else { return };
+        copying.step = Copied::Reserving;
+        let wanted = usize::from(held.segment.wanted.copies);
+        let is_enough = held.segment.places().count() >= wanted;
+        if !is_enough && let Some(to) = copying.candidates.pop() {
+            let question = Question::Reserve(held.segment.clone());
+            return out.push(HomeAction::Ask { id, to, question });
+        }
+        match copying.unheard {
+            None => self.tell(id, view, out),
+            Some(control) if is_enough => self.register(id, control, view, out),
+            Some(control) => {
+                let few = Refusal::FewHomes { asked: held.segment.wanted.copies, homes: view.homes().count() };
+                let refused = copying.refused.take().unwrap_or(few);
+                self.unmake(id, control, Reply::Refused(refused), out);
+            }
+        }
+    }
+
+    /// Who holds a copy learns of all others who do, before one of them is filled.
+    fn tell(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let is_told = self.options.rules.holders_told_first;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Copying(copying) = &mut held.stage else { return };
+        let awaited = if copying.is_changed && is_told { ask_to_hold(&held.segment, out) } else { BTreeSet::new() };
+        let is_known = awaited.is_empty();
+        copying.step = Copied::Telling(awaited);
+        if is_known {
+            self.bring_up(id, view, out);
+        }
+    }
+
+    /// The next copy that has another word gets the value and the word of the highest.
+    fn bring_up(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let rules = self.options.rules;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Copying(copying) = &mut held.stage else { return };
+        let (segment, word) = (&held.segment, copying.word);
+        let has = |place: &Place| copying.words.get(&place.home).copied().unwrap_or_default();
+        let behind = segment.places().find(|place| has(place) != word).filter(|_| rules.brought_up_first);
+        let (Some(behind), Some(slot)) = (behind, word.slot()) else {
+            self.stands(id, out);
+            return self.compare_more(view, out);
+        };
+        let Some(value) = &copying.value else {
+            let Some(from) = segment.places().find(|place| has(place) == word) else { return };
+            copying.step = Copied::Reading;
+            let at = segment.slot_at(from, slot);
+            let steps = vec![Step::Read(at + 8, 8 + segment.wanted.bytes)];
+            return out.push(HomeAction::Post { id, at: from.home, steps });
+        };
+        let at = segment.slot_at(behind, slot);
+        let held_word = has(&behind);
+        let mut steps = vec![
+            Step::WriteWord(at, FILLING),
+            Step::Write(at + 8, value.clone()),
+            Step::WriteWord(at, word.version()),
+            Step::Swap(word_at(behind.control), held_word.to_bits(), word.to_bits()),
+        ];
+        if behind.home == self.me
+            && let Some(old) = held_word.slot()
+        {
+            steps.push(Step::Swap(claims_at(behind.control), 1 << old, 1 << slot));
+        }
+        copying.step = Copied::Filling(behind.home);
+        out.push(HomeAction::Post { id, at: behind.home, steps });
+    }
+
+    /// What was posted for its copies was executed.
+    pub(crate) fn copied(&mut self, id: SegmentId, given: &[Given], view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Copying(copying) = &mut held.stage else { return };
+        match (&copying.step, given) {
+            (Copied::Reading, [Given::Bytes(value), ..]) => copying.value = Some(value.clone()),
+            (Copied::Filling(home), _) => {
+                copying.words.insert(*home, copying.word);
+            }
+            _ => return,
+        }
+        self.bring_up(id, view, out);
+    }
+
+    /// A home has answered what was asked for its copies.
+    pub(crate) fn copy_answered(
+        &mut self,
+        id: SegmentId,
+        from: Incarnation,
+        reply: Reply,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Copying(copying) = &mut held.stage else { return };
+        match (&mut copying.step, reply) {
+            (Copied::Asking(awaited), reply) if awaited.contains(&from) => {
+                awaited.remove(&from);
+                let is_last = awaited.is_empty();
+                if let Reply::Holds(bits) = reply {
+                    copying.words.insert(from, Word::from_bits(bits));
+                } else {
+                    // Its place was never filled.
+                    held.segment.backups.retain(|place| place.home != from);
+                    copying.is_changed = true;
+                }
+                if is_last {
+                    self.compared(id, view, out);
+                }
+            }
+            (Copied::Telling(awaited), _) => {
+                awaited.remove(&from);
+                if awaited.is_empty() {
+                    self.bring_up(id, view, out);
+                }
+            }
+            (Copied::Reserving, Reply::Place(place)) if place.home == from => {
+                held.segment.backups.push(place);
+                copying.words.insert(from, Word::default());
+                copying.is_changed = true;
+                self.reserve_more(id, view, out);
+            }
+            (Copied::Reserving, reply) => {
+                if let Reply::Refused(refusal) = reply {
+                    copying.refused = Some(refusal);
+                }
+                self.reserve_more(id, view, out);
+            }
+            _ => {}
+        }
+    }
+
+    // Who holds a copy.
+
+    /// A place for a copy: its word is made 0, and its bytes are nobody's.
+    pub(crate) fn reserve(&mut self, asker: Asked, mut segment: Segment, out: &mut Vec<HomeAction>) {
+        let id = segment.id;
+        let is_here = self.segments.contains_key(&id);
+        let taken = if is_here { Err(Refusal::Released { id }) } else { self.take(&segment.wanted) };
+        let (control, place) = match taken {
+            Ok(taken) => taken,
+            Err(refusal) => return out.push(HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) }),
+        };
+        segment.backups.push(place);
+        self.hold_place(segment, place, asker);
+        out.push(HomeAction::Post { id, at: self.me, steps: control.emptied() });
+        self.publish(out);
+    }
+
+    /// Who leads says who else holds one.
+    pub(crate) fn hold(&mut self, segment: Segment) -> Reply {
+        let id = segment.id;
+        let Some(held) = self.segments.get_mut(&id) else { return Reply::Refused(Refusal::Released { id }) };
+        let Stage::Backup { word, is_told } = &mut held.stage else { return Reply::Refused(Refusal::Released { id }) };
+        (held.segment, *is_told) = (segment, true);
+        Reply::Holds(word.to_bits())
+    }
+
+    /// Nobody works on it any more.
+    pub(crate) fn drop_copy(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
+        if self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Backup { .. })) {
+            self.settle(id, out);
+        }
+    }
+}
+
+/// Asks all backups which word they hold, and tells them who does.
+fn ask_to_hold(segment: &Segment, out: &mut Vec<HomeAction>) -> BTreeSet<Incarnation> {
+    let id = segment.id;
+    let mut asked = BTreeSet::new();
+    for place in &segment.backups {
+        let question = Question::Hold(segment.clone());
+        out.push(HomeAction::Ask { id, to: place.home, question });
+        asked.insert(place.home);
+    }
+    asked
+}

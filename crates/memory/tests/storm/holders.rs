@@ -1,0 +1,54 @@
+//! Who holds segments, as far as clients were told: what is released is gone, and what somebody holds is not lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use verbena_memory::{Segment, SegmentId, SegmentName};
+use verbena_terms::{Incarnation, Time};
+
+#[derive(Default)]
+pub struct Holders {
+    of: BTreeMap<SegmentId, BTreeSet<Incarnation>>,
+    /// Somebody was told that it is allocated: whoever does not hear that in time gives it up.
+    told: BTreeMap<SegmentId, SegmentName>,
+    /// Somebody has asked for their end.
+    doubted: BTreeSet<SegmentId>,
+    /// When somebody was told of it.
+    released: BTreeMap<SegmentId, Time>,
+}
+
+impl Holders {
+    pub fn held(&mut self, segment: &Segment) {
+        self.of.entry(segment.id).or_default().extend(segment.places().map(|place| place.home));
+    }
+
+    pub fn allocated(&mut self, segment: &Segment) {
+        self.told.extend(segment.wanted.name.clone().map(|name| (segment.id, name)));
+        self.held(segment);
+    }
+
+    /// By its name, whichever it was.
+    pub fn name_was_released(&mut self, name: &SegmentName) {
+        self.told.retain(|_, other| other != name);
+    }
+
+    pub fn may_be_released(&mut self, id: SegmentId) {
+        self.doubted.insert(id);
+    }
+
+    pub fn was_released(&mut self, id: SegmentId, now: Time) {
+        self.released.entry(id).or_insert(now);
+    }
+
+    /// Those that were told to hold it, if nobody has asked for its end.
+    pub fn left(&self, id: SegmentId) -> impl Iterator<Item = Incarnation> {
+        let is_wanted = self.told.contains_key(&id) && !self.doubted.contains(&id);
+        self.of.get(&id).filter(|_| is_wanted).into_iter().flatten().copied()
+    }
+
+    /// What was begun then was done.
+    pub fn still_there(&self, id: SegmentId, begun: Time, broken: &mut Vec<String>) {
+        if let Some(when) = self.released.get(&id).filter(|when| **when < begun) {
+            broken.push(format!("{id} was released until {when}, and is there for what was begun at {begun}"));
+        }
+    }
+}
