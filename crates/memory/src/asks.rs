@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
-use crate::home::Asked;
+use crate::held::Asked;
 use crate::node::{Action, AskOf, Memory};
 use crate::wire::{Letter, Question, Reply};
 use crate::{Refusal, SegmentId};

@@ -20,8 +20,8 @@ use verbena_terms::Incarnation;
 use crate::access::{Given, Step};
 use crate::get::slot_at;
 use crate::heap::Heap;
+use crate::held::{Asked, Control, Held, HomeAction, Renewal, Stage, Stands};
 use crate::layout::{FREE_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
-use crate::replicas::Copying;
 use crate::wire::{MOST_SEGMENTS, Question, Reply, Token};
 use crate::{MemoryOptions, Place, Refusal, Segment, SegmentId, Wanted};
 
@@ -41,132 +41,6 @@ pub(crate) struct Home {
     pub(crate) to_compare: Vec<SegmentId>,
     /// Its memory is of this view.
     pub(crate) is_open: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Control {
-    number: u32,
-    word: Word,
-    claims: u64,
-}
-
-impl Control {
-    /// What stands in it when it is a new segment's.
-    pub(crate) fn next(self) -> Word {
-        Word::new(self.word.version() + 1, 0)
-    }
-
-    /// What makes it that of a place with no value.
-    pub(crate) fn emptied(self) -> Vec<Step> {
-        vec![
-            Step::Swap(claims_at(self.number), self.claims, 1),
-            Step::Swap(word_at(self.number), self.word.to_bits(), 0),
-        ]
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Held {
-    pub(crate) segment: Segment,
-    /// Where it is here.
-    pub(crate) place: Place,
-    /// Of whoever asked for it; of a copy none.
-    token: Option<Token>,
-    pub(crate) stage: Stage,
-    /// Who is to be told.
-    pub(crate) asker: Option<Asked>,
-}
-
-/// Who asked, and which of its questions it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) from: Incarnation,
-    pub(crate) number: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Stage {
-    /// Others that may hold copies.
-    Making(Control, Vec<Incarnation>),
-    Registering(Control),
-    Standing,
-    /// At the nth of its places.
-    Marking(usize, Word),
-    Unregistering,
-    Forgetting(BTreeSet<Incarnation>),
-    Settling,
-    /// Its copies are made, or compared.
-    Copying(Box<Copying>),
-    /// Of an earlier view, in which there were copies.
-    Kept,
-    /// A copy, of what another home leads.
-    Backup {
-        word: Word,
-        /// Its leader has spoken of it in this view.
-        is_told: bool,
-    },
-    /// A place for a copy.
-    Emptying,
-}
-
-impl Stage {
-    /// Whether it is more than an intention when the view ends.
-    fn lasts(&self, is_replicated: bool) -> bool {
-        match self {
-            Stage::Standing => true,
-            // What is marked shows in the words.
-            Stage::Kept | Stage::Backup { .. } | Stage::Marking(..) => is_replicated,
-            Stage::Copying(copying) => copying.is_heard_of(),
-            _ => false,
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HomeAction {
-    /// On a home's memory.
-    Post {
-        id: SegmentId,
-        at: Incarnation,
-        steps: Vec<Step>,
-    },
-    Ask {
-        id: SegmentId,
-        to: Incarnation,
-        question: Question,
-    },
-    /// As that, and it does not matter what is answered.
-    Tell {
-        to: Incarnation,
-        question: Question,
-    },
-    Reply {
-        to: Asked,
-        reply: Reply,
-    },
-    /// A word that peers read.
-    Store {
-        at: u64,
-        word: u64,
-    },
-}
-
-/// What is to be copied from a view's memory to the next one's: slots and words stay where they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewal {
-    /// Bytes of the region.
-    pub bytes: u64,
-    /// What stands in it, and where.
-    pub segments: Vec<(Place, Segment)>,
-}
-
-/// What stands in the memory of a view from its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stands {
-    /// Of which segment.
-    pub id: SegmentId,
-    /// The word, if the value that it names is there, whole; 0 if not.
-    pub word: Word,
 }
 
 impl Home {

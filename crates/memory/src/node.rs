@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_cluster::{Lease, Role, View};
+use verbena_cluster::{Lease, View};
 use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::access::{Given, Outcome, Post, PostId, Step};
 use crate::asks::{Asks, Served};
 use crate::get::Get;
-use crate::home::{Home, HomeAction, Renewal, Stands};
+use crate::held::Renewal;
+use crate::home::Home;
 use crate::put::{Known, Put};
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
@@ -31,7 +32,7 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// After so long without a put a node gives the slot back.
 const KEEP: Duration = Duration::from_millis(50);
 /// When a home that found no memory for a view tries again.
-const RENEW_AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,15 +61,15 @@ pub struct Memory {
     pub(crate) options: MemoryOptions,
     pub(crate) me: Incarnation,
     pub(crate) view: Option<Arc<View>>,
-    lease: Lease,
+    pub(crate) lease: Lease,
     pub(crate) now: Time,
     pub(crate) home: Home,
     /// Its memory as it is in this view.
     pub(crate) key: Option<RegionKey>,
     /// When it is to be made, if it could not be.
-    renew_at: Time,
+    pub(crate) renew_at: Time,
     /// What it knows was reported in this view.
-    has_reported: bool,
+    pub(crate) has_reported: bool,
     pub(crate) registrar: Registrar,
     pub(crate) asks: Asks,
     pub(crate) served: BTreeMap<Incarnation, Served>,
@@ -277,45 +278,6 @@ impl Memory {
         !self.options.rules.lease_looked_at || self.now < self.lease.until && self.lease.acknowledged == view.number()
     }
 
-    /// Nobody acts in older views any more: homes make their memory, and then report what they have.
-    fn come_into_effect(&mut self, out: &mut Vec<Action>) {
-        let Some(view) = self.view.clone() else { return };
-        let is_due = self.lease.in_effect >= view.number() || !self.options.rules.waits_for_effect;
-        if !is_due || !self.acts() || !view.member(self.me).is_some_and(|member| member.roles.has(Role::Home)) {
-            return;
-        }
-        if !self.home.is_open && self.now >= self.renew_at {
-            self.renew_at = Time::FAR;
-            out.push(Action::Renew(self.home.renewal()));
-        }
-    }
-
-    /// Its memory is there, in the view it was asked for in, and these words stand in it; or it is not.
-    pub fn renewed(&mut self, made: Option<(RegionKey, Vec<Stands>)>, out: &mut Vec<Action>) {
-        let Some(view) = self.view.clone() else { return };
-        match made {
-            Some((key, stand)) if view.number() == key.view => {
-                self.key = Some(key);
-                self.home_acts(out, |home, actions| home.renewed(&stand, &view, actions));
-            }
-            _ => self.renew_at = self.now + RENEW_AGAIN,
-        }
-        if !std::mem::replace(&mut self.has_reported, true) {
-            let led = self.home.led(&view);
-            for to in view.homes().map(|member| member.incarnation) {
-                for question in self.registrar.reports(to, &view, &led) {
-                    self.ask(to, question, AskOf::Report, Time::FAR, out);
-                }
-            }
-        }
-        self.serve_self(out);
-    }
-
-    fn home_completed(&mut self, id: SegmentId, given: Vec<Given>, out: &mut Vec<Action>) {
-        let Some(view) = self.view.clone() else { return };
-        self.home_acts(out, |home, actions| home.completed(id, &given, &view, actions));
-    }
-
     /// Which view it is in, for what it says.
     pub(crate) fn view_number(&self) -> ViewNumber {
         self.view.as_ref().map_or(ViewNumber(0), |view| view.number())
@@ -447,25 +409,6 @@ impl Memory {
         out.push(Action::Post(Post { id, home, steps }, until));
     }
 
-    pub(crate) fn home_acts<T>(
-        &mut self,
-        out: &mut Vec<Action>,
-        event: impl FnOnce(&mut Home, &mut Vec<HomeAction>) -> T,
-    ) -> T {
-        let mut actions = vec![];
-        let said = event(&mut self.home, &mut actions);
-        for action in actions {
-            match action {
-                HomeAction::Post { id, at, steps } => self.post(Whose::Home(id), at, steps, Time::FAR, out),
-                HomeAction::Ask { id, to, question } => self.ask(to, question, AskOf::Home(id), Time::FAR, out),
-                HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Nobody, Time::FAR, out),
-                HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
-                HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
-            }
-        }
-        said
-    }
-
     pub(crate) fn say(&mut self, to: Incarnation, letter: Letter, out: &mut Vec<Action>) {
         if to == self.me {
             return self.to_self.push_back(letter);
@@ -474,7 +417,7 @@ impl Memory {
     }
 
     /// What it says to itself it hears at once.
-    fn serve_self(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn serve_self(&mut self, out: &mut Vec<Action>) {
         while let Some(letter) = self.to_self.pop_front() {
             self.letter(self.me, letter, out);
         }

@@ -20,7 +20,8 @@ use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
 use crate::access::{Given, Step};
-use crate::home::{Asked, Control, Home, HomeAction, Stage, Stands};
+use crate::held::{Asked, Control, HomeAction, Stage, Stands};
+use crate::home::Home;
 use crate::layout::{FILLING, Word, claims_at, word_at};
 use crate::wire::{Question, Reply};
 use crate::{Place, Refusal, Segment, SegmentId};

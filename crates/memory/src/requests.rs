@@ -11,13 +11,11 @@ use crate::layout::FREE_AT;
 use crate::node::{Action, AskOf, Doing, Memory, Whose};
 use crate::request::{Answer, RequestId, Target, Wish};
 use crate::segment::registrar_of;
-use crate::wire::{Question, Reply, Token};
+use crate::wire::{MOST_HOMES, Question, Reply, Token};
 use crate::{Placement, Refusal, Segment, SegmentId};
 
 /// How long after its asker has given up an allocation is waited for, to be released.
 const ORPHANS: Duration = Duration::from_secs(2);
-/// Homes that are asked for copies, at the most.
-const ASKED_FOR_COPIES: usize = 64;
 
 impl Memory {
     /// Whoever waits for a view or a lease goes on, if it has come.
@@ -202,7 +200,7 @@ impl Memory {
     ) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.asked_at = Some(home);
-        others.truncate(if wanted.is_replicated() { ASKED_FOR_COPIES } else { 0 });
+        others.truncate(if wanted.is_replicated() { MOST_HOMES } else { 0 });
         let token = Token { asker: self.me, request: id.0 };
         self.ask_for(id, Some(home), Question::Allocate { token, wanted, others }, "the home", out);
     }

@@ -35,7 +35,7 @@ use thiserror::Error;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
 
-use crate::{Place, Refusal, Segment, SegmentId, SegmentName, Wanted};
+use crate::{MAX_COPIES, Place, Refusal, Segment, SegmentId, SegmentName, Wanted};
 
 /// What a frame begins with.
 pub const FRAME: Format = Format::new(*b"VMSG", 2);
@@ -43,6 +43,8 @@ pub const FRAME: Format = Format::new(*b"VMSG", 2);
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 /// Segments in one frame.
 pub const MOST_SEGMENTS: usize = 64;
+/// Homes that are asked for copies of a new segment.
+pub const MOST_HOMES: usize = 64;
 
 /// One thing said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,6 +204,28 @@ pub enum FrameError {
     /// More than there can be.
     #[error("{0} segments in a frame: at most {MOST_SEGMENTS}")]
     TooMany(usize),
+    /// The same, of one segment.
+    #[error("a segment at {0} homes: at most {MAX_COPIES}")]
+    Copies(usize),
+    /// The same, of homes that may be asked for copies.
+    #[error("{0} homes to be asked for copies: at most {MOST_HOMES}")]
+    Homes(usize),
+}
+
+impl Letter {
+    /// Those that it describes.
+    fn segments(&self) -> &[Segment] {
+        match self {
+            Letter::Ask { question: Question::Report { segments, .. }, .. }
+            | Letter::Answer { answer: Reply::Page { segments, .. }, .. } => segments,
+            Letter::Ask {
+                question: Question::Register(segment) | Question::Reserve(segment) | Question::Hold(segment),
+                ..
+            }
+            | Letter::Answer { answer: Reply::Segment(segment), .. } => std::slice::from_ref(segment),
+            _ => &[],
+        }
+    }
 }
 
 impl Frame {
@@ -225,12 +249,17 @@ impl Frame {
         if !rest.is_empty() {
             return Err(unreadable(&format_args!("{} bytes behind its end", rest.len())));
         }
+        let segments = frame.letter.segments();
+        if segments.len() > MOST_SEGMENTS {
+            return Err(FrameError::TooMany(segments.len()));
+        }
+        let copies = segments.iter().map(|segment| segment.places().count()).max().unwrap_or(0);
+        if copies > usize::from(MAX_COPIES) {
+            return Err(FrameError::Copies(copies));
+        }
         match &frame.letter {
-            Letter::Ask { question: Question::Report { segments, .. }, .. }
-            | Letter::Answer { answer: Reply::Page { segments, .. }, .. }
-                if segments.len() > MOST_SEGMENTS =>
-            {
-                Err(FrameError::TooMany(segments.len()))
+            Letter::Ask { question: Question::Allocate { others, .. }, .. } if others.len() > MOST_HOMES => {
+                Err(FrameError::Homes(others.len()))
             }
             _ => Ok(frame),
         }
@@ -251,7 +280,7 @@ pub fn exercise(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Coherence, MAX_COPIES};
+    use crate::Coherence;
     use verbena_fabric::{Rights, Secret};
     use verbena_terms::testing::corpus;
 
@@ -293,6 +322,17 @@ mod tests {
         let segments = vec![Segment { wanted: Wanted { name: None, ..segment().wanted }, ..segment() }; 65];
         let many = framed(Letter::Answer { number: 1, answer: Reply::Page { segments, is_last: true } });
         assert_eq!(Frame::decode(&many.encode()), Err(FrameError::TooMany(65)));
+        let backups = vec![segment().primary(); MAX_COPIES.into()];
+        for question in [Question::Register, Question::Hold, Question::Reserve] {
+            let question = question(Segment { backups: backups.clone(), ..segment() });
+            let many = framed(Letter::Ask { number: 1, oldest: 1, question });
+            assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(5)));
+        }
+        let (token, wanted) = (Token { asker: Incarnation::new(2, 1), request: 300 }, segment().wanted);
+        let others = vec![Incarnation::new(2, 1); MOST_HOMES + 1];
+        let question = Question::Allocate { token, wanted, others };
+        let many = framed(Letter::Ask { number: 1, oldest: 1, question });
+        assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Homes(65)));
     }
 
     /// One of each thing that can be said.

@@ -201,7 +201,7 @@ impl Segments {
             Placement::Node(name) => Place::Node(self.rank_of(name)?),
         };
         let NewSegment { bytes, coherence, writers, .. } = *new;
-        let wanted = Wanted { name, bytes, coherence, writers, owner: user };
+        let wanted = Wanted { writers, ..Wanted::new(name, bytes, coherence, user) };
         Ok(Wish::Allocate { wanted, placement })
     }
 
@@ -352,6 +352,9 @@ fn refused(refusal: &Refusal) -> Refused {
         | Refusal::Empty
         | Refusal::TooLarge { .. }
         | Refusal::Writers { .. }
+        | Refusal::Copies { .. }
+        | Refusal::NullCopies
+        | Refusal::FewHomes { .. }
         | Refusal::NoVersion
         | Refusal::NoHome { .. } => Failure::Bad,
         Refusal::NoRoom { .. } | Refusal::NoWords { .. } | Refusal::OverLimit { .. } => Failure::NoRoom,

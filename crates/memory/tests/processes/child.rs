@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::station::{PATIENCE, Station};
@@ -17,6 +18,8 @@ pub struct Node {
     process: Child,
     input: ChildStdin,
     lines: Receiver<String>,
+    /// What it said before something that was waited for.
+    before: Vec<String>,
     pub rank: u32,
     pub address: String,
 }
@@ -43,7 +46,7 @@ impl Node {
                 }
             }
         });
-        let mut node = Node { process, input, lines, rank, address: String::new() };
+        let mut node = Node { process, input, lines, before: vec![], rank, address: String::new() };
         node.address = node.hear("address ");
         node
     }
@@ -52,16 +55,26 @@ impl Node {
         writeln!(self.input, "{line}").unwrap();
     }
 
-    /// What it says next, which begins so.
-    pub fn hear(&self, begins: &str) -> String {
-        let line = self.lines.recv_timeout(PATIENCE).unwrap();
-        line.strip_prefix(begins).unwrap_or_else(|| panic!("{line} where {begins} was to come")).to_owned()
+    /// What it says that begins so. What it says before that is kept.
+    pub fn hear(&mut self, begins: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{begins} does not come"));
+            match line.strip_prefix(begins) {
+                Some(rest) => return rest.to_owned(),
+                None => self.before.push(line),
+            }
+        }
     }
 
     /// All that it says until it says this, or its end.
-    pub fn all_until(&self, last: &str) -> Vec<String> {
-        let said = std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok());
-        said.take_while(|line| line != last).collect()
+    pub fn all_until(&mut self, last: &str) -> Vec<String> {
+        let mut said = std::mem::take(&mut self.before);
+        if said.last().is_none_or(|line| line != last) {
+            let more = std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok());
+            said.extend(more.take_while(|line| line != last));
+        }
+        said.retain(|line| line != last);
+        said
     }
 
     /// With SIGKILL.
@@ -79,19 +92,19 @@ impl Drop for Node {
     }
 }
 
-/// The next view, of the station and these nodes; the station is the home.
-pub fn next_view(number: u32, station: &mut Station, nodes: &mut [Node]) {
+/// The next view, of the station and these nodes, of which so many are homes; the station is one.
+pub fn next_view(number: u32, homes: usize, station: &Station, nodes: &mut [Node]) {
     let own = [(1, station.address.clone())];
     let members: Vec<(u32, String)> =
         own.into_iter().chain(nodes.iter().map(|node| (node.rank, node.address.clone()))).collect();
     let shown: Vec<String> = members.iter().map(|(rank, address)| format!("{rank} {address}")).collect();
-    station.view(number, &members);
+    station.view(number, homes, &members);
     for node in &mut *nodes {
-        node.tell(&format!("view {number} {}", shown.join(" ")));
+        node.tell(&format!("view {number} {homes} {}", shown.join(" ")));
         node.hear("learnt");
     }
     station.in_effect();
-    for node in nodes {
+    for node in &mut *nodes {
         node.tell("effect");
         node.hear("acts");
     }
@@ -100,16 +113,16 @@ pub fn next_view(number: u32, station: &mut Station, nodes: &mut [Node]) {
 /// Does what the parent says, in its process.
 pub fn serve() {
     let (Ok(provider), Ok(rank)) = (std::env::var(PROVIDER), std::env::var(RANK)) else { return };
-    let mut station = Station::open(&provider, rank.parse().unwrap());
+    let station = Arc::new(Station::open(&provider, rank.parse().unwrap()));
     println!("{SAYS}address {}", station.address);
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["view", number, ref members @ ..] => {
+            ["view", number, homes, ref members @ ..] => {
                 let members: Vec<(u32, String)> =
                     members.chunks(2).map(|pair| (pair[0].parse().unwrap(), pair[1].to_owned())).collect();
-                station.view(number.parse().unwrap(), &members);
+                station.view(number.parse().unwrap(), homes.parse().unwrap(), &members);
                 println!("{SAYS}learnt");
             }
             ["effect"] => {
@@ -117,9 +130,12 @@ pub fn serve() {
                 println!("{SAYS}acts");
             }
             ["work", operations] => {
-                let log = |line: String| println!("{SAYS}{line}");
-                work::run(&station, rank.parse().unwrap(), operations.parse().unwrap(), log);
-                println!("{SAYS}done");
+                let (station, rank, operations) = (station.clone(), rank.parse().unwrap(), operations.parse().unwrap());
+                // It hears of views meanwhile.
+                std::thread::spawn(move || {
+                    work::run(&station, rank, operations, |line| println!("{SAYS}{line}"));
+                    println!("{SAYS}done");
+                });
             }
             ["fill", name] => work::fill(&station, rank.parse().unwrap(), name, || println!("{SAYS}filling")),
             _ => panic!("{line} is nothing to do"),

@@ -1,6 +1,7 @@
 //! A node in this process: the service over a real fabric, told of views by whoever plays the keeper.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use verbena_fabric::shm::{Settings, Shm};
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 use verbena_fabric::{Fabric, Pool};
 use verbena_memory::service::{MemoryService, Metrics};
-use verbena_memory::{Answer, MemoryOptions, Placement, Rules, SegmentName, Target, Wanted, Wish};
-use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_memory::{Answer, Coherence, MemoryOptions, Placement, Rules, SegmentName, Target, Wanted, Wish};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 /// How long anything may take: machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +21,7 @@ pub struct Station {
     service: MemoryService,
     lease: Arc<LeaseWord>,
     pub address: String,
-    view: u32,
+    view: AtomicU32,
 }
 
 impl Station {
@@ -41,17 +42,17 @@ impl Station {
         let (service, lease) =
             (MemoryService::start(options, Metrics::default()).unwrap(), Arc::new(LeaseWord::default()));
         service.life_begins(fabric, &lease).unwrap();
-        Station { service, lease, address, view: 0 }
+        Station { service, lease, address, view: AtomicU32::new(0) }
     }
 
-    /// The next view: these ranks at these addresses, of which the first is the home. Returns when it has ended what it did in older ones.
-    pub fn view(&mut self, number: u32, members: &[(u32, String)]) {
-        let home = members[0].0;
+    /// The next view: these ranks at these addresses, of which so many from the first on are homes. Returns when it has ended what it did in older ones.
+    pub fn view(&self, number: u32, homes: usize, members: &[(u32, String)]) {
+        let homes: Vec<u32> = members.iter().take(homes).map(|(rank, _)| *rank).collect();
         let member = |(rank, address): &(u32, String)| Member {
             incarnation: Incarnation::new(*rank, 1),
             name: format!("n{rank}"),
             address: address.clone(),
-            roles: if *rank == home { Roles::ALL } else { Roles::of(Role::Reader) },
+            roles: if homes.contains(rank) { Roles::ALL } else { Roles::of(Role::Reader) },
         };
         let view = View::new(ViewNumber(number), members.iter().map(member).collect(), vec![]).unwrap();
         let (tell, told) = channel();
@@ -60,14 +61,13 @@ impl Station {
         self.lease.store(Lease {
             until: Time::FAR,
             acknowledged: ViewNumber(number),
-            in_effect: ViewNumber(self.view),
+            in_effect: ViewNumber(self.view.swap(number, Ordering::Relaxed)),
         });
-        self.view = number;
     }
 
     /// Everybody has.
     pub fn in_effect(&self) {
-        let view = ViewNumber(self.view);
+        let view = ViewNumber(self.view.load(Ordering::Relaxed));
         self.lease.store(Lease { until: Time::FAR, acknowledged: view, in_effect: view });
     }
 
@@ -87,7 +87,18 @@ impl Station {
         self.ask(Wish::Put { target, offset, bytes: bytes.into(), named, stamp_ns: 1, user: USER })
     }
 
-    pub fn allocate(&self, name: &str, bytes: u64, coherence: verbena_memory::Coherence) -> Answer {
+    pub fn stat(&self, name: &str) -> Answer {
+        self.ask(Wish::Stat { target: Target::Name(SegmentName::new(name).unwrap()) })
+    }
+
+    /// At the home with this rank, and with so many copies at those that follow it.
+    pub fn allocate_at(&self, name: &str, bytes: u64, coherence: Coherence, rank: u32, copies: u8) -> Answer {
+        let name = Some(SegmentName::new(name).unwrap());
+        let wanted = Wanted { copies, ..Wanted::new(name, bytes, coherence, USER) };
+        self.ask(Wish::Allocate { wanted, placement: Placement::Node(Rank(rank)) })
+    }
+
+    pub fn allocate(&self, name: &str, bytes: u64, coherence: Coherence) -> Answer {
         let name = Some(SegmentName::new(name).unwrap());
         let wanted = Wanted::new(name, bytes, coherence, USER);
         self.ask(Wish::Allocate { wanted, placement: Placement::MostFree })

@@ -31,16 +31,7 @@ pub fn run(station: &Station, rank: u32, operations: u64, mut log: impl FnMut(St
         let coherence = MODELS[model];
         let begun = BootClock.now().nanos();
         if dice.below(2) == 0 {
-            let answer = station.get(&name(model));
-            let Answer::Value(value) = answer else { panic!("a get of {coherence}: {answer:?}") };
-            versions[model] = value.version;
-            let mut seen: Vec<u64> =
-                value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-            if coherence != Coherence::Write {
-                seen.dedup();
-            }
-            let seen: Vec<String> = seen.iter().map(u64::to_string).collect();
-            log(format!("got {model} {} {begun} {} {}", value.version, BootClock.now().nanos(), seen.join(",")));
+            versions[model] = get(station, model, &mut log);
         } else {
             let number = u64::from(rank) << 32 | nth;
             let is_cell = coherence == Coherence::Write;
@@ -58,12 +49,34 @@ pub fn run(station: &Station, rank: u32, operations: u64, mut log: impl FnMut(St
                     versions[model] = current;
                     log(format!("not {model} {number}"));
                 }
+                Answer::Refused(Refusal::TimedOut { .. }) => log(format!("not {model} {number}")),
                 Answer::Refused(Refusal::Unknown) => {}
                 answer => panic!("a put to {coherence}: {answer:?}"),
             }
         }
         std::thread::sleep(Duration::from_micros(dice.below(300)));
     }
+}
+
+/// Gets all segments once.
+pub fn look(station: &Station, mut log: impl FnMut(String)) {
+    for model in 0..MODELS.len() {
+        get(station, model, &mut log);
+    }
+}
+
+/// One get; gives the version.
+fn get(station: &Station, model: usize, log: &mut impl FnMut(String)) -> u64 {
+    let begun = BootClock.now().nanos();
+    let answer = station.get(&name(model));
+    let Answer::Value(value) = answer else { panic!("a get of {}: {answer:?}", MODELS[model]) };
+    let mut seen: Vec<u64> = value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    if MODELS[model] != Coherence::Write {
+        seen.dedup();
+    }
+    let seen: Vec<String> = seen.iter().map(u64::to_string).collect();
+    log(format!("got {model} {} {begun} {} {}", value.version, BootClock.now().nanos(), seen.join(",")));
+    value.version
 }
 
 /// Puts values of this segment without a pause, until it is killed. Says when it has begun.

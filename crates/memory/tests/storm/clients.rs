@@ -186,14 +186,14 @@ impl Cluster {
                 self.seen.gets += 1;
                 *known = Some((id, value.version));
                 let words = value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-                self.holders.still_there(id, begun, &mut self.broken);
+                self.holders.still_there(id, begun, coherence, &mut self.broken);
                 let get = GetOf { words, version: value.version, begun, ended: now };
                 self.histories.got(id, coherence, get);
             }
             (What::Put(id, number), Answer::Put(version)) => {
                 self.seen.puts += 1;
                 *known = Some((id, version));
-                self.holders.still_there(id, begun, &mut self.broken);
+                self.holders.still_there(id, begun, coherence, &mut self.broken);
                 self.histories.fate(id, number, Fate::Done(version, now));
             }
             (what, Answer::Refused(refusal)) => {

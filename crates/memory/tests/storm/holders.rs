@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use verbena_memory::{Segment, SegmentId, SegmentName};
+use verbena_memory::{Coherence, Segment, SegmentId, SegmentName};
 use verbena_terms::{Incarnation, Time};
 
 #[derive(Default)]
@@ -45,9 +45,10 @@ impl Holders {
         self.of.get(&id).filter(|_| is_wanted).into_iter().flatten().copied()
     }
 
-    /// What was begun then was done.
-    pub fn still_there(&self, id: SegmentId, begun: Time, broken: &mut Vec<String>) {
-        if let Some(when) = self.released.get(&id).filter(|when| **when < begun) {
+    /// What was begun then was done. Nodes serve copies of `temporal` for so long.
+    pub fn still_there(&self, id: SegmentId, begun: Time, coherence: Coherence, broken: &mut Vec<String>) {
+        let patience = coherence.patience().unwrap_or_default().mul_f64(1.01);
+        if let Some(when) = self.released.get(&id).filter(|when| **when + patience < begun) {
             broken.push(format!("{id} was released until {when}, and is there for what was begun at {begun}"));
         }
     }
