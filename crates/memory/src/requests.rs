@@ -73,6 +73,10 @@ impl Memory {
         match wish {
             Wish::Release { user, .. } => {
                 let (home, question) = (handle.segment.home, Question::Release { id: segment, owner: *user });
+                if let Some(request) = self.requests.get_mut(&id) {
+                    // What it hears in a later view may be what it did.
+                    request.asked_at = Some(home);
+                }
                 self.ask_for(id, Some(home), question, "the segment's home", out);
             }
             wish => self.operate(id, segment, wish, out),
