@@ -118,8 +118,10 @@ pub(crate) struct Request {
     pub(crate) stage: Doing,
     /// It was told that nothing is known, or that it took too long: what is on its way is only waited for.
     pub(crate) is_over: bool,
-    /// It was asked in an earlier view, at this home.
+    /// It was asked for at this home, maybe in an earlier view.
     pub(crate) asked_at: Option<Incarnation>,
+    /// It was: the end of that view took the answer.
+    pub(crate) was_asked: bool,
 }
 
 /// How far a request is.
@@ -251,6 +253,7 @@ impl Memory {
             let Some(request) = self.requests.get_mut(&id) else { continue };
             let is_unknown = matches!(&request.stage, Doing::Putting(put) if put.is_publishing());
             request.stage = Doing::Waiting("a view in effect");
+            request.was_asked = request.asked_at.is_some();
             if request.is_over {
                 self.requests.remove(&id);
             } else if is_unknown {
@@ -294,7 +297,7 @@ impl Memory {
             return out.push(Action::Answer(id, Answer::Refused(refusal)));
         }
         let stage = Doing::Waiting("a lease");
-        self.requests.insert(id, Request { wish, until, stage, is_over: false, asked_at: None });
+        self.requests.insert(id, Request { wish, until, stage, is_over: false, asked_at: None, was_asked: false });
         self.go_on(id, out);
         self.serve_self(out);
     }

@@ -74,7 +74,6 @@ impl Memory {
             Wish::Release { user, .. } => {
                 let (home, question) = (handle.segment.home, Question::Release { id: segment, owner: *user });
                 if let Some(request) = self.requests.get_mut(&id) {
-                    // What it hears in a later view may be what it did.
                     request.asked_at = Some(home);
                 }
                 self.ask_for(id, Some(home), question, "the segment's home", out);
@@ -137,9 +136,8 @@ impl Memory {
                 Target::Id(_) => self.refuse(id, Refusal::Lost { id: segment }, out),
             },
             (Wish::Release { .. }, Reply::Refused(Refusal::Released { .. } | Refusal::NotFound { .. }))
-                if request.asked_at.is_some() =>
+                if request.was_asked =>
             {
-                // It asked in an earlier view, whose end took the answer.
                 self.answer(id, Answer::Released, out);
             }
             (Wish::Release { .. }, Reply::Done) => self.answer(id, Answer::Released, out),

@@ -213,6 +213,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     for at in [0, 1] {
         assert_eq!(nodes.refused(at, get(Target::Id(id), 0, None)), "segment 2.1/1 was released");
         assert_eq!(nodes.refused(at, put(Target::Id(id), 0, b"x")), "segment 2.1/1 was released");
+        let again = Wish::Release { target: Target::Id(id), user: USER };
+        assert_eq!(nodes.refused(at, again), "segment 2.1/1 was released");
     }
     nodes.allocate(1, strict("a", 10), two);
     assert_eq!(nodes.refused(0, put(Target::Id(id), 0, b"x")), "segment 2.1/1 was released");
