@@ -1,7 +1,11 @@
 //! Which bytes of a home's share are free.
 //!
 //! First fit by address, neighbours joined when they are given back: what is allocated for long gathers at one end. How torn the rest
-//! is, is measured ([`Heap::largest`] against [`Heap::free`]).
+//! is, is published ([`Heap::largest`] against [`Heap::free`]).
+//!
+//! *The bound.* Between two free extents there is one that is taken. So of k that are taken at most k + 1 are free, and if b bytes are refused each of those has less:
+//! less than b (k + 1) bytes are free. Whoever has at most M bytes at a time, in extents of up to n lines, is refused nothing in a share of about M log2 n
+//! bytes, and some sequence of theirs needs as much (Robson, Worst case fragmentation of first fit and best fit storage allocation strategies, 1977).
 
 use std::collections::BTreeMap;
 
@@ -72,6 +76,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use verbena_fabric::sim::{Dice, Seed};
 
     use super::*;
 
@@ -88,6 +93,47 @@ mod tests {
         heap.give(b, 1);
         assert_eq!(heap, Heap::new(128, 1000));
         assert_eq!((heap.take(u64::MAX), Heap::new(0, 63).take(1)), (None, None));
+    }
+
+    /// Segments of four slots, of 64 bytes to so many, all magnitudes as often; released at random so that a share is as full as this. Gives how many of so many
+    /// allocations were refused although there were enough bytes, in all; and the largest free extent's mean part of what is free.
+    fn use_for_long(largest: u64, full_percent: u64, allocations: u64) -> (u64, f64) {
+        const SHARE: u64 = 64 << 20;
+        let (mut heap, mut dice) = (Heap::new(64, SHARE), Dice::new(Seed::from(largest + full_percent)));
+        let (mut taken, mut has, mut refused, mut whole) = (Vec::<(u64, u64)>::new(), 0, 0, 0.0);
+        for _ in 0..allocations {
+            let magnitude = 64 << dice.below(u64::from((largest / 64).ilog2()));
+            let bytes = 4 * (magnitude + dice.below(magnitude)).next_multiple_of(EXTENT_ALIGNMENT);
+            while has + bytes > SHARE * full_percent / 100 {
+                let (at, its) = taken.swap_remove(dice.below(taken.len() as u64) as usize);
+                heap.give(at, its);
+                has -= its;
+            }
+            whole += heap.largest() as f64 / heap.free() as f64;
+            match heap.take(bytes) {
+                Some(at) => {
+                    taken.push((at, bytes));
+                    has += bytes;
+                }
+                None => refused += 1,
+            }
+        }
+        (refused, whole / allocations as f64)
+    }
+
+    #[test]
+    fn a_share_that_is_used_for_long_is_not_torn() {
+        const ALLOCATIONS: u64 = 20_000;
+        for (largest, full_percent, most) in
+            [(64 << 10, 75, 0), (64 << 10, 90, 2200), (1 << 20, 75, 150), (1 << 20, 90, 4200)]
+        {
+            let (refused, whole) = use_for_long(largest, full_percent, ALLOCATIONS);
+            println!(
+                "counted: up to {largest} bytes, {full_percent}% full: {refused} of {ALLOCATIONS} refused, {:.0}% of what is free in one piece",
+                100.0 * whole
+            );
+            assert!(refused <= most, "{refused} are refused at {full_percent}%, of up to {largest} bytes");
+        }
     }
 
     proptest! {
@@ -107,6 +153,9 @@ mod tests {
                         prop_assert!(end <= *other || other + its <= at, "{at}..{end} and {other}+{its}");
                     }
                     taken.push((at, bytes));
+                } else {
+                    let asked = bytes.next_multiple_of(EXTENT_ALIGNMENT);
+                    prop_assert!(heap.free() < asked * (taken.len() as u64 + 1), "{} bytes are free", heap.free());
                 }
             }
             taken.into_iter().for_each(|(at, bytes)| heap.give(at, bytes));

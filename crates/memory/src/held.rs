@@ -132,6 +132,6 @@ pub struct Renewal {
 pub struct Stands {
     /// Of which segment.
     pub id: SegmentId,
-    /// The word, if the value that it names is there, whole; 0 if not.
+    /// Its word; 0 in a place for a copy that was never filled.
     pub word: Word,
 }

@@ -374,3 +374,6 @@ fn ask_to_hold(segment: &Segment, out: &mut Vec<HomeAction>) -> BTreeSet<Incarna
     }
     asked
 }
+
+#[cfg(test)]
+mod tests;

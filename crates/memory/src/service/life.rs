@@ -60,24 +60,19 @@ impl Life {
         if let Some(old) = &self.own {
             let mut buffer = vec![0; COPY_BYTES];
             for (place, segment) in &renewal.segments {
-                let mut word = Word::from_bits(old.load(word_at(place.control))?);
-                if let Some(slot) = word.slot().filter(|_| word.version() > 0) {
-                    let bytes = slot_bytes(segment.wanted.bytes);
-                    let from = place.at + u64::from(slot) * bytes;
-                    // Of a copy it may be that it was only begun to be filled.
-                    if segment.wanted.is_replicated() && old.load(from)? != word.version() {
-                        word = Word::default();
-                    } else {
-                        for at in (from..from + bytes).step_by(COPY_BYTES) {
-                            let piece = &mut buffer[..COPY_BYTES.min((from + bytes - at) as usize)];
-                            old.read(at, piece)?;
-                            new.write(at, piece)?;
-                        }
-                        new.store(word_at(place.control), word.to_bits())?;
-                        new.store(claims_at(place.control), 1 << slot)?;
-                    }
-                }
+                let word = Word::from_bits(old.load(word_at(place.control))?);
                 stand.push(Stands { id: segment.id, word });
+                // Nothing is in a place of version 0, or in one that was released.
+                let Some(slot) = word.slot().filter(|_| word.version() > 0) else { continue };
+                let bytes = slot_bytes(segment.wanted.bytes);
+                let from = place.at + u64::from(slot) * bytes;
+                for at in (from..from + bytes).step_by(COPY_BYTES) {
+                    let piece = &mut buffer[..COPY_BYTES.min((from + bytes - at) as usize)];
+                    old.read(at, piece)?;
+                    new.write(at, piece)?;
+                }
+                new.store(word_at(place.control), word.to_bits())?;
+                new.store(claims_at(place.control), 1 << slot)?;
             }
         }
         let key = new.key(Rights::Change);

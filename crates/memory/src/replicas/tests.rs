@@ -1,0 +1,151 @@
+//! What a home says and asks of copies, as a dialogue.
+
+use super::*;
+use crate::wire::Token;
+use crate::{Coherence, MemoryOptions, Rules, SegmentName, Wanted};
+use verbena_cluster::{Member, Roles};
+use verbena_terms::ViewNumber;
+
+fn rank(rank: u32) -> Incarnation {
+    Incarnation::new(rank, 1)
+}
+
+fn view(number: u32, ranks: &[u32]) -> View {
+    let member =
+        |of: &u32| Member { incarnation: rank(*of), name: format!("n{of}"), address: String::new(), roles: Roles::ALL };
+    View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap()
+}
+
+fn home(of: u32) -> Home {
+    let (owner_bytes, rules) = (u64::MAX, Rules::ALL);
+    let options = MemoryOptions { bytes: 4096, segments: 4, owner_bytes, copies_bytes: 0, rules };
+    let mut home = Home::new(rank(of), options);
+    home.renewed(&[], &view(1, &[1, 2, 3]), &mut vec![]);
+    home
+}
+
+/// What it asks, of whom; and where it posts.
+fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
+    let said = out.drain(..).filter_map(|action| match action {
+        HomeAction::Ask { to, question, .. } | HomeAction::Tell { to, question } => {
+            let question = format!("{question:?}");
+            let word = question.split(['(', ' ']).next().unwrap_or_default();
+            Some(format!("{word} {}", to.rank))
+        }
+        HomeAction::Post { at, steps, .. } => Some(format!("{} steps at {}", steps.len(), at.rank)),
+        HomeAction::Reply { reply, .. } => Some(format!("{reply:?}").split(['(', ' ']).next().unwrap().to_owned()),
+        HomeAction::Store { .. } => None,
+    });
+    said.collect()
+}
+
+/// A segment at homes 1 and 2, as home 1 makes it.
+fn two() -> (Home, SegmentId) {
+    let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
+    let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
+    let token = Token { asker: rank(3), request: 1 };
+    home.allocate(Asked { from: rank(3), number: 1 }, token, wanted, vec![rank(3), rank(2)], &mut out);
+    let id = SegmentId { home: rank(1), number: 1 };
+    assert_eq!(asked(&mut out), ["4 steps at 1"]);
+    home.completed(id, &[], &view, &mut out);
+    assert_eq!(asked(&mut out), ["Reserve 3"]);
+    let none = Refusal::NoWords { home: rank(3), most: 4 };
+    home.answered(id, rank(3), Reply::Refused(none), &view, &mut out);
+    assert_eq!(asked(&mut out), ["Reserve 2"]);
+    let place = Place { home: rank(2), control: 3, at: 1024 };
+    home.answered(id, rank(2), Reply::Place(place), &view, &mut out);
+    assert_eq!(asked(&mut out).len(), 1, "the registrar is asked before a copy is filled");
+    home.answered(id, rank(1), Reply::Done, &view, &mut out);
+    assert_eq!(asked(&mut out), ["Hold 2"]);
+    home.answered(id, rank(2), Reply::Holds(0), &view, &mut out);
+    assert_eq!(asked(&mut out), ["4 steps at 2"]);
+    assert!(home.find(id).is_err(), "it is not served before its copies are there");
+    home.completed(id, &[], &view, &mut out);
+    assert_eq!(asked(&mut out), ["Segment"]);
+    assert_eq!(home.find(id).unwrap().backups, [place]);
+    (home, id)
+}
+
+/// The next view begins; at home 1 version 5 stands in slot 0, and home 2 holds this.
+fn compared(word: Word) -> (Home, SegmentId, Vec<String>) {
+    let ((mut home, id), mut out) = (two(), vec![]);
+    home.view_ends();
+    let view = view(2, &[1, 2]);
+    home.renewed(&[Stands { id, word: Word::new(5, 0) }], &view, &mut out);
+    assert_eq!(asked(&mut out), ["Hold 2"]);
+    assert!(home.is_comparing(id));
+    home.answered(id, rank(2), Reply::Holds(word.to_bits()), &view, &mut out);
+    (home, id, asked(&mut out))
+}
+
+#[test]
+fn copies_are_brought_to_the_highest_word_that_is_left() {
+    let (home, id, said) = compared(Word::new(5, 0));
+    assert_eq!((said.len(), home.find(id).is_ok()), (0, true), "{said:?}");
+    let view = view(2, &[1, 2]);
+    // A put was decided, and did not come to the home.
+    let (mut home, id, said) = compared(Word::new(6, 1));
+    assert_eq!(said, ["1 steps at 2"], "the value is read");
+    let mut out = vec![];
+    home.completed(id, &[Given::Bytes(vec![9; 16])], &view, &mut out);
+    let [HomeAction::Post { at, steps, .. }] = &out[..] else { panic!("{out:?}") };
+    let control = home.segments[&id].place.control;
+    assert_eq!(*at, rank(1));
+    let swapped = Step::Swap(word_at(control), Word::new(5, 0).to_bits(), Word::new(6, 1).to_bits());
+    assert_eq!(steps[3..], [swapped, Step::Swap(claims_at(control), 1, 2)]);
+    assert!(home.find(id).is_err());
+    home.completed(id, &[], &view, &mut out);
+    assert!(home.find(id).is_ok());
+    // One did not come to a copy: its word is lower.
+    let (_, _, said) = compared(Word::new(4, 1));
+    assert_eq!(said, ["1 steps at 1"]);
+}
+
+#[test]
+fn a_release_that_was_begun_is_ended() {
+    let (home, id, said) = compared(Word::new(5, 0).released());
+    assert!(said[0].starts_with("Unregister"), "{said:?}");
+    assert_eq!(home.find(id), Err(Refusal::Released { id }));
+}
+
+#[test]
+fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
+    let (mut second, mut out) = (home(2), vec![]);
+    let ((first, id), ask) = (two(), Asked { from: rank(1), number: 1 });
+    let mut reserved = first.find(id).unwrap().clone();
+    reserved.backups.clear();
+    second.reserve(ask, reserved.clone(), &mut out);
+    assert_eq!(asked(&mut out), ["2 steps at 2"]);
+    second.completed(id, &[], &view(1, &[1, 2, 3]), &mut out);
+    assert_eq!(asked(&mut out), ["Place"]);
+    let place = second.segments[&id].place;
+    let third = Place { home: rank(3), ..place };
+    assert_eq!(second.hold(Segment { backups: vec![place, third], ..reserved }), Reply::Holds(0));
+    let stands = |word| [Stands { id, word }];
+    let in_next = |mut home: Home, members: &[u32], word| {
+        let mut out = vec![];
+        home.view_ends();
+        home.renewed(&stands(word), &view(2, members), &mut out);
+        (asked(&mut out), home)
+    };
+    // The one before it is there: that says whether it is a copy still.
+    let (said, mut asking) = in_next(second.clone(), &[1, 2, 3], Word::new(5, 0));
+    assert_eq!(said, ["Where 1"]);
+    let gone = Reply::Refused(Refusal::Released { id });
+    asking.answered(id, rank(1), gone.clone(), &view(2, &[1, 2, 3]), &mut out);
+    assert_eq!(asked(&mut out), ["2 steps at 2"], "what nobody leads is dropped");
+    let (_, mut told) = in_next(second.clone(), &[1, 2, 3], Word::new(5, 0));
+    let now = told.segments[&id].segment.clone();
+    assert_eq!(told.hold(now), Reply::Holds(Word::new(5, 0).to_bits()));
+    told.answered(id, rank(1), gone, &view(2, &[1, 2, 3]), &mut out);
+    assert!(asked(&mut out).is_empty(), "who was told that it holds one waits for the word to drop it");
+    // It has gone.
+    let (said, led) = in_next(second.clone(), &[2, 3], Word::new(5, 0));
+    assert_eq!((said, led.segments[&id].segment.backups.clone()), (vec!["Hold 3".to_owned()], vec![third]));
+    assert_eq!(led.led(&view(2, &[2, 3])).len(), 1);
+    // A place that was never filled, and what was released, is nobody's.
+    for word in [Word::default(), Word::new(5, 0).released()] {
+        let (said, left) = in_next(second.clone(), &[2, 3], word);
+        assert_eq!((said.len(), left.free().0), (0, 4096), "{word:?}: {said:?}");
+    }
+}
