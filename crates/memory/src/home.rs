@@ -186,9 +186,13 @@ impl Home {
         out.push(mark(&held.segment, first, guess));
     }
 
-    /// Whether it is not known yet how it stands with this segment.
+    /// Whether it is not known yet how it stands with this segment. While copies are marked as released it may still be served in the next view.
     pub(crate) fn is_comparing(&self, id: SegmentId) -> bool {
-        self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Copying(_) | Stage::Kept))
+        self.segments.get(&id).is_some_and(|held| match held.stage {
+            Stage::Copying(_) | Stage::Kept => true,
+            Stage::Marking(..) => held.segment.wanted.is_replicated(),
+            _ => false,
+        })
     }
 
     /// Where a segment is.

@@ -109,6 +109,24 @@ fn a_release_that_was_begun_is_ended() {
 }
 
 #[test]
+fn a_release_is_said_when_it_is_at_all_copies() {
+    let ((mut home, id), view, mut out) = (two(), view(1, &[1, 2, 3]), vec![]);
+    home.release(Asked { from: rank(3), number: 2 }, id, 7, &mut out);
+    assert_eq!(asked(&mut out), ["1 steps at 2"]);
+    assert!(home.is_comparing(id), "who asks meanwhile is told nothing");
+    let word = |word: Word| [Given::Word(word.to_bits())];
+    home.completed(id, &word(Word::new(3, 1)), &view, &mut out);
+    assert_eq!(asked(&mut out), ["1 steps at 2"], "with the word that stands there");
+    home.completed(id, &word(Word::new(3, 1)), &view, &mut out);
+    assert_eq!(asked(&mut out), ["1 steps at 1"]);
+    home.completed(id, &word(Word::new(3, 1)), &view, &mut out);
+    assert!(asked(&mut out)[0].starts_with("Unregister"));
+    assert!(!home.is_comparing(id));
+    home.answered(id, rank(1), Reply::Done, &view, &mut out);
+    assert_eq!(asked(&mut out), ["Done", "Forget 1", "Forget 2", "Forget 3"]);
+}
+
+#[test]
 fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let (mut second, mut out) = (home(2), vec![]);
     let ((first, id), ask) = (two(), Asked { from: rank(1), number: 1 });
