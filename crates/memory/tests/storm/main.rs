@@ -158,7 +158,7 @@ fn a_release_that_is_at_no_copy_is_found() {
 
 #[test]
 fn copies_of_which_other_holders_do_not_know_are_found() {
-    is_found("M3", "", 1000, |settings| {
+    is_found("M3", " is said to be lost, ", 1000, |settings| {
         settings.copies = settings.homes.min(3) as u8;
         settings.rules = Rules { holders_told_first: false, ..Rules::ALL };
     });
