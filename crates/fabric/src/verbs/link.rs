@@ -12,7 +12,7 @@ use super::batches::Place;
 use super::burial::Burial;
 use super::clerk::Clerk;
 use super::enquiries::Enquiries;
-use super::entries::{Failure, Refusals};
+use super::entries::Failure;
 use super::introductions::{self, Endpoint, Meeting, Said};
 use super::ledger::Ledger;
 use super::line::Line;
@@ -180,7 +180,7 @@ impl Link {
         side.take(now, &self.ways.burial, &mut endings);
         if side.ledger.is_stalled(now) {
             tracing::warn!(peer = %self.target, "a connection of adapters stands still, and is ended");
-            side.stop(&self.ways, &mut endings);
+            side.stop(now, &self.ways, &mut endings);
         }
         let look = side.look_for_target(now, &self.ways.burial, &mut endings);
         let Side { ledger, refusal, .. } = &mut *side;
@@ -195,7 +195,7 @@ impl Link {
                 self.send(&mut side, now, &mut endings);
             }
         }
-        self.enquire(&mut side, &mut endings);
+        self.enquire(&mut side, now, &mut endings);
         let next = (!side.ledger.is_idle()).then(|| side.ledger.armed().min(look).min(side.asks()));
         side.is_left = next.is_some();
         drop(side);
@@ -269,8 +269,8 @@ impl Link {
     }
 
     /// Asks the owner about the keys of what is in doubt, in a thread of its own, for as long as there are any.
-    fn enquire(self: &Arc<Self>, side: &mut Side, endings: &mut Endings) {
-        let Some(id) = side.ledger.doubted().filter(|_| !side.is_enquiring) else { return };
+    fn enquire(self: &Arc<Self>, side: &mut Side, now: Time, endings: &mut Endings) {
+        let Some(id) = side.ledger.doubted(now).filter(|_| !side.is_enquiring) else { return };
         let link = self.clone();
         let enquire = move || {
             let mut next = Some(id);
@@ -294,8 +294,11 @@ impl Link {
     fn told(self: &Arc<Self>, id: &RegionId, is_good: Option<bool>) -> Option<RegionId> {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
-        side.ledger.told(id, is_good, &mut endings);
-        let next = side.ledger.doubted();
+        let now = BootClock.now();
+        if side.ledger.told(id, is_good, &mut endings) {
+            side.stop(now, &self.ways, &mut endings);
+        }
+        let next = side.ledger.doubted(now);
         side.is_enquiring = next.is_some();
         drop(side);
         endings.hand_over();
@@ -337,11 +340,10 @@ impl Side {
         has_come
     }
 
-    /// The connection is to be over. Where it only reads that is done at once, and what was under way is in doubt.
-    fn stop(&mut self, ways: &Ways, endings: &mut Endings) {
-        let Some(line) = self.line.as_mut().filter(|_| ways.adapter.refusals == Refusals::Untold) else {
-            return self.end(&ways.burial, endings);
-        };
+    /// The connection is to be over, and what is under way is in doubt.
+    fn stop(&mut self, now: Time, ways: &Ways, endings: &mut Endings) {
+        self.take(now, &ways.burial, endings);
+        let Some(line) = &mut self.line else { return };
         if line.stop().is_err() {
             return self.end(&ways.burial, endings);
         }
