@@ -189,6 +189,11 @@ fn a_refusal_whose_answer_is_lost_is_told_by_the_owner(verbs: &mut Verbs) {
     let changed = changed.wait().expect_err("nobody says whether it was executed");
     assert!(changed.may_have_happened(), "{changed}");
     assert_eq!((region.load(0), other.load(0)), (Ok(0), Ok(0)), "an adapter that has refused executes nothing more");
+    remote.post(add(), Class::Control, soon()).wait().expect_err("its key is of an earlier life still");
+    sound.post(add(), Class::Control, soon()).wait().expect("a connection is made again");
+    let (called, taken) = (caller.connections(), owner.connections());
+    assert!(called.made >= 3 && called.lost == called.made - 1 && taken.taken >= called.made, "{called:?}, {taken:?}");
+    assert_eq!((called.refused, taken.refused, called.taken, taken.made), (0, 0, 0, 0));
 }
 
 /// Words that their owner writes over and over are read with some of one time and some of another, and each word whole: what is larger carries versions. How many

@@ -16,6 +16,7 @@ use super::entries::Failure;
 use super::introductions::{self, Endpoint, Meeting, Said};
 use super::ledger::Ledger;
 use super::line::Line;
+use super::tally::Tally;
 use crate::completion::Pending;
 use crate::ending::{Endings, RegionId};
 use crate::error::{Error, Result};
@@ -48,6 +49,7 @@ pub(super) struct Ways {
     /// Where its answers reach this node.
     pub(super) answers: Address,
     pub(super) enquiries: Arc<Enquiries>,
+    pub(super) tally: Arc<Tally>,
 }
 
 /// How a target answers a request for a connection.
@@ -72,6 +74,7 @@ struct Side {
     /// Whether the owner is being asked about a key.
     is_enquiring: bool,
     lookout: Lookout,
+    tally: Arc<Tally>,
 }
 
 /// A connection of which the other end has still to be made.
@@ -94,6 +97,7 @@ impl Link {
             is_left: false,
             is_enquiring: false,
             lookout: Lookout::default(),
+            tally: ways.tally.clone(),
         };
         Link { target, class, ways, side: Mutex::new(side) }
     }
@@ -140,6 +144,7 @@ impl Link {
             match connected {
                 Ok(()) => {
                     side.line = Some(line);
+                    side.tally.made();
                     side.refusal = self.unreachable(NO_ANSWER.to_owned());
                     side.ledger.connected(&mut endings);
                 }
@@ -327,11 +332,9 @@ impl Side {
             self.ledger.moves(now);
             self.ledger.completed(last, |number, operation| line.word(number, operation), endings);
         }
-        if let Some((number, failure)) = failed
-            && let Some(line) = self.line.take()
-        {
+        if let Some((number, failure)) = failed {
             self.ledger.failed(number, failure, |number, operation| line.word(number, operation), endings);
-            burial.bury(line, self.ledger.take_retired());
+            self.bury(burial);
         }
         let has_come = last.is_some() || failed.is_some();
         if has_come {
@@ -348,15 +351,18 @@ impl Side {
             return self.end(&ways.burial, endings);
         }
         self.ledger.failed(0, Failure::Lost, |_, _| 0, endings);
-        if let Some(line) = self.line.take() {
-            ways.burial.bury(line, self.ledger.take_retired());
-        }
+        self.bury(&ways.burial);
     }
 
     /// The connection is over.
     fn end(&mut self, burial: &Burial, endings: &mut Endings) {
         self.ledger.lost(endings);
+        self.bury(burial);
+    }
+
+    fn bury(&mut self, burial: &Burial) {
         if let Some(line) = self.line.take() {
+            self.tally.lost();
             burial.bury(line, self.ledger.take_retired());
         }
     }

@@ -7,7 +7,7 @@
 //! Adapters are reached by the verbs library of the system, which is loaded when it is first asked for: a program with this feature runs without it, and says that it
 //! is missing.
 //!
-//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger`, with `entries`, decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it, `standstill` what follows where nothing comes; `line` and `adapter` speak
+//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger`, with `entries`, decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it, `standstill` what follows where nothing comes, `tally` how many connections there were; `line` and `adapter` speak
 //! to the adapter; `link` and `clerk` drive a connection; `guests` are the ends that answer; `regions` and `arena` the memory; `introductions`
 //! draws every byte that is said by message; `provider` joins them to the contract.
 //!
@@ -48,6 +48,7 @@ mod probe;
 mod provider;
 mod regions;
 mod standstill;
+mod tally;
 
 pub use choice::{Chosen, Wanted, choose};
 pub use config::{Completions, VerbsConfig};
@@ -57,6 +58,10 @@ pub use devices::{
 pub(crate) use opening::open;
 pub use opening::wanted;
 pub use provider::VerbsFabric;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+mod tests;
 
 /// Takes arbitrary bytes for what nodes say to each other before their adapters can; panics if what is understood is not said again.
 #[cfg(feature = "fuzzing")]

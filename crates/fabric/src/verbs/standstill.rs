@@ -6,8 +6,8 @@ use verbena_terms::Time;
 
 use super::entries::Refusals;
 
-/// After so long the owner is asked about the key of what is oldest: an adapter that has refused it says so once, and some transports never tell that nobody answers any
-/// more (soft-RoCE's, where that one answer was lost).
+/// After so long the owner is asked about the key of what is oldest: an adapter that has refused it says so once. Soft-RoCE then asks for ever (rxe_comp.c takes seven
+/// retries for endless).
 const SUSPECT: Duration = Duration::from_secs(1);
 /// After so long a connection has failed without a word: its transport gives up after 2.1 s, at most 8.6.
 pub(super) const STALLED: Duration = Duration::from_secs(10);

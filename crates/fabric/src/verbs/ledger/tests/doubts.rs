@@ -10,10 +10,12 @@ fn read() -> Operation {
     Operation::ReadWord { at: 8 }
 }
 
+type Fail = fn(&mut Side);
+
 /// Of iWARP, whatever a completion says; and of the others, where the answer that said it was lost. The first of what was under way failed.
-fn in_doubt() -> [(Side, fn(&mut Side)); 2] {
-    let untold: fn(&mut Side) = |side| side.fail(3, Failure::Refused);
-    let lost: fn(&mut Side) = |side| side.fail(0, Failure::Lost);
+fn in_doubt() -> [(Side, Fail); 2] {
+    let untold: Fail = |side| side.fail(3, Failure::Refused);
+    let lost: Fail = |side| side.fail(0, Failure::Lost);
     [(Side::with(Refusals::Untold), untold), (Side::with(Refusals::Told), lost)]
 }
 
