@@ -1,5 +1,5 @@
 //! The conformance suite on the provider `verbs` between two machines of Debian's kernel that a cable joins: owners and targets are in the one, those who reach them in the
-//! other, where packets are lost and reordered on their way. Messages between nodes that both may call stay in one of them.
+//! other, where what callers send is lost and reordered. Messages between nodes that both may call stay in one of them.
 
 #![cfg(feature = "verbs")]
 
@@ -156,6 +156,7 @@ fn open(kind: Kind, incarnation: Incarnation) -> VerbsFabric {
 
 struct Linked {
     kind: Kind,
+    /// Of what this machine sends.
     weather: Weather,
     there: SocketAddr,
     /// The lifeline of the other machine.
@@ -200,7 +201,9 @@ impl Linked {
 
     /// What happens to what adapters of a machine send, from now on.
     fn happen(&self, side: Side, fate: Fate) {
-        self.queue("replace", side, &fate.way(self.weather));
+        // Of the answers to a read of 1 MiB something would be lost every time, and sent again from there on.
+        let weather = if side == Side::Here { self.weather } else { &[] };
+        self.queue("replace", side, &fate.way(weather));
         self.held.lock().retain(|held| *held != side);
         if fate == Fate::Hold {
             self.queue("change", side, &["plug", "block"]);
