@@ -82,7 +82,10 @@ fn target_siw() {
 }
 
 fn config(kind: Kind, rank: Rank, address: Ipv4Addr) -> VerbsConfig {
-    kind.config(rank, DEVICE, address)
+    let mut config = kind.config(rank, DEVICE, address);
+    // Another machine, which may have much else to do.
+    config.tcp.handshake = Duration::from_secs(2);
+    config
 }
 
 fn serve(kind: Kind) {
