@@ -82,6 +82,11 @@ pub trait Fabric: Send + Sync {
     fn frames(&self) -> Frames {
         Frames::default()
     }
+
+    /// What became of its adapter's connections since it was opened; nothing where there are none.
+    fn connections(&self) -> Connections {
+        Connections::default()
+    }
 }
 
 /// A fabric around another one, of which it does some things in its own way and all else as that one does. It is a [`Fabric`] itself.
@@ -140,6 +145,10 @@ impl<L: Layer> Fabric for L {
     fn frames(&self) -> Frames {
         self.inner().frames()
     }
+
+    fn connections(&self) -> Connections {
+        self.inner().connections()
+    }
 }
 
 /// Frames of one-sided operations, where they travel in such: to this node, and from it to others.
@@ -159,6 +168,19 @@ pub struct Frames {
     pub sent: u64,
     /// Of those, such as were sent before and not answered.
     pub resent: u64,
+}
+
+/// Connections of adapters, where one-sided operations go by such.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// To others, made.
+    pub made: u64,
+    /// Of others, taken.
+    pub taken: u64,
+    /// Of those that were made, such as have ended, for whatever reason.
+    pub lost: u64,
+    /// Requests and calls of others that came to nothing.
+    pub refused: u64,
 }
 
 /// Another incarnation, as one node's fabric knows it.

@@ -3,6 +3,8 @@
 
 #![cfg(feature = "verbs")]
 
+#[path = "common/adapters.rs"]
+mod adapters;
 #[path = "common/machine.rs"]
 mod machine;
 #[path = "common/network.rs"]
@@ -13,23 +15,19 @@ mod relay;
 mod relayed;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::Command;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use adapters::{Fate, IWARP, Kind, MANAGED, ROCE, ROUGH, SKIPPED, Weather, run};
 use network::{Network, socket};
 use parking_lot::Mutex;
 use relay::Mode;
-use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Processes, Target, run_all, serve_if_asked};
-use verbena_fabric::tcp::TcpConfig;
+use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Processes, Target, run_all};
 use verbena_fabric::verbs::{Completions, VerbsConfig, VerbsFabric};
 use verbena_fabric::{Batch, Class, Done, Error, Fabric, Operation, Rights};
 use verbena_terms::{Incarnation, Rank, ViewNumber};
-
-/// What is lost, delayed and mixed up on the link between faults, as `tc qdisc` has it.
-type Weather = &'static [&'static str];
 
 #[test]
 fn soft_roce() {
@@ -91,25 +89,6 @@ fn inside_siw_rough() {
     check(IWARP, Completions::Told, ROUGH);
 }
 
-const ROUGH: Weather = &["loss", "2%", "delay", "1ms", "reorder", "95%"];
-
-/// Of what kind the devices are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
-    /// What their names begin with.
-    prefix: &'static str,
-    gid_index: u32,
-    rdma_cm: bool,
-    /// The function of this program that is a target.
-    target: &'static str,
-    /// All that a device sends goes by the link of its number, and not by `lo`.
-    has_links: bool,
-}
-
-const ROCE: Kind = Kind { prefix: "rxe", gid_index: 1, rdma_cm: false, target: "target", has_links: true };
-const MANAGED: Kind = Kind { rdma_cm: true, target: "target_managed", ..ROCE };
-const IWARP: Kind = Kind { prefix: "siw", gid_index: 0, rdma_cm: true, target: "target_siw", has_links: false };
-
 fn check(kind: Kind, completions: Completions, weather: Weather) {
     if !machine::is_inside() {
         return;
@@ -135,6 +114,7 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
     // By adapters of iWARP nothing goes that changes anything.
     if weather.is_empty() && kind.has_links {
         what_a_lost_connection_left_open_is_never_executed_later(&mut verbs);
+        a_refusal_whose_answer_is_lost_is_told_by_the_owner(&mut verbs);
     }
     for bytes in [64, 16 << 10] {
         let torn = what_is_larger_than_a_word_tears_under_a_writer(&mut verbs, bytes);
@@ -143,15 +123,6 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
     let packets: u64 = [0, 1].map(|device| verbs.sent(device)).iter().sum();
     assert!(packets > 10_000, "{packets} packets went by the devices");
     println!("counted: {} checks on {kind:?}, {packets} packets", report.ran);
-}
-
-/// What happens to what a device sends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Pass,
-    Lose,
-    Double,
-    Hold,
 }
 
 /// F2: when the transport has given up, the target destroys its end before there is another: what comes by the former one then changes nothing.
@@ -188,6 +159,42 @@ fn what_a_lost_connection_left_open_is_never_executed_later(verbs: &mut Verbs) {
     assert_eq!(region.load(0), Ok(1), "what was held has arrived, and was executed");
     remote.post(write(3), Class::Control, soon(10)).wait().expect("the link is sound");
     assert_eq!(region.load(0), Ok(3));
+}
+
+/// F4: an adapter refuses once; where that answer is lost, nothing more comes of the connection, and the owner is asked about the key.
+fn a_refusal_whose_answer_is_lost_is_told_by_the_owner(verbs: &mut Verbs) {
+    let (owner, caller) = (verbs.node(), verbs.node());
+    let region = owner.register(64, ViewNumber(1)).expect("a node registers memory");
+    let soon = || caller.clock().now() + Duration::from_secs(20);
+    let peer = caller.connect(owner.identity(), &owner.address()).expect("a node connects");
+    let remote = peer.open(&region.key(Rights::Change), soon()).expect("a key opens its region");
+    let other = owner.register(64, ViewNumber(1)).expect("a node registers memory");
+    let sound = peer.open(&other.key(Rights::Change), soon()).expect("a key opens its region");
+    region.remake(ViewNumber(2)).expect("a region is made anew");
+    verbs.happen(verbs.device_of(owner.identity()), Fate::Lose);
+    let add = || Batch::one(Operation::FetchAdd { at: 0, addend: 1 });
+    let refused = remote.post(add(), Class::Control, soon());
+    // Behind it, with a key that is good: what only reads is read again, and of the other it is not known how far it came.
+    let (read, changed) =
+        (sound.post(Batch::read_words(&[0]), Class::Control, soon()), sound.post(add(), Class::Control, soon()));
+    // The answer is lost at once; the link is sound again when a connection is made anew, which the manager does by it too.
+    std::thread::sleep(Duration::from_millis(500));
+    verbs.set_weather();
+    let refused = refused.wait().expect_err("its key is of an earlier life");
+    assert!(
+        matches!(refused, Error::Revoked { region: number, .. } if number == region.key(Rights::Read).region),
+        "{refused}"
+    );
+    let read = read.wait().expect("what only reads is read again");
+    assert_eq!(read[0].word(), Some(0));
+    let changed = changed.wait().expect_err("nobody says whether it was executed");
+    assert!(changed.may_have_happened(), "{changed}");
+    assert_eq!((region.load(0), other.load(0)), (Ok(0), Ok(0)), "an adapter that has refused executes nothing more");
+    remote.post(add(), Class::Control, soon()).wait().expect_err("its key is of an earlier life still");
+    sound.post(add(), Class::Control, soon()).wait().expect("a connection is made again");
+    let (called, taken) = (caller.connections(), owner.connections());
+    assert!(called.made >= 3 && called.lost == called.made - 1 && taken.taken >= called.made, "{called:?}, {taken:?}");
+    assert_eq!((called.refused, taken.refused, called.taken, taken.made), (0, 0, 0, 0));
 }
 
 /// Words that their owner writes over and over are read with some of one time and some of another, and each word whole: what is larger carries versions. How many
@@ -238,12 +245,6 @@ impl Drop for Over<'_> {
     }
 }
 
-const SKIPPED: [&str; 3] = [
-    "batches_keep_their_order_where_promised",
-    "synchronous_means_complete_on_return",
-    "another_version_is_refused_by_name",
-];
-
 #[test]
 fn target() {
     serve(ROCE);
@@ -260,36 +261,12 @@ fn target_siw() {
 }
 
 fn serve(kind: Kind) {
-    serve_if_asked(|incarnation| {
-        Arc::new(VerbsFabric::open(incarnation, config(kind, incarnation.rank, 1)).expect("a fabric on a device"))
-    });
+    adapters::serve(|incarnation| config(kind, incarnation.rank, 1));
 }
-
-/// Where the manager takes calls: the packets of connections are known by it.
-const CALLS: u16 = 0x6000;
-const CALLS_MASK: u16 = 0xf000;
 
 /// On one of the two devices.
 fn config(kind: Kind, rank: Rank, device: u8) -> VerbsConfig {
-    let address = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1 + device));
-    let tcp = TcpConfig {
-        listen: SocketAddr::new(address, 0),
-        insecure: true,
-        handshake: Duration::from_millis(500),
-        ..TcpConfig::default()
-    };
-    VerbsConfig {
-        tcp,
-        device: format!("{}{device}", kind.prefix),
-        port: 1,
-        gid_index: kind.gid_index,
-        gid: None,
-        rdma_cm: kind.rdma_cm,
-        address: Some(address),
-        rdma_cm_port: CALLS + (rank.0 % u32::from(!CALLS_MASK)) as u16,
-        service_levels: [0, 0],
-        completions: Completions::Told,
-    }
+    kind.config(rank, device, Ipv4Addr::new(10, 77, 0, 1 + device))
 }
 
 struct Verbs {
@@ -322,18 +299,10 @@ impl Verbs {
 
     /// What happens to what a device sends, from now on.
     fn happen(&self, device: u8, fate: Fate) {
-        let way: &[&str] = match fate {
-            Fate::Pass if self.weather.is_empty() => &["pfifo"],
-            Fate::Pass => &["netem"],
-            Fate::Lose => &["netem", "loss", "100%"],
-            Fate::Double => &["netem", "duplicate", "100%"],
-            Fate::Hold => &["plug", "limit", "10000000"],
-        };
-        let weather = if way == ["netem"] { self.weather } else { &[] };
         if fate == Fate::Double {
             self.calm();
         }
-        self.queue("replace", device, &[way, weather].concat());
+        self.queue("replace", device, &fate.way(self.weather));
         self.held.lock().retain(|held| *held != device);
         if fate == Fate::Hold {
             self.queue("change", device, &["plug", "block"]);
@@ -350,28 +319,16 @@ impl Verbs {
 
     /// Gives what each device sends by connections that the manager makes a band of its own on `lo`.
     fn split_lo(&self) {
-        let all_first = ["0"; 16];
-        let root = ["qdisc", "replace", "dev", "lo", "root", "handle", "1:", "prio", "bands", "3", "priomap"];
-        run("tc", root.iter().chain(&all_first));
-        let (port, mask) = (format!("{CALLS:#x}"), format!("{CALLS_MASK:#x}"));
+        adapters::make_bands("lo");
         for device in [0, 1] {
             let (from, band) = (format!("10.77.0.{}/32", 1 + device), format!("1:{}", 2 + device));
-            for side in ["sport", "dport"] {
-                let filter = ["filter", "add", "dev", "lo", "parent", "1:", "protocol", "ip", "prio", "1", "u32"];
-                let matches = ["match", "ip", "src", &from, "match", "ip", side, &port, &mask, "flowid", &band];
-                run("tc", filter.iter().chain(&matches));
-            }
+            adapters::split("lo", &["match", "ip", "src", &from], IWARP, &band);
         }
     }
 
     /// Packets that a device has sent.
     fn sent(&self, device: u8) -> u64 {
-        let counter = if self.kind.has_links {
-            format!("/sys/class/infiniband/{}{device}/ports/1/hw_counters/sent_pkts", self.kind.prefix)
-        } else {
-            "/sys/class/net/lo/statistics/tx_packets".into()
-        };
-        std::fs::read_to_string(counter).expect("a device counts").trim().parse().expect("a number")
+        adapters::sent(self.kind, device, "lo")
     }
 
     /// Beside a netem that doubles there can be no other one on an interface.
@@ -393,11 +350,6 @@ impl Verbs {
     fn device_of(&self, node: Incarnation) -> u8 {
         self.devices.lock()[&node]
     }
-}
-
-fn run<'a>(program: &str, arguments: impl Iterator<Item = &'a &'a str>) {
-    let mut command = Command::new(program);
-    assert!(command.args(arguments).status().expect("iproute2 is there").success(), "{command:?}");
 }
 
 impl Harness for Verbs {

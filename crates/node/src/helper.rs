@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use verbena_cluster::{LeaseWord, Membership};
 use verbena_content::service::Content;
-use verbena_fabric::{Address, Frames, Interconnect, Meeting};
+use verbena_fabric::{Address, Connections, Frames, Interconnect, Meeting};
 use verbena_ipc::Waker;
 use verbena_metrics::Registry;
 use verbena_terms::{Incarnation, Rank, ViewNumber};
@@ -420,6 +420,17 @@ fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbour
     for (name, help, read) in counters {
         let neighbours = neighbours.clone();
         metrics.counter_from(name, help, move || read(neighbours.frames()))?;
+    }
+    type Became = fn(Connections) -> u64;
+    let counters: [(&str, &str, Became); 4] = [
+        ("verbena_fabric_connections_made_total", "Connections of the adapter to others.", |all| all.made),
+        ("verbena_fabric_connections_taken_total", "Connections of others to the adapter.", |all| all.taken),
+        ("verbena_fabric_connections_lost_total", "Connections to others that have ended.", |all| all.lost),
+        ("verbena_fabric_connections_refused_total", "Requests for one that came to nothing.", |all| all.refused),
+    ];
+    for (name, help, read) in counters {
+        let neighbours = neighbours.clone();
+        metrics.counter_from(name, help, move || read(neighbours.connections()))?;
     }
     Ok(())
 }

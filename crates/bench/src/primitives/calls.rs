@@ -27,18 +27,23 @@ pub(super) enum Way {
     Xdp,
     XdpSteered,
     Shm,
+    Verbs,
+    VerbsPolled,
     Tcp,
     Responder,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 5] = [Way::Xdp, Way::XdpSteered, Way::Shm, Way::Tcp, Way::Responder];
+    pub(super) const ALL: [Way; 7] =
+        [Way::Xdp, Way::XdpSteered, Way::Shm, Way::Verbs, Way::VerbsPolled, Way::Tcp, Way::Responder];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Xdp => "xdp, caller's core",
             Way::XdpSteered => "xdp, target's core",
             Way::Shm => "shm",
+            Way::Verbs => "verbs, told",
+            Way::VerbsPolled => Place::POLLED.name(),
             Way::Tcp => "tcp over a link",
             Way::Responder => responder::NAME,
         }
@@ -51,6 +56,8 @@ impl Way {
                 "what the target receives is done on its own core by a thread of the kernel with real-time priority (threaded NAPI)"
             }
             Way::Shm => "memory that both have mapped",
+            Way::Verbs => "adapters, of whose completions the caller is told by an interrupt",
+            Way::VerbsPolled => "adapters, whose completions a thread of the caller looks for without a pause",
             Way::Tcp => "an agent thread of the target, over a virtual link",
             Way::Responder => responder::IS,
         }
@@ -68,7 +75,9 @@ impl Way {
                 Calls::Fabric(caller)
             }
             Way::Shm => Calls::Fabric(start(Place::of(Provider::Shm))?),
-            Way::Tcp => Calls::Fabric(start(Place { provider: Provider::Tcp, is_linked: true })?),
+            Way::Verbs => Calls::Fabric(start(Place::of(Provider::Verbs))?),
+            Way::VerbsPolled => Calls::Fabric(start(Place::POLLED)?),
+            Way::Tcp => Calls::Fabric(start(Place::linked(Provider::Tcp))?),
             Way::Responder => Calls::Responder(Asker::start(&before).map_err(|error| error.to_string())?),
         })
     }

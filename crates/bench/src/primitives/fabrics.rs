@@ -19,17 +19,31 @@ pub(crate) struct Place {
     /// Whether each is in a network of its own, with a virtual link to the other's. Otherwise they meet as processes of one machine do: on
     /// loopback, if by a network.
     pub(crate) is_linked: bool,
+    /// Whether a thread looks for completions without a pause, instead of being told of them, where that is a matter of the configuration.
+    pub(crate) is_polled: bool,
 }
 
 impl Place {
     /// All that are measured, of each provider its usual one first.
     pub(crate) const ALL: [Place; 5] = [
-        Place { provider: Provider::Shm, is_linked: false },
-        Place { provider: Provider::Verbs, is_linked: false },
-        Place { provider: Provider::Xdp, is_linked: true },
-        Place { provider: Provider::Tcp, is_linked: false },
-        Place { provider: Provider::Tcp, is_linked: true },
+        Place::near(Provider::Shm),
+        Place::near(Provider::Verbs),
+        Place::linked(Provider::Xdp),
+        Place::near(Provider::Tcp),
+        Place::linked(Provider::Tcp),
     ];
+
+    /// Adapters, whose completions are looked for.
+    pub(crate) const POLLED: Place = Place { is_polled: true, ..Place::near(Provider::Verbs) };
+
+    const fn near(provider: Provider) -> Self {
+        Place { provider, is_linked: false, is_polled: false }
+    }
+
+    /// Over a virtual link.
+    pub(crate) const fn linked(provider: Provider) -> Self {
+        Place { is_linked: true, ..Place::near(provider) }
+    }
 
     /// The usual one of `provider`.
     pub(crate) fn of(provider: Provider) -> Self {
@@ -39,12 +53,16 @@ impl Place {
 
     /// As it is called in figures, and by processes of the row.
     pub(crate) fn name(self) -> &'static str {
-        if self == Place::of(self.provider) { self.provider.name() } else { "tcp over a link" }
+        match self {
+            Place::POLLED => "verbs, polling",
+            place if place == Place::of(self.provider) => self.provider.name(),
+            _ => "tcp over a link",
+        }
     }
 
     /// The one of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Place::ALL.into_iter().find(|place| place.name() == name)
+        Place::ALL.into_iter().chain([Place::POLLED]).find(|place| place.name() == name)
     }
 }
 
@@ -53,7 +71,8 @@ pub(crate) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
     let provider = place.provider.choice();
     // Nobody else is on a link of ours, and generic would not be what an ordinary card does.
     let (insecure, xdp_mode) = (place.is_linked, XdpMode::Native);
-    let config = FabricConfig { provider, insecure, xdp_mode, ..FabricConfig::default() };
+    let config =
+        FabricConfig { provider, insecure, xdp_mode, verbs_polling: place.is_polled, ..FabricConfig::default() };
     Ok(Interconnect::new(config, meeting(place, who))?.open(who)?.fabric)
 }
 

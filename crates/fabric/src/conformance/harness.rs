@@ -15,6 +15,11 @@ pub trait Harness {
     /// reach. It ends when the last handle is dropped.
     fn node(&mut self) -> Arc<dyn Fabric>;
 
+    /// A node whose regions others reach, and which itself calls nobody: where nodes can be further apart than a process, it is far from the others.
+    fn owner(&mut self) -> Arc<dyn Fabric> {
+        self.node()
+    }
+
     /// Lets some time pass: a fraction of a millisecond of sleep, or one step of a simulator (which moves its clock on even when nothing else is
     /// to be done).
     fn advance(&mut self);

@@ -36,7 +36,8 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(harness: &mut dyn Harness, bytes: u64) -> Scene {
-        let owner = node(harness);
+        let owner = harness.owner();
+        owner.set_view(VIEW);
         let region = owner.register(bytes, VIEW).expect("a node registers memory");
         let caller = node(harness);
         let remote = open(&*caller, &*owner, &region.key(Rights::Change)).expect("a key opens its region");

@@ -65,7 +65,7 @@ pub(super) struct Request<'a> {
 /// Whether an adapter says why a connection has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusals {
-    /// That the other end refused a request is told by its completion (IBA 9.7.5).
+    /// That the other end refused a request is told by its completion (IBA 9.7.5), unless the answer is lost.
     Told,
     /// It is told as the end of the connection, like any other (RFC 5040, 7).
     Untold,
@@ -86,10 +86,12 @@ impl Posted {
         self.first + self.count as u64
     }
 
-    /// Its requests up to this number are complete.
+    /// Its requests before this number are complete, and no longer under way.
     pub(super) fn note_done(&mut self, end: u64, word: &impl Fn(u64, &Operation) -> u64) {
+        let complete = self.first..end.clamp(self.first, self.end());
+        (self.first, self.count) = (complete.end, (self.end() - complete.end) as usize);
         let entry = &mut self.entry;
-        for number in self.first..end.min(self.first + self.count as u64) {
+        for number in complete {
             let operation = &entry.operations[entry.done.len()];
             let value = match operation {
                 Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::ReadWord { .. } => {

@@ -12,6 +12,7 @@ use super::adapter::Adapter;
 use super::introductions::Endpoint;
 use super::line::Served;
 use super::manager::{Call, Ticket};
+use super::tally::Tally;
 use crate::error::{Error, Result};
 use crate::message::Class;
 use crate::region::Secret;
@@ -19,6 +20,7 @@ use crate::region::Secret;
 pub(super) struct Guests {
     adapter: Arc<Adapter>,
     most: usize,
+    tally: Arc<Tally>,
     table: Mutex<Table>,
 }
 
@@ -55,8 +57,8 @@ impl Guest {
 }
 
 impl Guests {
-    pub(super) fn new(adapter: Arc<Adapter>, most: usize) -> Self {
-        Guests { adapter, most, table: Mutex::default() }
+    pub(super) fn new(adapter: Arc<Adapter>, most: usize, tally: Arc<Tally>) -> Self {
+        Guests { adapter, most, tally, table: Mutex::default() }
     }
 
     /// Connects a caller, or says again how it was by this `request`. `None` for a request that a later one has superseded, and for one that is being
@@ -150,6 +152,7 @@ impl Guests {
         match (made, newest) {
             (Ok((served, endpoint)), Some(guest)) => {
                 guest.state = State::Served { _served: served, endpoint };
+                self.tally.taken();
                 Ok(endpoint)
             }
             (Ok(_), None) => Ok(None),

@@ -6,17 +6,18 @@
 //! | how the connection ended | the request it ended at | what stood behind it |
 //! |---|---|---|
 //! | the target's adapter refused a request (its key is revoked) | was not executed | was not executed: it is posted again on the next connection |
-//! | anything else: no acknowledgement came, or the queue pair failed | unknown | unknown |
+//! | a request failed, no acknowledgement came | in doubt | in doubt |
+//! | it was ended here | unknown | unknown |
 //!
-//! Adapters of iWARP do not tell the two apart, and only read. What was under way is *in doubt* until the owner has said whether the key is still good: if not, it is
-//! refused; if it is, it is posted again.
+//! What is *in doubt* may have been refused: an adapter refuses once, and if that answer is lost there is no other; adapters of iWARP, which only read, never say. The
+//! owner is asked whether the key is still good, and of a connection that stands still before it has ended, too. If not, it is revoked, and what was executed before that is in memory that nobody reads again (F4); if it is, what only reads is
+//! posted again, and the rest is unknown.
 //!
 //! An operation that ended as unknown is *settled* by its own completion, if that comes late; the transport sends again for so long that only the end of
 //! the connection takes this away. Then it is barred by the next connection: a target takes one from a caller only when it has destroyed the former. What of it was executed before
 //! nobody has kept, so its outcome is [`Error::Forgotten`]: executed once or not at all, and never later.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 use verbena_terms::{Incarnation, Time};
@@ -24,6 +25,7 @@ use verbena_terms::{Incarnation, Time};
 use super::batches::{Place, effects, refusal, results, unfenced};
 use super::entries::{Asked, DEPTH, Entry, Failure, Posted, Refusals, Request, Retired};
 use super::outcomes::{Outcome, Outcomes};
+use super::standstill::Standstill;
 use crate::completion::Pending;
 use crate::ending::{Endings, MOST_UNDER_WAY, RegionId, at_most, queue_full, unknown};
 use crate::error::{Error, Result};
@@ -31,11 +33,6 @@ use crate::identifiers::Identifiers;
 use crate::operation::{Batch, Completed, LARGEST_BATCH, Operation, OperationId, Settled};
 use crate::pool::Pool;
 use crate::region::RegionKey;
-
-/// A connection on which nothing completes for so long has failed without a word: its transport gives up after 2.1 s, at most 8.6.
-const STALLED: Duration = Duration::from_secs(10);
-/// The same where the transport is TCP, which gives up after minutes, and what was under way is only read again: it has sent four times by then.
-const STALLED_READS: Duration = Duration::from_secs(3);
 
 pub(super) struct Ledger {
     target: Incarnation,
@@ -57,8 +54,7 @@ pub(super) struct Ledger {
     outcomes: Outcomes,
     armed: Time,
     retired: Retired,
-    /// When something completed last, or was posted where nothing was under way.
-    moved: Time,
+    standstill: Standstill,
 }
 
 impl Ledger {
@@ -79,7 +75,7 @@ impl Ledger {
             outcomes: Outcomes::default(),
             armed: Time::FAR,
             retired: Vec::new(),
-            moved: Time::ZERO,
+            standstill: Standstill::default(),
         }
     }
 
@@ -95,16 +91,12 @@ impl Ledger {
 
     /// Something has completed.
     pub(super) fn moves(&mut self, now: Time) {
-        self.moved = now;
+        self.standstill.moves(now);
     }
 
     /// Whether what is under way has stood still for too long.
     pub(super) fn is_stalled(&self, now: Time) -> bool {
-        let patience = match self.refusals {
-            Refusals::Told => STALLED,
-            Refusals::Untold => STALLED_READS,
-        };
-        !self.posted.is_empty() && now.since(self.moved) >= patience
+        !self.posted.is_empty() && self.standstill.is_stalled(now, self.refusals)
     }
 
     /// Whether something waits for a connection.
@@ -198,7 +190,7 @@ impl Ledger {
             completer.if_dropped(unknown(self.target, entry.ids));
         }
         if self.posted.is_empty() {
-            self.moved = now;
+            self.standstill.moves(now);
         }
         let posted = Posted { entry, first: self.next, count };
         self.next = posted.end();
@@ -234,7 +226,7 @@ impl Ledger {
         self.answer(endings);
     }
 
-    /// This request failed, and with it the connection. All before it are complete.
+    /// This request failed, and with it the connection. All before it are complete, where the adapter says which it was.
     pub(super) fn failed(
         &mut self,
         number: u64,
@@ -242,22 +234,30 @@ impl Ledger {
         word: impl Fn(u64, &Operation) -> u64,
         endings: &mut Endings,
     ) {
-        match self.refusals {
-            Refusals::Told => self.end(number, failure, word, endings),
-            Refusals::Untold => self.doubt(endings),
+        if self.refusals == Refusals::Told {
+            self.completed_before(number, word, endings);
+        }
+        match (self.refusals, failure) {
+            (Refusals::Told, Failure::Refused) => self.end(failure, endings),
+            _ => self.doubt(endings),
         }
     }
 
-    fn end(&mut self, number: u64, failure: Failure, word: impl Fn(u64, &Operation) -> u64, endings: &mut Endings) {
+    fn completed_before(&mut self, number: u64, word: impl Fn(u64, &Operation) -> u64, endings: &mut Endings) {
         if let Some(before) = number.checked_sub(1) {
             self.completed(before, &word, endings);
         }
+        if let Some(oldest) = self.posted.front_mut() {
+            oldest.note_done(number, &word);
+        }
+    }
+
+    /// The connection ended at the first request that is not complete.
+    fn end(&mut self, failure: Failure, endings: &mut Endings) {
         self.is_connected = false;
         let mut behind = std::mem::take(&mut self.posted);
-        if let Some(mut posted) = behind.pop_front() {
-            posted.note_done(number, &word);
-            let open = posted.end().saturating_sub(number) as usize;
-            let rest = self.conclude(posted.entry, open, Some(failure), endings);
+        if let Some(Posted { entry, count, .. }) = behind.pop_front() {
+            let rest = self.conclude(entry, count, Some(failure), endings);
             self.retired.extend(rest);
         }
         for Posted { entry, count, .. } in behind.into_iter().rev() {
@@ -274,9 +274,7 @@ impl Ledger {
 
     /// The connection is no more, wherever it was.
     pub(super) fn lost(&mut self, endings: &mut Endings) {
-        let oldest = self.posted.front().map_or(self.next, |posted| posted.first);
-        // None of those that are open is complete, so nothing is looked at.
-        self.end(oldest, Failure::Lost, |_, _| 0, endings);
+        self.end(Failure::Lost, endings);
     }
 
     /// The connection has failed, or was ended, and nobody knows why. Its queue pair has failed too: nothing comes to its buffers any more.
@@ -292,13 +290,14 @@ impl Ledger {
         self.answer(endings);
     }
 
-    /// A key of which the owner is to be asked whether it is still good.
-    pub(super) fn doubted(&self) -> Option<RegionId> {
-        self.doubts.first().map(|posted| posted.entry.id)
+    /// A key of which the owner is to be asked whether it is still good: of what is in doubt, or stands still.
+    pub(super) fn doubted(&self, now: Time) -> Option<RegionId> {
+        let still = self.posted.front().filter(|_| self.standstill.is_suspect(now));
+        self.doubts.first().or(still).map(|posted| posted.entry.id)
     }
 
-    /// What the owner says of a key; `None` if it says nothing.
-    pub(super) fn told(&mut self, id: &RegionId, is_good: Option<bool>, endings: &mut Endings) {
+    /// What the owner says of a key; `None` if it says nothing. Whether the connection is to be ended, because what stands still on it was refused.
+    pub(super) fn told(&mut self, id: &RegionId, is_good: Option<bool>, endings: &mut Endings) -> bool {
         let mut again = Vec::new();
         let (meant, others) = std::mem::take(&mut self.doubts).into_iter().partition(|posted| posted.entry.id == *id);
         self.doubts = others;
@@ -311,6 +310,11 @@ impl Ledger {
         }
         again.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
         self.answer(endings);
+        let is_oldest = self.posted.front().is_some_and(|oldest| oldest.entry.id == *id);
+        if is_oldest {
+            self.standstill.asked();
+        }
+        is_oldest && is_good == Some(false)
     }
 
     fn lose(&mut self, posted: Posted, endings: &mut Endings) {

@@ -12,10 +12,11 @@ use super::batches::Place;
 use super::burial::Burial;
 use super::clerk::Clerk;
 use super::enquiries::Enquiries;
-use super::entries::{Failure, Refusals};
+use super::entries::Failure;
 use super::introductions::{self, Endpoint, Meeting, Said};
 use super::ledger::Ledger;
 use super::line::Line;
+use super::tally::Tally;
 use crate::completion::Pending;
 use crate::ending::{Endings, RegionId};
 use crate::error::{Error, Result};
@@ -48,6 +49,7 @@ pub(super) struct Ways {
     /// Where its answers reach this node.
     pub(super) answers: Address,
     pub(super) enquiries: Arc<Enquiries>,
+    pub(super) tally: Arc<Tally>,
 }
 
 /// How a target answers a request for a connection.
@@ -72,6 +74,7 @@ struct Side {
     /// Whether the owner is being asked about a key.
     is_enquiring: bool,
     lookout: Lookout,
+    tally: Arc<Tally>,
 }
 
 /// A connection of which the other end has still to be made.
@@ -94,6 +97,7 @@ impl Link {
             is_left: false,
             is_enquiring: false,
             lookout: Lookout::default(),
+            tally: ways.tally.clone(),
         };
         Link { target, class, ways, side: Mutex::new(side) }
     }
@@ -140,6 +144,7 @@ impl Link {
             match connected {
                 Ok(()) => {
                     side.line = Some(line);
+                    side.tally.made();
                     side.refusal = self.unreachable(NO_ANSWER.to_owned());
                     side.ledger.connected(&mut endings);
                 }
@@ -180,7 +185,7 @@ impl Link {
         side.take(now, &self.ways.burial, &mut endings);
         if side.ledger.is_stalled(now) {
             tracing::warn!(peer = %self.target, "a connection of adapters stands still, and is ended");
-            side.stop(&self.ways, &mut endings);
+            side.stop(now, &self.ways, &mut endings);
         }
         let look = side.look_for_target(now, &self.ways.burial, &mut endings);
         let Side { ledger, refusal, .. } = &mut *side;
@@ -195,7 +200,7 @@ impl Link {
                 self.send(&mut side, now, &mut endings);
             }
         }
-        self.enquire(&mut side, &mut endings);
+        self.enquire(&mut side, now, &mut endings);
         let next = (!side.ledger.is_idle()).then(|| side.ledger.armed().min(look).min(side.asks()));
         side.is_left = next.is_some();
         drop(side);
@@ -269,8 +274,8 @@ impl Link {
     }
 
     /// Asks the owner about the keys of what is in doubt, in a thread of its own, for as long as there are any.
-    fn enquire(self: &Arc<Self>, side: &mut Side, endings: &mut Endings) {
-        let Some(id) = side.ledger.doubted().filter(|_| !side.is_enquiring) else { return };
+    fn enquire(self: &Arc<Self>, side: &mut Side, now: Time, endings: &mut Endings) {
+        let Some(id) = side.ledger.doubted(now).filter(|_| !side.is_enquiring) else { return };
         let link = self.clone();
         let enquire = move || {
             let mut next = Some(id);
@@ -294,8 +299,11 @@ impl Link {
     fn told(self: &Arc<Self>, id: &RegionId, is_good: Option<bool>) -> Option<RegionId> {
         let mut endings = Endings::default();
         let mut side = self.side.lock();
-        side.ledger.told(id, is_good, &mut endings);
-        let next = side.ledger.doubted();
+        let now = BootClock.now();
+        if side.ledger.told(id, is_good, &mut endings) {
+            side.stop(now, &self.ways, &mut endings);
+        }
+        let next = side.ledger.doubted(now);
         side.is_enquiring = next.is_some();
         drop(side);
         endings.hand_over();
@@ -324,11 +332,9 @@ impl Side {
             self.ledger.moves(now);
             self.ledger.completed(last, |number, operation| line.word(number, operation), endings);
         }
-        if let Some((number, failure)) = failed
-            && let Some(line) = self.line.take()
-        {
+        if let Some((number, failure)) = failed {
             self.ledger.failed(number, failure, |number, operation| line.word(number, operation), endings);
-            burial.bury(line, self.ledger.take_retired());
+            self.bury(burial);
         }
         let has_come = last.is_some() || failed.is_some();
         if has_come {
@@ -337,24 +343,26 @@ impl Side {
         has_come
     }
 
-    /// The connection is to be over. Where it only reads that is done at once, and what was under way is in doubt.
-    fn stop(&mut self, ways: &Ways, endings: &mut Endings) {
-        let Some(line) = self.line.as_mut().filter(|_| ways.adapter.refusals == Refusals::Untold) else {
-            return self.end(&ways.burial, endings);
-        };
+    /// The connection is to be over, and what is under way is in doubt.
+    fn stop(&mut self, now: Time, ways: &Ways, endings: &mut Endings) {
+        self.take(now, &ways.burial, endings);
+        let Some(line) = &mut self.line else { return };
         if line.stop().is_err() {
             return self.end(&ways.burial, endings);
         }
         self.ledger.failed(0, Failure::Lost, |_, _| 0, endings);
-        if let Some(line) = self.line.take() {
-            ways.burial.bury(line, self.ledger.take_retired());
-        }
+        self.bury(&ways.burial);
     }
 
     /// The connection is over.
     fn end(&mut self, burial: &Burial, endings: &mut Endings) {
         self.ledger.lost(endings);
+        self.bury(burial);
+    }
+
+    fn bury(&mut self, burial: &Burial) {
         if let Some(line) = self.line.take() {
+            self.tally.lost();
             burial.bury(line, self.ledger.take_retired());
         }
     }

@@ -229,13 +229,9 @@ impl Listener {
         let to = SockaddrStorage::from(address);
         // SAFETY: the address is there during the call, and is not written to.
         if unsafe { rdma_bind_addr(id.id.as_ptr(), to.as_ptr().cast_mut().cast()) } != 0 {
-            let reason = format!(
-                "connections to {} cannot be made through {address}: {}",
-                adapter.name,
-                io::Error::last_os_error()
-            );
-            return Err(unusable(
-                reason,
+            return Err(no_listener(
+                adapter,
+                address,
                 "The address is that of the adapter's interface; `verbena doctor` shows both",
             ));
         }
@@ -247,7 +243,7 @@ impl Listener {
         }
         // SAFETY: the identifier is bound.
         if unsafe { rdma_listen(id.id.as_ptr(), BACKLOG) } != 0 {
-            return Err(refused("listen for connections of adapters"));
+            return Err(no_listener(adapter, address, "`verbena doctor` shows the device"));
         }
         // SAFETY: as above; its address is of IPv4 or IPv6, where the port is at one place, in the order of the network.
         let port = u16::from_be(unsafe { id.id.as_ref().route.addr.src_addr_union.src_sin.sin_port });
@@ -258,6 +254,19 @@ impl Listener {
     pub(super) fn next(&self, patience: Duration) -> Result<Option<Call>> {
         Ok(self.channel.next(patience)?.and_then(|event| event.call))
     }
+}
+
+/// Why nobody can be called at an address, from the last error of the system.
+fn no_listener(adapter: &Adapter, address: SocketAddr, remedy: &str) -> Error {
+    let error = io::Error::last_os_error();
+    let remedy = match Errno::from_io_error(&error) {
+        Some(Errno::ADDRINUSE) => {
+            let port = address.port();
+            &format!("somebody else has port {port}: another fabric.verbs_rdma_cm_port, or 0 for one that is free")
+        }
+        _ => remedy,
+    };
+    unusable(format!("connections to {} cannot be made through {address}: {error}", adapter.name), remedy)
 }
 
 /// What a caller says about itself.

@@ -7,7 +7,7 @@
 //! Adapters are reached by the verbs library of the system, which is loaded when it is first asked for: a program with this feature runs without it, and says that it
 //! is missing.
 //!
-//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger`, with `entries`, decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it; `line` and `adapter` speak
+//! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger`, with `entries`, decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it, `standstill` what follows where nothing comes, `tally` how many connections there were; `line` and `adapter` speak
 //! to the adapter; `link` and `clerk` drive a connection; `guests` are the ends that answer; `regions` and `arena` the memory; `introductions`
 //! draws every byte that is said by message; `provider` joins them to the contract.
 //!
@@ -16,8 +16,9 @@
 //! | what happens | what the caller gets |
 //! |---|---|
 //! | the key is of an earlier life of its region | the adapter refuses it: [`Revoked`](crate::Error::Revoked), nothing of the batch behind that element executed. The connection is made again; what others had posted behind it goes on there |
+//! | that answer is lost, or no acknowledgement comes | after a second the owner is asked about the key: [`Revoked`](crate::Error::Revoked) if it is no longer good, and if it is, it is waited for until the connection ends: then reads go again, and the rest is [`Unknown`](crate::Error::Unknown) |
 //! | the deadline passes after it was posted | [`Unknown`](crate::Error::Unknown); settled when it completes, for the transport sends again for over two seconds |
-//! | no acknowledgement comes in that time, or the target's agent is gone | the connection ends: `Unknown`. Settling makes another one, for which the target destroys the former: what was open is [`Forgotten`](crate::Error::Forgotten), never executed later |
+//! | the target's agent is gone, or says nothing of the key | the connection ends: `Unknown`. Settling makes another one, for which the target destroys the former: what was open is [`Forgotten`](crate::Error::Forgotten), never executed later |
 //! | the deadline passes before it was posted | [`Late`](crate::Error::Late), or why there is no connection |
 //!
 //! # Who may ask
@@ -46,6 +47,8 @@ mod outcomes;
 mod probe;
 mod provider;
 mod regions;
+mod standstill;
+mod tally;
 
 pub use choice::{Chosen, Wanted, choose};
 pub use config::{Completions, VerbsConfig};
@@ -55,6 +58,10 @@ pub use devices::{
 pub(crate) use opening::open;
 pub use opening::wanted;
 pub use provider::VerbsFabric;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+mod tests;
 
 /// Takes arbitrary bytes for what nodes say to each other before their adapters can; panics if what is understood is not said again.
 #[cfg(feature = "fuzzing")]

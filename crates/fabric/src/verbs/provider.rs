@@ -22,6 +22,7 @@ use super::introductions::{self, Meeting, Said};
 use super::link::{Answer, Link, Ways};
 use super::manager::Listener;
 use super::regions::Registered;
+use super::tally::Tally;
 use crate::capability::{Atomics, BatchTrips, Capabilities, Classes, Executor, Ordering};
 use crate::completion::Pending;
 use crate::ending::RegionId;
@@ -29,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::message::{Class, Inbox, Message, Port, Views};
 use crate::operation::{Batch, Completed, OperationId, Settled};
 use crate::pool::Pool;
-use crate::provider::{Address, Fabric, Peer};
+use crate::provider::{Address, Connections, Fabric, Peer};
 use crate::region::{Region, RegionKey, Remote, SharedRemote};
 use crate::tcp::{LARGEST_MESSAGE, TcpFabric, try_key};
 
@@ -63,6 +64,7 @@ type Links = [Arc<Link>; 2];
 struct Desk {
     links: Mutex<HashMap<Incarnation, Arc<Links>>>,
     enquiries: Arc<Enquiries>,
+    tally: Arc<Tally>,
     /// Threads that make connections.
     aside: AtomicUsize,
     is_closed: AtomicBool,
@@ -95,7 +97,7 @@ impl VerbsFabric {
         let porter = Porter {
             listener: listener.clone(),
             adapter: adapter.clone(),
-            guests: Arc::new(Guests::new(adapter.clone(), most_callers)),
+            guests: Arc::new(Guests::new(adapter.clone(), most_callers, desk.tally.clone())),
             regions: regions.clone(),
             tcp: Arc::downgrade(&tcp),
             desk: desk.clone(),
@@ -141,6 +143,7 @@ impl VerbsFabric {
             channel: channel.clone(),
             answers: self.tcp.address(),
             enquiries: self.desk.enquiries.clone(),
+            tally: self.desk.tally.clone(),
         };
         Arc::new(Link::new(peer, class, ways, self.pool.clone()))
     }
@@ -218,6 +221,10 @@ impl Fabric for VerbsFabric {
     fn set_view(&self, view: ViewNumber) {
         self.tcp.set_view(view);
     }
+
+    fn connections(&self) -> Connections {
+        self.desk.tally.read()
+    }
 }
 
 impl Drop for VerbsFabric {
@@ -263,7 +270,7 @@ impl Porter {
                 Ok(None) => continue,
                 Ok(Some(call)) => {
                     let porter = self.clone();
-                    self.aside(move || porter.guests.called(call))
+                    self.aside(move || porter.guests.called(call).inspect_err(|_| porter.desk.tally.refused()))
                 }
                 Err(error) => {
                     // It is not to be asked again without a pause.
@@ -347,6 +354,7 @@ impl Porter {
             Ok(None) => return Ok(()),
             Ok(Some(said)) => said,
             Err(error) => {
+                self.desk.tally.refused();
                 tracing::warn!(from = %request.from, %error, "a caller could not be connected");
                 Said::NotConnected(error.to_string())
             }

@@ -1,6 +1,6 @@
 //! The relays between nodes: each reaches every other through one of its own, so that a fault can be between any two of them.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part")]
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -32,6 +32,11 @@ impl Network {
             Address(format!("{scheme}://{}", relay.address))
         };
         Arc::new(Relayed { inner, way })
+    }
+
+    /// A node that others reach through relays, and that calls nobody itself.
+    pub fn note(&self, node: Incarnation, address: &Address) {
+        self.addresses.lock().insert(node, socket(address));
     }
 
     pub fn between(&self, from: Incarnation, to: Incarnation) -> Arc<Relay> {

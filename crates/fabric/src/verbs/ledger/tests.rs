@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::time::Duration;
+
 use verbena_terms::ViewNumber;
 
+use super::super::standstill::STALLED;
 use super::*;
 use crate::region::{Rights, Secret};
 use crate::window::WINDOW;
@@ -76,6 +79,14 @@ impl Side {
 
     fn connect(&mut self) {
         self.ledger.connected(&mut self.endings);
+        self.endings.hand_over();
+    }
+
+    /// What the owner says of the key that is in doubt.
+    fn tell(&mut self, is_good: Option<bool>) {
+        let id = self.ledger.doubted(NOW).unwrap();
+        assert_eq!(id, RegionId::from(&key(Rights::Change)));
+        assert!(!self.ledger.told(&id, is_good, &mut self.endings), "there is no connection to end");
         self.endings.hand_over();
     }
 
@@ -244,6 +255,7 @@ fn what_a_lost_connection_leaves_open_is_barred_by_the_next_one_and_forgotten() 
     side.go();
     side.fail(2, Failure::Lost);
     assert_eq!(words(&mut whole), [100]);
+    side.tell(None);
     assert_eq!(half.poll_now().unwrap().unwrap_err(), unknown_of(2, 4));
     assert_eq!(behind.poll_now().unwrap().unwrap_err(), unknown_of(5, 5));
     assert_eq!(read.poll_now().unwrap().unwrap_err(), Error::Unknown { target: target(), first: None, last: None });
@@ -318,6 +330,7 @@ fn behind_what_is_not_settled_no_more_than_a_window_is_posted() {
     let _lost = side.post(vec![add()], SOON);
     side.go();
     side.fail(0, Failure::Lost);
+    side.tell(None);
     side.connect();
     for number in 0..WINDOW as u64 - 1 {
         let _pending = side.post(vec![add()], SOON);
@@ -357,7 +370,8 @@ fn buffers_of_a_lost_connection_are_kept_until_it_is_destroyed_and_others_are_no
     let operations = [vec![read(&side)], vec![read(&side)]];
     let pending = operations.map(|operations| side.post(operations, LATE));
     side.go();
-    side.fail(1, Failure::Lost);
+    side.ledger.lost(&mut side.endings);
+    side.endings.hand_over();
     assert_eq!(side.ledger.take_retired().len(), 2);
     assert!(pending.map(|mut one| one.poll_now().unwrap().is_err()) == [true, true]);
 }

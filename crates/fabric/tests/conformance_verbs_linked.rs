@@ -1,0 +1,310 @@
+//! The conformance suite on the provider `verbs` between two machines of Debian's kernel that a cable joins: owners and targets are in the one, those who reach them in the
+//! other, where what callers send is lost and reordered. Messages between nodes that both may call stay in one of them.
+
+#![cfg(feature = "verbs")]
+
+#[path = "common/adapters.rs"]
+mod adapters;
+#[path = "common/far.rs"]
+mod far;
+#[path = "common/machine.rs"]
+mod machine;
+#[path = "common/network.rs"]
+mod network;
+#[path = "common/relay.rs"]
+mod relay;
+#[path = "common/relayed.rs"]
+mod relayed;
+
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapters::{Fate, IWARP, Kind, ROCE, ROUGH, SKIPPED, Weather, run};
+use far::{Far, Wire};
+use network::{Network, socket};
+use parking_lot::Mutex;
+use relay::Mode;
+use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Target, run_all};
+use verbena_fabric::verbs::{VerbsConfig, VerbsFabric};
+use verbena_fabric::{Capabilities, Fabric};
+use verbena_terms::{Incarnation, Rank};
+
+/// The device and the interface at the cable.
+const DEVICE: u8 = 9;
+const LINK: &str = "e0";
+const HERE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const THERE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+/// Where the other machine is asked. What comes and goes by it has no weather.
+const PORT: u16 = 700;
+/// What adapters send by the cable.
+const BAND: &str = "1:2";
+
+#[test]
+fn soft_roce_on_two_machines() {
+    machine::in_two_machines_at_length("rxe", "inside_near", "inside_far");
+}
+
+#[test]
+fn soft_iwarp_on_two_machines() {
+    machine::in_two_machines_at_length("siw", "inside_siw_near", "inside_siw_far");
+}
+
+#[test]
+fn inside_near() {
+    check(ROCE, ROUGH);
+}
+
+#[test]
+fn inside_siw_near() {
+    check(IWARP, ROUGH);
+}
+
+#[test]
+fn inside_far() {
+    serve(ROCE);
+}
+
+#[test]
+fn inside_siw_far() {
+    serve(IWARP);
+}
+
+#[test]
+fn target() {
+    adapters::serve(|incarnation| config(ROCE, incarnation.rank, THERE));
+}
+
+#[test]
+fn target_siw() {
+    adapters::serve(|incarnation| config(IWARP, incarnation.rank, THERE));
+}
+
+fn config(kind: Kind, rank: Rank, address: Ipv4Addr) -> VerbsConfig {
+    let mut config = kind.config(rank, DEVICE, address);
+    // Another machine, which may have much else to do.
+    config.tcp.handshake = Duration::from_secs(2);
+    config
+}
+
+fn serve(kind: Kind) {
+    if machine::is_inside() {
+        split(kind);
+        let opened = far::serve(SocketAddr::from((THERE, PORT)), There(kind));
+        println!("counted: {opened} nodes of {kind:?} for others");
+    }
+}
+
+/// What the machine of owners and targets does.
+struct There(Kind);
+
+impl far::There for There {
+    fn open(&self, incarnation: Incarnation, listen: SocketAddr) -> Arc<dyn Fabric> {
+        let mut config = config(self.0, incarnation.rank, THERE);
+        config.tcp.listen = listen;
+        Arc::new(VerbsFabric::open(incarnation, config).expect("a fabric on a device"))
+    }
+
+    fn act(&self, words: &[&str]) -> String {
+        match words {
+            ["sent"] => adapters::sent(self.0, DEVICE, LINK).to_string(),
+            [program, arguments @ ..] => {
+                run(program, arguments.iter());
+                String::new()
+            }
+            [] => panic!("nothing is asked for"),
+        }
+    }
+}
+
+fn split(kind: Kind) {
+    adapters::make_bands(LINK);
+    adapters::split(LINK, &[], kind, BAND);
+}
+
+fn check(kind: Kind, weather: Weather) {
+    if !machine::is_inside() {
+        return;
+    }
+    let there = SocketAddr::from((THERE, PORT));
+    split(kind);
+    let mut linked = Linked {
+        kind,
+        weather,
+        there,
+        wire: Wire::to(there),
+        network: Arc::default(),
+        capabilities: open(kind, Incarnation::new(1, 1)).capabilities().clone(),
+        next_rank: 1,
+        far: HashSet::new(),
+        targets: 0,
+        held: Mutex::default(),
+    };
+    linked.set_weather();
+    let report = run_all(&mut linked);
+    let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
+    assert_eq!(skipped, SKIPPED);
+    assert_eq!(report.ran, CHECKS.len() - SKIPPED.len());
+    let sent = [adapters::sent(kind, DEVICE, LINK), linked.ask("sent").parse().expect("a number")];
+    assert!(sent.iter().all(|packets| *packets > 10_000), "{sent:?} packets went by the cable");
+    let (owners, targets) = (linked.far.len(), linked.targets);
+    assert!(owners >= 30 && targets >= 3, "{owners} owners and {targets} targets were far");
+    println!("counted: {} checks on {kind:?}, {owners} owners and {targets} targets far, {sent:?} packets", report.ran);
+}
+
+fn open(kind: Kind, incarnation: Incarnation) -> VerbsFabric {
+    VerbsFabric::open(incarnation, config(kind, incarnation.rank, HERE)).expect("a fabric on a device")
+}
+
+struct Linked {
+    kind: Kind,
+    /// Of what this machine sends.
+    weather: Weather,
+    there: SocketAddr,
+    /// The lifeline of the other machine.
+    wire: Wire,
+    network: Arc<Network>,
+    /// What nodes of either machine can do.
+    capabilities: Capabilities,
+    next_rank: u32,
+    /// Nodes in the other machine.
+    far: HashSet<Incarnation>,
+    targets: usize,
+    /// Machines whose packets are held.
+    held: Mutex<Vec<Side>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Here,
+    There,
+}
+
+impl Linked {
+    fn ask(&self, line: &str) -> String {
+        self.wire.ask(line).expect("the other machine does as it is asked")
+    }
+
+    fn rank(&mut self) -> u32 {
+        self.next_rank += 1;
+        self.next_rank
+    }
+
+    fn open_far(&mut self, incarnation: Incarnation, port: u16) -> Arc<dyn Fabric> {
+        let far = Far::open(self.there, incarnation, port, self.capabilities.clone());
+        self.far.insert(incarnation);
+        self.network.note(incarnation, &far.address());
+        Arc::new(far)
+    }
+
+    fn side_of(&self, node: Incarnation) -> Side {
+        if self.far.contains(&node) { Side::There } else { Side::Here }
+    }
+
+    /// What happens to what adapters of a machine send, from now on.
+    fn happen(&self, side: Side, fate: Fate) {
+        // Of the answers to a read of 1 MiB something would be lost every time, and sent again from there on.
+        let weather = if side == Side::Here { self.weather } else { &[] };
+        self.queue("replace", side, &fate.way(weather));
+        self.held.lock().retain(|held| *held != side);
+        if fate == Fate::Hold {
+            self.queue("change", side, &["plug", "block"]);
+            self.held.lock().push(side);
+        }
+    }
+
+    fn queue(&self, action: &str, side: Side, way: &[&str]) {
+        let words = [&["qdisc", action, "dev", LINK, "parent", BAND], way].concat();
+        match side {
+            Side::Here => run("tc", words.iter()),
+            Side::There => drop(self.ask(&format!("tc {}", words.join(" ")))),
+        }
+    }
+
+    fn set_weather(&self) {
+        for side in std::mem::take(&mut *self.held.lock()) {
+            self.queue("change", side, &["plug", "release_indefinite"]);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for side in [Side::Here, Side::There] {
+            self.happen(side, Fate::Pass);
+        }
+    }
+}
+
+impl Harness for Linked {
+    fn node(&mut self) -> Arc<dyn Fabric> {
+        let rank = self.rank();
+        self.network.join(open(self.kind, Incarnation::new(rank, 1)))
+    }
+
+    fn owner(&mut self) -> Arc<dyn Fabric> {
+        let rank = self.rank();
+        self.open_far(Incarnation::new(rank, 1), 0)
+    }
+
+    fn advance(&mut self) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+
+    fn threads(&self) -> bool {
+        true
+    }
+
+    fn fault(&mut self, fault: Fault, from: Incarnation, to: Incarnation) -> Able<()> {
+        let way = self.network.between(from, to);
+        let ends = [self.side_of(from), self.side_of(to)];
+        assert!(ends == [Side::Here, Side::There], "what happens, happens on the way to the other machine");
+        match fault {
+            Fault::Cut => {
+                way.up(Mode::Lose);
+                self.happen(Side::Here, Fate::Lose);
+            }
+            Fault::LoseAnswers => {
+                way.down(Mode::Lose);
+                self.happen(Side::There, Fate::Lose);
+            }
+            Fault::Hold => {
+                way.up(Mode::Hold);
+                self.happen(Side::Here, Fate::Hold);
+            }
+            Fault::Repeat => self.happen(Side::Here, Fate::Double),
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self, from: Incarnation, to: Incarnation) {
+        let way = self.network.between(from, to);
+        way.up(Mode::Pass);
+        way.down(Mode::Pass);
+        self.set_weather();
+    }
+
+    fn target(&mut self, bytes: u64) -> Able<Target> {
+        let incarnation = Incarnation::new(self.rank(), 1);
+        let line = self.ask(&format!("target {} {} {bytes}", self.kind.target, incarnation.to_word()));
+        self.targets += 1;
+        Ok(line.parse().expect("a target says who it is"))
+    }
+
+    fn pause(&mut self, target: Incarnation) -> Able<()> {
+        self.ask(&format!("pause {}", target.to_word()));
+        Ok(())
+    }
+
+    fn resume(&mut self, target: Incarnation) {
+        self.ask(&format!("resume {}", target.to_word()));
+    }
+
+    fn kill(&mut self, target: Incarnation) -> Able<()> {
+        self.ask(&format!("kill {}", target.to_word()));
+        Ok(())
+    }
+
+    fn restart(&mut self, former: Arc<dyn Fabric>) -> Able<Arc<dyn Fabric>> {
+        let (port, Incarnation { rank, start }) = (socket(&former.address()).port(), former.identity());
+        drop(former);
+        Ok(self.open_far(Incarnation { rank, start: start + 1 }, port))
+    }
+}
