@@ -47,6 +47,8 @@ pub struct CheckpointOptions {
     pub processes: u32,
     /// Bytes that the part of one may have.
     pub bytes: u64,
+    /// Homes that hold the record, and each part: 1 to 4.
+    pub copies: u8,
     /// Checkpoints that have room, 2 to 64: the one that is being saved, and so many complete ones.
     pub kept: u32,
     /// Where the parts are.
@@ -85,7 +87,7 @@ impl Memory {
     /// # Errors
     /// [`Error::Memory`], with [`Failure::Exists`] if there are any. What had been made by then is released.
     pub fn make_checkpoints(&mut self, name: &str, options: &CheckpointOptions) -> Result<()> {
-        let CheckpointOptions { processes, bytes, kept, placement } = options;
+        let CheckpointOptions { processes, bytes, kept, copies, placement } = options;
         if !(1..=MAX_PROCESSES).contains(processes) || !KEPT.contains(kept) {
             let text = format!(
                 "checkpoints of {processes} processes, {kept} kept: 1 to {MAX_PROCESSES} processes, {} to {} kept",
@@ -97,7 +99,7 @@ impl Memory {
         let processes = vec![(0, 0); *processes as usize];
         let record = CheckpointRecord { era: 1, oldest: 1, complete: 0, kept: *kept, bytes: *bytes, processes };
         let words = record.encode();
-        let new = NewSegment::of(words.len() as u64).named(name).coherent(Coherence::Version);
+        let new = NewSegment::of(words.len() as u64).named(name).coherent(Coherence::Version).copied(*copies);
         let made = self.allocate(new.placed(placement.clone()))?.id;
         let mut parts = vec![];
         let filled = self.make_parts(name, options, &mut parts).and_then(|()| {
@@ -116,7 +118,8 @@ impl Memory {
         for process in 0..options.processes {
             for slot in 0..options.kept {
                 let bytes = options.bytes.saturating_add((PART_HEAD * WORD) as u64);
-                let new = NewSegment { writers: 1, ..NewSegment::of(bytes).coherent(Coherence::Read) };
+                let new =
+                    NewSegment { writers: 1, ..NewSegment::of(bytes).coherent(Coherence::Read).copied(options.copies) };
                 made.push(
                     self.allocate(new.named(&part_name(name, process, slot)).placed(options.placement.clone()))?.id,
                 );

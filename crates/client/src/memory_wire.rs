@@ -12,7 +12,7 @@ use verbena_terms::{Coherence, SegmentId};
 /// Bytes of a value that one message carries at most: with the longest name they fit a ring of 64 KiB, whose messages are a quarter.
 pub const VALUE_PART_BYTES: usize = 15 << 10;
 /// Segments that one answer carries at most: with the longest names they fit as well.
-pub const PART_SEGMENTS: usize = 20;
+pub const PART_SEGMENTS: usize = 10;
 
 /// Which segment is meant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +96,9 @@ pub struct NewSegment {
     pub coherence: Coherence,
     /// Nodes that can fill a slot at a time, each of which takes the value's bytes once more; further ones wait. Of no meaning for `null`.
     pub writers: u8,
-    /// Where it is to be.
+    /// Homes that hold its value, 1 to 4: it is lost when all of them are. 1 for `null`.
+    pub copies: u8,
+    /// Where it is to be; further copies are where most is free.
     pub placement: Placement,
 }
 
@@ -104,7 +106,7 @@ impl NewSegment {
     /// Of so many bytes, without a name: `strict`, for three writers at a time, at the node with the most free memory.
     pub fn of(bytes: u64) -> Self {
         let (coherence, placement) = (Coherence::Strict, Placement::default());
-        NewSegment { name: None, bytes, coherence, writers: 3, placement }
+        NewSegment { name: None, bytes, coherence, writers: 3, copies: 1, placement }
     }
 
     /// With this name.
@@ -115,6 +117,11 @@ impl NewSegment {
     /// With this promise.
     pub fn coherent(self, coherence: Coherence) -> Self {
         NewSegment { coherence, ..self }
+    }
+
+    /// At so many homes.
+    pub fn copied(self, copies: u8) -> Self {
+        NewSegment { copies, ..self }
     }
 
     /// Placed so.
@@ -234,12 +241,16 @@ pub struct SegmentInfo {
     pub coherence: Coherence,
     /// Nodes that can fill a slot at a time.
     pub writers: u8,
-    /// Bytes that it takes at its home.
+    /// Bytes that it takes at each home.
     pub takes: u64,
     /// Which user's it is.
     pub owner: u32,
-    /// What its home is called.
+    /// What its home is called, of which it is read.
     pub home: String,
+    /// How many homes are to hold it.
+    pub copies: u8,
+    /// What the others are called that do. Fewer than are wanted where homes were lost, until others have room.
+    pub backups: Vec<String>,
 }
 
 /// A segment, and its value's age.

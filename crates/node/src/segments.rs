@@ -200,8 +200,8 @@ impl Segments {
             Placement::Spread => Place::Spread,
             Placement::Node(name) => Place::Node(self.rank_of(name)?),
         };
-        let NewSegment { bytes, coherence, writers, .. } = *new;
-        let wanted = Wanted { writers, ..Wanted::new(name, bytes, coherence, user) };
+        let NewSegment { bytes, coherence, writers, copies, .. } = *new;
+        let wanted = Wanted { writers, copies, ..Wanted::new(name, bytes, coherence, user) };
         Ok(Wish::Allocate { wanted, placement })
     }
 
@@ -342,7 +342,9 @@ fn info(segment: &Segment, names: &HashMap<Incarnation, String>) -> SegmentInfo 
         writers: wanted.writers,
         takes: wanted.extent_bytes(),
         owner: wanted.owner,
-        home: name_of(id.home, names),
+        home: name_of(segment.home, names),
+        copies: wanted.copies,
+        backups: segment.backups.iter().map(|place| name_of(place.home, names)).collect(),
     }
 }
 

@@ -86,15 +86,18 @@ pub struct Kind {
     /// Nodes that can write at a time; further ones wait for them. Each takes the segment's bytes once more.
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     writers: u8,
-    /// Where it is: `most-free`, `local`, `spread`, or a node's name.
+    /// Nodes that hold its value, 1 to 4: it is lost when all of them are.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    copies: u8,
+    /// Where it is: `most-free`, `local`, `spread`, or a node's name. Further copies are where most is free.
     #[arg(long, value_name = "WHERE", default_value_t = Placement::MostFree)]
     placement: Placement,
 }
 
 impl Kind {
     fn of(self, name: &str, bytes: u64) -> NewSegment {
-        let Kind { coherence, writers, placement } = self;
-        NewSegment { name: Some(name.into()), bytes, coherence, writers, placement }
+        let Kind { coherence, writers, copies, placement } = self;
+        NewSegment { name: Some(name.into()), bytes, coherence, writers, copies, placement }
     }
 }
 
@@ -106,17 +109,27 @@ struct Shown {
     bytes: u64,
     coherence: String,
     writers: u8,
-    /// Bytes that it takes at its home.
+    /// Bytes that it takes at each home.
     takes: u64,
     /// The user's number.
     owner: u32,
     home: String,
+    /// How many homes are to hold it.
+    copies: u8,
+    /// Those that do besides.
+    backups: Vec<String>,
 }
 
 impl Shown {
     fn of(segment: &SegmentInfo) -> Shown {
-        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home } = segment.clone();
-        Shown { id: id.to_string(), name, bytes, coherence: coherence.to_string(), writers, takes, owner, home }
+        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home, copies, backups } = segment.clone();
+        let (id, coherence) = (id.to_string(), coherence.to_string());
+        Shown { id, name, bytes, coherence, writers, takes, owner, home, copies, backups }
+    }
+
+    /// Its home, and who holds it besides.
+    fn homes(&self) -> String {
+        [std::slice::from_ref(&self.home), &self.backups].concat().join(",")
     }
 
     /// Its name, or how it is known without one.

@@ -12,7 +12,7 @@ use crate::{NAMES, connect, three, why};
 const PROCESSES: u32 = 4;
 
 fn options(kept: u32) -> CheckpointOptions {
-    CheckpointOptions { processes: PROCESSES, bytes: 50_000, kept, placement: Placement::Spread }
+    CheckpointOptions { processes: PROCESSES, bytes: 50_000, kept, copies: 1, placement: Placement::Spread }
 }
 
 /// Whose, and of which run: no two runs save the same.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use verbena_client::{Failure, NewSegment, Placement, PutOptions};
+use verbena_client::{Error, Failure, NewSegment, Placement, PutOptions};
 use verbena_terms::Coherence;
 
 use crate::common::nodes::Cluster;
@@ -139,6 +139,42 @@ fn a_lost_home() {
     at_b.allocate(NewSegment::of(8).named("lost")).unwrap();
     assert_eq!(at_b.get("lost").unwrap().bytes, [0; 8]);
     drop((a, b));
+}
+
+/// What has a copy elsewhere goes on, with every value that was put, when its home is killed; and has a copy again after that.
+#[test]
+fn a_lost_home_of_what_has_copies() {
+    let cluster = Cluster::on_shm("500ms");
+    let [_a, _b, c] = three(&cluster);
+    let mut at_b = connect(&cluster, "b");
+    let new = NewSegment::of(8).named("kept").copied(2).placed(Placement::Node("c".into()));
+    let made = at_b.allocate(new).unwrap();
+    assert_eq!((made.home.as_str(), made.copies, made.backups.len()), ("c", 2, 1), "{made:?}");
+    let writer = std::thread::spawn({
+        let mut program = connect(&cluster, "a");
+        move || {
+            let until = Instant::now() + Duration::from_secs(3);
+            let (mut last, mut unknown) = (0u64, 0);
+            while Instant::now() < until {
+                match program.put(made.id, &(last + 1).to_le_bytes()) {
+                    Ok(_) => last += 1,
+                    // It was put or was not: the next one says the same.
+                    Err(Error::Memory { why: Failure::Unknown | Failure::Late, .. }) => unknown += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            (last, unknown)
+        }
+    });
+    std::thread::sleep(Duration::from_millis(1000));
+    c.kill();
+    let (last, unknown) = writer.join().unwrap();
+    let value = u64::from_le_bytes(at_b.get("kept").unwrap().bytes.try_into().unwrap());
+    assert!(value == last || value == last + 1, "{value} was got, {last} were put, {unknown} unknown");
+    assert!(last > 100, "{last}");
+    let stat = at_b.stat("kept").unwrap();
+    assert_eq!(stat.id, made.id);
+    assert!(stat.segment.home != "c" && stat.segment.backups.len() == 1, "{stat:?}");
 }
 
 #[test]

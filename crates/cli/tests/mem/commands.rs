@@ -70,7 +70,7 @@ fn what_a_user_types() {
     assert_eq!(names, ["big", "greeting"]);
     let table = said(&cluster, "c", &["ls", "gree"], b"");
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "BYTES", "COHERENCE", "HOME", "TAKES", "USER", "ID"]);
+    assert_eq!(lines[0], ["NAME", "BYTES", "COHERENCE", "HOMES", "TAKES", "USER", "ID"]);
     assert_eq!((lines.len(), &lines[1][..4]), (2, &["greeting", "5", "read", "c"][..]));
     said(&cluster, "b", &["rm", "greeting"], b"");
     assert_eq!(

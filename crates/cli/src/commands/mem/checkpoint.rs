@@ -54,6 +54,9 @@ enum What {
         /// How many have room: one that is being saved, and so many complete ones. 2 to 64.
         #[arg(long, value_name = "NUMBER", default_value_t = 2)]
         kept: u32,
+        /// How many nodes hold each part, 1 to 4.
+        #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+        copies: u8,
         /// Where the parts are: `most-free`, `local`, `spread`, or a node's name.
         #[arg(long, value_name = "WHERE", default_value_t = Placement::Spread)]
         placement: Placement,
@@ -165,8 +168,8 @@ impl Command {
         let connect = |reach: &Reach| reach.by(file, Memory::connect);
         let mut out = output();
         match self.what {
-            What::New { name, processes, size, kept, placement, reach } => {
-                let options = CheckpointOptions { processes, bytes: size.0, kept, placement };
+            What::New { name, processes, size, kept, copies, placement, reach } => {
+                let options = CheckpointOptions { processes, bytes: size.0, kept, copies, placement };
                 connect(&reach)?.make_checkpoints(&name, &options)?;
                 writeln!(out, "{name}: room for {kept} checkpoints of {processes} processes")?;
             }

@@ -50,11 +50,11 @@ impl Command {
         if self.format.json {
             write_json(&mut out, &listed)?;
         } else {
-            let head = ["NAME", "BYTES", "COHERENCE", "HOME", "TAKES", "USER", "ID"].map(String::from).to_vec();
+            let head = ["NAME", "BYTES", "COHERENCE", "HOMES", "TAKES", "USER", "ID"].map(String::from).to_vec();
             let line = |shown: &Shown| {
-                let Shown { bytes, coherence, home, takes, owner, id, .. } = shown;
+                let Shown { bytes, coherence, takes, owner, id, .. } = shown;
                 let (bytes, takes, owner) = (bytes.to_string(), takes.to_string(), owner.to_string());
-                vec![shown.called().into(), bytes, coherence.clone(), home.clone(), takes, owner, id.clone()]
+                vec![shown.called().into(), bytes, coherence.clone(), shown.homes(), takes, owner, id.clone()]
             };
             if !listed.segments.is_empty() {
                 let lines: Vec<_> = [head].into_iter().chain(listed.segments.iter().map(line)).collect();

@@ -45,7 +45,7 @@ impl Command {
         if self.format.json {
             return write_json(&mut out, &made);
         }
-        writeln!(out, "{}: {} bytes at {}, {}", made.called(), made.bytes, made.home, made.id)?;
+        writeln!(out, "{}: {} bytes at {}, {}", made.called(), made.bytes, made.homes(), made.id)?;
         Ok(())
     }
 }

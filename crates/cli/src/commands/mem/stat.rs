@@ -45,12 +45,16 @@ impl Command {
         if self.format.json {
             return write_json(&mut out, &shown);
         }
-        let Shown { id, bytes, coherence, writers, takes, owner, home, .. } = &shown.segment;
+        let Shown { id, bytes, coherence, writers, takes, owner, home, copies, backups, .. } = &shown.segment;
         writeln!(out, "name       {}", shown.segment.called())?;
         writeln!(out, "id         {id}")?;
-        writeln!(out, "bytes      {bytes}; {takes} at its home")?;
+        writeln!(out, "bytes      {bytes}; {takes} at each home")?;
         writeln!(out, "coherence  {coherence}, for {writers} writers at a time")?;
         writeln!(out, "home       {home}")?;
+        if *copies > 1 {
+            let others = if backups.is_empty() { "nobody at the moment".into() } else { backups.join(", ") };
+            writeln!(out, "copies     {} of {copies}; besides its home at {others}", backups.len() + 1)?;
+        }
         writeln!(out, "user       {owner}")?;
         writeln!(out, "version    {}", shown.version)?;
         writeln!(out, "put        {}", shown.put.as_deref().unwrap_or("nothing yet"))?;

@@ -125,12 +125,12 @@ impl Command {
 impl Look {
     fn print(&self, out: &mut impl Write) -> Result<()> {
         writeln!(out, "{} segments, {} bytes, which take {}", self.segments, self.bytes, self.takes)?;
-        let head = ["PUTS/S", "VERSION", "AGE", "BYTES", "COHERENCE", "HOME", "NAME"].map(String::from).to_vec();
+        let head = ["PUTS/S", "VERSION", "AGE", "BYTES", "COHERENCE", "HOMES", "NAME"].map(String::from).to_vec();
         let line = |row: &Row| {
             let age = row.age_ms.map_or_else(|| "-".into(), |age| rounded(age).to_string());
-            let Shown { bytes, coherence, home, .. } = &row.segment;
+            let Shown { bytes, coherence, .. } = &row.segment;
             let (rate, name) = (format!("{:.1}", row.puts_per_second), row.segment.called().to_owned());
-            vec![rate, row.version.to_string(), age, bytes.to_string(), coherence.clone(), home.clone(), name]
+            vec![rate, row.version.to_string(), age, bytes.to_string(), coherence.clone(), row.segment.homes(), name]
         };
         let lines: Vec<_> = [head].into_iter().chain(self.most_written.iter().map(line)).collect();
         columns(out, &[0, 1, 2, 3], &lines)
