@@ -342,7 +342,7 @@ fn info(segment: &Segment, names: &HashMap<Incarnation, String>) -> SegmentInfo 
         writers: wanted.writers,
         takes: wanted.extent_bytes(),
         owner: wanted.owner,
-        home: name_of(id.home, names),
+        home: name_of(segment.home, names),
     }
 }
 
