@@ -42,6 +42,8 @@ pub(crate) struct Copying {
     refused: Option<Refusal>,
     /// Somebody else may hold one by now, or no longer.
     is_changed: bool,
+    /// It was never served.
+    is_new: bool,
     /// The words of a new segment, of which nobody has heard.
     unheard: Option<Control>,
     /// The value, with its stamp before it.
@@ -61,8 +63,8 @@ enum Copied {
 impl Copying {
     fn new(me: Incarnation, word: Word, step: Copied) -> Self {
         let words = BTreeMap::from([(me, word)]);
-        let (candidates, is_changed) = (vec![], false);
-        Copying { word, words, candidates, refused: None, is_changed, unheard: None, value: None, step }
+        let (candidates, refused, unheard, value) = (vec![], None, None, None);
+        Copying { word, words, candidates, refused, is_changed: false, is_new: false, unheard, value, step }
     }
 
     /// Whether its name is known, if it has one.
@@ -93,7 +95,7 @@ impl Home {
     /// Whether something that was served before may be served again soon.
     pub(crate) fn is_comparing_any(&self) -> bool {
         self.segments.values().any(|held| match &held.stage {
-            Stage::Copying(copying) => copying.is_heard_of(),
+            Stage::Copying(copying) => !copying.is_new,
             stage => matches!(stage, Stage::Kept),
         })
     }
@@ -125,7 +127,9 @@ impl Home {
 
     /// So many at a time.
     pub(crate) fn compare_more(&mut self, view: &View, out: &mut Vec<HomeAction>) {
-        let is_begun = |copying: &Copying| !matches!(&copying.step, Copied::Asking(awaited) if awaited.is_empty());
+        let is_begun = |copying: &Copying| {
+            !copying.is_new && !matches!(&copying.step, Copied::Asking(awaited) if awaited.is_empty())
+        };
         let begun = self.segments.values().filter(|held| matches!(&held.stage, Stage::Copying(at) if is_begun(at)));
         for _ in begun.count()..AT_ONCE {
             let Some(id) = self.to_compare.pop() else { return };
@@ -176,7 +180,7 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let mut copying = Copying::new(me, control.next(), Copied::Reserving);
         copying.candidates = others.into_iter().filter(|home| *home != me).rev().collect();
-        copying.unheard = Some(control);
+        (copying.is_new, copying.unheard) = (true, Some(control));
         held.stage = Stage::Copying(Box::new(copying));
         self.reserve_more(id, view, out);
     }
@@ -189,7 +193,7 @@ impl Home {
         let mut copying = Copying::new(me, control.next(), Copied::Reserving);
         copying.words.extend(held.segment.backups.iter().map(|place| (place.home, Word::default())));
         copying.value = Some(vec![0; 8 + held.segment.wanted.bytes as usize]);
-        copying.is_changed = true;
+        (copying.is_new, copying.is_changed) = (true, true);
         held.stage = Stage::Copying(Box::new(copying));
         self.tell(id, view, out);
     }
