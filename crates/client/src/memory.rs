@@ -102,6 +102,7 @@ impl Memory {
     pub fn get_part(&mut self, which: impl Into<Which>, offset: u64, length: Option<u64>) -> Result<Value> {
         self.shelves += 1;
         let shelf = self.shelves;
+        let wanted = length;
         let get = MemoryRequest::Get { which: which.into(), offset, length, shelf };
         let MemoryAnswer::Value { version, stamp_ns, bytes, first } = self.call(get)? else {
             return Err(Error::Malformed("another answer than a value".into()));
@@ -116,7 +117,7 @@ impl Memory {
             }
             other => Err(unexpected(other)),
         })?;
-        if value.bytes.len() as u64 != bytes {
+        if value.bytes.len() as u64 != bytes || wanted.is_some_and(|wanted| wanted != bytes) {
             return Err(Error::Malformed(format!("{} bytes of {bytes}", value.bytes.len())));
         }
         Ok(value)
@@ -194,8 +195,16 @@ impl Memory {
     /// # Errors
     /// As [`Locks::acquire`], and [`stat`](Self::stat).
     pub fn lock(&mut self, which: impl Into<Which>, mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
-        let id = self.stat(which)?.id;
-        self.locks.acquire(format!("memory/{id}").as_bytes(), mode, at_most)
+        let name = self.lock_name(which)?;
+        self.locks.acquire(&name, mode, at_most)
+    }
+
+    /// What its lock is called, for what else [`locks`](Self::locks) can do with it.
+    ///
+    /// # Errors
+    /// As [`stat`](Self::stat).
+    pub fn lock_name(&mut self, which: impl Into<Which>) -> Result<Vec<u8>> {
+        Ok(format!("memory/{}", self.stat(which)?.id).into_bytes())
     }
 
     /// Releases it, when everything that this connection has put has arrived, or never will (rule M3).
