@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -394,3 +395,11 @@ def test_signals_are_heard_while_a_call_waits(nodes: list[Node], python: str) ->
                 nodes[1].signal(signal.SIGCONT)
                 patience.cancel()
                 waits.kill()
+
+
+def test_the_example(nodes: list[Node], python: str) -> None:
+    example = pathlib.Path(__file__).parent.parent / "examples" / "memory.py"
+    ended = subprocess.run([python, example, nodes[0].socket], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    first, second, third = ended.stdout.splitlines()
+    assert first == "131072.0 True" and second.startswith("131584.0 <verbena.Segment ") and third == "[1]"
