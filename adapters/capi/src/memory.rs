@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use verbena_client::{Error, Failure as Why, NewSegment, PutOptions, SegmentInfo, Which};
-use verbena_terms::{Coherence, Incarnation, SegmentId};
+use verbena_client::{
+    Coherence, Error, Failure as Why, Incarnation, NewSegment, PutOptions, SegmentId, SegmentInfo, Which,
+};
 
 use crate::error::{Failure, bad, tell, tell_value, verbena_result};
 use crate::locks::{verbena_hold, verbena_locks, verbena_release};

@@ -267,6 +267,16 @@ def test_a_killed_home(nodes: list[Node]) -> None:
         assert known > 0 and kept.put(b"x") > 0
 
 
+def test_a_home_that_says_nothing(nodes: list[Node]) -> None:
+    with verbena.Memory(nodes[0].socket, timeout=0.2) as memory:
+        memory.allocate(8, "x", placement="a")
+        assert len(memory.list()) == 1
+        nodes[1].signal(signal.SIGSTOP)
+        nodes[1].wait_until_stopped()
+        with pytest.raises(verbena.Late, match="did not say what they have: b"):
+            memory.list()
+
+
 def test_locks_of_segments(nodes: list[Node]) -> None:
     with verbena.Memory(nodes[0].socket) as here, verbena.Memory(nodes[1].socket) as there:
         segment = here.allocate(8, "x")
