@@ -1,9 +1,10 @@
-/* Locks of the Verbena cluster, for C11 and C++.
+/* Locks of the Verbena cluster, and memory that its nodes share, for C11 and C++.
  *
  * Made by `VERBENA_WRITE_EXPECTED=1 cargo test -p verbena-capi --test header`; do not edit. docs/CLIENTS.md says how to use it.
  *
- * A verbena_locks is a connection to the helper of this machine (`verbena node`); a verbena_hold is a lock that it holds. Functions that
- * return a verbena_result return VERBENA_OK, or say why not; verbena_last_error has the words. NULL is an error, not a crash.
+ * A verbena_locks is a connection to the helper of this machine (`verbena node`); a verbena_hold is a lock that it holds. A verbena_memory
+ * is one for memory, a verbena_segment a piece of that. Functions that return a verbena_result return VERBENA_OK, or say why not; verbena_last_error
+ * has the words. NULL is an error, not a crash.
  */
 
 #ifndef VERBENA_H
@@ -19,6 +20,9 @@
 // As a limit: as long as it takes.
 #define VERBENA_NO_LIMIT -1
 
+// Longest name of a segment, bytes.
+#define VERBENA_MAX_SEGMENT_NAME_BYTES 255
+
 // How a call went. `verbena_last_error` has the words.
 typedef enum verbena_result {
   // It is done.
@@ -29,7 +33,8 @@ typedef enum verbena_result {
   VERBENA_LOST = 2,
   // The hold is none of this connection: it was released, is another one's, or was never given. Nothing was changed.
   VERBENA_NOT_HELD = 3,
-  // The helper refuses, and says why: no room for another lock; a share of what is shared already; alone what this connection holds shared.
+  // The helper refuses, and says why: no room for another lock; a share of what is shared already; alone what this connection holds shared; it takes no
+  // requests for memory now.
   VERBENA_REFUSED = 4,
   // No helper listens there: start one with `verbena node`.
   VERBENA_NO_HELPER = 5,
@@ -37,7 +42,7 @@ typedef enum verbena_result {
   VERBENA_DISCONNECTED = 6,
   // The helper did not answer in time. What was asked may have been done; close the connection if it matters.
   VERBENA_NO_ANSWER = 7,
-  // A null pointer, a length, a mode or a time that cannot be. Nothing was done.
+  // A null pointer, a length, a mode, a time, or what else cannot be. Nothing was done.
   VERBENA_BAD_ARGUMENT = 8,
   // Another thread is in a call with this connection. Nothing was done.
   VERBENA_BUSY = 9,
@@ -49,6 +54,26 @@ typedef enum verbena_result {
   VERBENA_INTERNAL = 12,
   // Those who hold the lock wait for locks that this connection holds, and it was the last that began to wait: release what it holds, and begin anew.
   VERBENA_DEADLOCK = 13,
+  // There is no segment of this name.
+  VERBENA_NOT_FOUND = 14,
+  // There is a segment of this name.
+  VERBENA_EXISTS = 15,
+  // The segment was released.
+  VERBENA_RELEASED = 16,
+  // The segment's home is gone, and the value with it.
+  VERBENA_GONE = 17,
+  // The value is of another version than the one that was to be replaced. Nothing was put.
+  VERBENA_CONFLICT = 18,
+  // The segment's home is full, or the user has all that it may have. Nothing was allocated.
+  VERBENA_NO_ROOM = 19,
+  // Bytes that the segment does not have. Nothing was read or put.
+  VERBENA_OUT_OF_RANGE = 20,
+  // The segment is another user's. Nothing was read or changed.
+  VERBENA_NOT_YOURS = 21,
+  // Nobody knows whether it was done, or will be.
+  VERBENA_UNKNOWN = 22,
+  // It could not be done in time, and was not done.
+  VERBENA_LATE = 23,
 } verbena_result;
 
 // How a lock is held.
@@ -63,11 +88,50 @@ typedef enum verbena_mode {
 // itself. What only looks can be called by any. When it is closed, or the program ends in whatever way, all that it holds is released.
 typedef struct verbena_locks verbena_locks;
 
+// A program's connection for memory that nodes share, for one thread; others hear VERBENA_BUSY meanwhile. Segments stay when it is closed; the locks that
+// it holds are released.
+typedef struct verbena_memory verbena_memory;
+
 // What was acquired, to be copied as one likes: no memory is behind it. One of zeros is none.
 typedef struct verbena_hold {
   // No two holds of a process have the same.
   uint64_t number;
 } verbena_hold;
+
+// Which segment, to be copied as one likes, and sent to other programs of the cluster: no memory is behind it. Never used for another one. One of zeros is
+// none.
+typedef struct verbena_segment {
+  // The rank of its home.
+  uint32_t rank;
+  // Which of the home's lives.
+  uint32_t start;
+  // Counted from 1 in that life.
+  uint64_t number;
+} verbena_segment;
+
+// What is known of a segment.
+typedef struct verbena_segment_info {
+  // Which.
+  struct verbena_segment segment;
+  // Bytes of its value.
+  uint64_t bytes;
+  // Bytes that it takes at its home.
+  uint64_t takes;
+  // Of its value; 0 from verbena_memory_list, which does not ask for it.
+  uint64_t version;
+  // When that was put, nanoseconds since 1970 by its writer's clock; 0 if nothing was, for `null`, and from verbena_memory_list.
+  uint64_t stamp_ns;
+  // The user whose it is.
+  uint32_t owner;
+  // Nodes that can fill a slot at a time.
+  uint32_t writers;
+  // What it promises, as verbena_memory_allocate takes it.
+  char coherence[48];
+  // What its home is called.
+  char home[256];
+  // What it is called; empty if it has no name.
+  char name[256];
+} verbena_segment_info;
 
 #ifdef __cplusplus
 extern "C" {
@@ -95,7 +159,7 @@ enum verbena_result verbena_connect(const char *path,
                                     uint32_t timeout_ms,
                                     struct verbena_locks **locks);
 
-// Closes a connection: all that it holds is released, and the pointer is of no use any more. NULL is nothing.
+// Closes a connection: all that it holds is released, and the pointer is of no use any more. NULL is nothing, nor are the locks of a verbena_memory.
 //
 // The caller sees to it:
 // `locks` is null, or of verbena_connect and not closed yet; nobody is in a call with it.
@@ -165,6 +229,130 @@ uint64_t verbena_good_for_ns(const struct verbena_locks *locks,
 // The caller sees to it:
 // `locks` is null, or of verbena_connect and not closed.
 uint64_t verbena_held_until_ns(const struct verbena_locks *locks);
+
+// Connects to the helper of this machine; `path` as for verbena_connect. Waits `timeout_ms` at most, and so does each call with the connection, but for
+// verbena_memory_lock (and a second more, for what became of it). `*memory` is for verbena_memory_close, and NULL after an error.
+//
+// The caller sees to it:
+// `path` is null or ends with a null byte; `memory` is null or can be written.
+enum verbena_result verbena_memory_connect(const char *path,
+                                           uint32_t timeout_ms,
+                                           struct verbena_memory **memory);
+
+// Closes a connection: the locks that it holds are released, and the pointer is of no use any more. NULL is nothing.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed yet; nobody is in a call with it or its locks.
+void verbena_memory_close(struct verbena_memory *memory);
+
+// The locks of this connection, those of segments among them: for verbena_is_held and all that takes a verbena_locks. They are closed with it, not before.
+// NULL for NULL.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed.
+struct verbena_locks *verbena_memory_locks(struct verbena_memory *memory);
+
+// Makes a segment of `bytes` zeros, 1 to 16 MiB. `name`: up to VERBENA_MAX_SEGMENT_NAME_BYTES of UTF-8, or NULL for none. `coherence`: "null", "read",
+// "write", "strict", "version", "delta(4)", "temporal(20ms)"; NULL: "strict". `writers`: nodes that can fill a slot at a time, 0 for 3. `placement`:
+// "most-free", "local", "spread" or a node's name; NULL: "most-free". After an error `*segment` is none. It stays until it is released or its home ends.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; the three texts are null or end with a null byte; `segment` is null or can be written.
+enum verbena_result verbena_memory_allocate(struct verbena_memory *memory,
+                                            const char *name,
+                                            uint64_t bytes,
+                                            const char *coherence,
+                                            uint32_t writers,
+                                            const char *placement,
+                                            struct verbena_segment *segment);
+
+// The segment of this name. After an error `*segment` is none.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `name` is null or ends with a null byte; `segment` is null or can be written.
+enum verbena_result verbena_memory_find(struct verbena_memory *memory,
+                                        const char *name,
+                                        struct verbena_segment *segment);
+
+// Gives up a segment: its memory and its name are free. For one whose home is gone there is verbena_memory_release_name.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `segment` is null or can be read.
+enum verbena_result verbena_memory_release(struct verbena_memory *memory,
+                                           const struct verbena_segment *segment);
+
+// Gives up the segment of this name. One whose home is gone (VERBENA_GONE) gives up its name.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `name` is null or ends with a null byte.
+enum verbena_result verbena_memory_release_name(struct verbena_memory *memory,
+                                                const char *name);
+
+// Copies `length` bytes of the value from `offset` on into `buffer`: all of one version (but for `null`). `*version` and `*stamp_ns` are the value's, if
+// they are not NULL. After an error the buffer is as it was.
+//
+// The caller sees to it:
+// As for verbena_memory_release; `buffer` is null, or `length` bytes can be written there; `version` and `stamp_ns` are null or can be written.
+enum verbena_result verbena_memory_get(struct verbena_memory *memory,
+                                       const struct verbena_segment *segment,
+                                       uint64_t offset,
+                                       void *buffer,
+                                       size_t length,
+                                       uint64_t *version,
+                                       uint64_t *stamp_ns);
+
+// Puts `length` bytes in the place of those from `offset` on. With `over` it replaces the value of version `*over` and no other, which a segment that is
+// coherent by "version" demands. `*version` is the new version, or after VERBENA_CONFLICT the one that there is, if it is not NULL; it may be `over`.
+//
+// The caller sees to it:
+// As for verbena_memory_release; `bytes` is null or `length` bytes; `over` is null or can be read, `version` null or written.
+enum verbena_result verbena_memory_put(struct verbena_memory *memory,
+                                       const struct verbena_segment *segment,
+                                       uint64_t offset,
+                                       const void *bytes,
+                                       size_t length,
+                                       const uint64_t *over,
+                                       uint64_t *version);
+
+// What is known of a segment, and how old its value is. After an error `*info` is as it was.
+//
+// The caller sees to it:
+// As for verbena_memory_release; `info` is null or can be written.
+enum verbena_result verbena_memory_stat(struct verbena_memory *memory,
+                                        const struct verbena_segment *segment,
+                                        struct verbena_segment_info *info);
+
+// Writes the segments whose names begin with `prefix` (NULL or "": all, those without a name too) to `infos`, `capacity` at most, in the order of their
+// homes and numbers. `*count` is how many there are, also if that is more; `*silent` is how many homes did not answer, whose segments are not among them. With
+// capacity 0 it counts, and `infos` may be NULL.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `prefix` is null or ends with a null byte; `capacity` infos can be written; `count` and
+// `silent` are null or can be written.
+enum verbena_result verbena_memory_list(struct verbena_memory *memory,
+                                        const char *prefix,
+                                        struct verbena_segment_info *infos,
+                                        size_t capacity,
+                                        size_t *count,
+                                        size_t *silent);
+
+// Waits for a segment's lock, as verbena_acquire for a lock by name. It keeps out whoever asks for it as well, and nobody else: gets and puts do not look at
+// it. The hold is one of verbena_memory_locks, for verbena_is_held, verbena_token and the like.
+//
+// The caller sees to it:
+// As for verbena_memory_release; `hold` is null or can be written.
+enum verbena_result verbena_memory_lock(struct verbena_memory *memory,
+                                        const struct verbena_segment *segment,
+                                        int mode,
+                                        int64_t timeout_ms,
+                                        struct verbena_hold *hold);
+
+// Releases it when everything that this connection has put has arrived, or never will. Results as of verbena_release.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `hold` is null or can be read.
+enum verbena_result verbena_memory_unlock(struct verbena_memory *memory,
+                                          const struct verbena_hold *hold);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use verbena_client::Error;
+use verbena_client::{Error, Failure as Why};
 
 /// How a call went. `verbena_last_error` has the words.
 #[repr(C)]
@@ -19,7 +19,8 @@ pub enum verbena_result {
     VERBENA_LOST = 2,
     /// The hold is none of this connection: it was released, is another one's, or was never given. Nothing was changed.
     VERBENA_NOT_HELD = 3,
-    /// The helper refuses, and says why: no room for another lock; a share of what is shared already; alone what this connection holds shared.
+    /// The helper refuses, and says why: no room for another lock; a share of what is shared already; alone what this connection holds shared; it takes no
+    /// requests for memory now.
     VERBENA_REFUSED = 4,
     /// No helper listens there: start one with `verbena node`.
     VERBENA_NO_HELPER = 5,
@@ -27,7 +28,7 @@ pub enum verbena_result {
     VERBENA_DISCONNECTED = 6,
     /// The helper did not answer in time. What was asked may have been done; close the connection if it matters.
     VERBENA_NO_ANSWER = 7,
-    /// A null pointer, a length, a mode or a time that cannot be. Nothing was done.
+    /// A null pointer, a length, a mode, a time, or what else cannot be. Nothing was done.
     VERBENA_BAD_ARGUMENT = 8,
     /// Another thread is in a call with this connection. Nothing was done.
     VERBENA_BUSY = 9,
@@ -39,6 +40,26 @@ pub enum verbena_result {
     VERBENA_INTERNAL = 12,
     /// Those who hold the lock wait for locks that this connection holds, and it was the last that began to wait: release what it holds, and begin anew.
     VERBENA_DEADLOCK = 13,
+    /// There is no segment of this name.
+    VERBENA_NOT_FOUND = 14,
+    /// There is a segment of this name.
+    VERBENA_EXISTS = 15,
+    /// The segment was released.
+    VERBENA_RELEASED = 16,
+    /// The segment's home is gone, and the value with it.
+    VERBENA_GONE = 17,
+    /// The value is of another version than the one that was to be replaced. Nothing was put.
+    VERBENA_CONFLICT = 18,
+    /// The segment's home is full, or the user has all that it may have. Nothing was allocated.
+    VERBENA_NO_ROOM = 19,
+    /// Bytes that the segment does not have. Nothing was read or put.
+    VERBENA_OUT_OF_RANGE = 20,
+    /// The segment is another user's. Nothing was read or changed.
+    VERBENA_NOT_YOURS = 21,
+    /// Nobody knows whether it was done, or will be.
+    VERBENA_UNKNOWN = 22,
+    /// It could not be done in time, and was not done.
+    VERBENA_LATE = 23,
 }
 
 use verbena_result::*;
@@ -65,12 +86,30 @@ impl From<Error> for Failure {
             Error::Refused(_) => VERBENA_REFUSED,
             Error::NoHelper { .. } => VERBENA_NO_HELPER,
             Error::Forked { .. } => VERBENA_FORKED,
+            Error::Memory { why, .. } => match why {
+                Why::Bad => VERBENA_BAD_ARGUMENT,
+                Why::NotFound => VERBENA_NOT_FOUND,
+                Why::Exists => VERBENA_EXISTS,
+                Why::Released => VERBENA_RELEASED,
+                Why::Lost => VERBENA_GONE,
+                Why::NotYours => VERBENA_NOT_YOURS,
+                Why::OutOfRange => VERBENA_OUT_OF_RANGE,
+                Why::Conflict { .. } => VERBENA_CONFLICT,
+                Why::NoRoom => VERBENA_NO_ROOM,
+                Why::Late => VERBENA_LATE,
+                Why::Unknown => VERBENA_UNKNOWN,
+                Why::Unavailable => VERBENA_REFUSED,
+            },
             error if error.is_over() => VERBENA_DISCONNECTED,
             error if error.is_late() => VERBENA_NO_ANSWER,
             _ => VERBENA_FAILED,
         };
         Failure::new(result, error.to_string())
     }
+}
+
+pub(crate) fn bad(words: &str) -> Failure {
+    Failure::new(VERBENA_BAD_ARGUMENT, words)
 }
 
 thread_local! {

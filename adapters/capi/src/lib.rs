@@ -1,4 +1,4 @@
-//! Locks of the cluster, for C.
+//! Locks of the cluster and memory that its nodes share, for C.
 //!
 //! Nothing that C can pass is undefined here but what no library can tell: memory that is not there, strings that do not end, a connection that was
 //! closed. A connection is a pointer; a *hold* is two numbers, to be copied freely, and what they stand for is kept with the connection. So a hold that
@@ -11,10 +11,17 @@
 
 mod error;
 mod locks;
+mod memory;
 
 pub use error::{verbena_last_error, verbena_result, verbena_version};
 pub use locks::{
     VERBENA_MAX_NAME_BYTES, VERBENA_NO_LIMIT, verbena_acquire, verbena_close, verbena_connect, verbena_good_for_ns,
     verbena_held_until_ns, verbena_hold, verbena_is_held, verbena_locks, verbena_mode, verbena_mode_of,
     verbena_release, verbena_share, verbena_token,
+};
+pub use memory::{
+    VERBENA_MAX_SEGMENT_NAME_BYTES, verbena_memory, verbena_memory_allocate, verbena_memory_close,
+    verbena_memory_connect, verbena_memory_find, verbena_memory_get, verbena_memory_list, verbena_memory_lock,
+    verbena_memory_locks, verbena_memory_put, verbena_memory_release, verbena_memory_release_name, verbena_memory_stat,
+    verbena_memory_unlock, verbena_segment, verbena_segment_info,
 };

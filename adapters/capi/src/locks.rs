@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use verbena_client::wire::LockMode;
-use verbena_client::{Error, Hold, Locks, Socket, Watch};
+use verbena_client::{Error, Hold, Memory, Socket, Watch};
 
 use crate::error::verbena_result::{self, *};
-use crate::error::{Failure, tell, tell_value};
+use crate::error::{Failure, bad, tell, tell_value};
 
 /// Longest name of a lock, bytes.
 pub const VERBENA_MAX_NAME_BYTES: usize = 1024;
@@ -36,11 +36,13 @@ pub enum verbena_mode {
 /// itself. What only looks can be called by any. When it is closed, or the program ends in whatever way, all that it holds is released.
 #[allow(non_camel_case_types, reason = "the name in C")]
 pub struct verbena_locks {
-    /// Who is in a call.
-    locks: Mutex<Locks>,
+    /// Who is in a call. A connection for memory has locks, and one for locks is no less than that.
+    memory: Mutex<Memory>,
     /// What was given and not released. Never locked for longer than a look.
     holds: Mutex<BTreeMap<u64, Hold>>,
     watch: Watch,
+    /// Of a `verbena_memory`, and closed with it.
+    is_part: bool,
 }
 
 /// What was acquired, to be copied as one likes: no memory is behind it. One of zeros is none.
@@ -69,33 +71,23 @@ pub unsafe extern "C" fn verbena_connect(
         }
         // SAFETY: not null, so it can be written, says the caller.
         unsafe { locks.write(std::ptr::null_mut()) };
-        let socket = if path.is_null() {
-            Socket::new(None, None)?
-        } else {
-            // SAFETY: not null, so it ends with a null byte, says the caller; it is read before this returns.
-            let path = unsafe { CStr::from_ptr(path) };
-            if path.is_empty() {
-                return Err(bad("the path is empty"));
-            }
-            Socket::at(Path::new(OsStr::from_bytes(path.to_bytes())))
-        };
-        let made = Locks::connect(&socket, Duration::from_millis(timeout_ms.into()))?;
-        let watch = made.watch().clone();
-        let made = verbena_locks { locks: Mutex::new(made), holds: Mutex::default(), watch };
+        // SAFETY: null or with an end, says the caller.
+        let made = unsafe { verbena_locks::connect(path, timeout_ms, false) }?;
         // SAFETY: as above.
         unsafe { locks.write(Box::into_raw(Box::new(made))) };
         Ok(())
     })
 }
 
-/// Closes a connection: all that it holds is released, and the pointer is of no use any more. NULL is nothing.
+/// Closes a connection: all that it holds is released, and the pointer is of no use any more. NULL is nothing, nor are the locks of a verbena_memory.
 ///
 /// # Safety
 /// `locks` is null, or of verbena_connect and not closed yet; nobody is in a call with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn verbena_close(locks: *mut verbena_locks) {
     tell(|| {
-        if !locks.is_null() {
+        // SAFETY: null or open, says the caller.
+        if unsafe { locks.as_ref() }.is_some_and(|locks| !locks.is_part) {
             // SAFETY: `verbena_connect` made it by `Box::into_raw`; it is closed once, and nobody uses it, says the caller.
             drop(unsafe { Box::from_raw(locks) });
         }
@@ -123,7 +115,7 @@ pub unsafe extern "C" fn verbena_acquire(
             return Err(bad("hold is NULL"));
         }
         // SAFETY: not null, so it can be written, says the caller.
-        unsafe { hold.write(verbena_hold { number: 0 }) };
+        unsafe { hold.write(verbena_hold::NONE) };
         // SAFETY: null or open, says the caller.
         let locks = unsafe { reach(locks) }?;
         if name.is_null() {
@@ -134,24 +126,9 @@ pub unsafe extern "C" fn verbena_acquire(
         }
         // SAFETY: not null and not long, and so many bytes can be read, says the caller; they are read before this returns.
         let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) };
-        let mode = match mode {
-            mode if mode == verbena_mode::VERBENA_SHARED as c_int => LockMode::Shared,
-            mode if mode == verbena_mode::VERBENA_EXCLUSIVE as c_int => LockMode::Exclusive,
-            other => return Err(bad(&format!("{other} is no mode: VERBENA_SHARED or VERBENA_EXCLUSIVE"))),
-        };
-        let held = match timeout_ms {
-            0 => locks.enter()?.try_acquire(name, mode)?,
-            VERBENA_NO_LIMIT => locks.enter()?.acquire(name, mode, None)?,
-            limit => {
-                let limit = u64::try_from(limit).map_err(|_| bad("a limit below 0 that is not VERBENA_NO_LIMIT"))?;
-                locks.enter()?.acquire(name, mode, Some(Duration::from_millis(limit)))?
-            }
-        };
-        static HOLDS: AtomicU64 = AtomicU64::new(1);
-        let number = HOLDS.fetch_add(1, Ordering::Relaxed);
-        locks.holds().insert(number, held);
+        let acquired = locks.acquire(mode, timeout_ms, |_| Ok(name.to_vec()))?;
         // SAFETY: as above.
-        unsafe { hold.write(verbena_hold { number }) };
+        unsafe { hold.write(acquired) };
         Ok(())
     })
 }
@@ -169,7 +146,7 @@ pub unsafe extern "C" fn verbena_release(locks: *mut verbena_locks, hold: *const
         let held = locks.find(number)?;
         // Before others can have it: nobody who looks meanwhile hears that it is held.
         locks.holds().remove(&number);
-        let released = entered.release(held);
+        let released = entered.locks().release(held);
         if released.as_ref().is_err_and(|error| error.is_late() || matches!(error, Error::Forked { .. })) {
             locks.holds().insert(number, held);
         }
@@ -189,7 +166,7 @@ pub unsafe extern "C" fn verbena_share(locks: *mut verbena_locks, hold: *const v
         let (locks, number) = unsafe { (reach(locks)?, read(hold)?) };
         let mut entered = locks.enter()?;
         let mut held = locks.find(number)?;
-        let shared = entered.share(&mut held);
+        let shared = entered.locks().share(&mut held);
         // Also after an error: it may count as shared then.
         locks.holds().insert(number, held);
         Ok(shared?)
@@ -259,9 +236,58 @@ pub unsafe extern "C" fn verbena_held_until_ns(locks: *const verbena_locks) -> u
     tell_value(0, || unsafe { reach(locks) }.map(|locks| locks.watch.held_until().nanos()))
 }
 
+impl verbena_hold {
+    pub(crate) const NONE: verbena_hold = verbena_hold { number: 0 };
+}
+
 impl verbena_locks {
-    fn enter(&self) -> Result<MutexGuard<'_, Locks>, Failure> {
-        self.locks.try_lock().map_err(|error| match error {
+    /// # Safety
+    /// `path` is null or ends with a null byte.
+    pub(crate) unsafe fn connect(path: *const c_char, timeout_ms: u32, is_part: bool) -> Result<Self, Failure> {
+        let socket = if path.is_null() {
+            Socket::new(None, None)?
+        } else {
+            // SAFETY: not null, so it ends with a null byte, says the caller; it is read before this returns.
+            let path = unsafe { CStr::from_ptr(path) };
+            if path.is_empty() {
+                return Err(bad("the path is empty"));
+            }
+            Socket::at(Path::new(OsStr::from_bytes(path.to_bytes())))
+        };
+        let mut memory = Memory::connect(&socket, Duration::from_millis(timeout_ms.into()))?;
+        let watch = memory.locks().watch().clone();
+        Ok(verbena_locks { memory: Mutex::new(memory), holds: Mutex::default(), watch, is_part })
+    }
+
+    pub(crate) fn acquire(
+        &self,
+        mode: c_int,
+        timeout_ms: i64,
+        name: impl FnOnce(&mut Memory) -> Result<Vec<u8>, Error>,
+    ) -> Result<verbena_hold, Failure> {
+        let mode = match mode {
+            mode if mode == verbena_mode::VERBENA_SHARED as c_int => LockMode::Shared,
+            mode if mode == verbena_mode::VERBENA_EXCLUSIVE as c_int => LockMode::Exclusive,
+            other => return Err(bad(&format!("{other} is no mode: VERBENA_SHARED or VERBENA_EXCLUSIVE"))),
+        };
+        let limit = match timeout_ms {
+            VERBENA_NO_LIMIT => None,
+            limit => Some(u64::try_from(limit).map_err(|_| bad("a limit below 0 that is not VERBENA_NO_LIMIT"))?),
+        };
+        let mut memory = self.enter()?;
+        let name = name(&mut memory)?;
+        let held = match limit {
+            Some(0) => memory.locks().try_acquire(&name, mode)?,
+            limit => memory.locks().acquire(&name, mode, limit.map(Duration::from_millis))?,
+        };
+        static HOLDS: AtomicU64 = AtomicU64::new(1);
+        let number = HOLDS.fetch_add(1, Ordering::Relaxed);
+        self.holds().insert(number, held);
+        Ok(verbena_hold { number })
+    }
+
+    pub(crate) fn enter(&self) -> Result<MutexGuard<'_, Memory>, Failure> {
+        self.memory.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
                 Failure::new(VERBENA_BUSY, "another thread is in a call with this connection: each connects for itself")
             }
@@ -278,10 +304,6 @@ impl verbena_locks {
         let none = || Failure::new(VERBENA_NOT_HELD, "no hold of this connection: it was released, or never given");
         self.holds().get(&number).copied().ok_or_else(none)
     }
-}
-
-fn bad(words: &str) -> Failure {
-    Failure::new(VERBENA_BAD_ARGUMENT, words)
 }
 
 /// # Safety

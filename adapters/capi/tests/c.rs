@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nodes::{Cluster, Node, are_in};
 use verbena_client::wire::LockMode;
-use verbena_client::{Locks, Socket};
+use verbena_client::{Locks, Memory, Socket};
 
 #[allow(dead_code, reason = "a part of it is used here")]
 #[path = "../../../crates/cli/tests/common/nodes.rs"]
@@ -132,10 +132,48 @@ fn the_example_counts_with_the_static_library() {
     the_example(Link::Static);
 }
 
+/// Programs at both nodes raise two counters of one table, and none of what they do is lost.
+fn the_table(link: Link) {
+    const TIMES: u64 = 100;
+    let (cluster, _nodes) = two();
+    let program = compile("examples/memory.c", link, cluster.path());
+    let raise = |table: &str, counter: &str, times: u64, socket: &Path| {
+        let mut command = Command::new(&program);
+        command.args([table, counter, &times.to_string()]).arg(socket);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let sockets = ["a", "b"].map(|node| socket(&cluster, node));
+    let all: Vec<_> = (0..4).map(|nth| raise("table", ["7", "63"][nth / 2], TIMES, &sockets[nth % 2])).collect();
+    let said: Vec<_> = all.into_iter().map(|child| ended(child.wait_with_output().unwrap())).collect();
+    assert!(said.iter().all(|(code, _)| *code == Some(0)), "{said:?}");
+    // "counter 7 at a is 200; others were faster 31 times"
+    let again = |line: &str| line.split_once("faster ").unwrap().1.split_once(' ').unwrap().0.parse::<u64>().unwrap();
+    let conflicts: u64 = said.iter().map(|(_, line)| again(line)).sum();
+    assert!(conflicts > 0, "nobody was in another's way: {said:?}");
+    let mut memory = Memory::connect(&Socket::at(&sockets[1]), Duration::from_secs(5)).unwrap();
+    let value = memory.get("table").unwrap();
+    let counters: Vec<_> =
+        value.bytes.chunks_exact(8).map(|counter| u64::from_ne_bytes(counter.try_into().unwrap())).collect();
+    let raised = |nth| if [7, 63].contains(&nth) { 2 * TIMES } else { 0 };
+    assert!(counters.iter().copied().eq((0..64).map(raised)), "{counters:?}");
+    assert_eq!(memory.stat("table").unwrap().segment.bytes, 512);
+    let no_table = ended(raise("two\nlines", "7", 1, &sockets[0]).wait_with_output().unwrap());
+    assert!(no_table.0 == Some(1) && no_table.1.contains("cannot open the table"), "{no_table:?}");
+}
+
 #[test]
-fn what_c_does_wrong_is_an_error_and_no_crash() {
+fn the_table_of_counters_with_the_shared_library() {
+    the_table(Link::Shared);
+}
+
+#[test]
+fn the_table_of_counters_with_the_static_library() {
+    the_table(Link::Static);
+}
+
+fn misuse(source: &str) {
     let (cluster, [_a, b]) = two();
-    let program = compile("tests/misuse.c", Link::Shared, cluster.path());
+    let program = compile(source, Link::Shared, cluster.path());
     let mut command = Command::new(program);
     command.args([socket(&cluster, "a"), socket(&cluster, "b")]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -143,6 +181,16 @@ fn what_c_does_wrong_is_an_error_and_no_crash() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     b.kill();
     assert_eq!((line.as_str(), ended(child.wait_with_output().unwrap())), ("held\n", (Some(0), String::new())));
+}
+
+#[test]
+fn what_c_does_wrong_with_locks_is_an_error_and_no_crash() {
+    misuse("tests/misuse.c");
+}
+
+#[test]
+fn what_c_does_wrong_with_memory_is_an_error_and_no_crash() {
+    misuse("tests/memory.c");
 }
 
 #[test]

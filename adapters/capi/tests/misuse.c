@@ -1,31 +1,9 @@
-/* What a program can do wrong, and what it hears. Arguments: the sockets of two nodes of one cluster. */
+/* What a program can do wrong with locks, and what it hears. Arguments: the sockets of two nodes of one cluster. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "verbena.h"
-
-static void last_words(char *words, size_t size) { verbena_last_error(words, size); }
-
-#define expect(what, wanted)                                                                                   \
-    do {                                                                                                       \
-        int found_ = (int)(what), wanted_ = (int)(wanted);                                                     \
-        if (found_ != wanted_) {                                                                               \
-            char words_[512];                                                                                  \
-            last_words(words_, sizeof words_);                                                                 \
-            fprintf(stderr, "line %d: %s is %d and not %d (%s)\n", __LINE__, #what, found_, wanted_, words_);   \
-            exit(1);                                                                                           \
-        }                                                                                                      \
-    } while (0)
-
-static int says(const char *part) {
-    char words[512];
-    last_words(words, sizeof words);
-    return strstr(words, part) != NULL;
-}
+#include "expect.h"
 
 static void null_and_nonsense(verbena_locks *locks) {
     verbena_hold hold;

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use verbena_client::wire::LockMode;
 
+use crate::connection::Shared;
 use crate::errors::{Lost, not_held};
-use crate::locks::Shared;
 
 /// A lock that is held, as long as its `with` block lasts, or until it is released. One that nobody refers to any more is released too.
 #[pyclass(frozen, module = "verbena")]
@@ -38,7 +38,7 @@ impl Hold {
     }
 
     fn give_back(&self, py: Python<'_>, hold: verbena_client::Hold) -> PyResult<()> {
-        let released = py.detach(|| self.shared.enter(|locks| locks.release(hold)));
+        let released = py.detach(|| self.shared.enter(|memory| memory.locks().release(hold)));
         released.unwrap_or_else(|| Err(Lost::new_err("the lock was lost: its connection was closed")))
     }
 }
@@ -92,7 +92,7 @@ impl Hold {
             }
             held.hold
         };
-        let (shared, hold) = self.shared.with(py, |locks| Ok((locks.share(&mut hold), hold)))?;
+        let (shared, hold) = self.shared.with(py, |memory| Ok((memory.locks().share(&mut hold), hold)))?;
         // Also after an error: it may count as shared then.
         self.held.lock().hold = hold;
         shared.map_err(crate::errors::raised)
@@ -136,8 +136,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(hold) = self.take() {
-            // Nobody is left to be told.
-            let _ = self.shared.enter(|locks| locks.release(hold));
+            self.shared.forget(hold);
         }
     }
 }

@@ -46,6 +46,16 @@ class Node:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def wait_until_stopped(self) -> None:
+        """Until none of its threads runs: the signal takes its time."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            tasks = pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+            if all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks):
+                return
+            time.sleep(0.001)
+        raise AssertionError(f"{self._name} runs")
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()

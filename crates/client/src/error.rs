@@ -117,6 +117,9 @@ pub enum Error {
     /// All processes begin again from a checkpoint: this one is to join again.
     #[error("a process began again: all go back to the newest complete checkpoint, so join it again")]
     RolledBack,
+    /// Who waited does not go on: [`Memory::while_it_waits`](crate::Memory::while_it_waits) said so. What was asked for may be done all the same.
+    #[error("the wait was stopped; what was asked for may be done all the same")]
+    Stopped,
     /// A hold, or a wish, of another connection or of none. Nothing was changed.
     #[error("that is nothing of this connection: it is another one's, or it is over")]
     NotOurs,

@@ -46,3 +46,4 @@ pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};
 #[cfg(feature = "updates")]
 pub use updates::{PATIENCE, Update, Updates};
+pub use verbena_terms::{Coherence, Incarnation, SegmentId};

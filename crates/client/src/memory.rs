@@ -24,7 +24,11 @@ pub struct Memory {
     locks: Locks,
     patience: Duration,
     shelves: u64,
+    look: Option<Look>,
 }
+
+/// What is done every so often by who waits: whether it goes on.
+type Look = (Duration, Box<dyn FnMut() -> bool + Send>);
 
 /// A value, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +65,12 @@ impl Memory {
     /// # Errors
     /// As [`Helper::connect`](crate::Helper::connect).
     pub fn connect(socket: &Socket, patience: Duration) -> Result<Memory> {
-        Ok(Memory { locks: Locks::connect(socket, patience)?, patience, shelves: 0 })
+        Ok(Memory { locks: Locks::connect(socket, patience)?, patience, shelves: 0, look: None })
+    }
+
+    /// Has `go_on` asked every `turn` by calls that wait, but for those that wait for locks; if it says no they are [`Error::Stopped`].
+    pub fn while_it_waits(&mut self, turn: Duration, go_on: impl FnMut() -> bool + Send + 'static) {
+        self.look = Some((turn, Box::new(go_on)));
     }
 
     /// A new segment, of zeros.
@@ -102,6 +111,7 @@ impl Memory {
     pub fn get_part(&mut self, which: impl Into<Which>, offset: u64, length: Option<u64>) -> Result<Value> {
         self.shelves += 1;
         let shelf = self.shelves;
+        let wanted = length;
         let get = MemoryRequest::Get { which: which.into(), offset, length, shelf };
         let MemoryAnswer::Value { version, stamp_ns, bytes, first } = self.call(get)? else {
             return Err(Error::Malformed("another answer than a value".into()));
@@ -116,7 +126,7 @@ impl Memory {
             }
             other => Err(unexpected(other)),
         })?;
-        if value.bytes.len() as u64 != bytes {
+        if value.bytes.len() as u64 != bytes || wanted.is_some_and(|wanted| wanted != bytes) {
             return Err(Error::Malformed(format!("{} bytes of {bytes}", value.bytes.len())));
         }
         Ok(value)
@@ -194,8 +204,16 @@ impl Memory {
     /// # Errors
     /// As [`Locks::acquire`], and [`stat`](Self::stat).
     pub fn lock(&mut self, which: impl Into<Which>, mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
-        let id = self.stat(which)?.id;
-        self.locks.acquire(format!("memory/{id}").as_bytes(), mode, at_most)
+        let name = self.lock_name(which)?;
+        self.locks.acquire(&name, mode, at_most)
+    }
+
+    /// What its lock is called, for what else [`locks`](Self::locks) can do with it.
+    ///
+    /// # Errors
+    /// As [`stat`](Self::stat).
+    pub fn lock_name(&mut self, which: impl Into<Which>) -> Result<Vec<u8>> {
+        Ok(format!("memory/{}", self.stat(which)?.id).into_bytes())
     }
 
     /// Releases it, when everything that this connection has put has arrived, or never will (rule M3).
@@ -246,7 +264,7 @@ impl Memory {
     }
 
     fn answer(&mut self, number: u64, until: Time) -> Result<MemoryAnswer> {
-        match self.locks.answer_numbered(number, until)? {
+        match self.await_answer(number, until)? {
             Some(Answer::Memory(MemoryAnswer::Failed(why, text))) => Err(Error::Memory { why, text }),
             Some(Answer::Memory(answer)) => Ok(answer),
             Some(Answer::Refused(why)) => Err(Error::Refused(why)),
@@ -254,6 +272,22 @@ impl Memory {
             None => {
                 self.locks.does_without(number);
                 Err(verbena_ipc::Error::Deadline { number }.into())
+            }
+        }
+    }
+
+    fn await_answer(&mut self, number: u64, until: Time) -> Result<Option<Answer>> {
+        loop {
+            let turn = self.look.as_ref().map_or(until, |(turn, _)| until.min(BootClock.now() + *turn));
+            let answer = self.locks.answer_numbered(number, turn)?;
+            if answer.is_some() || turn == until {
+                return Ok(answer);
+            }
+            if let Some((_, go_on)) = &mut self.look
+                && !go_on()
+            {
+                self.locks.does_without(number);
+                return Err(Error::Stopped);
             }
         }
     }

@@ -1,10 +1,16 @@
-"""Distributed locks of a Verbena cluster, and networks that are far apart for tests.
+"""Distributed locks of a Verbena cluster, memory that its nodes share, and networks that are far apart for tests.
 
     with verbena.Locks() as locks:
         with locks.acquire("nightly-report", timeout=10) as hold:
             store.write(value, token=hold.token)
 
 `verbena.aio` has the same for asyncio.
+
+    with verbena.Memory() as memory:
+        table = memory.allocate(64 << 10, "table", coherence="delta(4)")
+        table.put(b"...")
+        value = memory.find("table").get()
+        numpy.frombuffer(value, "f4")
 
     with verbena.wan(delay="10ms", loss="0.1%") as wan:
         server = wan.b.run(socket.create_server, (wan.b.address, 8000))
@@ -13,39 +19,63 @@
 
 from . import aio
 from ._errors import (
+    Conflict,
     Deadlock,
     Disconnected,
     Error,
+    Exists,
     Failed,
     Forked,
+    Gone,
+    Late,
     Lost,
     NoAnswer,
     NoHelper,
+    NoRoom,
+    NotFound,
     NotHeld,
     NotInTime,
     NotPermitted,
+    NotYours,
+    OutOfRange,
     Refused,
+    Released,
+    Unknown,
     WrongThread,
 )
-from ._native import Hold, Locks
+from ._native import Hold, Locks, Memory, Segment, Stat, Value
 from ._wan import Site, Wan, wan
 
 __all__ = [
+    "Conflict",
     "Deadlock",
     "Disconnected",
     "Error",
+    "Exists",
     "Failed",
     "Forked",
+    "Gone",
     "Hold",
+    "Late",
     "Locks",
     "Lost",
+    "Memory",
     "NoAnswer",
     "NoHelper",
+    "NoRoom",
+    "NotFound",
     "NotHeld",
     "NotInTime",
     "NotPermitted",
+    "NotYours",
+    "OutOfRange",
     "Refused",
+    "Released",
+    "Segment",
     "Site",
+    "Stat",
+    "Unknown",
+    "Value",
     "Wan",
     "WrongThread",
     "aio",

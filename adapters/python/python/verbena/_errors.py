@@ -13,12 +13,59 @@ class Lost(Error):
     """The lock was not held to the end: others may have had it, and what was done under it may have come too late."""
 
 
+class Gone(Lost):
+    """The segment's home is gone, and the value with it."""
+
+
 class NotHeld(Error):
     """It was released before."""
 
 
 class Deadlock(Error):
     """Those who hold the lock wait for locks that this connection holds: it is to release what it holds, and may begin anew."""
+
+
+class NotFound(Error, LookupError):
+    """There is no segment of this name."""
+
+
+class Exists(Error):
+    """There is a segment of this name."""
+
+
+class Released(Error):
+    """The segment was released."""
+
+
+class Conflict(Error):
+    """The value is of another version than the one that was to be replaced: of version `current`. Nothing was put."""
+
+    def __init__(self, words: str, current: int) -> None:
+        super().__init__(words, current)
+        self.current = current
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NoRoom(Error):
+    """The segment's home is full, or the user has all that it may have. Nothing was allocated."""
+
+
+class OutOfRange(Error, IndexError):
+    """Bytes that the segment does not have. Nothing was read or put."""
+
+
+class NotYours(Error, PermissionError):
+    """The segment is another user's. Nothing was read or changed."""
+
+
+class Unknown(Error):
+    """Nobody knows whether it was done, or will be."""
+
+
+class Late(Error, TimeoutError):
+    """It could not be done in time, and was not done."""
 
 
 class Refused(Error):
