@@ -24,12 +24,11 @@ cargo build --release --locked --bin shop --bin never-stale
 cargo build --release --locked -p verbena-cli --features verbs --bin verbena
 never-stale() {
     VM_TIMEOUT=300 scripts/rdma-vm "$1" -- "${CARGO_TARGET_DIR:-$PWD/target}/release/never-stale" --fabric verbs --scheme dependency-lists \
-        --seconds 60 --faults 3 --lease-ms 3000 --longest-transaction-ms 7000 --readers 4 --writers 2 --every-ms 300 --min-hits-percent 10 \
-        --min-updates 40 "${@:2}"
+        --seconds 60 --faults 3 --lease-ms 3000 --longest-transaction-ms 7000 --readers 4 --writers 2 --every-ms 300 --min-answers 4000 \
+        --min-soon 50 --min-hits-percent 10 --min-updates 40
 }
-never-stale rxe --min-answers 4000 --min-soon 50
-# What changes a region goes by agents there, and each takes its turn on an emulated processor.
-never-stale siw --min-answers 1500 --min-soon 25
+never-stale rxe
+never-stale siw
 
 # What the conformance suite cannot arrange begins with the name of a check, and is asserted there.
 if grep '^skipped: ' "$log" >&2; then

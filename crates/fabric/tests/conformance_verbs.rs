@@ -115,6 +115,9 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
     if weather.is_empty() && kind.has_links {
         what_a_lost_connection_left_open_is_never_executed_later(&mut verbs);
         a_refusal_whose_answer_is_lost_is_told_by_the_owner(&mut verbs);
+        if kind == ROCE {
+            who_connects_in_another_way_is_refused(&mut verbs);
+        }
     }
     for bytes in [64, 16 << 10] {
         let torn = what_is_larger_than_a_word_tears_under_a_writer(&mut verbs, bytes);
@@ -195,6 +198,21 @@ fn a_refusal_whose_answer_is_lost_is_told_by_the_owner(verbs: &mut Verbs) {
     let (called, taken) = (caller.connections(), owner.connections());
     assert!(called.made >= 3 && called.lost == called.made - 1 && taken.taken >= called.made, "{called:?}, {taken:?}");
     assert_eq!((called.refused, taken.refused, called.taken, taken.made), (0, 0, 0, 0));
+}
+
+/// Who calls a node that connects by message is told so, and counted.
+fn who_connects_in_another_way_is_refused(verbs: &mut Verbs) {
+    let owner = verbs.node();
+    let kind = std::mem::replace(&mut verbs.kind, MANAGED);
+    let caller = verbs.node();
+    verbs.kind = kind;
+    let region = owner.register(64, ViewNumber(1)).expect("a node registers memory");
+    let peer = caller.connect(owner.identity(), &owner.address()).expect("a node connects");
+    let soon = caller.clock().now() + Duration::from_secs(5);
+    let refused = peer.open(&region.key(Rights::Read), soon).map(drop).expect_err("it cannot be called").to_string();
+    assert!(refused.contains("by message") && refused.contains("fabric.verbs_rdma_cm"), "{refused}");
+    let (called, taken) = (caller.connections(), owner.connections());
+    assert!(taken.refused >= 1 && taken.taken == 0 && called.made == 0, "{called:?}, {taken:?}");
 }
 
 /// Words that their owner writes over and over are read with some of one time and some of another, and each word whole: what is larger carries versions. How many
