@@ -23,7 +23,7 @@ static int fail(const char *doing) {
 static verbena_result open_table(verbena_memory *memory, const char *name, verbena_segment *table) {
     verbena_result result = verbena_memory_find(memory, name, table);
     if (result == VERBENA_NOT_FOUND)
-        result = verbena_memory_allocate(memory, name, COUNTERS * sizeof(uint64_t), "strict", 0, "most-free", table);
+        result = verbena_memory_allocate(memory, name, COUNTERS * sizeof(uint64_t), "strict", 0, 0, "most-free", table);
     /* Another program made it in between. */
     return result == VERBENA_EXISTS ? verbena_memory_find(memory, name, table) : result;
 }

@@ -52,6 +52,10 @@ pub struct verbena_segment_info {
     pub owner: u32,
     /// Nodes that can fill a slot at a time.
     pub writers: u32,
+    /// Nodes that are to hold it.
+    pub copies: u32,
+    /// Nodes that do: fewer where some were lost, until others have room.
+    pub held: u32,
     /// What it promises, as verbena_memory_allocate takes it.
     pub coherence: [c_char; 48],
     /// What its home is called.
@@ -113,7 +117,7 @@ pub unsafe extern "C" fn verbena_memory_locks(memory: *mut verbena_memory) -> *m
 }
 
 /// Makes a segment of `bytes` zeros, 1 to 16 MiB. `name`: up to VERBENA_MAX_SEGMENT_NAME_BYTES of UTF-8, or NULL for none. `coherence`: "null", "read",
-/// "write", "strict", "version", "delta(4)", "temporal(20ms)"; NULL: "strict". `writers`: nodes that can fill a slot at a time, 0 for 3. `placement`:
+/// "write", "strict", "version", "delta(4)", "temporal(20ms)"; NULL: "strict". `writers`: nodes that can fill a slot at a time, 0 for 3. `copies`: nodes that hold it, 1 to 4, 0 for 1: it is lost when all of them are. `placement`:
 /// "most-free", "local", "spread" or a node's name; NULL: "most-free". After an error `*segment` is none. It stays until it is released or its home ends.
 ///
 /// # Safety
@@ -125,6 +129,7 @@ pub unsafe extern "C" fn verbena_memory_allocate(
     bytes: u64,
     coherence: *const c_char,
     writers: u32,
+    copies: u32,
     placement: *const c_char,
     segment: *mut verbena_segment,
 ) -> verbena_result {
@@ -141,6 +146,9 @@ pub unsafe extern "C" fn verbena_memory_allocate(
         }
         if writers > 0 {
             new.writers = u8::try_from(writers).map_err(|_| bad(&format!("{writers} writers")))?;
+        }
+        if copies > 0 {
+            new.copies = u8::try_from(copies).map_err(|_| bad(&format!("{copies} copies")))?;
         }
         if let Some(placement) = placement {
             let Ok(placement) = placement.parse();
@@ -389,7 +397,7 @@ impl From<SegmentId> for verbena_segment {
 
 impl verbena_segment_info {
     fn new(segment: &SegmentInfo, version: u64, stamp_ns: u64) -> Self {
-        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home } = segment;
+        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home, copies, backups } = segment;
         verbena_segment_info {
             segment: (*id).into(),
             bytes: *bytes,
@@ -398,6 +406,8 @@ impl verbena_segment_info {
             stamp_ns,
             owner: *owner,
             writers: (*writers).into(),
+            copies: (*copies).into(),
+            held: 1 + backups.len() as u32,
             coherence: chars(&coherence.to_string()),
             home: chars(home),
             name: chars(name.as_deref().unwrap_or_default()),

@@ -12,7 +12,7 @@ static const verbena_segment NONE = {0};
 static verbena_segment made(verbena_memory *memory, const char *name, uint64_t bytes, const char *coherence,
                             const char *placement) {
     verbena_segment segment;
-    expect(verbena_memory_allocate(memory, name, bytes, coherence, 0, placement, &segment), VERBENA_OK);
+    expect(verbena_memory_allocate(memory, name, bytes, coherence, 0, 0, placement, &segment), VERBENA_OK);
     return segment;
 }
 
@@ -32,23 +32,23 @@ static void null_and_nonsense(verbena_memory *memory) {
     verbena_memory_close(NULL);
     /* Its locks are closed with it and not before. */
     verbena_close(verbena_memory_locks(memory));
-    expect(verbena_memory_allocate(NULL, NULL, 8, NULL, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
-    expect(verbena_memory_allocate(memory, NULL, 8, NULL, 0, NULL, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(NULL, NULL, 8, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, NULL, 8, NULL, 0, 0, NULL, NULL), VERBENA_BAD_ARGUMENT);
     segment = x;
-    expect(verbena_memory_allocate(memory, "x", 8, NULL, 0, NULL, &segment), VERBENA_EXISTS);
+    expect(verbena_memory_allocate(memory, "x", 8, NULL, 0, 0, NULL, &segment), VERBENA_EXISTS);
     expect(memcmp(&segment, &NONE, sizeof NONE), 0);
-    expect(verbena_memory_allocate(memory, NULL, 0, NULL, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
-    expect(verbena_memory_allocate(memory, NULL, (16 << 20) + 1, NULL, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
-    expect(verbena_memory_allocate(memory, NULL, 8, "string", 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, NULL, 0, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, NULL, (16 << 20) + 1, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, NULL, 8, "string", 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
     expect(says("\"string\" is no coherence"), 1);
-    expect(verbena_memory_allocate(memory, NULL, 8, "\xff", 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, NULL, 8, "\xff", 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
     expect(says("the coherence is no UTF-8"), 1);
-    expect(verbena_memory_allocate(memory, NULL, 8, NULL, 256, NULL, &segment), VERBENA_BAD_ARGUMENT);
-    expect(verbena_memory_allocate(memory, NULL, 8, NULL, 0, "nobody", &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, NULL, 8, NULL, 256, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, NULL, 8, NULL, 0, 0, "nobody", &segment), VERBENA_BAD_ARGUMENT);
     expect(says("no node nobody"), 1);
-    expect(verbena_memory_allocate(memory, "", 8, NULL, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
-    expect(verbena_memory_allocate(memory, "two\nlines", 8, NULL, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
-    expect(verbena_memory_allocate(memory, name, 8, NULL, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, "", 8, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, "two\nlines", 8, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_allocate(memory, name, 8, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
     expect(verbena_memory_find(NULL, "x", &segment), VERBENA_BAD_ARGUMENT);
     expect(verbena_memory_find(memory, NULL, &segment), VERBENA_BAD_ARGUMENT);
     expect(verbena_memory_find(memory, "x", NULL), VERBENA_BAD_ARGUMENT);
@@ -140,7 +140,7 @@ static void what_is_known(verbena_memory *here, verbena_memory *there) {
     verbena_segment_info infos[3];
     size_t count = 0, silent = 9;
     verbena_segment segment;
-    expect(verbena_memory_allocate(here, "t/one", 8, "delta(4)", 2, "b", &segment), VERBENA_OK);
+    expect(verbena_memory_allocate(here, "t/one", 8, "delta(4)", 2, 0, "b", &segment), VERBENA_OK);
     made(there, "t/two", 16, NULL, "local");
     made(there, NULL, 24, NULL, "spread");
     expect(verbena_memory_stat(there, &segment, &infos[0]), VERBENA_OK);

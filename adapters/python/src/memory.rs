@@ -60,8 +60,9 @@ impl Memory {
     ///
     /// coherence: "null", "read", "write", "strict", "version", "delta(4)" or "temporal(20ms)".
     /// writers: nodes that can fill a slot at a time.
+    /// copies: nodes that hold it, 1 to 4; it is lost when all of them are.
     /// placement: "most-free", "local", "spread" or a node's name.
-    #[pyo3(signature = (bytes, name=None, *, coherence="strict", writers=3, placement="most-free"))]
+    #[pyo3(signature = (bytes, name=None, *, coherence="strict", writers=3, copies=1, placement="most-free"))]
     fn allocate(
         &self,
         py: Python<'_>,
@@ -69,11 +70,12 @@ impl Memory {
         name: Option<String>,
         coherence: &str,
         writers: u8,
+        copies: u8,
         placement: &str,
     ) -> PyResult<Segment> {
         let coherence = coherence.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
         let Ok(placement) = placement.parse();
-        let new = NewSegment { name, bytes, coherence, writers, placement };
+        let new = NewSegment { name, bytes, coherence, writers, copies, placement };
         Ok(self.segment(self.shared.with(py, |memory| memory.allocate(new))?))
     }
 
@@ -155,6 +157,12 @@ impl Segment {
     #[getter]
     fn owner(&self) -> u32 {
         self.info.owner
+    }
+
+    /// How many nodes are to hold it.
+    #[getter]
+    fn copies(&self) -> u8 {
+        self.info.copies
     }
 
     /// The value, or `length` bytes of it from `offset` on: of one version, but for "null".

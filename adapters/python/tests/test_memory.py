@@ -39,6 +39,11 @@ def test_every_operation(nodes: list[Node]) -> None:
             stat = again.stat()
             assert (stat.version, coherence == "null") == (last, stat.stamp_ns == 0)
             assert repr(stat) == f"<verbena.Stat version {last}, stamp_ns {stat.stamp_ns}>"
+        two = here.allocate(8, "two", copies=2)
+        assert (two.copies, segment.copies) == (2, 1)
+        two.put(b"12345678")
+        assert bytes(there.find("two").get()) == b"12345678"
+        two.release()
         unnamed = there.allocate(8, writers=1, placement="local")
         assert unnamed.name is None and "without a name" in repr(unnamed)
         assert len(here.list()) == 8
