@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import verbena
 
-with verbena.Memory(*sys.argv[1:2]) as memory:
+with verbena.Memory(sys.argv[1] if len(sys.argv) > 1 else None) as memory:
     weights = memory.allocate(1 << 20, "weights", coherence="delta(4)")
     version = weights.put(np.ones(1 << 17))  # any buffer: bytes, arrays of NumPy
     value = memory.find("weights").get()  # bytes that are read where they are
