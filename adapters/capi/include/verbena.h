@@ -125,6 +125,10 @@ typedef struct verbena_segment_info {
   uint32_t owner;
   // Nodes that can fill a slot at a time.
   uint32_t writers;
+  // Nodes that are to hold it.
+  uint32_t copies;
+  // Nodes that do: fewer where some were lost, until others have room.
+  uint32_t held;
   // What it promises, as verbena_memory_allocate takes it.
   char coherence[48];
   // What its home is called.
@@ -253,7 +257,7 @@ void verbena_memory_close(struct verbena_memory *memory);
 struct verbena_locks *verbena_memory_locks(struct verbena_memory *memory);
 
 // Makes a segment of `bytes` zeros, 1 to 16 MiB. `name`: up to VERBENA_MAX_SEGMENT_NAME_BYTES of UTF-8, or NULL for none. `coherence`: "null", "read",
-// "write", "strict", "version", "delta(4)", "temporal(20ms)"; NULL: "strict". `writers`: nodes that can fill a slot at a time, 0 for 3. `placement`:
+// "write", "strict", "version", "delta(4)", "temporal(20ms)"; NULL: "strict". `writers`: nodes that can fill a slot at a time, 0 for 3. `copies`: nodes that hold it, 1 to 4, 0 for 1: it is lost when all of them are. `placement`:
 // "most-free", "local", "spread" or a node's name; NULL: "most-free". After an error `*segment` is none. It stays until it is released or its home ends.
 //
 // The caller sees to it:
@@ -263,6 +267,7 @@ enum verbena_result verbena_memory_allocate(struct verbena_memory *memory,
                                             uint64_t bytes,
                                             const char *coherence,
                                             uint32_t writers,
+                                            uint32_t copies,
                                             const char *placement,
                                             struct verbena_segment *segment);
 

@@ -62,6 +62,7 @@ impl Memory {
     /// writers: nodes that can fill a slot at a time.
     /// copies: nodes that hold it, 1 to 4; it is lost when all of them are.
     /// placement: "most-free", "local", "spread" or a node's name.
+    #[allow(clippy::too_many_arguments, reason = "as Python names them")]
     #[pyo3(signature = (bytes, name=None, *, coherence="strict", writers=3, copies=1, placement="most-free"))]
     fn allocate(
         &self,
