@@ -42,6 +42,7 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Make room for checkpoints.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint new run-7 --processes 4 --size 1MiB --copies 2")]
     New {
         /// What they are called.
         name: String,
@@ -64,6 +65,7 @@ enum What {
         reach: Reach,
     },
     /// Begin, or begin again: get a process's part of the newest complete checkpoint.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint join run-7 --process 2 --out state --json")]
     Join {
         /// Of which checkpoints.
         name: String,
@@ -79,6 +81,7 @@ enum What {
         format: Format,
     },
     /// Save a process's part of a checkpoint: a file, or standard input.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint save run-7 state --process 2 --era 1 --number 1")]
     Save {
         /// Of which checkpoints.
         name: String,
@@ -99,6 +102,7 @@ enum What {
         format: Format,
     },
     /// Show which checkpoints there are, and how far each process is.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint show run-7")]
     Show {
         /// Of which checkpoints.
         name: String,
@@ -108,6 +112,7 @@ enum What {
         format: Format,
     },
     /// Make all processes begin again from an older complete checkpoint.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint back run-7 --number 3")]
     Back {
         /// Of which checkpoints.
         name: String,
@@ -118,6 +123,7 @@ enum What {
         reach: Reach,
     },
     /// Remove all checkpoints of a name.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint rm run-7")]
     Rm {
         /// Which.
         name: String,
