@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use verbena_client::{Helper, Socket};
 use verbena_fabric::Provider;
 
 use crate::content::{Running, free_addresses};
@@ -85,6 +86,27 @@ impl Helpers {
             std::thread::sleep(LOOK);
         }
         Ok((run, &self.names[at]))
+    }
+
+    /// Where programs reach the node of this number, when all nodes are in its view.
+    pub(crate) fn socket(&mut self, at: usize) -> Result<Socket, BenchError> {
+        let (run, name) = self.ready(at)?;
+        let socket = Socket::new(Some(&run), Some(name)).map_err(|error| error.to_string());
+        let socket = socket.map_err(|why| self.failed(at, &why))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let report = Helper::connect(&socket, PATIENCE).and_then(|mut helper| helper.report());
+            if report.is_ok_and(|report| {
+                report.members.len() == self.names.len() && report.status.in_effect == report.status.view
+            }) {
+                return Ok(socket);
+            }
+            if Instant::now() > until {
+                return Err(self.failed(at, "did not see the others in time"));
+            }
+            self.look()?;
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// On which core programs are, if they are on one.

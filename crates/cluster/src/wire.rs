@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         let bytes = message(Body::Acknowledge(ViewNumber(300))).encode();
-        assert_eq!(bytes, [b"VCLU\x07\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
+        assert_eq!(bytes, [b"VCLU\x08\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         bytes[4] = 1;
         assert_eq!(
             Message::decode(&bytes).unwrap_err().to_string(),
-            "cluster message: block \"VCLU\" has version 1, this program speaks version 7"
+            "cluster message: block \"VCLU\" has version 1, this program speaks version 8"
         );
         let pretender = message(Body::Join {
             member: member(2, 6),

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use verbena_client::{Memory, NewSegment, Placement, Socket};
+use verbena_client::{Memory, NewSegment, Placement};
 use verbena_fabric::Provider;
 use verbena_ipc::Mode;
 use verbena_terms::{Coherence, SegmentId};
@@ -135,8 +135,7 @@ pub(super) fn failed(doing: &str, error: &verbena_client::Error) -> BenchError {
 
 impl Place {
     fn start(mut helpers: Helpers) -> Result<Place, BenchError> {
-        let (run, node) = helpers.ready(1)?;
-        let socket = Socket::new(Some(&run), Some(node)).map_err(|error| failed("find a helper", &error))?;
+        let socket = helpers.socket(1)?;
         let connect = |mode| Memory::connect(&socket.clone().in_mode(mode), PATIENCE);
         let programs = Mode::ALL.into_iter().map(connect).collect::<Result<Vec<_>, _>>();
         let mut programs = programs.map_err(|error| failed("connect to a helper", &error))?;

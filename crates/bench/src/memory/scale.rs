@@ -115,11 +115,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 
 impl Place {
     fn start(mut helpers: Helpers) -> Result<Place, BenchError> {
-        let mut sockets = vec![];
-        for nth in 0..NODES {
-            let (run, node) = helpers.ready(HOMES + nth)?;
-            sockets.push(Socket::new(Some(&run), Some(node)).map_err(|error| failed("find a helper", &error))?);
-        }
+        let sockets = (HOMES..HOMES + NODES).map(|at| helpers.socket(at)).collect::<Result<Vec<Socket>, _>>()?;
         let mut program =
             Memory::connect(&sockets[0], PATIENCE).map_err(|error| failed("connect to a helper", &error))?;
         let mut allocate = |thread: usize, homes: usize| {
