@@ -1,6 +1,15 @@
 //! The rows of memory. No time is held against anything; counts are.
 
-use super::{measured, of};
+use verbena_bench::{Findings, Measurement};
+
+use super::measured;
+
+/// Those whose labels are these, whole: one mode's name is within another's.
+fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
+    let is_label = |one: &Measurement, label: &str| one.labels.iter().any(|(_, value)| value == label);
+    let has = |one: &&Measurement| one.quantity == quantity && labels.iter().all(|label| is_label(one, label));
+    findings.measurements.iter().filter(has).collect()
+}
 
 pub fn values_are_got_and_put() {
     let findings = measured("memory.ops", 4);
