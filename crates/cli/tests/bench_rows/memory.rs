@@ -46,7 +46,7 @@ pub fn many_get_values() {
     for way in ways {
         let gets = of(&findings, "gets", &[way]);
         let threads: Vec<f64> = gets.iter().map(|one| one.x).collect();
-        assert_eq!(threads, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0], "{way}");
+        assert_eq!(threads, [1.0, 4.0, 16.0, 64.0, 512.0], "{way}");
         // Each of them got something in each round.
         assert!(gets.iter().all(|one| one.rounds.iter().all(|round| round.count as f64 >= one.x)), "{gets:?}");
     }
