@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use verbena_namespaces::{Namespace, or_skipped};
 use verbena_wan::probe::Probe;
 use verbena_wan::router::{Mode, Seen};
@@ -69,6 +70,11 @@ fn there(wan: &Wan) -> Seen {
 
 /// Sends datagrams and takes what comes of them, until the router has let through as many as it should and none has come for a while.
 fn send(wan: &Wan, probe: &mut Probe, count: u64) -> (Vec<u64>, Seen) {
+    // Packets that are sent from two cores wait in two queues of the kernel, before the emulator, and may overtake each other there.
+    let before = sched_getaffinity(None).unwrap();
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here).unwrap();
     let mut came = vec![];
     for number in 0..count {
         probe.send(200).unwrap();
@@ -78,6 +84,7 @@ fn send(wan: &Wan, probe: &mut Probe, count: u64) -> (Vec<u64>, Seen) {
             came.extend(std::iter::from_fn(|| probe.receive().unwrap()));
         }
     }
+    sched_setaffinity(None, &before).unwrap();
     let began = Instant::now();
     loop {
         came.extend(std::iter::from_fn(|| probe.receive().unwrap()));
