@@ -19,7 +19,7 @@ commands=(cc:gcc ld:binutils make:make clang:clang protoc:protobuf-compiler)
 if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
-    commands+=(etcd:etcd-server etcdctl:etcd-client setpriv:util-linux)
+    commands+=(etcd:etcd-server etcdctl:etcd-client redis-server:redis-server setpriv:util-linux)
 fi
 
 # Tests have a machine of their own where they need another kernel than this one.
