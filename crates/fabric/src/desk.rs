@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -17,20 +17,15 @@ use crate::error::{Error, Result};
 use crate::handoff::{Handoff, Next};
 use crate::message::{Inbox, Message};
 
-/// What a service does at its desk. Nothing of it waits.
-pub trait Service: Send + 'static {
-    /// What it can be left.
-    type Command: Send + 'static;
-
-    /// Does what was left.
-    fn command(&mut self, command: Self::Command);
+/// The part of a service that acts. It never waits: the desk gives it its turns.
+pub trait Driver: Send + 'static {
     /// Handles what woke the thread, and whatever else has arrived or is due.
     fn turn(&mut self, woken: Option<Message>);
     /// Looks at what it has posted once more.
     fn go_on(&mut self);
     /// Whether something that it posted is on its way.
     fn has_posts(&self) -> bool;
-    /// Ready when an answer has come that nobody has looked at.
+    /// Ready when an answer has come that no turn has looked at.
     fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()>;
     /// Where its messages arrive.
     fn inbox(&mut self) -> Option<&mut Inbox>;
@@ -40,8 +35,52 @@ pub trait Service: Send + 'static {
     fn opened(&mut self, opened: Opened);
     /// When there is something to do if nothing arrives before.
     fn next_deadline(&self) -> Time;
+}
+
+/// A service: its driver, and those who asked for something.
+pub trait Service: Send + 'static {
+    /// What it can be left.
+    type Command: Send + 'static;
+    /// What acts.
+    type Driver: Driver;
+
+    /// What acts.
+    fn driver(&mut self) -> &mut Self::Driver;
+    /// Does what was left.
+    fn command(&mut self, command: Self::Command);
+    /// Tells those who asked what the driver has for them. Done each time that it may have something, before the next thing is done: so everybody is told things in their order.
+    fn tell_all(&mut self);
     /// Nothing is to be done before something arrives.
-    fn rests(&mut self) {}
+    fn rests(&mut self);
+}
+
+/// Requests, as they are numbered and counted before they come to a desk.
+pub struct Queue {
+    most: usize,
+    numbered: AtomicU64,
+    /// Those that nobody has looked at.
+    waiting: AtomicUsize,
+}
+
+impl Queue {
+    /// So many may wait.
+    pub fn new(most: usize) -> Self {
+        Queue { most, numbered: AtomicU64::new(0), waiting: AtomicUsize::new(0) }
+    }
+
+    /// A request's number, from 1 on; nothing if too many wait.
+    pub fn number(&self) -> Option<u64> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.most {
+            self.taken();
+            return None;
+        }
+        Some(self.numbered.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Somebody looks at one.
+    pub fn taken(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A service, with its thread, which ends when this is dropped.
@@ -143,8 +182,9 @@ impl<S: Service> Shared<S> {
         while let Some(left) = next() {
             match left {
                 Left::Command(command) => seat.service.command(command),
-                Left::Opened(opened) => seat.service.opened(*opened),
+                Left::Opened(opened) => seat.service.driver().opened(*opened),
             }
+            seat.service.tell_all();
         }
         seat.end_turn();
         if seat.is_due_early() {
@@ -156,10 +196,11 @@ impl<S: Service> Shared<S> {
 impl<S: Service> Seat<S> {
     /// Until nothing is to be done before something arrives: the thread is woken by that.
     fn end_turn(&mut self) {
-        while self.service.has_posts() {
+        while self.service.driver().has_posts() {
             // A fabric sends what was posted together when it is looked at once more.
-            self.service.go_on();
-            if self.service.poll_answered(&mut Context::from_waker(&self.thread)).is_pending() {
+            self.service.driver().go_on();
+            self.service.tell_all();
+            if self.service.driver().poll_answered(&mut Context::from_waker(&self.thread)).is_pending() {
                 break;
             }
         }
@@ -168,7 +209,7 @@ impl<S: Service> Seat<S> {
 
     /// Whether something is due before the thread looks.
     fn is_due_early(&mut self) -> bool {
-        let due = self.service.next_deadline();
+        let due = self.service.driver().next_deadline();
         let is_early = due < self.looks_at;
         // It looks as soon as it is called.
         self.looks_at = self.looks_at.min(due);
@@ -177,10 +218,11 @@ impl<S: Service> Seat<S> {
 
     /// The thread's: what woke it, and whatever else has arrived or is due. Gives what is to be opened, and how long the thread may sleep.
     fn turn(&mut self, woken: Option<Message>) -> (Vec<Opening>, Duration) {
-        self.service.turn(woken);
+        self.service.driver().turn(woken);
+        self.service.tell_all();
         self.end_turn();
-        let openings = self.service.openings();
-        self.looks_at = self.service.next_deadline();
+        let openings = self.service.driver().openings();
+        self.looks_at = self.service.driver().next_deadline();
         (openings, self.looks_at.since(BootClock.now()))
     }
 
@@ -189,10 +231,11 @@ impl<S: Service> Seat<S> {
         if !self.thread.will_wake(context.waker()) {
             self.thread = context.waker().clone();
         }
-        if self.service.poll_answered(context).is_ready() {
+        let driver = self.service.driver();
+        if driver.poll_answered(context).is_ready() {
             return Poll::Ready(None);
         }
-        self.service.inbox().map_or(Poll::Pending, |inbox| inbox.poll_next(context).map(Some))
+        driver.inbox().map_or(Poll::Pending, |inbox| inbox.poll_next(context).map(Some))
     }
 }
 

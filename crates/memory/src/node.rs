@@ -99,8 +99,6 @@ pub struct Standing {
     pub free: u64,
     /// Those of the largest free piece.
     pub largest: u64,
-    /// Bytes of copies of others' segments.
-    pub copies: u64,
 }
 
 /// Whose post it is.
@@ -373,11 +371,11 @@ impl Memory {
         self.home.free()
     }
 
-    /// How its share stands, and what it keeps of others'.
+    /// How its share stands.
     pub fn standing(&self) -> Standing {
         let (free, largest) = self.home.free();
         let share = if self.key.is_some() { self.options.bytes } else { 0 };
-        Standing { segments: self.home.held(), share, free, largest, copies: self.copied_bytes }
+        Standing { segments: self.home.held(), share, free, largest }
     }
 
     /// Whether anything of this request is on its way, or may be yet; also after it was answered that nobody knows.

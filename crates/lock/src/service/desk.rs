@@ -2,39 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
-use verbena_fabric::contacts::{Opened, Opening};
-use verbena_fabric::desk::Service;
-use verbena_fabric::{Inbox, Message as Arrived};
+use verbena_fabric::desk::{Queue, Service};
 use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Driver};
-use super::{Closed, Command, Metrics, Overloaded, Told};
+use super::{Closed, Command, Metrics, Told};
 use crate::{Answer, Refusal, RequestId};
 
 /// Requests that may wait for whoever is at the desk. One more is refused.
-const REQUESTS: usize = 8192;
-
-/// Requests, as they are numbered and counted before they come to the desk.
-#[derive(Default)]
-pub(super) struct Queue {
-    requests: AtomicU64,
-    /// Those that nobody has looked at.
-    waiting: AtomicUsize,
-}
-
-impl Queue {
-    /// A request's number.
-    pub(super) fn number(&self) -> Result<RequestId, Overloaded> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Overloaded);
-        }
-        Ok(RequestId(self.requests.fetch_add(1, Ordering::Relaxed) + 1))
-    }
-}
+pub(super) const REQUESTS: usize = 8192;
 
 pub(super) struct Desk {
     pub(super) driver: Driver,
@@ -64,6 +41,11 @@ impl Desk {
 
 impl Service for Desk {
     type Command = Command;
+    type Driver = Driver;
+
+    fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
 
     fn command(&mut self, command: Command) {
         match command {
@@ -72,7 +54,7 @@ impl Service for Desk {
                 prepared(view.number());
             }
             Command::Acquire { id, asker, name, request, told } => {
-                self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.queue.taken();
                 if self.is_closed {
                     let mut told = told;
                     return self.refuse(&mut told);
@@ -100,56 +82,8 @@ impl Service for Desk {
             Command::Remove { name, removed } => self.driver.remove(name, removed),
             Command::Close { patience, closed } => self.close(BootClock.now() + patience, closed),
         }
-        // Before the lease is looked at again: what is granted and lost at once is told in this order.
-        self.tell_all();
     }
 
-    fn turn(&mut self, woken: Option<Arrived>) {
-        self.driver.turn(woken);
-        self.tell_all();
-    }
-
-    fn go_on(&mut self) {
-        self.driver.go_on();
-        self.tell_all();
-    }
-
-    fn has_posts(&self) -> bool {
-        self.driver.has_posts()
-    }
-
-    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.driver.poll_answered(context)
-    }
-
-    fn inbox(&mut self) -> Option<&mut Inbox> {
-        self.driver.life.as_mut().map(|life| &mut life.inbox)
-    }
-
-    fn openings(&mut self) -> Vec<Opening> {
-        self.driver.openings()
-    }
-
-    fn opened(&mut self, opened: Opened) {
-        self.driver.opened(opened);
-        self.tell_all();
-    }
-
-    fn next_deadline(&self) -> Time {
-        self.driver.next_deadline()
-    }
-
-    fn rests(&mut self) {
-        let is_over = |(until, _): &mut (Time, Closed)| self.held == 0 || BootClock.now() >= *until;
-        if let Some((_, closed)) = self.closing.take_if(is_over) {
-            closed();
-        }
-        self.metrics.held.set(self.held);
-        self.metrics.waiting.set(self.asked.len() as i64 - self.held);
-    }
-}
-
-impl Desk {
     fn tell_all(&mut self) {
         for Answered { id, answer, losses } in self.driver.answers() {
             let Some(asked) = self.asked.get_mut(&id) else { continue };
@@ -184,6 +118,17 @@ impl Desk {
         }
     }
 
+    fn rests(&mut self) {
+        let is_over = |(until, _): &mut (Time, Closed)| self.held == 0 || BootClock.now() >= *until;
+        if let Some((_, closed)) = self.closing.take_if(is_over) {
+            closed();
+        }
+        self.metrics.held.set(self.held);
+        self.metrics.waiting.set(self.asked.len() as i64 - self.held);
+    }
+}
+
+impl Desk {
     /// Who waits is told, and who holds a lock may end what it does.
     fn close(&mut self, until: Time, closed: Closed) {
         (self.is_closed, self.closing) = (true, Some((until, closed)));

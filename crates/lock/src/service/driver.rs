@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::contacts::{Opened, Opening};
-use verbena_fabric::{Fabric, Message as Arrived};
+use verbena_fabric::desk::{self, Driver as _};
+use verbena_fabric::{Fabric, Inbox, Message as Arrived};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::life::Life;
@@ -89,60 +90,9 @@ impl Driver {
         }
     }
 
-    /// Handles what woke it, what else has arrived, and what has ended.
-    pub(super) fn turn(&mut self, woken: Option<Arrived>) {
-        self.look_at_lease();
-        if let Some(message) = woken {
-            self.arrived(&message);
-        }
-        for _ in 0..AT_ONCE {
-            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
-            self.arrived(&message);
-        }
-        self.go_on();
-    }
-
-    /// Whether batches are on their way.
-    pub(super) fn has_posts(&self) -> bool {
-        self.life.as_ref().is_some_and(|life| life.posts.are_under_way())
-    }
-
-    /// Ready when an answer has come that no turn has looked at.
-    pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.life.as_mut().map_or(Poll::Pending, |life| life.posts.poll_answered(context))
-    }
-
-    /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.
-    pub(super) fn openings(&mut self) -> Vec<Opening> {
-        let now = self.clock.now();
-        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
-    }
-
-    pub(super) fn opened(&mut self, opened: Opened) {
-        let now = self.clock.now();
-        if let Some(member) = self.life.as_mut().and_then(|life| life.contacts.opened(opened, now)) {
-            self.locks.reached(member);
-        }
-        self.go_on();
-    }
-
     /// What became of requests since this was asked last.
     pub(super) fn answers(&mut self) -> Vec<Answered> {
         std::mem::take(&mut self.answers)
-    }
-
-    /// When there is something to do if nothing arrives before.
-    pub(super) fn next_deadline(&self) -> Time {
-        let now = self.clock.now();
-        if self.attention == Attention::Everything && now < self.stirred + EAGER {
-            return now;
-        }
-        let again = self.life.as_ref().and_then(Life::next_deadline);
-        let next = [again, self.locks.next_deadline(), self.listings.next_deadline(), self.removals.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min();
-        next.unwrap_or(Time::FAR).min(now + IDLE)
     }
 
     /// How the words of this home stand.
@@ -261,26 +211,6 @@ impl Driver {
         self.act(|locks, out| locks.lease(lease, now, out));
     }
 
-    /// Posts and answers until nothing more is there, then sends what is to be said.
-    pub(super) fn go_on(&mut self) {
-        let mut now = self.clock.now();
-        while let Some(life) = &mut self.life {
-            let done = life.look(now);
-            if done.is_empty() {
-                break;
-            }
-            self.stirred = now;
-            for (id, outcome) in done {
-                self.act(|locks, out| locks.completed(id, &outcome, out));
-            }
-            now = self.clock.now();
-        }
-        self.act(|locks, out| locks.flush(now, out));
-        self.look_at_home(now);
-        self.listings.end(now);
-        self.removals.end(now);
-    }
-
     fn look_at_home(&mut self, now: Time) {
         let words = self.locks.home_words();
         self.metrics.home_locks.set(words.used as i64);
@@ -347,5 +277,76 @@ impl Driver {
             }
         }
         said
+    }
+}
+
+impl desk::Driver for Driver {
+    fn turn(&mut self, woken: Option<Arrived>) {
+        self.look_at_lease();
+        if let Some(message) = woken {
+            self.arrived(&message);
+        }
+        for _ in 0..AT_ONCE {
+            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
+            self.arrived(&message);
+        }
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        let mut now = self.clock.now();
+        while let Some(life) = &mut self.life {
+            let done = life.look(now);
+            if done.is_empty() {
+                break;
+            }
+            self.stirred = now;
+            for (id, outcome) in done {
+                self.act(|locks, out| locks.completed(id, &outcome, out));
+            }
+            now = self.clock.now();
+        }
+        self.act(|locks, out| locks.flush(now, out));
+        self.look_at_home(now);
+        self.listings.end(now);
+        self.removals.end(now);
+    }
+
+    fn has_posts(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.posts.are_under_way())
+    }
+
+    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.life.as_mut().map_or(Poll::Pending, |life| life.posts.poll_answered(context))
+    }
+
+    fn inbox(&mut self) -> Option<&mut Inbox> {
+        self.life.as_mut().map(|life| &mut life.inbox)
+    }
+
+    fn openings(&mut self) -> Vec<Opening> {
+        let now = self.clock.now();
+        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
+    }
+
+    fn opened(&mut self, opened: Opened) {
+        let now = self.clock.now();
+        if let Some(member) = self.life.as_mut().and_then(|life| life.contacts.opened(opened, now)) {
+            self.locks.reached(member);
+        }
+        self.go_on();
+    }
+
+    fn next_deadline(&self) -> Time {
+        let now = self.clock.now();
+        if self.attention == Attention::Everything && now < self.stirred + EAGER {
+            return now;
+        }
+        let again = self.life.as_ref().and_then(Life::next_deadline);
+        let next = [again, self.locks.next_deadline(), self.listings.next_deadline(), self.removals.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min();
+        next.unwrap_or(Time::FAR).min(now + IDLE)
     }
 }

@@ -19,12 +19,13 @@ use std::time::Duration;
 use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
+use verbena_fabric::desk::Queue;
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::listing::Cursor;
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 pub use config::LocksConfig;
-use desk::{Desk, Queue};
+use desk::{Desk, REQUESTS};
 use driver::Driver;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;
@@ -102,7 +103,7 @@ impl LockService {
         lapsed: impl FnMut(u64) + Send + 'static,
     ) -> verbena_fabric::Result<LockService> {
         let driver = Driver::new(options, Arc::new(BootClock), attention, metrics.clone(), Box::new(lapsed));
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::new(Queue::new(REQUESTS));
         let desk = verbena_fabric::desk::Desk::start("locks", Desk::new(driver, queue.clone(), metrics))?;
         Ok(LockService(Arc::new(Handle { desk, queue })))
     }
@@ -138,7 +139,7 @@ impl LockService {
     /// # Errors
     /// If too many wait.
     pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: Told) -> Result<RequestId, Overloaded> {
-        let id = self.0.queue.number()?;
+        let id = self.0.queue.number().map(RequestId).ok_or(Overloaded)?;
         self.0.desk.leave(Command::Acquire { id, asker, name, request, told });
         Ok(id)
     }

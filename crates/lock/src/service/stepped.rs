@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
+use verbena_fabric::desk::Driver as _;
 use verbena_terms::{Clock, Time};
 
 use super::driver::Driver;

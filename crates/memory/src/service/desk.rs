@@ -2,38 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
-use verbena_fabric::contacts::{Opened, Opening};
-use verbena_fabric::desk::Service;
-use verbena_fabric::{Inbox, Message as Arrived};
+use verbena_fabric::desk::{Driver as _, Queue, Service};
 use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::Driver;
 use super::metrics::Kind;
-use super::{Closed, Command, Metrics, Overloaded, Settled, Told};
-use crate::node::REQUESTS;
+use super::{Closed, Command, Metrics, Settled, Told};
 use crate::{Answer, Refusal, RequestId};
-
-/// Requests, as they are numbered and counted before they come to the desk.
-#[derive(Default)]
-pub(super) struct Queue {
-    requests: AtomicU64,
-    /// Those that nobody has looked at.
-    waiting: AtomicUsize,
-}
-
-impl Queue {
-    /// A request's number.
-    pub(super) fn number(&self) -> Result<RequestId, Overloaded> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Overloaded);
-        }
-        Ok(RequestId(self.requests.fetch_add(1, Ordering::Relaxed) + 1))
-    }
-}
 
 pub(super) struct Desk {
     pub(super) driver: Driver,
@@ -57,18 +33,15 @@ impl Desk {
     pub(super) fn new(driver: Driver, queue: Arc<Queue>, metrics: Metrics) -> Self {
         Desk { driver, asked: HashMap::new(), queue, metrics, is_closed: false, settling: vec![], closing: None }
     }
-
-    fn tell_all(&mut self) {
-        for (id, answer) in self.driver.answers() {
-            let Some(Asked { kind, since, told }) = self.asked.remove(&id) else { continue };
-            self.metrics.ended(kind, BootClock.now().since(since), &answer);
-            told(answer);
-        }
-    }
 }
 
 impl Service for Desk {
     type Command = Command;
+    type Driver = Driver;
+
+    fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
 
     fn command(&mut self, command: Command) {
         match command {
@@ -77,7 +50,7 @@ impl Service for Desk {
                 prepared(view.number());
             }
             Command::Request { id, wish, patience, told } => {
-                self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.queue.taken();
                 let kind = Kind::of(&wish);
                 if self.is_closed {
                     let answer = Answer::Refused(Refusal::Leaving);
@@ -93,42 +66,14 @@ impl Service for Desk {
                 (self.is_closed, self.closing) = (true, Some((BootClock.now() + patience, closed)));
             }
         }
-        self.tell_all();
     }
 
-    fn turn(&mut self, woken: Option<Arrived>) {
-        self.driver.turn(woken);
-        self.tell_all();
-    }
-
-    fn go_on(&mut self) {
-        self.driver.go_on();
-        self.tell_all();
-    }
-
-    fn has_posts(&self) -> bool {
-        self.driver.has_posts()
-    }
-
-    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.driver.poll_answered(context)
-    }
-
-    fn inbox(&mut self) -> Option<&mut Inbox> {
-        self.driver.life.as_mut().map(|life| &mut life.inbox)
-    }
-
-    fn openings(&mut self) -> Vec<Opening> {
-        self.driver.openings()
-    }
-
-    fn opened(&mut self, opened: Opened) {
-        self.driver.opened(opened);
-        self.tell_all();
-    }
-
-    fn next_deadline(&self) -> Time {
-        self.driver.next_deadline()
+    fn tell_all(&mut self) {
+        for (id, answer) in self.driver.answers() {
+            let Some(Asked { kind, since, told }) = self.asked.remove(&id) else { continue };
+            self.metrics.ended(kind, BootClock.now().since(since), &answer);
+            told(answer);
+        }
     }
 
     fn rests(&mut self) {

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::contacts::{Opened, Opening};
-use verbena_fabric::{Fabric, Message as Arrived};
+use verbena_fabric::desk::{self, Driver as _};
+use verbena_fabric::{Fabric, Inbox, Message as Arrived};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::Metrics;
 use super::life::Life;
 use crate::wire::Frame;
-use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Wish};
+use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Standing, Wish};
 
 /// The longest between two turns: that a view is in effect must not be seen late.
 const IDLE: Duration = Duration::from_millis(20);
@@ -30,7 +31,7 @@ pub(super) struct Driver {
     answers: Vec<(RequestId, Answer)>,
     complaints: Complaints,
     metrics: Metrics,
-    /// Something of its share, or of its copies, is otherwise than was said last.
+    /// Something of its share is otherwise than was said last.
     has_changed: bool,
 }
 
@@ -80,64 +81,22 @@ impl Driver {
         std::mem::take(&mut self.answers)
     }
 
-    /// Handles what woke it, what else has arrived, and what has ended.
-    pub(super) fn turn(&mut self, woken: Option<Arrived>) {
-        self.look_at_lease();
-        if let Some(message) = woken {
-            self.arrived(&message);
-        }
-        for _ in 0..AT_ONCE {
-            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
-            self.arrived(&message);
-        }
-        self.go_on();
-    }
-
-    pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.life.as_mut().map_or(Poll::Pending, |life| life.poll_answered(context))
-    }
-
     /// Whether anything of this request is on its way, or may be yet.
     pub(super) fn has_request(&self, id: RequestId) -> bool {
         self.memory.has_request(id)
     }
 
-    /// Whether anything is on its way.
-    pub(super) fn has_posts(&self) -> bool {
-        self.life.as_ref().is_some_and(Life::has_posts)
-    }
-
-    /// Says how its share stands, if that has changed.
+    /// Says how its copies stand; and its share, if that has changed.
     pub(super) fn publish(&mut self) {
+        let gauges = &self.metrics;
+        gauges.copies.set(self.memory.copied_bytes as i64);
         if !std::mem::take(&mut self.has_changed) {
             return;
         }
-        let standing = self.memory.standing();
-        let gauges = &self.metrics;
-        let values = [standing.segments as u64, standing.share, standing.free, standing.largest, standing.copies];
-        let all = [&gauges.segments, &gauges.share, &gauges.free, &gauges.largest, &gauges.copies];
+        let Standing { segments, share, free, largest } = self.memory.standing();
+        let values = [segments as u64, share, free, largest];
+        let all = [&gauges.segments, &gauges.share, &gauges.free, &gauges.largest];
         all.into_iter().zip(values).for_each(|(gauge, value)| gauge.set(value as i64));
-    }
-
-    /// What has to be opened since this was asked last; [`opened`](Self::opened) is the answer to each.
-    pub(super) fn openings(&mut self) -> Vec<Opening> {
-        let now = self.clock.now();
-        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
-    }
-
-    pub(super) fn opened(&mut self, opened: Opened) {
-        let now = self.clock.now();
-        if let Some(life) = &mut self.life {
-            life.contacts.opened(opened, now);
-        }
-        self.go_on();
-    }
-
-    /// When there is something to do if nothing arrives before.
-    pub(super) fn next_deadline(&self) -> Time {
-        let life = self.life.as_ref().and_then(Life::next_deadline);
-        let next = [life, self.memory.next_deadline()].into_iter().flatten().min();
-        next.unwrap_or(Time::FAR).min(self.clock.now() + IDLE)
     }
 
     #[cfg(feature = "testing")]
@@ -155,24 +114,6 @@ impl Driver {
         let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
         let now = self.clock.now();
         self.act(|memory, out| memory.lease(lease, now, out));
-    }
-
-    /// Posts and answers until nothing more is there.
-    pub(super) fn go_on(&mut self) {
-        let now = self.clock.now();
-        self.act(|memory, out| memory.tick(now, out));
-        while let Some(life) = &mut self.life {
-            let ended = life.look(self.clock.now());
-            if ended.is_empty() {
-                break;
-            }
-            // What came counts if the lease holds after it came (rule C5).
-            self.look_at_lease();
-            let now = self.clock.now();
-            for (id, outcome) in ended {
-                self.act(|memory, out| memory.completed(id, outcome, now, out));
-            }
-        }
     }
 
     fn arrived(&mut self, message: &Arrived) {
@@ -221,5 +162,67 @@ impl Driver {
                 (_, None) => {}
             }
         }
+    }
+}
+
+impl desk::Driver for Driver {
+    fn turn(&mut self, woken: Option<Arrived>) {
+        self.look_at_lease();
+        if let Some(message) = woken {
+            self.arrived(&message);
+        }
+        for _ in 0..AT_ONCE {
+            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
+            self.arrived(&message);
+        }
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        let now = self.clock.now();
+        self.act(|memory, out| memory.tick(now, out));
+        while let Some(life) = &mut self.life {
+            let ended = life.look(self.clock.now());
+            if ended.is_empty() {
+                break;
+            }
+            // What came counts if the lease holds after it came (rule C5).
+            self.look_at_lease();
+            let now = self.clock.now();
+            for (id, outcome) in ended {
+                self.act(|memory, out| memory.completed(id, outcome, now, out));
+            }
+        }
+    }
+
+    fn has_posts(&self) -> bool {
+        self.life.as_ref().is_some_and(Life::has_posts)
+    }
+
+    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.life.as_mut().map_or(Poll::Pending, |life| life.poll_answered(context))
+    }
+
+    fn inbox(&mut self) -> Option<&mut Inbox> {
+        self.life.as_mut().map(|life| &mut life.inbox)
+    }
+
+    fn openings(&mut self) -> Vec<Opening> {
+        let now = self.clock.now();
+        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
+    }
+
+    fn opened(&mut self, opened: Opened) {
+        let now = self.clock.now();
+        if let Some(life) = &mut self.life {
+            life.contacts.opened(opened, now);
+        }
+        self.go_on();
+    }
+
+    fn next_deadline(&self) -> Time {
+        let life = self.life.as_ref().and_then(Life::next_deadline);
+        let next = [life, self.memory.next_deadline()].into_iter().flatten().min();
+        next.unwrap_or(Time::FAR).min(self.clock.now() + IDLE)
     }
 }

@@ -17,11 +17,13 @@ use std::time::Duration;
 use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
+use verbena_fabric::desk::Queue;
 use verbena_terms::{BootClock, ViewNumber};
 
+use crate::node::REQUESTS;
 use crate::{Answer, MemoryOptions, RequestId, Wish};
 pub use config::MemoryConfig;
-use desk::{Desk, Queue};
+use desk::Desk;
 use driver::Driver;
 pub use metrics::Metrics;
 #[cfg(feature = "testing")]
@@ -68,7 +70,7 @@ impl MemoryService {
     /// If there can be no thread.
     pub fn start(options: MemoryOptions, metrics: Metrics) -> verbena_fabric::Result<MemoryService> {
         let driver = Driver::new(options, Arc::new(BootClock), metrics.clone());
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::new(Queue::new(REQUESTS));
         let desk = verbena_fabric::desk::Desk::start("memory", Desk::new(driver, queue.clone(), metrics))?;
         Ok(MemoryService(Arc::new(Handle { desk, queue })))
     }
@@ -106,7 +108,7 @@ impl MemoryService {
         patience: Duration,
         told: impl FnOnce(Answer) + Send + 'static,
     ) -> Result<RequestId, Overloaded> {
-        let id = self.0.queue.number()?;
+        let id = self.0.queue.number().map(RequestId).ok_or(Overloaded)?;
         let is_large = wish.bytes().is_none_or(|bytes| bytes >= LARGE);
         let command = Command::Request { id, wish, patience, told: Box::new(told) };
         if is_large {
