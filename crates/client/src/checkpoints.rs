@@ -163,13 +163,14 @@ impl Memory {
     /// [`Error::RolledBack`] if a new era has begun: the process is to join again, and what it did since the checkpoint that it then gets did not happen. [`Failure::Bad`] for
     /// a checkpoint that is not the next after the newest complete one, and for a part that is too long. After any other it may be saved: it is to join again.
     pub fn save_checkpoint(&mut self, name: &str, process: u32, era: u64, number: u64, part: &[u8]) -> Result<u64> {
-        let (mut record, _) = self.record(name)?;
+        let length = part.len() as u64;
+        let (record, _) = self.record(name)?;
+        record.check(process, era, number, length)?;
         let slot = part_name(name, process, (number % u64::from(record.kept)) as u32);
-        // Before the record: whoever has the part by then is of an era that is seen.
-        let over = if record.is_process(process) { self.stat(&slot)?.version } else { 0 };
-        (record, _) = self.record(name)?;
-        record.check(process, era, number, part.len() as u64)?;
-        let head = [u64::from_le_bytes(FORMAT.header()), number, part.len() as u64];
+        let over = self.stat(&slot)?.version;
+        // After the part's version: whoever has the part by then is of an era that is seen.
+        self.record(name)?.0.check(process, era, number, length)?;
+        let head = [u64::from_le_bytes(FORMAT.header()), number, length];
         let bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).chain(part.iter().copied()).collect();
         match self.put_with(&slot, &bytes, PutOptions { offset: 0, over: Some(over) }) {
             Ok(_) => {}
@@ -178,7 +179,7 @@ impl Memory {
             Err(error) => return Err(error),
         }
         let record = self.change(name, |record| {
-            record.check(process, era, number, part.len() as u64)?;
+            record.check(process, era, number, length)?;
             record.process(process)?.1 = number;
             if record.processes.iter().all(|(joined, last)| (*joined, *last) == (era, number)) {
                 record.complete = number;
@@ -217,7 +218,7 @@ impl Memory {
     /// [`Failure::NotFound`] for one that is not there any more, or not complete.
     pub fn checkpoint_part(&mut self, name: &str, process: u32, number: u64) -> Result<Vec<u8>> {
         let (record, _) = self.record(name)?;
-        record.clone().process(process)?;
+        record.place(process)?;
         let missing = || {
             let text = format!("there is no complete checkpoint {number} of {name}: {} is the newest", record.complete);
             Error::Memory { why: Failure::NotFound, text }
@@ -326,16 +327,16 @@ impl CheckpointRecord {
         Ok(CheckpointRecord { era, oldest, complete, kept, bytes: part, processes })
     }
 
-    fn is_process(&self, process: u32) -> bool {
-        (process as usize) < self.processes.len()
+    /// Where a process is among them.
+    fn place(&self, process: u32) -> Result<usize> {
+        let (place, count) = (process as usize, self.processes.len());
+        let text = || format!("there is no process {process}: {count}, from 0 on");
+        if place < count { Ok(place) } else { Err(Error::Memory { why: Failure::Bad, text: text() }) }
     }
 
     fn process(&mut self, process: u32) -> Result<&mut (u64, u64)> {
-        let count = self.processes.len();
-        self.processes.get_mut(process as usize).ok_or_else(|| Error::Memory {
-            why: Failure::Bad,
-            text: format!("there is no process {process}: {count}, from 0 on"),
-        })
+        let place = self.place(process)?;
+        Ok(&mut self.processes[place])
     }
 
     /// Nobody has joined it, and nothing counts that was saved after this checkpoint.
@@ -352,10 +353,8 @@ impl CheckpointRecord {
     /// Whether a process may save this.
     fn check(&self, process: u32, era: u64, number: u64, length: u64) -> Result<()> {
         let bad = |text| Err(Error::Memory { why: Failure::Bad, text });
-        let Some((joined, _)) = self.processes.get(process as usize) else {
-            return bad(format!("there is no process {process}: {}, from 0 on", self.processes.len()));
-        };
-        if era != self.era || *joined != era {
+        let (joined, _) = self.processes[self.place(process)?];
+        if era != self.era || joined != era {
             return Err(Error::RolledBack);
         }
         if number <= self.complete {

@@ -17,9 +17,9 @@ use verbena_memory::{
     Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Refusal, RequestId, Segment, SegmentName, Target, Wanted,
     Wish,
 };
-use verbena_terms::{Incarnation, Rank};
+use verbena_terms::Rank;
 
-use crate::status::Status;
+use crate::status::{Names, Status};
 use crate::teller::{Teller, give};
 
 /// Why not.
@@ -300,18 +300,18 @@ fn target(which: &Which) -> Result<Target, Refused> {
 
 fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64) -> MemoryAnswer {
     match said {
-        Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, &names(status))),
+        Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, &status.names())),
         Said::Released => MemoryAnswer::Released,
         Said::Value(value) => program.lock().shelve(shelf, value),
         Said::Put(version) => MemoryAnswer::Put(version),
         Said::Stat { segment, version, stamp_ns } => {
-            let (id, segment) = (segment.id, info(&segment, &names(status)));
+            let (id, segment) = (segment.id, info(&segment, &status.names()));
             MemoryAnswer::Stat(SegmentStat { id, segment, version, stamp_ns })
         }
         Said::Listed { segments, silent } => {
-            let names = names(status);
+            let names = status.names();
             let listed = segments.iter().map(|segment| info(segment, &names)).collect();
-            let silent = silent.into_iter().map(|home| name_of(home, &names)).collect();
+            let silent = silent.into_iter().map(|home| names.of(home)).collect();
             let mut program = program.lock();
             program.listed = (listed, silent);
             program.list_from(0)
@@ -323,16 +323,7 @@ fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64) 
     }
 }
 
-/// What members are called by now.
-fn names(status: &Status) -> HashMap<Incarnation, String> {
-    status.all_members().into_iter().map(|member| (member.incarnation, member.name)).collect()
-}
-
-fn name_of(home: Incarnation, names: &HashMap<Incarnation, String>) -> String {
-    names.get(&home).cloned().unwrap_or_else(|| home.to_string())
-}
-
-fn info(segment: &Segment, names: &HashMap<Incarnation, String>) -> SegmentInfo {
+fn info(segment: &Segment, names: &Names) -> SegmentInfo {
     let Segment { id, wanted, .. } = segment;
     SegmentInfo {
         id: *id,
@@ -342,9 +333,9 @@ fn info(segment: &Segment, names: &HashMap<Incarnation, String>) -> SegmentInfo 
         writers: wanted.writers,
         takes: wanted.extent_bytes(),
         owner: wanted.owner,
-        home: name_of(segment.home, names),
+        home: names.of(segment.home),
         copies: wanted.copies,
-        backups: segment.backups.iter().map(|place| name_of(place.home, names)).collect(),
+        backups: segment.backups.iter().map(|place| names.of(place.home)).collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! How the helper is, for whoever asks: written by membership, read by the thread that answers programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -246,6 +246,21 @@ impl Status {
         let facts = self.facts.lock();
         let members = facts.view.iter().flat_map(|view| view.members());
         members.map(|member| facts.as_wire(member)).collect()
+    }
+
+    /// What they are called.
+    pub(crate) fn names(&self) -> Names {
+        Names(self.all_members().into_iter().map(|member| (member.incarnation, member.name)).collect())
+    }
+}
+
+/// What members were called when it was asked: one that is asked for later may be none by then.
+pub(crate) struct Names(HashMap<Incarnation, String>);
+
+impl Names {
+    /// What this one was called, or who it is.
+    pub(crate) fn of(&self, who: Incarnation) -> String {
+        self.0.get(&who).cloned().unwrap_or_else(|| who.to_string())
     }
 }
 

@@ -9,10 +9,10 @@ use verbena_ipc::{ClientId, Request};
 use verbena_lock::listing::Listed;
 use verbena_lock::service::{List, LockService, Removed};
 use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, Removal, RequestId};
-use verbena_terms::{Incarnation, Rank};
+use verbena_terms::Rank;
 
 use crate::segments::Segments;
-use crate::status::Status;
+use crate::status::{Names, Status};
 use crate::teller::{Teller, answer, give, refuse};
 
 // What programs are told of names is true of them.
@@ -111,7 +111,7 @@ impl Tickets {
     }
 
     fn remove(&self, name: Name, request: Request<'_>) {
-        let (names, responder) = (self.names(), request.defer());
+        let (names, responder) = (self.status.names(), request.defer());
         self.service.remove(name, move |removed| answer(responder, &answer_to_removal(removed, &names)));
     }
 
@@ -124,13 +124,8 @@ impl Tickets {
             Ok(after) => after,
             Err(error) => return refuse(request, error.to_string()),
         };
-        let (names, responder) = (self.names(), request.defer());
+        let (names, responder) = (self.status.names(), request.defer());
         self.service.list(after, prefix, Box::new(move |list| answer(responder, &listed(list, &names))));
-    }
-
-    /// What members are called now: one that does not answer may be none when that is known.
-    fn names(&self) -> HashMap<Incarnation, String> {
-        self.status.all_members().into_iter().map(|member| (member.incarnation, member.name)).collect()
     }
 }
 
@@ -251,21 +246,21 @@ impl Standing {
     }
 }
 
-fn answer_to_removal(removed: Removed, names: &HashMap<Incarnation, String>) -> Answer {
+fn answer_to_removal(removed: Removed, names: &Names) -> Answer {
     match removed {
         Removed::Is(Removal::Removed) => Answer::Lock(LockAnswer::Removed { was_known: true }),
         Removed::Is(Removal::Unknown) => Answer::Lock(LockAnswer::Removed { was_known: false }),
         Removed::Is(Removal::InUse) => Answer::Lock(LockAnswer::NotFree),
         Removed::Silent(home) => {
-            let home = names.get(&home).cloned().unwrap_or_else(|| home.to_string());
+            let home = names.of(home);
             Answer::Refused(format!("the lock's home, {home}, does not answer: nobody knows whether it was removed"))
         }
         Removed::Nowhere => Answer::Refused("this node is in no view of a cluster with a home of locks".into()),
     }
 }
 
-fn listed(list: List, names: &HashMap<Incarnation, String>) -> Answer {
-    let name = |who: Incarnation| names.get(&who).cloned().unwrap_or_else(|| who.to_string());
+fn listed(list: List, names: &Names) -> Answer {
+    let name = |who| names.of(who);
     let user = |listed: &Listed| LockUser {
         pid: listed.asker.pid,
         mode: from_mode(listed.mode),

@@ -9,16 +9,19 @@ pub mod rm;
 pub mod stat;
 pub mod top;
 
-use std::path::Path;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use verbena_client::{Memory, NewSegment, Placement, SegmentInfo, Which};
+use verbena_memory::MAX_SEGMENT_BYTES;
 use verbena_terms::{Coherence, SegmentId};
 
 use crate::commands::reach::Reach;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Use memory that the whole cluster shares.
 #[derive(Debug, Subcommand)]
@@ -139,7 +142,7 @@ impl Shown {
 }
 
 /// Lines in columns, as wide as they have to be; numbers to the right.
-fn columns(out: &mut impl std::io::Write, numbers: &[usize], lines: &[Vec<String>]) -> Result<()> {
+fn columns(out: &mut impl Write, numbers: &[usize], lines: &[Vec<String>]) -> Result<()> {
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
     for line in lines {
@@ -149,4 +152,19 @@ fn columns(out: &mut impl std::io::Write, numbers: &[usize], lines: &[Vec<String
         writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
     Ok(())
+}
+
+/// What is to be put: a file, or standard input to its end. One byte more than a segment can have is enough to know that they are too many.
+fn read(from: Option<&Path>) -> Result<Vec<u8>> {
+    let mut bytes = vec![];
+    let (from, path): (Box<dyn Read>, PathBuf) = match from {
+        Some(path) => {
+            let error = |source| Error::File { doing: "open", path: path.to_owned(), source };
+            (Box::new(File::open(path).map_err(error)?), path.to_owned())
+        }
+        None => (Box::new(std::io::stdin()), "standard input".into()),
+    };
+    let error = |source| Error::File { doing: "read", path, source };
+    from.take(MAX_SEGMENT_BYTES + 1).read_to_end(&mut bytes).map_err(error)?;
+    Ok(bytes)
 }

@@ -1,6 +1,6 @@
 //! `verbena mem checkpoint`: what several processes save together.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,14 +9,13 @@ use serde::Serialize;
 use verbena_client::{CheckpointOptions, CheckpointRecord, Error as Refusal, Memory, Placement};
 use verbena_terms::Size;
 
+use super::read;
 use crate::commands::reach::Reach;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
 /// All processes begin again from a checkpoint.
 const ROLLED_BACK: u8 = 75;
-/// Bytes that a segment can have.
-const MOST: u64 = 16 << 20;
 
 /// Save what several processes have, so that all can go on from the same point.
 ///
@@ -255,19 +254,4 @@ impl Shown {
         }
         Ok(())
     }
-}
-
-/// One byte more than a segment can have is enough to know that they are too many.
-pub(super) fn read(from: Option<&Path>) -> Result<Vec<u8>> {
-    let mut bytes = vec![];
-    let (from, path): (Box<dyn Read>, PathBuf) = match from {
-        Some(path) => {
-            let error = |source| Error::File { doing: "open", path: path.to_owned(), source };
-            (Box::new(std::fs::File::open(path).map_err(error)?), path.to_owned())
-        }
-        None => (Box::new(std::io::stdin()), "standard input".into()),
-    };
-    let error = |source| Error::File { doing: "read", path, source };
-    from.take(MOST + 1).read_to_end(&mut bytes).map_err(error)?;
-    Ok(bytes)
 }

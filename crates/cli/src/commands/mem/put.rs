@@ -8,8 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use verbena_client::{Error as Refusal, Failure, PutOptions};
 
-use super::checkpoint::read;
-use super::{At, Kind};
+use super::{At, Kind, read};
 use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
