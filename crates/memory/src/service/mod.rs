@@ -34,7 +34,8 @@ pub use stepped::Stepped;
 #[error("too many requests for memory are waiting")]
 pub struct Overloaded;
 
-/// Bytes of a value from which on a request is done by the service's thread: copying them would hold up whoever asks.
+/// Bytes of a value from which on a request that names them is done by the service's thread: copying them would hold up whoever asks. A get of a whole value
+/// names none: most are small, and a detour by the thread takes longer than they do.
 const LARGE: u64 = 256 << 10;
 
 /// Is told what became of a request, by whoever does it: must not block.
@@ -54,7 +55,7 @@ enum Command {
 
 /// A node's memory. Cheap to clone; the thread ends when the last clone is gone.
 ///
-/// What is asked is done before the call returns, on the caller's thread, unless somebody else is at it, or much is to be copied.
+/// What is asked is done before the call returns, on the caller's thread, unless somebody else is at it, or a request names much to be copied.
 #[derive(Clone)]
 pub struct MemoryService(Arc<Handle>);
 
@@ -109,7 +110,7 @@ impl MemoryService {
         told: impl FnOnce(Answer) + Send + 'static,
     ) -> Result<RequestId, Overloaded> {
         let id = self.0.queue.number().map(RequestId).ok_or(Overloaded)?;
-        let is_large = wish.bytes().is_none_or(|bytes| bytes >= LARGE);
+        let is_large = wish.bytes().is_some_and(|bytes| bytes >= LARGE);
         let command = Command::Request { id, wish, patience, told: Box::new(told) };
         if is_large {
             self.0.desk.leave_to_thread(command);
