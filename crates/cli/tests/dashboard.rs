@@ -144,6 +144,7 @@ fn nodes(browser: &mut Browser) {
             const [installed, acknowledged, effect] = cell('View').split(' / ').map(Number);
             return cell('State') === 'member' && parseFloat(cell('Lease left')) > 0.2 && installed >= 2 && acknowledged === installed
                 && effect === installed && /^home, reader, updater [1-9][0-9.]*% of names$/.test(cell('Roles'))
+                && /^[0-9.]+% of [1-9][0-9]*, [0-9.]+ tasks, [0-9.]+ [GM]iB free, [0-9,]+ connections$/.test(cell('Load'))
                 && cell('Address').startsWith('shm://') && cell('Since').includes('up ');
         })",
     );

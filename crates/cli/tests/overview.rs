@@ -44,6 +44,10 @@ fn wait_until(cluster: &Cluster, name: &str, what: &str, is_it: impl Fn(&[Value]
     }
 }
 
+fn is_fresh(load: &Value) -> bool {
+    load["age_ms"].as_u64().is_some_and(|age| age < 500)
+}
+
 fn each_tells_of_itself(cluster: &Cluster) {
     let mut file = std::fs::read_to_string(cluster.path().join("verbena.toml")).unwrap();
     file.push_str("[pages]\nlongest_transaction = \"1s\"\n");
@@ -65,6 +69,9 @@ fn each_tells_of_itself(cluster: &Cluster) {
                         && told["age_ms"].as_u64() < Some(1000)
                         && views.iter().all(|view| *view == views[0] && *view > Some(0))
                         && (member["is_self"] == true) == (member["name"] == name)
+                        && is_fresh(&member["load"])
+                        && member["load"]["cores"].as_u64() > Some(0)
+                        && member["load"]["available_bytes"].as_u64() < member["load"]["memory_bytes"].as_u64()
                 })
         });
     }
@@ -77,9 +84,14 @@ fn each_tells_of_itself(cluster: &Cluster) {
         let age = |at: usize| members[at]["told"]["age_ms"].as_u64();
         age(1) < Some(1000) && age(2) > Some(500)
     });
+    // How loaded it is is what it was, and known to be so.
+    wait_until(cluster, "a", "c's load is old", |members| {
+        is_fresh(&members[1]["load"]) && members[2]["load"]["age_ms"].as_u64() > Some(1200)
+    });
     c.signal(Signal::CONT);
     wait_until(cluster, "a", "c tells again", |members| {
-        members.len() == 3 && members.iter().all(|member| member["told"]["age_ms"].as_u64() < Some(300))
+        let tells = |member: &Value| member["told"]["age_ms"].as_u64() < Some(300) && is_fresh(&member["load"]);
+        members.len() == 3 && members.iter().all(tells)
     });
     // Who tells settles too, and so nobody stays departed for ever (rule P6): a view after that is without who was killed.
     c.kill();

@@ -21,8 +21,9 @@
 //!  Words     {"home": "1.4", "view": 3, "generation": 8, "busy": false, "everything": {"generation": 2, "busy": false}, "clock": 12}
 //!  Overview  {"status": {...}, "members": [Node, ...], "sampled_keys": 65536, "metrics": {...}}; docs/API.md says what
 //!            the first and the last are
-//!  Node      a Member and {"is_self": true, "told": Heard or null, "keys": 21845 or null}
+//!  Node      a Member and {"is_self": true, "told": Heard or null, "keys": 21845 or null, "load": Loaded or null}
 //!  Heard     a Told and {"age_ms": 12}
+//!  Loaded    a Load and {"age_ms": 12}
 //!  Problem   {"error": "..."}
 //! ```
 //!
@@ -31,7 +32,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use verbena_terms::ViewNumber;
+use verbena_terms::{Load, ViewNumber};
 
 use crate::wire::{Member, State, Status};
 
@@ -133,6 +134,19 @@ pub struct Node {
     pub heard: Option<Heard>,
     /// How many of [`SAMPLED_KEYS`](crate::wire::SAMPLED_KEYS) names it is the home of; nothing if it is no home.
     pub keys: Option<u32>,
+    /// How loaded its machine is, if that is known.
+    #[serde(default)]
+    pub load: Option<Loaded>,
+}
+
+/// A member's load, as its board said some time ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// What it said.
+    #[serde(flatten)]
+    pub load: Load,
+    /// How long ago that was new, milliseconds. Much more than `every_ms` if the node publishes nothing any more.
+    pub age_ms: u64,
 }
 
 /// What a member told of itself, some time ago.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use verbena_ipc::Connection;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
-use crate::api::{Heard, Node};
+use crate::api::{Heard, Loaded, Node};
 use crate::error::{Error, Result};
 use crate::socket::Socket;
-use crate::wire::{Answer, Departed, Departure, Detail, Member, Request, Seen, Status, Work};
+use crate::wire::{Answer, Departed, Departure, Detail, LoadOf, Member, Request, Seen, Status, Work};
 
 /// The helper of this machine, as a program sees it. For one thread at a time; other threads connect for themselves.
 pub struct Helper {
@@ -75,15 +75,19 @@ impl Helper {
     /// How the helper is.
     pub fn report(&mut self) -> Result<Report> {
         for _ in 0..ATTEMPTS {
-            let status = match self.ask(Request::Status)? {
-                Answer::Status(status) => *status,
-                other => return Err(unexpected(&other)),
-            };
+            let status = self.status()?;
             if let Some(members) = self.members(&status)? {
                 return Ok(Report { status, members });
             }
         }
         Err(Error::Unsteady)
+    }
+
+    fn status(&mut self) -> Result<Status> {
+        match self.ask(Request::Status)? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// How the cluster is. The members are asked; who does not answer within a tenth of a second is shown with what it told before.
@@ -101,6 +105,7 @@ impl Helper {
         let Report { status, members } = self.report()?;
         let began = BootClock.now();
         let mut details = self.details(&status)?;
+        self.loads_of(&status)?;
         // The answers to this first question are there a moment later.
         let is_fresh = |detail: &Detail, asked: Duration| {
             detail.told.is_some_and(|(_, age_ms)| Duration::from_millis(age_ms) <= asked + ASKED_ANEW)
@@ -113,12 +118,15 @@ impl Helper {
             std::thread::sleep(LOOK_EVERY);
             details = self.details(&status)?;
         }
+        let loads = self.loads_of(&status)?;
         let nodes = members.into_iter().map(|member| {
+            let load = loads.iter().find(|load| load.incarnation == member.incarnation);
             let detail = details.iter().find(|detail| detail.incarnation == member.incarnation);
             Node {
                 is_self: member.incarnation == status.incarnation,
                 heard: detail.and_then(|detail| detail.told).map(|(told, age_ms)| Heard { told, age_ms }),
                 keys: detail.and_then(|detail| detail.keys),
+                load: load.map(|LoadOf { load, age_ms, .. }| Loaded { load: *load, age_ms: *age_ms }),
                 member,
             }
         });
@@ -227,6 +235,28 @@ impl Helper {
         let request = |from| Request::Details { from };
         let all = self.parts(status, request, |answer| match answer {
             Answer::Details { view, details, more } => Ok((view, details, more)),
+            other => Err(unexpected(&other)),
+        });
+        all?.ok_or(Error::Unsteady)
+    }
+
+    /// How loaded the members of the view are, as their boards say, of those whose load is known by now: of all of them some thousandths of a second after the
+    /// first question. Whoever asks again within five seconds disturbs none of them.
+    pub fn loads(&mut self) -> Result<Vec<LoadOf>> {
+        for _ in 1..ATTEMPTS {
+            let status = self.status()?;
+            match self.loads_of(&status) {
+                Err(Error::Unsteady) => {}
+                other => return other,
+            }
+        }
+        Err(Error::Unsteady)
+    }
+
+    fn loads_of(&mut self, status: &Status) -> Result<Vec<LoadOf>> {
+        let request = |from| Request::Loads { from };
+        let all = self.parts(status, request, |answer| match answer {
+            Answer::Loads { view, loads, more } => Ok((view, loads, more)),
             other => Err(unexpected(&other)),
         });
         all?.ok_or(Error::Unsteady)

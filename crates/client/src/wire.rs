@@ -16,7 +16,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use verbena_terms::{Format, Incarnation, ViewNumber};
+use verbena_terms::{Format, Incarnation, Load, ViewNumber};
 
 use crate::api::Told;
 use crate::error::{Error, Result};
@@ -90,6 +90,12 @@ pub enum Request {
         /// What.
         asked: MemoryRequest,
     },
+    /// How loaded the members are, from the `from`th on. Their boards are read for some seconds from now on, and what was found is given to who asks a moment
+    /// later.
+    Loads {
+        /// Counted from 0.
+        from: u32,
+    },
 }
 
 /// What the helper answers.
@@ -145,6 +151,15 @@ pub enum Answer {
     Lock(LockAnswer),
     /// To [`Request::Memory`].
     Memory(MemoryAnswer),
+    /// To [`Request::Loads`].
+    Loads {
+        /// The view that they are members of.
+        view: ViewNumber,
+        /// At most [`PART_MEMBERS`], in order of rank; of those alone whose load is known.
+        loads: Vec<LoadOf>,
+        /// Whether more follow.
+        more: bool,
+    },
 }
 
 /// How a helper is.
@@ -298,6 +313,17 @@ pub struct Detail {
     pub told: Option<(Told, u64)>,
 }
 
+/// How loaded a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadOf {
+    /// Which.
+    pub incarnation: Incarnation,
+    /// What its board said.
+    pub load: Load,
+    /// How long ago that was new, milliseconds.
+    pub age_ms: u64,
+}
+
 /// An incarnation that left and is not settled (rule P6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Departed {
@@ -401,6 +427,8 @@ fn decode<T: DeserializeOwned>(format: Format, bytes: &[u8]) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use verbena_terms::LoadCounts;
+
     use super::*;
 
     #[test]
@@ -448,6 +476,23 @@ mod tests {
         let detail = Detail { incarnation, keys: Some(u32::MAX), told: Some((told, u64::MAX)) };
         let part = Answer::Details { view: ViewNumber(u32::MAX), details: vec![detail; PART_MEMBERS], more: true };
         assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
+        let most = u64::MAX;
+        let counts = LoadCounts { answers: most, hits: most, updates: most, locks: most, memory: most, requests: most };
+        let load = Load {
+            cores: u32::MAX,
+            busy_milli: u32::MAX,
+            runnable_milli: u32::MAX,
+            connections: u32::MAX,
+            programs: u32::MAX,
+            every_ms: u32::MAX,
+            memory_bytes: most,
+            available_bytes: most,
+            counts,
+        };
+        let loads = vec![LoadOf { incarnation, load, age_ms: most }; PART_MEMBERS];
+        let part = Answer::Loads { view: ViewNumber(u32::MAX), loads, more: true };
+        assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
+        assert_eq!(Answer::decode(&part.encode()).unwrap(), part);
         let departed = Departed { name: Some("n".repeat(255)), incarnation, since: ViewNumber(u32::MAX) };
         let departed = vec![departed; PART_NAMES];
         let part = Answer::Departed { view: ViewNumber(u32::MAX), departed, more: true };

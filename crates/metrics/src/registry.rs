@@ -129,8 +129,17 @@ impl Registry {
 
     /// Everything, read once, in order of names. `now` is the moment it is said to be taken at.
     pub fn snapshot(&self, now: Time) -> Snapshot {
+        self.read(now, |_| true)
+    }
+
+    /// The same of the metrics of these names alone.
+    pub fn snapshot_of(&self, names: &[&str], now: Time) -> Snapshot {
+        self.read(now, |name| names.contains(&name))
+    }
+
+    fn read(&self, now: Time, is_wanted: impl Fn(&str) -> bool) -> Snapshot {
         // Read outside the lock: a source may be slow, and may even register.
-        let entries = self.entries.read().clone();
+        let entries: Vec<_> = self.entries.read().iter().filter(|entry| is_wanted(&entry.name)).cloned().collect();
         let mut folded = Vec::new();
         let mut metrics: Vec<MetricSnapshot> = entries
             .iter()
@@ -145,7 +154,7 @@ impl Registry {
                 entry.snapshot(read.series)
             })
             .collect();
-        if !folded.is_empty() {
+        if !folded.is_empty() && is_wanted(FOLDED) {
             metrics.push(MetricSnapshot {
                 name: FOLDED.to_owned(),
                 help: "Look-ups that found a metric full of series and were counted under other".to_owned(),
@@ -217,6 +226,18 @@ mod tests {
             RegistryError::Duplicate { name: "verbena_node_starts_total".to_owned() }
         );
         assert!(registry.counter(FOLDED, "Mine").is_err());
+    }
+
+    #[test]
+    fn some_are_read_without_the_others() {
+        let registry = Registry::new();
+        registry.counter("verbena_node_starts_total", "Starts").unwrap().add(3);
+        registry.gauge_from("verbena_node_never", "Not wanted", || panic!("it was read")).unwrap();
+        registry.family::<Counter, 1>("verbena_node_ends_total", "Ends", ["why"], 1).unwrap().with(["lease"]).add(2);
+        let found = registry.snapshot_of(&["verbena_node_starts_total", "verbena_node_ends_total"], Time::ZERO);
+        assert_eq!(found.metrics.len(), 2);
+        assert_eq!(found.counter("verbena_node_starts_total", &[]), Some(3));
+        assert_eq!(found.counter("verbena_node_ends_total", &[("why", "lease")]), Some(2));
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl Readings {
             Request::Work => Answer::Work(Work { pages: pages(&self.content), leaving: self.status.leaving() }),
             Request::Details { from } => self.neighbours.details(from),
             Request::Departed { from } => self.status.departed(from),
+            Request::Loads { from } => self.neighbours.loads(from),
             // Locks and memory are answered elsewhere.
             Request::Drain | Request::Lock(_) | Request::Memory { .. } => return None,
             Request::Expel(who) => match self.status.expellable(who) {

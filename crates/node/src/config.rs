@@ -11,6 +11,7 @@ use verbena_fabric::FabricConfig;
 use verbena_ipc::IpcConfig;
 use verbena_lock::service::LocksConfig;
 use verbena_memory::service::MemoryConfig;
+use verbena_monitor::MonitorConfig;
 use verbena_terms::{Contradiction, Rank, section};
 
 use crate::api::CONNECTIONS;
@@ -68,6 +69,8 @@ pub struct Settings {
     pub locks: LocksConfig,
     /// Memory that nodes share.
     pub memory: MemoryConfig,
+    /// How loaded nodes are.
+    pub monitor: MonitorConfig,
 }
 
 impl Settings {

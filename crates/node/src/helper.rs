@@ -14,6 +14,7 @@ use verbena_content::service::Content;
 use verbena_fabric::{Address, Connections, Frames, Interconnect, Meeting};
 use verbena_ipc::Waker;
 use verbena_metrics::Registry;
+use verbena_monitor::Loads;
 use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::answers::Answers;
@@ -24,6 +25,7 @@ use crate::drain::Drain;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::keeping::Register;
+use crate::loads;
 use crate::locks::Locks;
 use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
@@ -110,6 +112,7 @@ pub struct Helper {
     http_socket: PathBuf,
     http_address: Option<SocketAddr>,
     content: Content,
+    loads: Loads,
     files: Arc<OnceLock<&'static [File]>>,
     lease: Arc<LeaseWord>,
     desk: Arc<Desk>,
@@ -187,10 +190,12 @@ impl Helper {
         services.push(Box::new(locks));
         let (memory, memory_service) = Memory::start(&settings.memory, settings.cluster.lease.0, &metrics)?;
         services.push(Box::new(memory));
+        let loads = Loads::default();
+        services.push(Box::new(loads::Board::start(&settings.monitor, loads.clone(), &metrics)?));
 
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
-        let (neighbours, watch, lives) = Neighbours::new(status.clone());
+        let (neighbours, watch, lives) = Neighbours::new(status.clone(), loads.clone());
         services.push(Box::new(watch));
         let desk = Arc::new(Desk::new(services.len()));
         register(&metrics, &status, &neighbours)?;
@@ -256,6 +261,7 @@ impl Helper {
             http_socket,
             http_address,
             content,
+            loads,
             files,
             lease,
             desk,
@@ -298,6 +304,11 @@ impl Helper {
     /// The page protocol, for a proxy in this process.
     pub fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// How loaded the members of the view are, for a proxy in this process.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// Until when and in which view the node may act.

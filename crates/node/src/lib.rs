@@ -33,6 +33,7 @@ mod helper;
 mod history;
 mod keeping;
 mod life;
+mod loads;
 mod locks;
 mod mark;
 mod membership;

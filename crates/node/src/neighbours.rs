@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
-use verbena_client::api::{Heard, Node, Told};
-use verbena_client::wire::{Answer, Detail, PART_MEMBERS};
+use verbena_client::api::{Heard, Loaded, Node, Told};
+use verbena_client::wire::{Answer, Detail, LoadOf, PART_MEMBERS};
 use verbena_cluster::{Notice, View};
 use verbena_fabric::{Address, Class, Connections, Fabric, Frames, Inbox, Port, Views};
+use verbena_monitor::{Loads, Seen};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::life::Life;
 use crate::service::{Replies, Service};
-use crate::status::Status;
+use crate::status::{Status, millis};
 use crate::told::Message;
 
 /// The port of these messages.
@@ -27,10 +28,15 @@ const PORT: Port = Port(2);
 const ASK_EVERY: Duration = Duration::from_millis(250);
 /// How long whoever looks is kept waiting for answers.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How often it is looked meanwhile whether all loads are there.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// For how long after a look the boards of the others are read.
+const READ_FOR: Duration = Duration::from_secs(5);
 
 /// What is known of the others. Bounded by the members of a view.
 pub(crate) struct Neighbours {
     status: Arc<Status>,
+    loads: Loads,
     known: Mutex<Known>,
     heard: Notify,
 }
@@ -52,8 +58,8 @@ pub(crate) struct Watch {
 
 impl Neighbours {
     /// What is known, what hears of lives, and where each life's messages will arrive.
-    pub(crate) fn new(status: Arc<Status>) -> (Arc<Neighbours>, Watch, mpsc::UnboundedReceiver<Inbox>) {
-        let neighbours = Arc::new(Neighbours { status, known: Mutex::default(), heard: Notify::new() });
+    pub(crate) fn new(status: Arc<Status>, loads: Loads) -> (Arc<Neighbours>, Watch, mpsc::UnboundedReceiver<Inbox>) {
+        let neighbours = Arc::new(Neighbours { status, loads, known: Mutex::default(), heard: Notify::new() });
         let (inboxes, lives) = mpsc::unbounded_channel();
         (neighbours.clone(), Watch { neighbours, inboxes }, lives)
     }
@@ -87,6 +93,7 @@ impl Neighbours {
     /// Asks the other members, and says how all are when they have answered or had their time.
     pub(crate) async fn look(&self) -> Vec<Node> {
         let asked = self.ask();
+        self.loads.look(READ_FOR);
         let answered = async {
             loop {
                 let heard = self.heard.notified();
@@ -96,8 +103,14 @@ impl Neighbours {
                 heard.await;
             }
         };
+        let all = async {
+            answered.await;
+            while !self.all_loads_are_fresh() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
         // Who is silent is shown as silent.
-        let _ = tokio::time::timeout(PATIENCE, answered).await;
+        let _ = tokio::time::timeout(PATIENCE, all).await;
         self.seen()
     }
 
@@ -126,6 +139,22 @@ impl Neighbours {
         Answer::Details { view: self.status.read(0).view, details: details.collect(), more }
     }
 
+    /// How loaded the members are whose load is known, from the `from`th on, for [`wire::Request::Loads`](verbena_client::wire::Request::Loads).
+    pub(crate) fn loads(&self, from: u32) -> Answer {
+        self.loads.look(READ_FOR);
+        let (all, now) = (self.loads.all(), BootClock.now());
+        let rest = all.get(from as usize..).unwrap_or_default();
+        let load = |seen: &Seen| LoadOf { incarnation: seen.who, load: seen.load, age_ms: millis(now.since(seen.at)) };
+        let loads = rest.iter().take(PART_MEMBERS).map(load).collect();
+        Answer::Loads { view: self.status.read(0).view, loads, more: rest.len() > PART_MEMBERS }
+    }
+
+    fn all_loads_are_fresh(&self) -> bool {
+        let (loads, now) = (self.loads.all(), BootClock.now());
+        let is_fresh = |who| loads.iter().any(|seen| seen.who == who && seen.is_fresh(now));
+        self.known.lock().others().all(|member| is_fresh(member.incarnation))
+    }
+
     fn hear(&self, message: &verbena_fabric::Message) {
         let mut known = self.known.lock();
         let Some(from) = known.others().find(|member| member.incarnation == message.from) else { return };
@@ -141,6 +170,8 @@ impl Neighbours {
 
     fn seen(&self) -> Vec<Node> {
         let (own, members, shares) = (self.status.read(0), self.status.all_members(), self.status.shares());
+        let loads = self.loads.all();
+        let load = |who| loads.iter().find(|seen| seen.who == who).cloned();
         let known = self.known.lock();
         let now = BootClock.now();
         let seen = members.into_iter().map(|member| {
@@ -148,7 +179,9 @@ impl Neighbours {
             let told =
                 if is_self { Some((Told::from(&own), now)) } else { known.told.get(&member.incarnation).copied() };
             let keys = shares.get(&member.incarnation).copied();
-            Node { heard: told.map(|(told, at)| heard(told, now.since(at))), is_self, keys, member }
+            let load =
+                load(member.incarnation).map(|seen| Loaded { load: seen.load, age_ms: millis(now.since(seen.at)) });
+            Node { heard: told.map(|(told, at)| heard(told, now.since(at))), is_self, keys, load, member }
         });
         seen.collect()
     }
@@ -181,7 +214,7 @@ impl Known {
 
 /// What was told so long ago. A lease runs on meanwhile, and so does the process.
 pub(crate) fn heard(told: Told, age: Duration) -> Heard {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let age_ms = millis(age);
     let lease_left_ms = told.lease_left_ms.saturating_sub(age_ms);
     Heard { told: Told { lease_left_ms, uptime_ms: told.uptime_ms.saturating_add(age_ms), ..told }, age_ms }
 }

@@ -12,8 +12,13 @@ section! {
     pub struct ProxyConfig as "proxy", checked by ProxyConfig::check {
         /// Where clients reach it. Port 0 takes a free one.
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::from(([127, 0, 0, 1], 8080)),
-        /// The application: `http://HOST:PORT`. Of several, that answer, the one with the fewest requests under way is asked.
+        /// The application: `http://HOST:PORT`. Of several, that answer, the one whose machine is least loaded is asked, as the node there says;
+        /// where none says it, or they are alike, the one with the fewest requests under way.
         pub origin: Vec<String> as "URL" = Vec::new(),
+        /// The nodes on the machines of `origin`, in its order, by their names; `""` where there is none.
+        ///
+        /// Not set: an origin that is given by an IP address is on the machine of the node with that address, one on loopback on this machine.
+        pub origin_nodes: Vec<String> as "NAMES" = Vec::new(),
         /// Pages that are fetched from each of them at once, for the cache. More wait in order, 32 for each of these and for `origin_timeout` at
         /// most, and are refused (503) beyond that. What writes, and what would not be answered from the cache, does not wait.
         ///
@@ -61,6 +66,11 @@ impl ProxyConfig {
             if let Err(problem) = parse_origin(origin) {
                 found.push(Contradiction::new(format!("origin.{at}"), problem));
             }
+        }
+        let (origins, nodes) = (self.origin.len(), self.origin_nodes.len());
+        if nodes > 0 && origins > 0 && nodes != origins {
+            let problem = format!("{nodes} nodes for {origins} origins: one for each, in their order, \"\" for none");
+            found.push(Contradiction::new("origin_nodes", problem));
         }
         if self.connections == 0 {
             found.push(Contradiction::new("connections", "no connection could ever be made"));

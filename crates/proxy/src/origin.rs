@@ -4,6 +4,7 @@
 //! go over a new connection: so it is known whether a byte was sent (rule P7), and an idle connection that the application closes
 //! at the wrong moment leaves no update of unknown outcome.
 
+mod machines;
 mod places;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::health::{Health, Standing};
 use crate::observed::Observed;
 use crate::upload::{Cut, Upload};
 
+pub(crate) use machines::Machines;
 pub(crate) use places::Place;
 use places::Places;
 
@@ -98,6 +100,7 @@ impl Failure {
 /// The origins, shared by all threads.
 pub(crate) struct Origins {
     all: Vec<Origin>,
+    machines: Machines,
     next: AtomicUsize,
     places: Places,
     connect_timeout: Duration,
@@ -118,6 +121,7 @@ struct Origin {
 impl Origins {
     pub fn new(
         authorities: Vec<Authority>,
+        machines: Machines,
         fills: usize,
         connect_timeout: Duration,
         answer_timeout: Duration,
@@ -131,7 +135,7 @@ impl Origins {
         };
         let all: Vec<Origin> = authorities.into_iter().enumerate().map(origin).collect();
         let places = Places::new(fills, all.len(), observed);
-        Origins { all, next: AtomicUsize::new(0), places, connect_timeout, answer_timeout }
+        Origins { all, machines, next: AtomicUsize::new(0), places, connect_timeout, answer_timeout }
     }
 
     /// Origins that answer as far as is known, and all.
@@ -152,8 +156,8 @@ impl Origins {
         }
     }
 
-    /// In the order in which to try them: those that are well first, the least busy of them first, equals in turn. One that was ill is
-    /// tried with one request that `may_try` it. Those that are ill come last: they may be all that there is.
+    /// In the order in which to try them: those that are well first, of them those on the least loaded machines, and of these the least busy; equals in turn.
+    /// One that was ill is tried with one request that `may_try` it. Those that are ill come last: they may be all that there is.
     fn order(&self, may_try: bool) -> Vec<&Origin> {
         self.ranked(may_try, self.turn()).into_iter().map(|(_, origin)| origin).collect()
     }
@@ -170,15 +174,16 @@ impl Origins {
             Standing::Tried if may_try && in_flight == 0 => Standing::Well,
             standing => standing,
         };
-        let mut order: Vec<(Standing, u32, &Origin)> = (0..self.all.len())
+        let steps = self.machines.steps(|at| self.all[at].in_flight.load(Ordering::Relaxed));
+        let mut order: Vec<((Standing, u64, u32), &Origin)> = (0..self.all.len())
             .map(|at| {
                 let origin = &self.all[turn.wrapping_add(at) % self.all.len()];
                 let in_flight = origin.in_flight.load(Ordering::Relaxed);
-                (standing(origin, in_flight), in_flight, origin)
+                ((standing(origin, in_flight), steps[origin.number], in_flight), origin)
             })
             .collect();
-        order.sort_by_key(|&(standing, in_flight, _)| (standing, in_flight));
-        order.into_iter().map(|(standing, _, origin)| (standing, origin)).collect()
+        order.sort_by_key(|&(key, _)| key);
+        order.into_iter().map(|((standing, ..), origin)| (standing, origin)).collect()
     }
 
     async fn open(&self, origin: &Origin) -> Option<TcpStream> {

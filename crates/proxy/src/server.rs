@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, watch};
 use verbena_caching::Routes;
 use verbena_content::service::Content;
 use verbena_metrics::Registry;
+use verbena_monitor::Loads;
 use verbena_terms::Section;
 
 use crate::cache::Cache;
@@ -23,7 +24,7 @@ use crate::connection::Connection;
 use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
 use crate::observed::{Counted, Done, Observed};
-use crate::origin::{Connections, Origins};
+use crate::origin::{Connections, Machines, Origins};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -58,8 +59,13 @@ impl Proxy {
         look_for_another(config.listen)
     }
 
-    /// Listens, and answers from then on.
-    pub fn start(config: &ProxyConfig, content: Content, registry: &Registry) -> Result<Proxy, ProxyError> {
+    /// Listens, and answers from then on. `loads` says how loaded the machines of the origins are.
+    pub fn start(
+        config: &ProxyConfig,
+        content: Content,
+        loads: &Loads,
+        registry: &Registry,
+    ) -> Result<Proxy, ProxyError> {
         Proxy::check(config)?;
         let authorities = config.origin.iter().map(|origin| parse_origin(origin));
         let authorities = authorities.collect::<Result<Vec<_>, _>>();
@@ -83,7 +89,9 @@ impl Proxy {
             move || kept.kept().1 as f64,
         )?;
         let (connect_timeout, origin_timeout) = (config.connect_timeout.0, config.origin_timeout.0);
-        let origins = Origins::new(authorities, config.fills, connect_timeout, origin_timeout, &cache.observed);
+        let machines = Machines::new(&authorities, &config.origin_nodes, loads.clone());
+        let origins =
+            Origins::new(authorities, machines, config.fills, connect_timeout, origin_timeout, &cache.observed);
         let origins = Arc::new(origins);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -3,13 +3,14 @@
 //! Nodes agree on little: who somebody is ([`Incarnation`]), which membership is meant ([`ViewNumber`]), what time it
 //! is on this machine ([`Time`]), how a block of bytes says what it is ([`Format`]), how a response names what it depends on
 //! ([`dependency_field`]), how a person sets their behaviour
-//! ([`Section`]), and what a segment of shared memory promises ([`Coherence`]). These stand below the ground floor so that `fabric`, `cluster` and `ipc` can speak of the same things
+//! ([`Section`]), what a segment of shared memory promises ([`Coherence`]), and how loaded a node is ([`Load`]). These stand below the ground floor so that `fabric`, `cluster` and `ipc` can speak of the same things
 //! without knowing of each other (docs/ARCHITECTURE.md, "The cellar").
 
 mod coherence;
 mod complaints;
 mod dependency;
 mod format;
+mod load;
 mod member;
 mod quantity;
 mod section;
@@ -24,6 +25,7 @@ pub use dependency::{
     DEPENDENCY_FIELD, MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, dependency_field,
 };
 pub use format::{Format, FormatError, HEADER_BYTES};
+pub use load::{Load, LoadCounts};
 pub use member::{Incarnation, Rank, ViewNumber};
 pub use quantity::{Lapse, Size};
 pub use section::{Contradiction, Key, Section};

@@ -81,7 +81,7 @@ impl Command {
             Proxy::check(&proxy)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
-            let running = Proxy::start(&proxy, helper.content().clone(), &registry)?;
+            let running = Proxy::start(&proxy, helper.content().clone(), helper.loads(), &registry)?;
             let (http, api) = helper.http();
             let serving = Serving {
                 event: "serving",

@@ -13,6 +13,7 @@ use verbena_fabric::{Choice, FabricConfig, choose};
 use verbena_ipc::IpcConfig;
 use verbena_lock::service::LocksConfig;
 use verbena_memory::service::MemoryConfig;
+use verbena_monitor::MonitorConfig;
 use verbena_node::{NodeConfig, Settings};
 use verbena_proxy::ProxyConfig;
 use verbena_terms::{Contradiction, Key, Section};
@@ -46,6 +47,8 @@ pub struct Config {
     pub locks: LocksConfig,
     /// Memory that nodes share.
     pub memory: MemoryConfig,
+    /// How loaded nodes are.
+    pub monitor: MonitorConfig,
     /// The proxy.
     pub proxy: ProxyConfig,
 }
@@ -59,8 +62,8 @@ pub trait Visit {
 impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
-        let Config { cluster, etcd, fabric, node, ipc, pages, locks, memory, .. } = self.clone();
-        Settings { cluster, etcd, fabric, node, ipc, pages, locks, memory }
+        let Config { cluster, etcd, fabric, node, ipc, pages, locks, memory, monitor, .. } = self.clone();
+        Settings { cluster, etcd, fabric, node, ipc, pages, locks, memory, monitor }
     }
 
     /// Does something with each section, in the order of the reference.
@@ -73,6 +76,7 @@ impl Config {
         visit.section(&mut self.pages);
         visit.section(&mut self.locks);
         visit.section(&mut self.memory);
+        visit.section(&mut self.monitor);
         visit.section(&mut self.proxy);
     }
 }

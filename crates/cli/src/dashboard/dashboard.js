@@ -139,14 +139,21 @@ function nodes({ members, status, sampled_keys }) {
     cell("State", set(element("span", { class: "dot" }), word, tone));
     cell("Lease left", told && !member.out ? lease(told) : "–");
     cell("View", told ? `${told.view} / ${told.acknowledged} / ${told.in_effect}` : `– / ${member.acknowledged ? status.view : "–"} / –`);
+    cell("Load", ...load(member));
     const roles = cell("Roles", member.roles.replaceAll(",", ", "));
     if (member.keys !== null) roles.append(" ", small(`${percent(member.keys / sampled_keys)} of names`));
     cell("Address", member.address).className = "address";
     cell("Since", told ? since(told.uptime_ms) : "–");
     return row;
   });
-  if (!rows.length) rows.push(nothing(7, "in no view yet"));
+  if (!rows.length) rows.push(nothing(8, "in no view yet"));
   body.replaceChildren(...rows);
+}
+
+function load({ load, out }) {
+  if (!load || out || load.age_ms > 3000) return ["–"];
+  const parts = [`${(load.runnable_milli / 1000).toFixed(1)} tasks`, `${bytes(load.available_bytes)} free`, `${count(load.connections)} connections`];
+  return [percent(load.busy_milli / 1000 / Math.max(1, load.cores)), " ", small(`of ${load.cores}, ${parts.join(", ")}`)];
 }
 
 function standing(member) {

@@ -5,7 +5,7 @@
 //!  requests/s   hit ratio   median   p99   updates/s   refused/s
 //!  +- requests per second ----------+ +- latency ----------------------+      as long as there is room
 //!  +--------------------------------+ +--------------------------------+
-//!  node  state  lease left  view  roles  address  up
+//!  node  state  lease left  view  up  busy  tasks  memory free  roles  address
 //!  refused: reasons                                              keys
 //! ```
 
@@ -20,7 +20,7 @@ use verbena_client::wire::State;
 
 use super::history::{History, Moment};
 use super::reading::Reading;
-use super::words::{duration, percent, rate, seconds};
+use super::words::{bytes, duration, percent, rate, seconds};
 
 /// Seconds that a chart is wide, and what they are called: as wide as what there is to show.
 const SPANS: [(f64, &str); 4] = [(30.0, "30 s ago"), (60.0, "1 min ago"), (120.0, "2 min ago"), (180.0, "3 min ago")];
@@ -28,8 +28,12 @@ const SPANS: [(f64, &str); 4] = [(30.0, "30 s ago"), (60.0, "1 min ago"), (120.0
 const CHART_LINES: u16 = 7;
 /// Columns below which one chart has the whole width.
 const TWO_CHARTS: u16 = 90;
-/// Columns below which a node's roles and address are left out.
+/// Columns below which how loaded a node's machine is is left out.
+const WITH_LOADS: u16 = 64;
+/// Columns below which words are short.
 const WHOLE_NODES: u16 = 90;
+/// Columns below which a node's roles and address are left out.
+const WITH_ADDRESSES: u16 = 132;
 /// After so long without a word a node counts as silent, milliseconds.
 const SILENT_MS: u64 = 3_000;
 
@@ -198,7 +202,11 @@ fn members_of(frame: &mut Frame<'_>, area: Rect, reading: &Reading) {
     // The longest words of each.
     let fixed = if is_whole { [16, 10, 11, 11] } else { [13, 5, 9, 7] };
     widths.extend(fixed.map(Constraint::Length));
-    if is_whole {
+    if area.width >= WITH_LOADS {
+        names.extend(["busy", "tasks", if is_whole { "free" } else { "" }]);
+        widths.extend([5, 5, if is_whole { 8 } else { 0 }].map(Constraint::Length));
+    }
+    if area.width >= WITH_ADDRESSES {
         names.extend(["roles", "address"]);
         widths.extend([longest(|node| &node.member.roles), Constraint::Fill(1)]);
     }
@@ -225,6 +233,15 @@ fn row(node: &Node) -> Vec<Cell<'static>> {
     let lease = told.map_or_else(|| "-".into(), |told| format!("{:.1} s", told.lease_left_ms as f64 / 1e3));
     let view = told
         .map_or_else(|| "-".into(), |told| format!("{} / {} / {}", told.view.0, told.acknowledged.0, told.in_effect.0));
+    let load = node.load.filter(|loaded| loaded.age_ms <= SILENT_MS && !node.member.out).map(|loaded| loaded.load);
+    let [busy, tasks, free] = load.map_or_else(
+        || ["-"; 3].map(String::from),
+        |load| {
+            let busy = f64::from(load.busy_milli) / f64::from(load.cores.max(1)) / 10.0;
+            let tasks = f64::from(load.runnable_milli) / 1e3;
+            [format!("{busy:.0}%"), format!("{tasks:.1}"), bytes(load.available_bytes)]
+        },
+    );
     let name = if node.is_self { node.member.name.clone().bold() } else { node.member.name.clone().into() };
     vec![
         name.into(),
@@ -232,6 +249,9 @@ fn row(node: &Node) -> Vec<Cell<'static>> {
         lease.into(),
         view.into(),
         told.map_or_else(|| "-".into(), |told| duration(told.uptime_ms)).into(),
+        busy.into(),
+        tasks.into(),
+        free.into(),
         node.member.roles.clone().dim().into(),
         node.member.address.clone().dim().into(),
     ]
@@ -303,7 +323,7 @@ mod tests {
 
     #[test]
     fn all_of_it_is_there() {
-        let shown = drawn(&busy(), 120, 30);
+        let shown = drawn(&busy(), 140, 30);
         for text in [
             "verbena shop-1  ● member  tcp, version 0.1.0, process 7, up 1 min",
             "live",
@@ -312,9 +332,10 @@ mod tests {
             "requests per second all hits",
             "latency p99 median",
             "1 min ago",
-            "shop-1   member            1.5 s       3 / 3 / 3    1 min        home,updater  tcp://10.0.0.1:7001",
-            "shop-2   no answer         -           -            -",
-            "shop-3   out of lease      -           -            -",
+            "node     state             lease left  view         up           busy   tasks  free      roles         address",
+            "shop-1   member            1.5 s       3 / 3 / 3    1 min        37%    6.2    12.0 GiB  home,updater  tcp://10.0.0.1:7001",
+            "shop-2   no answer         -           -            -            -      -      -",
+            "shop-3   out of lease      -           -            -            -      -      -",
             "refused: moved 2.0/s",
             "q quits",
         ] {
@@ -323,6 +344,20 @@ mod tests {
         let dots = shown.chars().filter(|letter| ('\u{2801}'..='\u{28ff}').contains(letter)).count();
         assert!(dots > 100, "{dots} dots are drawn:\n{shown}");
         assert!(!shown.contains("no requests"), "{shown}");
+    }
+
+    #[test]
+    fn a_window_shows_as_much_of_a_node_as_there_is_room_for() {
+        let shown = |width| drawn(&busy(), width, 30);
+        for (width, load, free, address) in
+            [(60, false, false, false), (70, true, false, false), (90, true, true, false)]
+        {
+            let shown = shown(width);
+            assert_eq!(shown.contains("37%") && shown.contains("6.2"), load, "{shown}");
+            assert_eq!(shown.contains("12.0 GiB"), free, "{shown}");
+            assert_eq!(shown.contains("tcp://10.0.0.1"), address, "{shown}");
+            assert!(shown.contains("3 / 3 / 3"), "{shown}");
+        }
     }
 
     #[test]

@@ -171,10 +171,14 @@ pub(super) mod tests {
         pub fn reading(&self, at_ms: u64, pid: u32) -> Reading {
             let told = serde_json::json!({"state": "member", "view": 3, "acknowledged": 3, "in_effect": 3, "lease_ms": 2000,
                 "lease_left_ms": 1500, "uptime_ms": 65_000, "age_ms": 1});
+            let load = serde_json::json!({"cores": 4, "busy_milli": 1480, "runnable_milli": 6200, "connections": 7, "programs": 1,
+                "every_ms": 100, "memory_bytes": 16_u64 << 30, "available_bytes": 12_u64 << 30, "age_ms": 90,
+                "counts": {"answers": 1, "hits": 1, "updates": 1, "locks": 1, "memory": 1, "requests": 1}});
+            let load = |rank| if rank == 2 { serde_json::Value::Null } else { load.clone() };
             let member = |rank: u32, told: &serde_json::Value, out: bool| {
                 serde_json::json!({"name": format!("shop-{rank}"), "incarnation": {"rank": rank, "start": 1},
                     "address": format!("tcp://10.0.0.{rank}:7001"), "roles": "home,updater", "acknowledged": true, "out": out,
-                    "is_self": rank == 1, "told": told})
+                    "is_self": rank == 1, "told": told, "load": load(rank)})
             };
             let body = serde_json::json!({
                 "status": {"version": "0.1.0", "name": "shop-1", "incarnation": {"rank": 1, "start": 1}, "pid": pid,

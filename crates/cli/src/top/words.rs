@@ -26,6 +26,18 @@ pub fn percent(value: f64) -> String {
     format!("{:.1}%", value * 100.0)
 }
 
+/// How much memory.
+pub fn bytes(value: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut rest = value as f64;
+    while rest >= 999.5 && unit + 1 < UNITS.len() {
+        rest /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value} B") } else { format!("{} {}", three(rest), UNITS[unit]) }
+}
+
 /// How long something took.
 pub fn seconds(value: f64) -> String {
     match value {
@@ -54,6 +66,7 @@ mod tests {
         let rates = [0.0, 0.5, 2.25, 9.97, 1234.0, 20_527.0, 1_500_000.0].map(rate);
         assert_eq!(rates, ["0", "0.50", "2.2", "10", "1234", "20.5k", "1.50M"]);
         assert_eq!([31e-6, 0.00389, 1.5, 250.0].map(seconds), ["31.0 µs", "3.89 ms", "1.50 s", "250 s"]);
+        assert_eq!([0, 999, 1000, 12 << 30, 5 << 40].map(bytes), ["0 B", "999 B", "0.98 KiB", "12.0 GiB", "5.00 TiB"]);
         let durations = [999, 61_000, 3_661_000, 90_000_000].map(duration);
         assert_eq!(durations, ["0 s", "1 min", "1 h 1 min", "1 d 1 h"]);
     }

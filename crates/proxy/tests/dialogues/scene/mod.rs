@@ -64,7 +64,7 @@ impl Scene {
             ..ProxyConfig::default()
         };
         change(&mut config);
-        let proxy = Proxy::start(&config, node.content.clone(), &registry).unwrap();
+        let proxy = Proxy::start(&config, node.content.clone(), &verbena_monitor::Loads::default(), &registry).unwrap();
         Scene { node, proxy, origin, registry, runtime, others: Vec::new() }
     }
 
