@@ -15,7 +15,7 @@ mod watch;
 mod wire;
 
 pub use config::MonitorConfig;
-pub use loads::{Loads, Seen, Watching};
+pub use loads::{Loads, Seen, Wanted, Watching, Whose};
 pub use meter::{Meter, Reading};
 pub use metrics::Metrics;
 pub use monitor::{Monitor, Source};

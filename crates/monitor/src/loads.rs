@@ -1,11 +1,13 @@
 //! What is known of the loads of a view's members, for whoever wants to know.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use verbena_terms::{BootClock, Clock, Incarnation, Load, Time};
 
@@ -36,6 +38,15 @@ impl Seen {
     }
 }
 
+/// Whose load is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// That of the node of this name.
+    Node(String),
+    /// That of the machine at this address.
+    Host(IpAddr),
+}
+
 /// The loads of the members of the view. Cheap to clone; reading takes no lock.
 #[derive(Clone, Default)]
 pub struct Loads(Arc<Shared>);
@@ -43,9 +54,10 @@ pub struct Loads(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     seen: ArcSwap<Vec<Seen>>,
-    /// Those who want to know always.
-    watching: AtomicUsize,
-    /// Until when somebody wants to know, nanoseconds.
+    /// Of whom somebody wants to know always, by a number.
+    watched: Mutex<BTreeMap<u64, Vec<Whose>>>,
+    numbers: AtomicU64,
+    /// Until when somebody wants to know of all, nanoseconds.
     wanted_until: AtomicU64,
     wanted: Notify,
 }
@@ -54,16 +66,6 @@ impl Loads {
     /// All that is known, in order of incarnation. Nothing is known where nobody asked to [watch](Self::watch) or [look](Self::look).
     pub fn all(&self) -> Arc<Vec<Seen>> {
         self.0.seen.load_full()
-    }
-
-    /// How loaded the node of this name is, if that is known and news.
-    pub fn of_node(&self, name: &str, now: Time) -> Option<Load> {
-        self.find(now, |seen| seen.name == name)
-    }
-
-    /// How loaded the machine at this address is, if a node there says so, and it is news.
-    pub fn of_host(&self, host: IpAddr, now: Time) -> Option<Load> {
-        self.find(now, |seen| seen.host == Some(host))
     }
 
     /// How loaded this machine is, if that is news.
@@ -76,7 +78,15 @@ impl Loads {
         seen.iter().find(|seen| is_it(seen) && seen.is_fresh(now)).map(|seen| seen.load)
     }
 
-    /// Somebody wants to know for so long from now on.
+    /// How loaded that one is, if that is known and news.
+    pub fn of(&self, whose: &Whose, now: Time) -> Option<Load> {
+        self.find(now, |seen| match whose {
+            Whose::Node(name) => seen.name == *name,
+            Whose::Host(host) => seen.host == Some(*host),
+        })
+    }
+
+    /// Somebody wants to know of all for so long from now on.
     pub fn look(&self, patience: Duration) {
         let now = BootClock.now();
         let before = self.0.wanted_until.fetch_max((now + patience).nanos(), Ordering::Relaxed);
@@ -85,15 +95,20 @@ impl Loads {
         }
     }
 
-    /// Somebody wants to know as long as what is given back is there.
-    pub fn watch(&self) -> Watching {
-        self.0.watching.fetch_add(1, Ordering::Relaxed);
+    /// Somebody wants to know of these as long as what is given back is there.
+    pub fn watch(&self, whose: Vec<Whose>) -> Watching {
+        let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
+        self.0.watched.lock().insert(number, whose);
         self.0.wanted.notify_one();
-        Watching(self.clone())
+        Watching { loads: self.clone(), number }
     }
 
-    pub(crate) fn are_wanted(&self, now: Time) -> bool {
-        self.0.watching.load(Ordering::Relaxed) > 0 || self.0.wanted_until.load(Ordering::Relaxed) >= now.nanos()
+    /// Of whom somebody wants to know.
+    pub(crate) fn wanted_of(&self, now: Time) -> Wanted {
+        if self.0.wanted_until.load(Ordering::Relaxed) >= now.nanos() {
+            return Wanted::All;
+        }
+        Wanted::These(self.0.watched.lock().values().flatten().cloned().collect())
     }
 
     /// Waits until somebody wants to know who did not before.
@@ -106,11 +121,37 @@ impl Loads {
     }
 }
 
-/// As long as it is there, the loads of the others are read.
-pub struct Watching(Loads);
+/// Of whom somebody wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Of every member.
+    All,
+    /// Of these alone.
+    These(Vec<Whose>),
+}
+
+impl Wanted {
+    /// Whether of the node of this name, on that machine.
+    pub fn has(&self, name: &str, host: Option<IpAddr>) -> bool {
+        let is_it = |whose: &Whose| match whose {
+            Whose::Node(wanted) => wanted == name,
+            Whose::Host(wanted) => Some(*wanted) == host,
+        };
+        match self {
+            Wanted::All => true,
+            Wanted::These(these) => these.iter().any(is_it),
+        }
+    }
+}
+
+/// As long as it is there, those loads are read.
+pub struct Watching {
+    loads: Loads,
+    number: u64,
+}
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.0.0.watching.fetch_sub(1, Ordering::Relaxed);
+        self.loads.0.watched.lock().remove(&self.number);
     }
 }

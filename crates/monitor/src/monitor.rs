@@ -175,13 +175,11 @@ impl Shared {
 
     /// Asks for boards and reads them, if somebody wants to know. Gives what is under way.
     fn watch(&self, now: Time) -> Vec<Asked> {
-        if !self.loads.are_wanted(now) {
-            return vec![];
-        }
+        let wanted = self.loads.wanted_of(now);
         let mut state = self.state.lock();
         let State { watch, life: Some(life), .. } = &mut *state else { return vec![] };
         let mut asked = vec![];
-        for action in watch.due(life.fabric.identity(), now) {
+        for action in watch.due(life.fabric.identity(), &wanted, now) {
             let is_done = match action {
                 Action::Ask(who) => life.send(who, &Message::Ask),
                 Action::Read(who) => {

@@ -1,6 +1,7 @@
 //! Whose board is asked for and read, and what is news.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use verbena_cluster::View;
@@ -8,7 +9,7 @@ use verbena_fabric::Address;
 use verbena_terms::{Incarnation, Load, Time};
 
 use crate::board::Answer;
-use crate::loads::Seen;
+use crate::loads::{Seen, Wanted};
 
 /// How long a member that was asked for its board's key has to answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -31,7 +32,8 @@ pub struct Watch {
 #[derive(Clone, Debug)]
 struct Member {
     name: String,
-    address: Address,
+    /// Where its machine is reached, if its address says that.
+    host: Option<IpAddr>,
     board: Board,
     /// The newest load that was seen, its round, and when it was seen to be new.
     news: Option<(u64, Load, Time)>,
@@ -54,8 +56,8 @@ impl Watch {
         for member in view.members() {
             let known = before.remove(&member.incarnation);
             let (board, news) = known.map_or((Board::Unknown(None), None), |known| (known.board, known.news));
-            let (name, address) = (member.name.clone(), Address(member.address.clone()));
-            self.members.insert(member.incarnation, Member { name, address, board, news });
+            let (name, host) = (member.name.clone(), host_of(&Address(member.address.clone())));
+            self.members.insert(member.incarnation, Member { name, host, board, news });
         }
     }
 
@@ -65,10 +67,11 @@ impl Watch {
         member.map(|member| member.board = Board::Known).is_some()
     }
 
-    /// What is to be done at this moment, by the node `me`, that wants to know.
-    pub fn due(&mut self, me: Incarnation, now: Time) -> Vec<Action> {
+    /// What is to be done at this moment, by the node `me`, of which so much is wanted.
+    pub fn due(&mut self, me: Incarnation, wanted: &Wanted, now: Time) -> Vec<Action> {
         let mut actions = vec![];
-        for (who, member) in self.members.iter_mut().filter(|(who, _)| **who != me) {
+        let others = self.members.iter_mut().filter(|(who, _)| **who != me);
+        for (who, member) in others.filter(|(_, member)| wanted.has(&member.name, member.host)) {
             match member.board {
                 Board::Unknown(Some(asked)) if now.since(asked) < ASK_AGAIN => {}
                 Board::Unknown(_) => {
@@ -119,12 +122,17 @@ impl Watch {
     pub fn seen(&self, me: Incarnation) -> Vec<Seen> {
         let seen = self.members.iter().filter_map(|(who, member)| {
             let (_, load, at) = member.news?;
-            let host = member.address.rest().split('/').next().unwrap_or_default();
-            let host = host.parse().map(|address: std::net::SocketAddr| address.ip()).ok();
-            Some(Seen { who: *who, name: member.name.clone(), is_own: *who == me, host, load, at })
+            let name = member.name.clone();
+            Some(Seen { who: *who, name, is_own: *who == me, host: member.host, load, at })
         });
         seen.collect()
     }
+}
+
+/// The IP address in a node's address, behind which there may be a secret.
+fn host_of(address: &Address) -> Option<IpAddr> {
+    let place = address.rest().split('/').next().unwrap_or_default();
+    place.parse().map(|address: SocketAddr| address.ip()).ok()
 }
 
 impl Member {
@@ -141,6 +149,7 @@ mod tests {
     use verbena_terms::ViewNumber;
 
     use super::*;
+    use crate::Whose;
 
     const ME: Incarnation = Incarnation::new(1, 1);
     const PEER: Incarnation = Incarnation::new(2, 1);
@@ -172,21 +181,31 @@ mod tests {
     #[test]
     fn a_board_is_asked_for_once_a_second_until_its_key_is_there_and_read_whenever_it_may_be() {
         let mut watch = watch(&[ME, PEER]);
-        assert_eq!(watch.due(ME, at(0)), [Action::Ask(PEER)]);
+        assert_eq!(watch.due(ME, &Wanted::All, at(0)), [Action::Ask(PEER)]);
         watch.not_yet(Action::Ask(PEER));
-        assert_eq!(watch.due(ME, at(0)), [Action::Ask(PEER)], "it was not reached");
-        assert_eq!(watch.due(ME, at(999)), []);
-        assert_eq!(watch.due(ME, at(1000)), [Action::Ask(PEER)]);
+        assert_eq!(watch.due(ME, &Wanted::All, at(0)), [Action::Ask(PEER)], "it was not reached");
+        assert_eq!(watch.due(ME, &Wanted::All, at(999)), []);
+        assert_eq!(watch.due(ME, &Wanted::All, at(1000)), [Action::Ask(PEER)]);
         assert!(watch.told(PEER) && !watch.told(Incarnation::new(9, 1)));
-        assert_eq!(watch.due(ME, at(1001)), [Action::Read(PEER)]);
-        assert_eq!(watch.due(ME, at(1101)), [], "one at a time");
+        assert_eq!(watch.due(ME, &Wanted::All, at(1001)), [Action::Read(PEER)]);
+        assert_eq!(watch.due(ME, &Wanted::All, at(1101)), [], "one at a time");
         watch.read(PEER, Some(Answer::Torn), at(1102));
-        assert_eq!(watch.due(ME, at(1103)), [Action::Read(PEER)]);
+        assert_eq!(watch.due(ME, &Wanted::All, at(1103)), [Action::Read(PEER)]);
         watch.not_yet(Action::Read(PEER));
-        assert_eq!(watch.due(ME, at(1104)), [Action::Read(PEER)]);
+        assert_eq!(watch.due(ME, &Wanted::All, at(1104)), [Action::Read(PEER)]);
         watch.read(PEER, None, at(1105));
-        assert_eq!(watch.due(ME, at(2104)), [], "it may be gone");
-        assert_eq!(watch.due(ME, at(2105)), [Action::Ask(PEER)], "or have another key");
+        assert_eq!(watch.due(ME, &Wanted::All, at(2104)), [], "it may be gone");
+        assert_eq!(watch.due(ME, &Wanted::All, at(2105)), [Action::Ask(PEER)], "or have another key");
+    }
+
+    #[test]
+    fn only_those_who_are_wanted_are_asked() {
+        let third = Incarnation::new(3, 1);
+        let mut watch = watch(&[ME, PEER, third]);
+        assert_eq!(watch.due(ME, &Wanted::These(vec![]), at(0)), []);
+        let these = Wanted::These(vec![Whose::Node("n3".into()), Whose::Host([10, 0, 0, 9].into())]);
+        assert_eq!(watch.due(ME, &these, at(0)), [Action::Ask(third)]);
+        assert_eq!(watch.due(ME, &Wanted::These(vec![Whose::Host([10, 0, 0, 2].into())]), at(0)), [Action::Ask(PEER)]);
     }
 
     #[test]
@@ -194,7 +213,7 @@ mod tests {
         let mut watch = watch(&[ME, PEER]);
         watch.told(PEER);
         let mut read = |round, load, ms| {
-            watch.due(ME, at(ms));
+            watch.due(ME, &Wanted::All, at(ms));
             watch.read(PEER, Some(Answer::Load(round, busy(load))), at(ms));
             watch.seen(ME).pop().unwrap()
         };
@@ -211,7 +230,7 @@ mod tests {
     fn who_stays_in_the_view_is_known_and_who_comes_again_is_another() {
         let mut watch = watch(&[ME, PEER]);
         watch.told(PEER);
-        watch.due(ME, at(0));
+        watch.due(ME, &Wanted::All, at(0));
         watch.read(PEER, Some(Answer::Load(1, busy(3))), at(0));
         watch.published(ME, 1, busy(4), at(0));
         let seen = watch.seen(ME);
@@ -221,6 +240,6 @@ mod tests {
         assert_eq!(watch.seen(ME), seen);
         watch.view(&view(3, &[ME, Incarnation::new(2, 2)]));
         assert_eq!(watch.seen(ME), seen[..1]);
-        assert_eq!(watch.due(ME, at(1)), [Action::Ask(Incarnation::new(2, 2))]);
+        assert_eq!(watch.due(ME, &Wanted::All, at(1)), [Action::Ask(Incarnation::new(2, 2))]);
     }
 }

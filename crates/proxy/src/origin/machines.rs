@@ -4,10 +4,8 @@
 //! that machine publishes how loaded it is, and the proxy reads that one-sidedly several times a second (`verbena_monitor`), so that a machine that is too
 //! busy to say so is found out all the same.
 
-use std::net::IpAddr;
-
 use http::uri::Authority;
-use verbena_monitor::{Loads, Watching};
+use verbena_monitor::{Loads, Watching, Whose};
 use verbena_terms::{BootClock, Clock, Load, Time};
 
 /// Loads that differ by less count as equal, in thousandths of a task on each processor: among machines with little to do each is used in turn.
@@ -23,10 +21,8 @@ pub(crate) struct Machines {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Machine {
-    /// That of the node of this name.
-    Node(String),
-    /// That with this address.
-    Host(IpAddr),
+    /// Another one, or this one under its name.
+    Of(Whose),
     /// This one.
     Own,
     /// Nobody says which.
@@ -36,12 +32,12 @@ enum Machine {
 impl Machine {
     fn of(authority: &Authority, node: Option<&str>) -> Machine {
         let host = authority.host();
-        let address: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
+        let address: Option<std::net::IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
         match (node, address) {
             (Some(""), _) => Machine::Unknown,
-            (Some(node), _) => Machine::Node(node.to_owned()),
+            (Some(node), _) => Machine::Of(Whose::Node(node.to_owned())),
             (None, Some(address)) if address.is_loopback() => Machine::Own,
-            (None, Some(address)) => Machine::Host(address),
+            (None, Some(address)) => Machine::Of(Whose::Host(address)),
             (None, None) if host == "localhost" => Machine::Own,
             (None, None) => Machine::Unknown,
         }
@@ -56,7 +52,11 @@ impl Machines {
             origins.iter().enumerate().map(|(at, authority)| Machine::of(authority, node(at))).collect();
         // Among those that are on one machine it says nothing.
         let differ = all.iter().any(|machine| *machine != all[0]);
-        let watching = differ.then(|| loads.watch());
+        let whose = |machine: &Machine| match machine {
+            Machine::Of(whose) => Some(whose.clone()),
+            Machine::Own | Machine::Unknown => None,
+        };
+        let watching = differ.then(|| loads.watch(all.iter().filter_map(whose).collect()));
         Machines { loads, all, _watching: watching }
     }
 
@@ -73,8 +73,7 @@ impl Machines {
 
     fn load(&self, machine: &Machine, now: Time) -> Option<Load> {
         match machine {
-            Machine::Node(name) => self.loads.of_node(name, now),
-            Machine::Host(address) => self.loads.of_host(*address, now),
+            Machine::Of(whose) => self.loads.of(whose, now),
             Machine::Own => self.loads.own(now),
             Machine::Unknown => None,
         }
@@ -106,12 +105,13 @@ mod tests {
 
     #[test]
     fn an_origin_is_on_the_machine_of_its_address_or_of_the_node_that_is_named() {
+        let host = |address: &str| Machine::Of(Whose::Host(address.parse().unwrap()));
         let of = |origin: &str, node: Option<&str>| Machine::of(&origin.parse().unwrap(), node);
-        assert_eq!(of("10.0.0.5:80", None), Machine::Host([10, 0, 0, 5].into()));
-        assert_eq!(of("[fd00::5]:80", None), Machine::Host("fd00::5".parse().unwrap()));
+        assert_eq!(of("10.0.0.5:80", None), host("10.0.0.5"));
+        assert_eq!(of("[fd00::5]:80", None), host("fd00::5"));
         assert_eq!([of("127.0.0.1:80", None), of("localhost:80", None)], [Machine::Own, Machine::Own]);
         assert_eq!(of("app.example:80", None), Machine::Unknown);
-        assert_eq!(of("app.example:80", Some("app-1")), Machine::Node("app-1".into()));
+        assert_eq!(of("app.example:80", Some("app-1")), Machine::Of(Whose::Node("app-1".into())));
         assert_eq!(of("127.0.0.1:80", Some("")), Machine::Unknown);
     }
 
