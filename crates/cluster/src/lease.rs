@@ -52,6 +52,11 @@ pub struct LeaseWord {
     views: AtomicU64,
 }
 
+/// Milliseconds that nobody minds.
+const fn capped(millis: u64) -> u64 {
+    if millis < 250 { millis } else { 250 }
+}
+
 impl LeaseTerms {
     /// 2 s (rule C4) with 20 ms for drift: each clock may be wrong by 1 %, a hundred times what a quartz is.
     pub const DEFAULT: LeaseTerms = LeaseTerms { lease_ms: 2000, drift_ms: 20 };
@@ -97,14 +102,20 @@ impl LeaseTerms {
         if self.lease() + self.drift() < other.lease() + other.drift() { other } else { self }
     }
 
-    /// How often a member renews when all is quiet; twice as often while it joins or a view is not in effect yet.
+    /// How often a member renews when all is quiet.
     pub const fn renew_every(self) -> Duration {
         Duration::from_millis(self.lease_ms as u64 / 4)
     }
 
+    /// How often a node says again what it waits for an answer to: while it joins, looks for the keeper, or a view is not in effect yet. However long leases are,
+    /// people wait for it.
+    pub const fn ask_every(self) -> Duration {
+        Duration::from_millis(capped(self.lease_ms as u64 / 8))
+    }
+
     /// How long the keeper waits for more to happen before it makes a view of it.
     pub const fn gather(self) -> Duration {
-        Duration::from_millis(self.lease_ms as u64 / 40)
+        Duration::from_millis(capped(self.lease_ms as u64 / 40))
     }
 }
 
@@ -188,6 +199,14 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn long_leases_make_nobody_wait_to_join() {
+        let [usual, long] = [2_000, 600_000].map(|lease_ms| LeaseTerms::new(lease_ms, 20).unwrap());
+        assert_eq!((usual.ask_every().as_millis(), usual.gather().as_millis()), (250, 50));
+        assert_eq!((long.ask_every().as_millis(), long.gather().as_millis()), (250, 250));
+        assert_eq!(long.renew_every().as_secs(), 150);
+    }
 
     #[test]
     fn the_member_stops_before_the_keeper_says_so() {

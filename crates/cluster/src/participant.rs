@@ -320,7 +320,7 @@ impl Participant {
     fn ask(&mut self, out: &mut Actions) {
         let view = self.view.as_ref().map_or(ViewNumber(0), |view| view.number());
         let quiet = self.state == State::In && self.lease.in_effect == view;
-        self.next_send = self.now + if quiet { self.terms.renew_every() } else { self.terms.renew_every() / 2 };
+        self.next_send = self.now + if quiet { self.terms.renew_every() } else { self.terms.ask_every() };
         if self.dropped() {
             if self.lease.acknowledged == view {
                 self.send(Body::Acknowledge(view), out);
@@ -417,7 +417,7 @@ impl Participant {
         self.told.clear();
         let view = Arc::new(view);
         self.view = Some(Arc::clone(&view));
-        self.next_send = self.next_send.min(self.now + self.terms.renew_every() / 2);
+        self.next_send = self.next_send.min(self.now + self.terms.ask_every());
         out.push(ParticipantAction::Tell(Notice::ViewLearnt(view)));
     }
 

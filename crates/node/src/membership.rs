@@ -509,7 +509,7 @@ impl Driver {
         let (finder, desk) = (opened.finder.clone(), self.parts.desk.clone());
         let address = Address(line.address.clone());
         self.waiting.searching = true;
-        self.waiting.search_after = BootClock.now() + terms.renew_every() / 2;
+        self.waiting.search_after = BootClock.now() + terms.ask_every();
         let deadline = BootClock.now() + SEARCH;
         // The handle is not needed: the outcome comes by the desk.
         drop(tokio::task::spawn_blocking(move || {

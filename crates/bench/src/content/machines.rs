@@ -89,10 +89,15 @@ impl Running {
 
     /// Asks it to end in order.
     pub(super) fn ask_to_end(&self) -> Result<(), BenchError> {
-        let sent = Pid::from_raw(self.process.id().cast_signed()).map(|pid| kill_process(pid, Signal::TERM));
+        self.signal(Signal::TERM)
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), BenchError> {
+        let sent = Pid::from_raw(self.process.id().cast_signed()).map(|pid| kill_process(pid, signal));
         match sent {
             Some(Ok(())) => Ok(()),
-            other => Err(self.failed(&format!("could not be asked to end: {other:?}"))),
+            other => Err(self.failed(&format!("could not be sent {signal:?}: {other:?}"))),
         }
     }
 

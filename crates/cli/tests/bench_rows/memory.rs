@@ -52,3 +52,21 @@ pub fn many_get_values() {
     }
     assert_eq!(findings.ratios.len(), 3);
 }
+
+pub fn a_proxy_monitors_servers() {
+    let findings = measured("memory.onload", 4);
+    let servers = |quantity: &str, place: &str| {
+        let its = of(&findings, quantity, &[place]);
+        assert!(its.iter().all(|one| one.rounds.iter().all(|round| round.count >= 1)), "{its:?}");
+        its.iter().map(|one| one.x).collect::<Vec<f64>>()
+    };
+    assert_eq!(servers("response time", "no monitor"), [0.0]);
+    for place in ["monitor on the proxy's core", "monitor on the other core"] {
+        assert_eq!(servers("response time", place), [4.0, 8.0, 16.0, 32.0], "{place}");
+        // A tenth of what is due at least: the row itself sees to it.
+        let reads = of(&findings, "boards read", &[place]);
+        assert!(reads.iter().all(|one| one.rounds.iter().all(|round| round.median >= 10.0 * one.x)), "{reads:?}");
+    }
+    assert_eq!(findings.ratios.len(), 16);
+    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 1);
+}
