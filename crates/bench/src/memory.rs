@@ -1,9 +1,11 @@
 //! The experiments with shared memory, after the paper on DDSS in multi-core systems.
 
+mod checkpoint;
 mod ipc;
 mod ops;
 mod scale;
 
+pub(crate) use checkpoint::measure as checkpoint;
 pub(crate) use ipc::{ROLE as IPC_HELPER, measure as ipc, serve as serve_ipc};
 pub(crate) use ops::measure as ops;
 pub(crate) use scale::measure as scale;

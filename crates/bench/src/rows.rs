@@ -155,7 +155,7 @@ static ROWS: [Row; 36] = [
         paper: "DDSS Fig 6",
         variants: "checkpointing processes on one node, on many against one node, distributed",
         found: "RCQ to the core count, RMQ beyond",
-        measure: None,
+        measure: Some(memory::checkpoint),
     },
     Row {
         name: "memory.onload",

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         ("others_have_locks_too", locks::others_have_locks_too),
         ("values_are_got_and_put", memory::values_are_got_and_put),
         ("many_get_values", memory::many_get_values),
+        ("checkpoints_are_saved", memory::checkpoints_are_saved),
         ("a_trace_that_is_none_is_an_error", a_trace_that_is_none_is_an_error),
         ("without_the_program_it_is_an_error", without_the_program_it_is_an_error),
     ];

@@ -52,3 +52,30 @@ pub fn many_get_values() {
     }
     assert_eq!(findings.ratios.len(), 3);
 }
+
+pub fn checkpoints_are_saved() {
+    let findings = measured("memory.checkpoint", 4);
+    for way in ["one node and its memory", "three nodes, memory of a fourth", "three nodes, memory of four"] {
+        for mode in ["mq", "rmq", "rcq", "adaptive"] {
+            for quantity in ["time of a save", "saves"] {
+                let saves = of(&findings, quantity, &[way, mode]);
+                let processes: Vec<f64> = saves.iter().map(|one| one.x).collect();
+                let expected: &[f64] = if mode == "rcq" { &[1.0, 4.0, 16.0] } else { &[1.0, 4.0, 16.0, 64.0] };
+                assert_eq!(processes, expected, "{way}, {mode}, {quantity}");
+                // All of them saved in each round.
+                assert!(
+                    saves.iter().all(|one| one.rounds.iter().all(|round| round.count as f64 >= one.x)),
+                    "{saves:?}"
+                );
+            }
+        }
+    }
+    let note = findings.notes.iter().find(|note| note.contains("all parts of a checkpoint of one era")).unwrap();
+    let numbers: Vec<u64> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [looked_at, saves, restarts, rolled_back] = numbers[..] else { panic!("{note}") };
+    // Each process saves at least one part and looks at one, in each of nine rounds, in three ways: 1 and 4 and 16 in four modes, 64 in three.
+    let fewest = 9 * 3 * (4 * (1 + 4 + 16) + 3 * 64);
+    assert!(looked_at >= fewest && saves >= fewest, "{note}");
+    assert!(restarts > 0 && rolled_back > restarts, "{note}");
+    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 13);
+}
