@@ -79,3 +79,39 @@ pub fn checkpoints_are_saved() {
     assert!(restarts > 0 && rolled_back > restarts, "{note}");
     assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 13);
 }
+
+pub fn applications_ask_for_what_they_need() {
+    let findings = measured("memory.apps", 4);
+    let percent = [20.0, 40.0, 60.0, 80.0, 100.0];
+    let memory = ["shm", "tcp"]
+        .into_iter()
+        .flat_map(|fabric| ["mq", "rmq", "rcq", "adaptive"].into_iter().map(move |mode| format!("{mode}, {fabric}")));
+    for place in memory.chain(["server over TCP", "computing alone"].map(str::to_owned)) {
+        for (application, xs) in
+            [("B-tree", &percent[..]), ("R-tree", &percent), ("directory", &[1_000.0, 10_000.0, 100_000.0])]
+        {
+            let times = of(&findings, "time of a query", &[application, &place]);
+            assert_eq!(times.iter().map(|one| one.x).collect::<Vec<_>>(), xs, "{application}, {place}");
+            // What is asked for is the same wherever it is, and nothing where there is only computing.
+            let asked: Vec<f64> = of(&findings, "asked for in a query", &[application, &place])
+                .iter()
+                .map(|one| {
+                    assert_eq!(one.spread.min, one.spread.max, "{one:?}");
+                    one.spread.median
+                })
+                .collect();
+            let served: Vec<f64> = of(&findings, "asked for in a query", &[application, "server over TCP"])
+                .iter()
+                .map(|one| one.spread.median)
+                .collect();
+            if place == "computing alone" {
+                assert!(asked.iter().all(|asked| *asked == 0.0), "{application}: {asked:?}");
+                continue;
+            }
+            assert_eq!(asked, served, "{application}, {place}");
+            let fewest = if application == "B-tree" { 5.0 } else { 40.0 };
+            assert!(asked.is_sorted() && asked.iter().all(|asked| *asked >= fewest), "{application}: {asked:?}");
+        }
+    }
+    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 13 * 2 * 3);
+}
