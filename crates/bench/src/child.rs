@@ -51,6 +51,7 @@ fn play(arguments: &[String]) -> Result<(), String> {
         [role, place, rank, ways @ ..] if role == locks::NODE => locks::serve_node(place, rank, ways),
         [role, kind, place] if role == locks::CLIENT => locks::serve_client(kind, place),
         [role] if role == memory::IPC_HELPER => memory::serve_ipc(),
+        [role] if role == memory::FILE_SERVER => memory::serve_file(),
         [role] if role == primitives::RESPONDER => primitives::respond(),
         [role] if role == emulator::FAR_SITE => emulator::serve_far_site(),
         _ => web::play(arguments).unwrap_or_else(|| Err(format!("no target is called {arguments:?}"))),

@@ -148,14 +148,14 @@ static ROWS: [Row; 36] = [
         paper: "DDSS Table 1, Fig 5",
         variants: "B-tree and R-tree queries touching 20..100% of records, dataset directory (STORM) 1K..1000K records; without and with DDSS in each IPC mode",
         found: "less time: B-tree about 40-45%, R-tree 57% (20% of records) to 30% (100%), directory 44 / 61 / 48 / 15% at 1K / 10K / 100K / 1000K",
-        measure: None,
+        measure: Some(memory::apps),
     },
     Row {
         name: "memory.checkpoint",
         paper: "DDSS Fig 6",
         variants: "checkpointing processes on one node, on many against one node, distributed",
         found: "RCQ to the core count, RMQ beyond",
-        measure: None,
+        measure: Some(memory::checkpoint),
     },
     Row {
         name: "memory.onload",

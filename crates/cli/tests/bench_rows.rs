@@ -39,6 +39,8 @@ fn main() -> ExitCode {
         ("values_are_got_and_put", memory::values_are_got_and_put),
         ("many_get_values", memory::many_get_values),
         ("a_proxy_monitors_servers", memory::a_proxy_monitors_servers),
+        ("checkpoints_are_saved", memory::checkpoints_are_saved),
+        ("applications_ask_for_what_they_need", memory::applications_ask_for_what_they_need),
         ("a_trace_that_is_none_is_an_error", a_trace_that_is_none_is_an_error),
         ("without_the_program_it_is_an_error", without_the_program_it_is_an_error),
     ];

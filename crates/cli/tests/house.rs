@@ -12,7 +12,7 @@ const FLOORS: [(i32, &[&str]); 7] = [
     (-1, &["terms"]),
     (0, &["fabric", "cluster", "ipc", "metrics", "namespaces"]),
     (1, &["client", "etcd"]),
-    (2, &["lock", "memory", "monitor", "wan"]),
+    (2, &["lock", "memory", "monitor", "sqlite", "wan"]),
     (3, &["content", "caching"]),
     (4, &["node", "proxy", "bench"]),
     (5, &["cli"]),

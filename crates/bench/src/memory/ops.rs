@@ -37,7 +37,7 @@ const SHORTEST: Duration = Duration::from_millis(5);
 const FEWEST: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What is wanted of `adaptive` over the best of the papers' modes, as of asking alone.
-const OVER_BEST: f64 = 1.3;
+pub(super) const OVER_BEST: f64 = 1.3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {

@@ -70,3 +70,66 @@ pub fn a_proxy_monitors_servers() {
     assert_eq!(findings.ratios.len(), 16);
     assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 1);
 }
+
+pub fn checkpoints_are_saved() {
+    let findings = measured("memory.checkpoint", 4);
+    for way in ["one node and its memory", "three nodes, memory of a fourth", "three nodes, memory of four"] {
+        for mode in ["mq", "rmq", "rcq", "adaptive"] {
+            for quantity in ["time of a save", "saves"] {
+                let saves = of(&findings, quantity, &[way, mode]);
+                let processes: Vec<f64> = saves.iter().map(|one| one.x).collect();
+                let expected: &[f64] = if mode == "rcq" { &[1.0, 4.0, 16.0] } else { &[1.0, 4.0, 16.0, 64.0] };
+                assert_eq!(processes, expected, "{way}, {mode}, {quantity}");
+                // All of them saved in each round.
+                assert!(
+                    saves.iter().all(|one| one.rounds.iter().all(|round| round.count as f64 >= one.x)),
+                    "{saves:?}"
+                );
+            }
+        }
+    }
+    let note = findings.notes.iter().find(|note| note.contains("all parts of a checkpoint of one era")).unwrap();
+    let numbers: Vec<u64> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [looked_at, saves, restarts, rolled_back] = numbers[..] else { panic!("{note}") };
+    // Each process saves at least one part and looks at one, in each of nine rounds, in three ways: 1 and 4 and 16 in four modes, 64 in three.
+    let fewest = 9 * 3 * (4 * (1 + 4 + 16) + 3 * 64);
+    assert!(looked_at >= fewest && saves >= fewest, "{note}");
+    assert!(restarts > 0 && rolled_back > restarts, "{note}");
+    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 13);
+}
+
+pub fn applications_ask_for_what_they_need() {
+    let findings = measured("memory.apps", 4);
+    let percent = [20.0, 40.0, 60.0, 80.0, 100.0];
+    let memory = ["shm", "tcp"]
+        .into_iter()
+        .flat_map(|fabric| ["mq", "rmq", "rcq", "adaptive"].into_iter().map(move |mode| format!("{mode}, {fabric}")));
+    for place in memory.chain(["server over TCP", "computing alone"].map(str::to_owned)) {
+        for (application, xs) in
+            [("B-tree", &percent[..]), ("R-tree", &percent), ("directory", &[1_000.0, 10_000.0, 100_000.0])]
+        {
+            let times = of(&findings, "time of a query", &[application, &place]);
+            assert_eq!(times.iter().map(|one| one.x).collect::<Vec<_>>(), xs, "{application}, {place}");
+            // What is asked for is the same wherever it is, and nothing where there is only computing.
+            let asked: Vec<f64> = of(&findings, "asked for in a query", &[application, &place])
+                .iter()
+                .map(|one| {
+                    assert_eq!(one.spread.min, one.spread.max, "{one:?}");
+                    one.spread.median
+                })
+                .collect();
+            let served: Vec<f64> = of(&findings, "asked for in a query", &[application, "server over TCP"])
+                .iter()
+                .map(|one| one.spread.median)
+                .collect();
+            if place == "computing alone" {
+                assert!(asked.iter().all(|asked| *asked == 0.0), "{application}: {asked:?}");
+                continue;
+            }
+            assert_eq!(asked, served, "{application}, {place}");
+            let fewest = if application == "B-tree" { 5.0 } else { 40.0 };
+            assert!(asked.is_sorted() && asked.iter().all(|asked| *asked >= fewest), "{application}: {asked:?}");
+        }
+    }
+    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 13 * 2 * 3);
+}
