@@ -4,6 +4,7 @@
 //! indices are SQLite's, its pages segments; the directory is a segment of which entries are got. Beside them, a process that serves the file's pages over TCP, a directory server
 //! that wants a connection for each access, and the computing alone.
 
+mod gluster;
 mod index;
 mod remote;
 mod report;
@@ -20,6 +21,7 @@ use verbena_ipc::Mode;
 use verbena_sqlite::{Options, Vfs};
 use verbena_terms::{Coherence, SegmentId};
 
+use self::gluster::Gluster;
 use self::index::{Found, Index, PAGE_BYTES};
 use self::server::{Order, Places, entry, look_up};
 pub(crate) use self::server::{ROLE, serve};
@@ -57,8 +59,10 @@ enum Application {
 /// Where its data are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
-    /// At a server: what the paper calls no DDSS.
+    /// At a server.
     Server,
+    /// On a network file system: what the paper calls no DDSS.
+    Files,
     /// In memory that nodes share, over one of [`PROVIDERS`].
     Memory(usize, Mode),
     /// Here: what is left is computing.
@@ -108,6 +112,8 @@ struct Everything {
     _server: Target,
     places: Places,
     served: Connection,
+    /// With why there is none.
+    on_files: Result<(Connection, Gluster), String>,
     here: Connection,
     datasets: Vec<Dataset>,
     random: rand_pcg::Pcg64,
@@ -123,7 +129,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         clusters.push(Cluster::start(Helpers::start(verbena, provider, 1, 1, None)?, provider, records)?);
     }
     let mut everything = Everything::start(clusters, records, plan.seed)?;
-    let mut turns = turns(records);
+    let mut turns = turns(records, everything.on_files.is_ok());
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds = interleave(
         plan.rounds,
@@ -134,25 +140,30 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     )?;
     everything.clusters.iter_mut().try_for_each(|cluster| cluster.helpers.look())?;
     let outcomes: Vec<Outcome> = turns.into_iter().zip(rounds).map(|(turn, rounds)| Outcome { turn, rounds }).collect();
-    Ok(report::findings(&outcomes))
+    Ok(report::findings(&outcomes, everything.on_files.as_ref().err()))
 }
 
-fn turns(records: &[u64]) -> Vec<Turn> {
+fn turns(records: &[u64], has_files: bool) -> Vec<Turn> {
     let indices = [Index::BTree, Index::RTree].into_iter();
     let queries = indices.flat_map(|index| PERCENT.map(|percent| Application::Index(index, percent)));
     let applications = queries.chain(records.iter().map(|records| Application::Directory(*records)));
-    applications.flat_map(|application| Where::all().map(move |place| Turn { application, place })).collect()
+    let all = applications.flat_map(|application| Where::all().map(move |place| Turn { application, place }));
+    let can_be = |Turn { application, place }: &Turn| {
+        *place != Where::Files || has_files && matches!(application, Application::Index(..))
+    };
+    all.filter(can_be).collect()
 }
 
 impl Where {
     fn all() -> impl Iterator<Item = Where> {
         let memory = (0..PROVIDERS.len()).flat_map(|fabric| Mode::ALL.map(|mode| Where::Memory(fabric, mode)));
-        [Where::Server].into_iter().chain(memory).chain([Where::Here])
+        [Where::Server, Where::Files].into_iter().chain(memory).chain([Where::Here])
     }
 
     fn name(self) -> String {
         match self {
             Where::Server => "server over TCP".to_owned(),
+            Where::Files => "GlusterFS".to_owned(),
             Where::Memory(fabric, mode) => format!("{mode}, {}", PROVIDERS[fabric].name()),
             Where::Here => "computing alone".to_owned(),
         }
@@ -230,6 +241,13 @@ impl Everything {
         here.pragma_update(None, "page_size", PAGE_BYTES).map_err(in_sqlite("make a database"))?;
         Index::fill(&here)?;
         index::begin(&here)?;
+        let on_files = Gluster::mount(&file).map(|mounted| mounted.open().map(|database| (database, mounted)));
+        let on_files = on_files.map(|opened| opened.and_then(|it| index::begin(&it.0).map(|()| it)));
+        let on_files = match on_files {
+            Ok(Ok(opened)) => Ok(opened),
+            Ok(Err(error)) => return Err(error),
+            Err(why) => Err(why),
+        };
         let mut server = Target::start(&[ROLE])?;
         let places: Places = server.ask(&Order { file, directories: records.to_vec() }, "serve a file")?;
         let served = remote::open(places.file)?;
@@ -237,7 +255,17 @@ impl Everything {
         let mut random = generator(seed, 0);
         let mut dataset = |records: &u64| (0..*records).map(|key| [key, random.next_u64()]).collect();
         let datasets: Vec<Dataset> = records.iter().map(&mut dataset).collect();
-        Ok(Everything { clusters, _server: server, places, served, here, datasets, random, _directory: directory })
+        Ok(Everything {
+            clusters,
+            _server: server,
+            places,
+            served,
+            on_files,
+            here,
+            datasets,
+            random,
+            _directory: directory,
+        })
     }
 
     fn time(&mut self, turn: Turn, length: Duration) -> Result<Took, BenchError> {
@@ -258,6 +286,7 @@ impl Everything {
     fn query(&self, index: Index, percent: u32, place: Where) -> Result<(Duration, u64), BenchError> {
         let database = match place {
             Where::Server => &self.served,
+            Where::Files => &self.on_files.as_ref().expect("invariant: without it it has no turn").0,
             Where::Memory(fabric, mode) => &self.clusters[fabric].programs[of(mode)].database,
             Where::Here => &self.here,
         };
@@ -297,7 +326,7 @@ impl Everything {
                     let bytes = got.map_err(|error| failed("get an entry", &error))?.bytes;
                     entries.push(u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
                 }
-                Where::Here => entries.push(entry(*record, records)),
+                Where::Here | Where::Files => entries.push(entry(*record, records)),
             }
         }
         let selected = dataset.iter().filter(|[_, value]| value % 10 == 0).fold(0u64, |sum, [key, _]| sum ^ key);
