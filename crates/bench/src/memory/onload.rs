@@ -34,8 +34,8 @@ const WORKLOAD: Workload = Workload::Single { bytes: FILE_BYTES };
 const PATH: &str = "/16384/0";
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
-/// A stretch is at least so long: some dozens of readings.
-const SHORTEST: Duration = Duration::from_millis(300);
+/// A stretch is at least so long: ten readings.
+const SHORTEST: Duration = Duration::from_millis(100);
 /// Of the readings that are due in a stretch there must be so many, or nothing was measured: where other processes want the same core, they are late.
 const ENOUGH: f64 = 0.1;
 /// What the paper found: half as long again on the proxy's core, and nothing on another.
