@@ -16,6 +16,7 @@ started=$SECONDS
 tests -p verbena-fabric --lib verbs
 tests -p verbena-fabric --test verbs_devices
 tests -p verbena-fabric --test conformance_verbs
+tests -p verbena-fabric --test verbs_messages
 tests -p verbena-fabric --test conformance_verbs_linked
 tests -p verbena-cli --test doctor adapters
 

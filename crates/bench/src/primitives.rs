@@ -132,6 +132,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         findings.ratios.extend(ratios(names[fabric], caller.capabilities().executor, &here));
         findings.panels.extend(panels(names[fabric], &here));
     }
+    findings.ratios.extend(by_adapter_over_sockets(&names, &results));
     findings.panels.extend(beside_each_other(&names, &results));
     findings.measurements =
         results.into_iter().flat_map(|outcome| [outcome.latency, outcome.peer_cpu, outcome.own_cpu]).collect();
@@ -262,7 +263,7 @@ fn open_responder() -> (Option<Asker>, FabricFound) {
 fn variants(callers: &[Caller]) -> Vec<Variant> {
     let mut variants = Vec::new();
     for (fabric, caller) in callers.iter().enumerate() {
-        for kind in Kind::ALL {
+        for &kind in caller.kinds() {
             let completions: &[Completion] = if caller.capabilities().synchronous && kind != Kind::SendReceive {
                 &[Completion::Immediate]
             } else {
@@ -329,6 +330,32 @@ fn ratios(fabric: &str, executor: Executor, here: &[&Outcome]) -> Vec<Ratio> {
             ratios.extend(latency);
             ratios.extend(cpu);
         }
+    }
+    ratios
+}
+
+/// Messages that adapters carry over those that sockets do, where the same adapters are measured with both: of all sizes that fit a receive queue's buffers.
+fn by_adapter_over_sockets(names: &[&str], results: &[Outcome]) -> Vec<Ratio> {
+    let [by_adapter, by_sockets] = [Place::of(Provider::Verbs), Place::BY_SOCKETS].map(Place::name);
+    let of = |name: &'static str| {
+        results
+            .iter()
+            .filter(move |outcome| names[outcome.variant.fabric] == name && outcome.variant.kind == Kind::SendReceive)
+    };
+    let mut ratios = Vec::new();
+    for sent in of(by_adapter).filter(|outcome| outcome.variant.bytes < LARGEST_CONTROL) {
+        let alike = |other: &&Outcome| {
+            (other.variant.bytes, other.variant.completion) == (sent.variant.bytes, sent.variant.completion)
+        };
+        let Some(other) = of(by_sockets).find(alike) else { continue };
+        let under = format!("verbs, {} bytes, {}", sent.variant.bytes, sent.variant.completion.name());
+        let ratio = |what: &str, sent: &Measurement, other: &Measurement| {
+            let spread = Spread::ratio(&sent.medians(), &other.medians())?;
+            let what = format!("{what} of send/recv by the adapter over by tcp");
+            Some(Ratio { what, under: under.clone(), spread, claim: None })
+        };
+        ratios.extend(ratio("latency", &sent.latency, &other.latency));
+        ratios.extend(ratio("target's processor time", &sent.peer_cpu, &other.peer_cpu));
     }
     ratios
 }

@@ -85,9 +85,11 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "fabric.provider" => ("tcp", "tcp".into()),
         "fabric.listen" => ("127.0.0.1:7001", "127.0.0.1:7001".into()),
         "fabric.keys" => ("/some/where", "/some/where".into()),
-        "fabric.insecure" | "fabric.verbs_polling" | "fabric.verbs_rdma_cm" | "proxy.pass_dependencies" => {
-            ("true", true.into())
-        }
+        "fabric.insecure"
+        | "fabric.verbs_polling"
+        | "fabric.verbs_rdma_cm"
+        | "fabric.verbs_send"
+        | "proxy.pass_dependencies" => ("true", true.into()),
         "fabric.xdp_interfaces" => ("eth1,lo", serde_json::json!(["eth1", "lo"])),
         "fabric.xdp_mode" => ("generic", "generic".into()),
         "fabric.verbs_device" => ("mlx5_0", "mlx5_0".into()),

@@ -23,6 +23,8 @@ pub struct Capabilities {
     pub largest_write: u32,
     /// Bytes that one message can carry.
     pub largest_message: u32,
+    /// Bytes of the largest message that goes by the adapter, into a receive queue of the target. Larger ones, and all where it is 0, go by a socket.
+    pub largest_by_adapter: u32,
     /// Round trips that a batch costs (F1).
     pub batch: BatchTrips,
     /// What is promised about order between batches.

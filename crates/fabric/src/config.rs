@@ -50,6 +50,10 @@ section! {
         pub verbs_gid: Option<u32> as "INDEX" = None,
         /// verbs: look for completions without a pause while something is under way, instead of being woken. Quicker, and takes a core.
         pub verbs_polling: bool as "BOOL" = false,
+        /// verbs: send messages by the adapters too, if they are of 4064 bytes or less.
+        ///
+        /// Not set: where there are no keys. Keys secure what goes by tcp; between adapters nothing is encrypted or signed. The same at all nodes.
+        pub verbs_send: Option<bool> as "BOOL" = None,
         /// verbs: make connections by the kernel's manager of connections (rdma_cm), by IP address, instead of by message.
         ///
         /// Connections of iWARP are made so whatever this says. On InfiniBand it finds ways between subnets, and takes service levels from the subnet

@@ -1,7 +1,8 @@
 //! Messages between nodes, and the inboxes that they arrive in (F5).
 //!
 //! A message may be lost, and after a reconnection repeated; within a class and a connection they keep their order, between
-//! classes, and against one-sided operations, they have none. Services number what must be exact.
+//! classes, and against one-sided operations, they have none. Services number what must be exact. Where adapters carry messages there is a connection for
+//! those that fit ([`Capabilities::largest_by_adapter`](crate::Capabilities::largest_by_adapter)) and one for the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -87,6 +87,11 @@ pub trait Fabric: Send + Sync {
     fn connections(&self) -> Connections {
         Connections::default()
     }
+
+    /// What became of messages since it was opened, where adapters carry some; nothing elsewhere.
+    fn messages(&self) -> Messages {
+        Messages::default()
+    }
 }
 
 /// A fabric around another one, of which it does some things in its own way and all else as that one does. It is a [`Fabric`] itself.
@@ -149,6 +154,10 @@ impl<L: Layer> Fabric for L {
     fn connections(&self) -> Connections {
         self.inner().connections()
     }
+
+    fn messages(&self) -> Messages {
+        self.inner().messages()
+    }
 }
 
 /// Frames of one-sided operations, where they travel in such: to this node, and from it to others.
@@ -181,6 +190,25 @@ pub struct Connections {
     pub lost: u64,
     /// Requests and calls of others that came to nothing.
     pub refused: u64,
+}
+
+/// Messages, where adapters carry those that fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// To others, by the adapter.
+    pub sent: u64,
+    /// Of others, by the adapter.
+    pub arrived: u64,
+    /// To others by a socket, for they are larger than a buffer.
+    pub too_large: u64,
+    /// To others by a socket, for there was no connection of adapters.
+    pub unconnected: u64,
+    /// Of those that were sent, such as were under way when their connection ended: they have come or never will.
+    pub lost: u64,
+    /// What has come by the adapter and is no message: dropped.
+    pub malformed: u64,
+    /// How often all buffers of a receive queue were found used.
+    pub dry: u64,
 }
 
 /// Another incarnation, as one node's fabric knows it.

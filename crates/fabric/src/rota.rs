@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// The thread looks around at least so often, so that no sum of times overflows.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-pub(crate) struct Rota<L> {
+pub(crate) struct Rota<L: ?Sized> {
     wake: OwnedFd,
     /// Those that were left to it since it last looked.
     left: Mutex<Vec<Arc<L>>>,
@@ -25,7 +25,7 @@ pub(crate) struct Rota<L> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl<L> Rota<L> {
+impl<L: ?Sized> Rota<L> {
     pub(crate) fn new() -> Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Rota {
@@ -46,10 +46,10 @@ impl<L> Rota<L> {
 
     /// After something was done at a link: it is looked after from now on where it `waits` for something and was not before, and looked at again at this time or
     /// earlier where it was.
-    pub(crate) fn tell(&self, link: &Arc<L>, waits: bool, was_left: bool, until: Time) {
+    pub(crate) fn tell(&self, link: impl FnOnce() -> Arc<L>, waits: bool, was_left: bool, until: Time) {
         match (waits, was_left) {
             (true, false) => {
-                self.left.lock().push(link.clone());
+                self.left.lock().push(link());
                 self.wake();
             }
             (true, true) if until.nanos() < self.sleeps_until.load(Ordering::SeqCst) => self.wake(),

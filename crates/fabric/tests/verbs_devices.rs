@@ -40,6 +40,7 @@ fn inside_soft_roce() {
         assert!(limits.queue_pairs > 100 && limits.work_requests > 100 && limits.completion_entries > 100);
         assert!(limits.regions > 100 && limits.region_bytes > 1 << 30 && limits.pieces > 1);
         assert!(limits.reads_as_target > 1 && limits.reads_as_initiator > 1);
+        assert!(limits.shared_queues >= 2 && limits.shared_queue_buffers >= 256);
         let [port] = device.ports.as_slice() else { panic!("{device:?}") };
         assert_eq!((port.number, port.link_layer, port.state), (1, LinkLayer::Ethernet, PortState::Active));
         assert_eq!((port.mtu_bytes, port.lid), (4096, 0));

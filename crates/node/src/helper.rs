@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use verbena_cluster::{LeaseWord, Membership};
 use verbena_content::service::Content;
-use verbena_fabric::{Address, Connections, Frames, Interconnect, Meeting};
+use verbena_fabric::{Address, Connections, Frames, Interconnect, Meeting, Messages};
 use verbena_ipc::Waker;
 use verbena_metrics::Registry;
 use verbena_monitor::Loads;
@@ -442,6 +442,20 @@ fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbour
     for (name, help, read) in counters {
         let neighbours = neighbours.clone();
         metrics.counter_from(name, help, move || read(neighbours.connections()))?;
+    }
+    type Went = fn(Messages) -> u64;
+    let counters: [(&str, &str, Went); 7] = [
+        ("verbena_fabric_messages_sent_total", "Messages to others by the adapter.", |all| all.sent),
+        ("verbena_fabric_messages_arrived_total", "Messages of others by the adapter.", |all| all.arrived),
+        ("verbena_fabric_messages_too_large_total", "Messages by tcp, for no buffer holds them.", |all| all.too_large),
+        ("verbena_fabric_messages_unconnected_total", "Messages by tcp, without a connection.", |all| all.unconnected),
+        ("verbena_fabric_messages_lost_total", "Messages under way when their connection ended.", |all| all.lost),
+        ("verbena_fabric_messages_malformed_total", "What came by the adapter and is no message.", |all| all.malformed),
+        ("verbena_fabric_receive_queue_dry_total", "Times that a receive queue had no buffer left.", |all| all.dry),
+    ];
+    for (name, help, read) in counters {
+        let neighbours = neighbours.clone();
+        metrics.counter_from(name, help, move || read(neighbours.messages()))?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use verbena_client::api::{Heard, Loaded, Node, Told};
 use verbena_client::wire::{Answer, Detail, LoadOf, PART_MEMBERS};
 use verbena_cluster::{Notice, View};
-use verbena_fabric::{Address, Class, Connections, Fabric, Frames, Inbox, Port, Views};
+use verbena_fabric::{Address, Class, Connections, Fabric, Frames, Inbox, Messages, Port, Views};
 use verbena_monitor::{Loads, Seen};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
@@ -74,6 +74,12 @@ impl Neighbours {
     pub(crate) fn connections(&self) -> Connections {
         let fabric = self.known.lock().fabric.clone();
         fabric.map(|fabric| fabric.connections()).unwrap_or_default()
+    }
+
+    /// The same of messages.
+    pub(crate) fn messages(&self) -> Messages {
+        let fabric = self.known.lock().fabric.clone();
+        fabric.map(|fabric| fabric.messages()).unwrap_or_default()
     }
 
     /// Takes the messages of one life after the other.

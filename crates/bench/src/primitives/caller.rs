@@ -80,6 +80,11 @@ impl Caller {
         self.place.name()
     }
 
+    /// What of it is measured.
+    pub(super) fn kinds(&self) -> &'static [Kind] {
+        if self.place.is_by_sockets { &[Kind::SendReceive] } else { &Kind::ALL }
+    }
+
     pub(super) fn capabilities(&self) -> &Capabilities {
         self.fabric.capabilities()
     }

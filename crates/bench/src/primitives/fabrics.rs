@@ -19,15 +19,18 @@ pub(crate) struct Place {
     /// Whether each is in a network of its own, with a virtual link to the other's. Otherwise they meet as processes of one machine do: on
     /// loopback, if by a network.
     pub(crate) is_linked: bool,
+    /// Whether messages go by sockets alone, where an adapter could carry some.
+    pub(crate) is_by_sockets: bool,
     /// Whether a thread looks for completions without a pause, instead of being told of them, where that is a matter of the configuration.
     pub(crate) is_polled: bool,
 }
 
 impl Place {
     /// All that are measured, of each provider its usual one first.
-    pub(crate) const ALL: [Place; 5] = [
+    pub(crate) const ALL: [Place; 6] = [
         Place::near(Provider::Shm),
         Place::near(Provider::Verbs),
+        Place::BY_SOCKETS,
         Place::linked(Provider::Xdp),
         Place::near(Provider::Tcp),
         Place::linked(Provider::Tcp),
@@ -36,8 +39,11 @@ impl Place {
     /// Adapters, whose completions are looked for.
     pub(crate) const POLLED: Place = Place { is_polled: true, ..Place::near(Provider::Verbs) };
 
+    /// Adapters, whose messages go by sockets: nothing else of them is measured.
+    pub(crate) const BY_SOCKETS: Place = Place { is_by_sockets: true, ..Place::near(Provider::Verbs) };
+
     const fn near(provider: Provider) -> Self {
-        Place { provider, is_linked: false, is_polled: false }
+        Place { provider, is_linked: false, is_by_sockets: false, is_polled: false }
     }
 
     /// Over a virtual link.
@@ -55,6 +61,7 @@ impl Place {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Place::POLLED => "verbs, polling",
+            Place::BY_SOCKETS => "verbs, messages by tcp",
             place if place == Place::of(self.provider) => self.provider.name(),
             _ => "tcp over a link",
         }
@@ -71,8 +78,8 @@ pub(crate) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
     let provider = place.provider.choice();
     // Nobody else is on a link of ours, and generic would not be what an ordinary card does.
     let (insecure, xdp_mode) = (place.is_linked, XdpMode::Native);
-    let config =
-        FabricConfig { provider, insecure, xdp_mode, verbs_polling: place.is_polled, ..FabricConfig::default() };
+    let (verbs_polling, verbs_send) = (place.is_polled, Some(!place.is_by_sockets));
+    let config = FabricConfig { provider, insecure, xdp_mode, verbs_polling, verbs_send, ..FabricConfig::default() };
     Ok(Interconnect::new(config, meeting(place, who))?.open(who)?.fabric)
 }
 

@@ -128,6 +128,8 @@ mod with {
             reads_as_initiator,
             pieces,
             pieces_of_a_read,
+            shared_queues,
+            shared_queue_buffers,
         } = limits;
         let size = match *region_bytes {
             u64::MAX => "any size".to_owned(),
@@ -136,7 +138,8 @@ mod with {
         format!(
             "{queue_pairs} queue pairs of {work_requests} requests, {completion_entries} completions a queue, \
              {regions} regions of {size}, {reads_as_target} reads as target and {reads_as_initiator} as initiator at a time, \
-             {pieces} pieces a request, {pieces_of_a_read} a read"
+             {pieces} pieces a request, {pieces_of_a_read} a read, {shared_queues} receive queues to share of \
+             {shared_queue_buffers} buffers"
         )
     }
 

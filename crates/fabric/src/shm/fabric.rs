@@ -71,6 +71,7 @@ const fn capabilities() -> Capabilities {
         largest_read: LARGEST,
         largest_write: LARGEST,
         largest_message: LARGEST_BODY as u32,
+        largest_by_adapter: 0,
         batch: BatchTrips::Zero,
         ordering: Ordering::Posted,
         zero_copy: true,

@@ -31,6 +31,7 @@ pub const fn capabilities() -> Capabilities {
         largest_read: 64 << 10,
         largest_write: 64 << 10,
         largest_message: 64 << 10,
+        largest_by_adapter: 0,
         batch: BatchTrips::One,
         ordering: Ordering::None,
         zero_copy: false,

@@ -134,6 +134,12 @@ impl TcpFabric {
         self.local
     }
 
+    /// Where what comes for this node by another way is delivered.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn inboxes(&self) -> InboxSender {
+        self.inboxes.clone()
+    }
+
     /// What happened so far.
     pub fn counts(&self) -> Counts {
         self.counters.read()
@@ -160,6 +166,7 @@ impl Fabric for TcpFabric {
             largest_read: LARGEST_TRANSFER as u32,
             largest_write: LARGEST_TRANSFER as u32,
             largest_message: LARGEST_MESSAGE as u32,
+            largest_by_adapter: 0,
             batch: BatchTrips::One,
             ordering: Ordering::Posted,
             zero_copy: false,

@@ -40,6 +40,8 @@ pub(super) struct Adapter {
     pub(super) serves: u8,
     /// Those that it has under way at a time.
     pub(super) asks: u8,
+    /// Work requests that a shared receive queue of it holds; 0 where it has none.
+    pub(super) receives: u32,
     /// Where atomics come from. Without those of its own an agent of the owner's executes them, and all else that changes a region: then the words are the
     /// processor's, and iWARP promises of a write neither that a word of it is placed whole nor, when it completes, that it is placed.
     pub(super) atomics: Atomics,
@@ -112,6 +114,8 @@ impl Adapter {
             is_infiniband: state.link_layer() == LinkLayer::InfiniBand,
             serves: limits.max_qp_rd_atom().clamp(1, MOST_READS) as u8,
             asks: limits.max_qp_init_rd_atom().clamp(1, MOST_READS) as u8,
+            // One for each class.
+            receives: if limits.max_srq() >= 2 { limits.max_srq_wr().max(0) as u32 } else { 0 },
             atomics,
             scope,
             refusals: if is_iwarp { Refusals::Untold } else { Refusals::Told },

@@ -4,7 +4,6 @@
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::entries::Retired;
 use super::line::Line;
 use crate::error::{Error, Result};
 
@@ -15,7 +14,7 @@ pub(super) struct Burial(Sender<Dead>);
 /// Dropped in this order: the adapter lets go of the buffers, then they are given back.
 struct Dead {
     _line: Line,
-    _buffers: Retired,
+    _buffers: Box<dyn Send>,
 }
 
 impl Burial {
@@ -27,8 +26,8 @@ impl Burial {
     }
 
     /// Destroys a connection, then the buffers of what was under way on it.
-    pub(super) fn bury(&self, line: Line, buffers: Retired) {
+    pub(super) fn bury(&self, line: Line, buffers: impl Send + 'static) {
         // Its thread takes them for as long as there is one to bury; without it they are destroyed here.
-        let _ = self.0.send(Dead { _line: line, _buffers: buffers });
+        let _ = self.0.send(Dead { _line: line, _buffers: Box::new(buffers) });
     }
 }

@@ -307,6 +307,8 @@ mod tests {
             reads_as_initiator: 1,
             pieces: 1,
             pieces_of_a_read: 1,
+            shared_queues: 1,
+            shared_queue_buffers: 1,
         };
         Device { name: name.into(), transport, firmware: String::new(), limits, atomics: AtomicReach::None, ports }
     }

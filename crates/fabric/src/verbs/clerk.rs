@@ -1,4 +1,4 @@
-//! Looks after links while something is under way there: takes completions, keeps deadlines, connects again.
+//! Looks after links while something is under way there: takes completions, keeps deadlines, connects again. And takes what comes to its class's receive queue.
 //!
 //! One for each class, so that a word never waits behind a file. It sleeps until its channel tells of a completion, or looks without a pause where
 //! [`Completions::Polled`] says so.
@@ -14,28 +14,51 @@ use verbena_terms::Time;
 
 use super::adapter::Adapter;
 use super::config::Completions;
-use super::link::Link;
+use super::connecting::Answer;
+use super::receiver::Receiver;
 use crate::error::Result;
 use crate::rota::Rota;
 
+/// What a clerk looks after while something is under way there.
+pub(super) trait Tended: Send + Sync {
+    /// What has come and what is due. When to look again, at the latest; `None` when nothing is waited for.
+    fn serve(self: Arc<Self>) -> Option<Time>;
+
+    /// The target has answered a request for a connection. May take as long as the network looks for it.
+    fn answered(self: Arc<Self>, number: u64, answer: std::result::Result<Answer, String>);
+}
+
 pub(super) struct Clerk {
     channel: Arc<CompletionChannel>,
-    rota: Rota<Link>,
+    rota: Rota<dyn Tended>,
     completions: Completions,
+    receiver: Option<Arc<Receiver>>,
 }
 
 impl Clerk {
-    /// Starts it.
-    pub(super) fn start(name: &str, adapter: &Adapter, completions: Completions) -> Result<Arc<Self>> {
-        let clerk = Arc::new(Clerk { channel: adapter.channel()?, rota: Rota::new()?, completions });
+    /// Starts it; `receive` makes the receive queue that it looks after, which tells of completions by the channel.
+    pub(super) fn start(
+        name: &str,
+        adapter: &Adapter,
+        completions: Completions,
+        receive: impl FnOnce(&Arc<CompletionChannel>) -> Result<Option<Arc<Receiver>>>,
+    ) -> Result<Arc<Self>> {
+        let channel = adapter.channel()?;
+        let receiver = receive(&channel)?;
+        let clerk = Arc::new(Clerk { channel, rota: Rota::new()?, completions, receiver });
         let its = clerk.clone();
         clerk.rota.start(name, move || its.work())?;
         Ok(clerk)
     }
 
     /// Its links.
-    pub(super) fn rota(&self) -> &Rota<Link> {
+    pub(super) fn rota(&self) -> &Rota<dyn Tended> {
         &self.rota
+    }
+
+    /// Its receive queue.
+    pub(super) fn receiver(&self) -> Option<&Arc<Receiver>> {
+        self.receiver.as_ref()
     }
 
     /// Where completions are to be told.
@@ -49,16 +72,20 @@ impl Clerk {
     }
 
     fn work(&self) {
-        let mut links: Vec<Arc<Link>> = Vec::new();
+        let mut links: Vec<Arc<dyn Tended>> = Vec::new();
         while !self.rota.is_over() {
             links.append(&mut self.rota.take_left());
             let mut until = Time::FAR;
             links.retain(|link| {
-                let Some(next) = link.serve() else { return false };
+                let Some(next) = link.clone().serve() else { return false };
                 until = until.min(next);
                 true
             });
-            if self.is_told() || links.is_empty() {
+            let sleeps = self.is_told() || links.is_empty();
+            if let Some(receiver) = &self.receiver {
+                receiver.serve(sleeps);
+            }
+            if sleeps {
                 self.rota.sleep(until, |longest| self.sleep(longest));
             } else {
                 std::hint::spin_loop();

@@ -25,6 +25,8 @@ pub struct VerbsConfig {
     pub rdma_cm_port: u16,
     /// The service level of each class, 0 to 15, [`Class::Control`](crate::Class::Control) first; where the manager connects the network's own says it.
     pub service_levels: [u8; 2],
+    /// Messages that fit go by the adapters too, where those have a receive queue to share; nothing secures them there.
+    pub sends: bool,
     /// How completions of [`Class::Control`](crate::Class::Control) are learnt of.
     pub completions: Completions,
 }

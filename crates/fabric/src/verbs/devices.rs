@@ -83,6 +83,10 @@ pub struct Limits {
     pub pieces: u32,
     /// The same, of a read; 0 where the device makes no difference.
     pub pieces_of_a_read: u32,
+    /// Receive queues that several queue pairs share.
+    pub shared_queues: u32,
+    /// Buffers that one of them holds.
+    pub shared_queue_buffers: u32,
 }
 
 /// A port of a device.
@@ -279,6 +283,8 @@ fn limits(of: &DeviceAttr) -> Limits {
         reads_as_initiator: count(of.max_qp_init_rd_atom()),
         pieces: count(of.max_sge()),
         pieces_of_a_read: count(of.max_sge_rd()),
+        shared_queues: count(of.max_srq()),
+        shared_queue_buffers: count(of.max_srq_wr()),
     }
 }
 

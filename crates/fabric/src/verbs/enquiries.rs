@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use verbena_terms::{BootClock, Clock, Time, ViewNumber};
 
 use super::batches::Place;
-use super::introductions::{self, Said};
+use super::introductions::{Purpose, Said};
 use crate::ending::RegionId;
 use crate::error::{Error, Result};
 use crate::message::Class;
@@ -71,7 +71,7 @@ fn ask(
     deadline: Time,
 ) -> Result<Option<Option<Place>>> {
     while BootClock.now() < deadline {
-        match channel.send(Class::Control, ViewNumber(0), introductions::PORT, number, request) {
+        match channel.send(Class::Control, ViewNumber(0), Purpose::Operations.port(), number, request) {
             Ok(()) | Err(Error::Full { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! The ends that answer: one for each caller and class. A caller's next connection takes the place of its former, which is gone before there is another: what was
+//! The ends that answer: one for each caller, class and purpose. A caller's next connection takes the place of its former, which is gone before there is another: what was
 //! under way by it is then never executed (F2).
 
 use std::cmp::Ordering;
@@ -8,10 +8,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use verbena_terms::{Incarnation, Rank};
 
-use super::adapter::Adapter;
-use super::introductions::Endpoint;
-use super::line::Served;
+use super::adapter::{Adapter, unusable};
+use super::batches::Place;
+use super::introductions::{Endpoint, Purpose};
+use super::line::{End, Served};
 use super::manager::{Call, Ticket};
+use super::receiver::Receiver;
 use super::tally::Tally;
 use crate::error::{Error, Result};
 use crate::message::Class;
@@ -19,14 +21,35 @@ use crate::region::Secret;
 
 pub(super) struct Guests {
     adapter: Arc<Adapter>,
+    /// Of each class that takes messages by the adapter.
+    receivers: [Option<Arc<Receiver>>; 2],
+    /// Callers of one class that ask for operations.
     most: usize,
     tally: Arc<Tally>,
     table: Mutex<Table>,
 }
 
+/// Who asks for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub(super) caller: Incarnation,
+    pub(super) class: Class,
+    pub(super) purpose: Purpose,
+    /// Number of the request.
+    pub(super) request: u64,
+}
+
+type Seat = (Rank, Class, Purpose);
+
+impl Wish {
+    fn seat(&self) -> Seat {
+        (self.caller.rank, self.class, self.purpose)
+    }
+}
+
 #[derive(Default)]
 struct Table {
-    by_caller: HashMap<(Rank, Class), Guest>,
+    by_caller: HashMap<Seat, Guest>,
     /// Connections that were made so far.
     made: u64,
 }
@@ -45,44 +68,49 @@ enum State {
     Making,
     /// A call with this ticket is expected.
     Expected(Ticket),
-    /// It is there; what the caller was told of it, if it was by message.
-    Served { _served: Served, endpoint: Option<Endpoint> },
+    /// It is there; what the caller was told of it, if it was by message, and where it is counted what was taken, if it is for messages.
+    Served { _served: Served, endpoint: Option<Endpoint>, counts: Option<Place> },
 }
 
 impl Guest {
     /// Whether an earlier or a later request is meant, of this incarnation or of another one (C1).
-    fn cmp(&self, caller: Incarnation, request: u64) -> Ordering {
-        (self.start, self.request).cmp(&(caller.start, request))
+    fn cmp(&self, wish: &Wish) -> Ordering {
+        (self.start, self.request).cmp(&(wish.caller.start, wish.request))
     }
 }
 
 impl Guests {
-    pub(super) fn new(adapter: Arc<Adapter>, most: usize, tally: Arc<Tally>) -> Self {
-        Guests { adapter, most, tally, table: Mutex::default() }
+    pub(super) fn new(
+        adapter: Arc<Adapter>,
+        receivers: [Option<Arc<Receiver>>; 2],
+        most: usize,
+        tally: Arc<Tally>,
+    ) -> Self {
+        Guests { adapter, receivers, most, tally, table: Mutex::default() }
     }
 
-    /// Connects a caller, or says again how it was by this `request`. `None` for a request that a later one has superseded, and for one that is being
+    /// Connects a caller, or says again how it was by this request. `None` for a request that a later one has superseded, and for one that is being
     /// answered. May take as long as the network looks for the caller.
-    pub(super) fn connect(
-        &self,
-        caller: Incarnation,
-        class: Class,
-        request: u64,
-        from: &Endpoint,
-    ) -> Result<Option<Endpoint>> {
+    pub(super) fn connect(&self, wish: Wish, from: &Endpoint) -> Result<Option<Endpoint>> {
         let known = |state: &State| if let State::Served { endpoint, .. } = state { *endpoint } else { None };
-        if let Err(known) = self.admit(caller, class, request, State::Making, known) {
+        if let Err(known) = self.admit(&wish, State::Making, known) {
             return Ok(known);
         }
-        let made = Served::new(&self.adapter, from, class);
-        self.seat((caller.rank, class), caller, request, made.map(|(served, endpoint)| (served, Some(endpoint))))
+        let made = self.end(&wish).and_then(|(end, counts)| {
+            let (served, endpoint) = Served::new(&self.adapter, end, from, wish.class)?;
+            Ok(State::Served { _served: served, endpoint: Some(endpoint), counts })
+        });
+        self.seat(&wish, made)
     }
 
     /// By which ticket a caller is expected to call. `None` as for [`connect`](Self::connect). May take as long as a former end of its takes to go.
-    pub(super) fn expect(&self, caller: Incarnation, class: Class, request: u64) -> Result<Option<Ticket>> {
+    pub(super) fn expect(&self, wish: Wish) -> Result<Option<Ticket>> {
+        if wish.purpose == Purpose::Messages {
+            self.receiver(wish.class)?;
+        }
         let ticket = Secret::random()?.0;
         let known = |state: &State| if let State::Expected(ticket) = state { Some(*ticket) } else { None };
-        Ok(match self.admit(caller, class, request, State::Expected(ticket), known) {
+        Ok(match self.admit(&wish, State::Expected(ticket), known) {
             Ok(()) => Some(ticket),
             Err(known) => known,
         })
@@ -99,40 +127,74 @@ impl Guests {
         };
         let mut table = self.table.lock();
         let expected = table.by_caller.iter_mut().find(|(_, guest)| is_good(guest));
-        let Some((place, guest)) = expected else {
+        let Some(((rank, class, purpose), guest)) = expected else {
             let reason = "a call without a ticket that is good".into();
             return Err(Error::Malformed { from: "a caller of the adapter".into(), reason });
         };
         guest.state = State::Making;
-        let (place, caller, request) = (*place, Incarnation::new(place.0.0, guest.start), guest.request);
+        let caller = Incarnation { rank: *rank, start: guest.start };
+        let wish = Wish { caller, class: *class, purpose: *purpose, request: guest.request };
         drop(table);
-        let made = Served::called(&self.adapter, call);
-        self.seat(place, caller, request, made.map(|served| (served, None))).map(drop)
+        let made = self.end(&wish).and_then(|(end, counts)| {
+            let served = Served::called(&self.adapter, end, call)?;
+            Ok(State::Served { _served: served, endpoint: None, counts })
+        });
+        self.seat(&wish, made).map(drop)
+    }
+
+    /// Where it is counted what was taken of the messages of the connection that was made by this request; `None` within where there is no such. `None` while it is made.
+    pub(super) fn counts(&self, wish: &Wish) -> Option<Option<Place>> {
+        let table = self.table.lock();
+        let guest = table.by_caller.get(&wish.seat()).filter(|guest| guest.cmp(wish) == Ordering::Equal);
+        match guest.map(|guest| &guest.state) {
+            Some(State::Served { counts, .. }) => Some(*counts),
+            Some(State::Making | State::Expected(_)) => None,
+            None => Some(None),
+        }
+    }
+
+    /// An end that is to be connected.
+    fn end(&self, wish: &Wish) -> Result<(End, Option<Place>)> {
+        match wish.purpose {
+            Purpose::Operations => Ok((End::answers(&self.adapter)?, None)),
+            Purpose::Messages => {
+                let (end, counts) = self.receiver(wish.class)?.end_for(wish.caller)?;
+                Ok((End::Receives(end), Some(counts)))
+            }
+        }
+    }
+
+    fn receiver(&self, class: Class) -> Result<&Arc<Receiver>> {
+        self.receivers[class as usize].as_ref().ok_or_else(|| {
+            unusable("no messages are taken by the adapter here".into(), "They go by tcp; the node's log says why")
+        })
     }
 
     /// Takes note of a request, in the place of what its caller had, which is destroyed before this returns. Of one that is known, or that a later one has
     /// superseded, says what `known` finds.
     fn admit<T>(
         &self,
-        caller: Incarnation,
-        class: Class,
-        request: u64,
+        wish: &Wish,
         state: State,
         known: impl FnOnce(&State) -> Option<T>,
     ) -> std::result::Result<(), Option<T>> {
-        let place = (caller.rank, class);
+        let seat = wish.seat();
+        let most = match (wish.purpose, &self.receivers[wish.class as usize]) {
+            (Purpose::Operations, _) | (_, None) => self.most,
+            (Purpose::Messages, Some(receiver)) => receiver.most(),
+        };
         let former = {
             let mut table = self.table.lock();
-            match table.by_caller.get(&place).map(|guest| (guest.cmp(caller, request), guest)) {
+            match table.by_caller.get(&seat).map(|guest| (guest.cmp(wish), guest)) {
                 Some((Ordering::Greater, _)) => return Err(None),
                 Some((Ordering::Equal, guest)) => return Err(known(&guest.state)),
                 _ => {}
             }
-            let is_new = !table.by_caller.contains_key(&place);
-            let oldest = if is_new && table.by_caller.len() >= self.most { table.make_room() } else { None };
+            let is_new = !table.by_caller.contains_key(&seat);
+            let oldest = if is_new { table.make_room(wish, most) } else { None };
             table.made += 1;
-            let guest = Guest { start: caller.start, request, turn: table.made, state };
-            (table.by_caller.insert(place, guest), oldest)
+            let guest = Guest { start: wish.caller.start, request: wish.request, turn: table.made, state };
+            (table.by_caller.insert(seat, guest), oldest)
         };
         // Before there is another; not while others wait, for it may take as long as packets of its own wait somewhere.
         drop(former);
@@ -140,25 +202,20 @@ impl Guests {
     }
 
     /// Keeps an end that was made, unless a later request has superseded its own; what its caller is to be told.
-    fn seat(
-        &self,
-        place: (Rank, Class),
-        caller: Incarnation,
-        request: u64,
-        made: Result<(Served, Option<Endpoint>)>,
-    ) -> Result<Option<Endpoint>> {
+    fn seat(&self, wish: &Wish, made: Result<State>) -> Result<Option<Endpoint>> {
         let mut table = self.table.lock();
-        let newest = table.by_caller.get_mut(&place).filter(|known| known.cmp(caller, request) == Ordering::Equal);
+        let newest = table.by_caller.get_mut(&wish.seat()).filter(|known| known.cmp(wish) == Ordering::Equal);
         match (made, newest) {
-            (Ok((served, endpoint)), Some(guest)) => {
-                guest.state = State::Served { _served: served, endpoint };
+            (Ok(state), Some(guest)) => {
+                guest.state = state;
                 self.tally.taken();
-                Ok(endpoint)
+                let State::Served { endpoint, .. } = &guest.state else { return Ok(None) };
+                Ok(*endpoint)
             }
             (Ok(_), None) => Ok(None),
             (Err(error), newest) => {
                 if newest.is_some() {
-                    table.by_caller.remove(&place);
+                    table.by_caller.remove(&wish.seat());
                 }
                 Err(error)
             }
@@ -172,9 +229,15 @@ impl Guests {
 }
 
 impl Table {
-    /// The connection that was made longest ago goes: its caller has most likely gone too, and if not it connects again, as it does when a connection is lost.
-    fn make_room(&mut self) -> Option<Guest> {
-        let oldest = self.by_caller.iter().min_by_key(|(_, guest)| guest.turn).map(|(place, _)| *place);
+    /// Of as many as there can be the connection that was made longest ago goes: its caller has most likely gone too, and if not it connects again, as it does when a
+    /// connection is lost.
+    fn make_room(&mut self, wish: &Wish, most: usize) -> Option<Guest> {
+        let like = |seat: &Seat| (seat.1, seat.2) == (wish.class, wish.purpose);
+        let others = self.by_caller.iter().filter(|(seat, _)| like(seat));
+        if others.clone().count() < most {
+            return None;
+        }
+        let oldest = others.min_by_key(|(_, guest)| guest.turn).map(|(seat, _)| *seat);
         self.by_caller.remove(&oldest?)
     }
 }

@@ -25,7 +25,18 @@
 //!  +---------+--------- - -                     +---------+------+--------+---+-----+--------+
 //! ```
 //!
-//! Whatever has more than one byte has its least significant first; addresses of IPv4 are mapped into IPv6. The class of a connection is that of the
+//! By a connection for messages none goes before the target has said where it counts those that it has taken, and how many may be sent that it has not. The request for
+//! that has the number of the one for the connection, and so has its answer; key 0 and address 0 if there is no such connection.
+//!
+//! ```text
+//!  count                                        counted
+//!  0         8                                  0         8      12       16        24
+//!  +---------+--------- - -                     +---------+------+--------+---------+
+//!  | VVTR, 1 | address                          | VVTA, 1 | key  | window | address |
+//!  +---------+--------- - -                     +---------+------+--------+---------+
+//! ```
+//!
+//! What a connection is for is said by the port of the message: [`Purpose::port`]. Whatever has more than one byte has its least significant first; addresses of IPv4 are mapped into IPv6. The class of a connection is that of the
 //! message. Answers go to `address`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -40,8 +51,29 @@ use crate::message::Port;
 use crate::provider::Address;
 use crate::region::Secret;
 
-/// Where all of it is said.
-pub(super) const PORT: Port = Port(u16::MAX);
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    /// One-sided operations. What else is asked, is asked here too.
+    Operations,
+    /// Messages.
+    Messages,
+}
+
+impl Purpose {
+    /// Where it is spoken of.
+    pub(super) const fn port(self) -> Port {
+        match self {
+            Purpose::Operations => Port(u16::MAX),
+            Purpose::Messages => Port(u16::MAX - 1),
+        }
+    }
+
+    /// Of what is said at a port.
+    pub(super) fn of(port: Port) -> Self {
+        if port == Purpose::Messages.port() { Purpose::Messages } else { Purpose::Operations }
+    }
+}
 
 const CONNECT: Format = Format::new(*b"VVCR", 1);
 const CONNECTED: Format = Format::new(*b"VVCA", 1);
@@ -50,6 +82,8 @@ const CALL: Format = Format::new(*b"VVMR", 1);
 const EXPECTED: Format = Format::new(*b"VVMA", 1);
 const PLACE: Format = Format::new(*b"VVPR", 1);
 const PLACED: Format = Format::new(*b"VVPA", 1);
+const COUNT: Format = Format::new(*b"VVTR", 1);
+const COUNTED: Format = Format::new(*b"VVTA", 1);
 
 /// Longest reason of a refusal that is heeded, in bytes.
 const LONGEST_REASON: usize = 1024;
@@ -79,6 +113,17 @@ pub(super) struct Meeting {
     pub(super) serves: u8,
 }
 
+/// Where a target counts what it takes of a caller's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counting {
+    /// The key that its adapter asks for.
+    pub(super) remote_key: u32,
+    /// Messages that may be sent that were not taken.
+    pub(super) window: u32,
+    /// Of the word.
+    pub(super) address: u64,
+}
+
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
@@ -91,6 +136,10 @@ pub(super) enum Said {
     Place(RegionId, Address),
     /// None: the key opens nothing.
     Placed(Option<Place>),
+    /// Asks where messages are counted.
+    Count(Address),
+    /// None: there is no such connection.
+    Counted(Option<Counting>),
 }
 
 impl Said {
@@ -111,6 +160,12 @@ impl Said {
                 [PLACED.header(), word(remote_key, 0), address.to_le_bytes(), bytes.to_le_bytes()]
                     .as_flattened()
                     .to_vec()
+            }
+            Said::Count(address) => [&COUNT.header()[..], address.0.as_bytes()].concat(),
+            Said::Counted(counting) => {
+                let none = Counting { remote_key: 0, window: 0, address: 0 };
+                let Counting { remote_key, window, address } = counting.unwrap_or(none);
+                [COUNTED.header(), word(remote_key, window), address.to_le_bytes()].as_flattened().to_vec()
             }
         }
     }
@@ -159,6 +214,19 @@ impl Said {
             let (region, view) = halves(ids);
             let id = RegionId { region, view: ViewNumber(view), secret: Secret(*secret) };
             return Ok(Said::Place(id, address(rest)?));
+        }
+        if is(&COUNT) {
+            return Ok(Said::Count(address(rest(&COUNT)?)?));
+        }
+        if is(&COUNTED) {
+            let (words, behind) = rest(&COUNTED)?.as_chunks::<8>();
+            let ([key, address], []) = (words, behind) else { return Err(malformed("a count of another length")) };
+            let ((remote_key, window), address) = (halves(key), u64::from_le_bytes(*address));
+            return match (window, address) {
+                (0, 0) if remote_key == 0 => Ok(Said::Counted(None)),
+                (1.., 1..) if address % 8 == 0 => Ok(Said::Counted(Some(Counting { remote_key, window, address }))),
+                _ => Err(malformed("an impossible count")),
+            };
         }
         let (words, behind) = rest(&PLACED)?.as_chunks::<8>();
         let [key, address, bytes] = words else { return Err(malformed("a place of another length")) };
@@ -281,6 +349,9 @@ mod tests {
             Said::Place(region, here),
             Said::Placed(Some(place)),
             Said::Placed(None),
+            Said::Count(Address("tcp://here:2".into())),
+            Said::Counted(Some(Counting { remote_key: u32::MAX, window: 16, address: 1 << 45 | 8 })),
+            Said::Counted(None),
         ]
     }
 
@@ -296,8 +367,10 @@ mod tests {
         let from = Incarnation::new(3, 1);
         for said in all() {
             let sound = said.to_bytes();
-            let is_text_at_end =
-                matches!(said, Said::NotConnected(_) | Said::Call(_) | Said::Connect(..) | Said::Place(..));
+            let is_text_at_end = matches!(
+                said,
+                Said::NotConnected(_) | Said::Call(_) | Said::Connect(..) | Said::Place(..) | Said::Count(_)
+            );
             for length in 0..sound.len() {
                 let parsed = Said::parse(from, &sound[..length]);
                 // A text that is cut is a shorter text.
@@ -326,6 +399,22 @@ mod tests {
             assert!(refused.to_string().contains("impossible"), "{refused}");
         }
     }
+
+    #[test]
+    fn a_count_that_no_target_keeps_is_an_error() {
+        let sound = Counting { remote_key: 1, window: 1, address: 8 };
+        let wrong = [
+            Counting { window: 0, ..sound },
+            Counting { address: 0, ..sound },
+            Counting { address: 9, ..sound },
+            Counting { window: 0, address: 0, ..sound },
+        ];
+        for counting in wrong {
+            let refused = Said::parse(Incarnation::new(3, 1), &Said::Counted(Some(counting)).to_bytes()).unwrap_err();
+            assert!(refused.to_string().contains("impossible"), "{refused}");
+        }
+    }
+
     #[test]
     fn a_meeting_where_nobody_can_be_is_an_error() {
         let wrong = [

@@ -20,6 +20,7 @@ use super::batches::Place;
 use super::entries::{DEPTH, Failure, Refusals, Request};
 use super::introductions::{Endpoint, Meeting};
 use super::manager::{self, Call, Caller, Identifier};
+use super::receiver::Arrivals;
 use crate::error::{Error, Result};
 use crate::memory::Words;
 use crate::message::Class;
@@ -31,10 +32,13 @@ use crate::pool::Buffer;
 const TIMEOUT: u8 = 16;
 /// So often, the most that there is: then the connection ends.
 pub(super) const RETRIES: u8 = 7;
+/// So often a message is sent again that found the receive queue dry; once more would be for ever (IBA 9.7.5.2.8). Then the connection ends.
+pub(super) const RETRIES_NOT_READY: u8 = 6;
 /// How long the manager may take to find the way to another node and connect to it.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a caller that finds the other end's receive queue not ready waits, as the transport counts it (IBA Table 45): 0.64 ms.
-const NOT_READY: u8 = 12;
+/// How long a caller that finds the other end's receive queue dry waits, as the transport counts it (IBA Table 45): 10.24 ms, more than a clerk waits for its turn
+/// on a core.
+const NOT_READY: u8 = 20;
 /// Bytes that are sent with the request itself, not fetched by the adapter.
 const INLINE: u32 = 8;
 
@@ -87,7 +91,7 @@ impl Line {
             .setup_sq_psn(self.psn)
             .setup_timeout(TIMEOUT)
             .setup_retry_cnt(RETRIES)
-            .setup_rnr_retry(RETRIES)
+            .setup_rnr_retry(RETRIES_NOT_READY)
             .setup_max_read_atomic(self.adapter.asks.min(to.serves));
         self.pair.modify(&ready).map_err(refused)
     }
@@ -105,7 +109,7 @@ impl Line {
         let ready = |id: &Identifier| {
             id.modify(pair, ibv_qp_state::IBV_QPS_RTR, |_| {})?;
             id.modify(pair, ibv_qp_state::IBV_QPS_RTS, |state| {
-                (state.timeout, state.retry_cnt, state.rnr_retry) = (TIMEOUT, RETRIES, RETRIES);
+                (state.timeout, state.retry_cnt, state.rnr_retry) = (TIMEOUT, RETRIES, RETRIES_NOT_READY);
             })
         };
         self.call = Some(way.connect(&caller, queue_pair, ready)?);
@@ -143,6 +147,24 @@ impl Line {
             };
             // SAFETY: a word of `fetched`, or a buffer of the pool that whoever posts keeps until the request is complete or this is dropped.
             unsafe { handle.setup_sge(local_key, address, bytes) };
+        }
+        guard.post().map_err(|error| Error::system("post to a queue pair", error))
+    }
+
+    /// Sends messages with one doorbell, of which the last is reported. The same holds of their buffers.
+    ///
+    /// On iWARP each is: of what is not, TCP may send again out of its buffer after what stands behind it is complete (soft-iWARP has it do so with a page and more,
+    /// siw_qp_tx.c, SENDPAGE_THRESH).
+    pub(super) fn send<'a>(&mut self, messages: impl Iterator<Item = (u64, &'a Buffer)>) -> Result<()> {
+        let is_each_reported = self.adapter.refusals == Refusals::Untold;
+        let mut messages = messages.peekable();
+        let mut guard = self.pair.start_post_send();
+        while let Some((number, buffer)) = messages.next() {
+            let is_reported = is_each_reported || messages.peek().is_none();
+            let flags = if is_reported { WorkRequestFlags::Signaled } else { WorkRequestFlags::none() };
+            let (local_key, address, bytes) = local(buffer);
+            // SAFETY: as above.
+            unsafe { guard.construct_wr(number, flags).setup_send().setup_sge(local_key, address, bytes) };
         }
         guard.post().map_err(|error| Error::system("post to a queue pair", error))
     }
@@ -219,44 +241,73 @@ fn local(buffer: &Buffer) -> (u32, u64, u32) {
     (buffer.local_key(), buffer.bytes().as_ptr() as u64, buffer.len() as u32)
 }
 
-/// The end that answers, until it is dropped: the adapter executes what comes, on whatever regions it has keys for.
+/// The end that answers, until it is dropped: the adapter executes what comes, on whatever regions it has keys for, or puts it into a receive queue.
 pub(super) struct Served {
-    _pair: BasicQueuePair,
+    _end: End,
     /// Where the manager has connected it.
     _call: Option<Identifier>,
 }
 
-impl Served {
-    /// Connected to an end that asks, with what that one has to know.
-    pub(super) fn new(adapter: &Arc<Adapter>, to: &Endpoint, class: Class) -> Result<(Self, Endpoint)> {
-        let mut pair = Served::pair(adapter)?;
-        initialise(&mut pair, adapter, adapter.everything())?;
-        receive(&mut pair, adapter, to, class)?;
-        let endpoint = endpoint(&pair, adapter, packet_number()?);
-        Ok((Served { _pair: pair, _call: None }, endpoint))
-    }
+/// What an end is for.
+pub(super) enum End {
+    /// One-sided operations.
+    Answers(BasicQueuePair),
+    /// Messages.
+    Receives(Arrivals),
+}
 
-    /// Connected to an end that calls.
-    pub(super) fn called(adapter: &Arc<Adapter>, call: Call) -> Result<Self> {
-        let mut pair = Served::pair(adapter)?;
-        let reads = call.reads.min(adapter.serves);
-        call.identifier().modify(&mut pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, adapter.everything()))?;
-        // Of iWARP the kernel does it, with the connection.
-        if adapter.refusals == Refusals::Told {
-            call.identifier().modify(&mut pair, ibv_qp_state::IBV_QPS_RTR, |state| {
-                (state.min_rnr_timer, state.max_dest_rd_atomic) = (NOT_READY, reads);
-            })?;
-        }
-        let call = call.accept(pair.qp_number(), reads)?;
-        Ok(Served { _pair: pair, _call: Some(call) })
-    }
-
-    fn pair(adapter: &Adapter) -> Result<BasicQueuePair> {
+impl End {
+    /// By which one-sided operations are asked for.
+    pub(super) fn answers(adapter: &Adapter) -> Result<Self> {
         let mut pair = adapter.domain.create_qp_builder();
         pair.setup_send_cq(adapter.idle.clone()).setup_recv_cq(adapter.idle.clone());
         pair.setup_max_send_wr(1).setup_max_recv_wr(1);
-        pair.build().map_err(|error| Error::system("make a queue pair", error))
+        pair.build().map(End::Answers).map_err(|error| Error::system("make a queue pair", error))
     }
+}
+
+impl Served {
+    /// Connected to an end that asks, with what that one has to know.
+    pub(super) fn new(adapter: &Arc<Adapter>, mut end: End, to: &Endpoint, class: Class) -> Result<(Self, Endpoint)> {
+        let endpoint = match &mut end {
+            End::Answers(pair) => answer(pair, adapter, adapter.everything(), to, class),
+            End::Receives(pair) => answer(pair, adapter, AccessFlags::RemoteRead, to, class),
+        }?;
+        Ok((Served { _end: end, _call: None }, endpoint))
+    }
+
+    /// Connected to an end that calls.
+    pub(super) fn called(adapter: &Arc<Adapter>, mut end: End, call: Call) -> Result<Self> {
+        let call = match &mut end {
+            End::Answers(pair) => accept(pair, adapter, adapter.everything(), call),
+            End::Receives(pair) => accept(pair, adapter, AccessFlags::RemoteRead, call),
+        }?;
+        Ok(Served { _end: end, _call: Some(call) })
+    }
+}
+
+fn answer(
+    pair: &mut impl QueuePair,
+    adapter: &Adapter,
+    access: AccessFlags,
+    to: &Endpoint,
+    class: Class,
+) -> Result<Endpoint> {
+    initialise(pair, adapter, access)?;
+    receive(pair, adapter, to, class)?;
+    Ok(endpoint(pair, adapter, packet_number()?))
+}
+
+fn accept(pair: &mut impl QueuePair, adapter: &Adapter, access: AccessFlags, call: Call) -> Result<Identifier> {
+    let reads = call.reads.min(adapter.serves);
+    call.identifier().modify(pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, access))?;
+    // Of iWARP the kernel does it, with the connection.
+    if adapter.refusals == Refusals::Told {
+        call.identifier().modify(pair, ibv_qp_state::IBV_QPS_RTR, |state| {
+            (state.min_rnr_timer, state.max_dest_rd_atomic) = (NOT_READY, reads);
+        })?;
+    }
+    call.accept(pair.qp_number(), reads)
 }
 
 /// What the other end may do through a queue pair that the manager connects.
@@ -272,14 +323,14 @@ fn traffic_class(class: Class) -> u8 {
     }
 }
 
-fn initialise(pair: &mut BasicQueuePair, adapter: &Adapter, access: AccessFlags) -> Result<()> {
+fn initialise(pair: &mut impl QueuePair, adapter: &Adapter, access: AccessFlags) -> Result<()> {
     let mut state = QueuePairAttribute::new();
     state.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(adapter.port).setup_access_flags(access);
     pair.modify(&state).map_err(|error| Error::system("make a queue pair", error))
 }
 
 /// From now on it takes what the other end sends.
-fn receive(pair: &mut BasicQueuePair, adapter: &Adapter, from: &Endpoint, class: Class) -> Result<()> {
+fn receive(pair: &mut impl QueuePair, adapter: &Adapter, from: &Endpoint, class: Class) -> Result<()> {
     let mut way = AddressHandleAttribute::new();
     way.setup_port(adapter.port).setup_service_level(adapter.service_levels[class as usize]);
     if adapter.is_infiniband {
@@ -299,7 +350,7 @@ fn receive(pair: &mut BasicQueuePair, adapter: &Adapter, from: &Endpoint, class:
     pair.modify(&state).map_err(|error| Error::system("connect a queue pair", error))
 }
 
-fn endpoint(pair: &BasicQueuePair, adapter: &Adapter, psn: u32) -> Endpoint {
+fn endpoint(pair: &impl QueuePair, adapter: &Adapter, psn: u32) -> Endpoint {
     Endpoint {
         queue_pair: pair.qp_number(),
         psn,

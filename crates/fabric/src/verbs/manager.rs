@@ -406,7 +406,7 @@ fn parameters(queue_pair: u32, serves: u8, asks: u8, ticket: &[u8]) -> rdma_conn
         initiator_depth: asks,
         flow_control: 0,
         retry_count: super::line::RETRIES,
-        rnr_retry_count: super::line::RETRIES,
+        rnr_retry_count: super::line::RETRIES_NOT_READY,
         srq: 0,
         qp_num: queue_pair,
     }

@@ -1,6 +1,6 @@
 //! The provider `verbs`: adapters of InfiniBand and RoCE execute one-sided operations, and the owner's processors are not asked.
 //!
-//! Between two nodes there are up to four reliable connections: two directions, two classes. Whoever asks makes its end, tells the other node of it by message,
+//! Between two nodes there are up to eight reliable connections: two directions, two classes, operations and messages. Whoever asks makes its end, tells the other node of it by message,
 //! and is told of the end that answers there. A batch is posted with one doorbell, of its requests only the last reports; a request behind a read or an
 //! atomic that changes something is fenced (F1). Buffers of the pool and the memory of regions are registered, so that nothing is copied.
 //!
@@ -8,8 +8,8 @@
 //! is missing.
 //!
 //! Where things are: `devices` is what there is on this machine, `choice` which device, port and GID of it a node takes, `opening` does both; `ledger`, with `entries`, decides what exactly once and unknown mean for a connection that has ended (F2), without input or output; `batches` is what goes, `outcomes` what is remembered of it, `standstill` what follows where nothing comes, `tally` how many connections there were; `line` and `adapter` speak
-//! to the adapter; `link` and `clerk` drive a connection; `guests` are the ends that answer; `regions` and `arena` the memory; `introductions`
-//! draws every byte that is said by message; `provider` joins them to the contract.
+//! to the adapter; `link` and `clerk` drive a connection, which `connecting` asks for; `sends` decides which way messages go, `sender` drives that, `receiver` is the queue that they come to, and `envelope` draws their heads; `guests` are the ends that answer; `regions` and `arena` the memory; `introductions`
+//! draws every byte that is said by message, and `porter` takes it; `provider` joins them to the contract.
 //!
 //! # What ends how
 //!
@@ -33,9 +33,11 @@ mod burial;
 mod choice;
 mod clerk;
 mod config;
+mod connecting;
 mod devices;
 mod enquiries;
 mod entries;
+mod envelope;
 mod guests;
 mod introductions;
 mod ledger;
@@ -44,9 +46,13 @@ mod link;
 mod manager;
 mod opening;
 mod outcomes;
+mod porter;
 mod probe;
 mod provider;
+mod receiver;
 mod regions;
+mod sender;
+mod sends;
 mod standstill;
 mod tally;
 
@@ -68,4 +74,11 @@ mod tests;
 #[doc(hidden)]
 pub fn fuzz_message(data: &[u8]) {
     introductions::exercise(data);
+}
+
+/// Takes arbitrary bytes for a message that has come into a receive queue; panics if what is understood is not said again.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn fuzz_letter(data: &[u8]) {
+    envelope::exercise(data);
 }

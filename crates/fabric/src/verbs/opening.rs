@@ -34,6 +34,7 @@ pub(crate) fn open(
         // Of InfiniBand the choice says nothing: it is that of IP over InfiniBand, where the node listens at it.
         address: chosen.address.or(wanted.address.filter(|address| !address.is_unspecified())),
         service_levels: [config.verbs_control_level, config.verbs_bulk_level],
+        sends: config.verbs_send.unwrap_or(config.keys.is_none()),
         completions: if config.verbs_polling { Completions::Polled } else { Completions::Told },
     };
     Ok((VerbsFabric::open(who, config)?, chosen))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::adapter::{Adapter, unusable};
 use super::batches::Place;
 use super::entries::Request;
-use super::line::{Line, Served};
+use super::line::{End, Line, Served};
 use crate::error::{Error, Result};
 use crate::memory::Words;
 use crate::message::Class;
@@ -28,7 +28,7 @@ pub(super) fn swaps(adapter: &Arc<Adapter>) -> Result<bool> {
     // SAFETY: `words` is dropped behind `reached`, and behind the two ends.
     let reached = unsafe { adapter.reach(words.address(), 8, adapter.everything()) }?;
     let mut asks = Line::new(adapter, &adapter.channel()?, Class::Control)?;
-    let (_answers, endpoint) = Served::new(adapter, &asks.endpoint(), Class::Control)?;
+    let (_answers, endpoint) = Served::new(adapter, End::answers(adapter)?, &asks.endpoint(), Class::Control)?;
     asks.connect(&endpoint)?;
     let add = Operation::FetchAdd { at: 0, addend: 1 };
     let place = Place { remote_key: reached.rkey(), address: words.address(), bytes: 8 };

@@ -14,8 +14,8 @@ use verbena_terms::Incarnation;
 use super::adapter::{Adapter, Reached};
 use super::batches::Place;
 use super::entries::Request;
-use super::guests::Guests;
-use super::introductions::Meeting;
+use super::guests::{Guests, Wish};
+use super::introductions::{Meeting, Purpose};
 use super::line::Line;
 use super::manager::{Listener, Ticket};
 use super::tally::Tally;
@@ -69,6 +69,7 @@ fn adapter(kind: &str, number: u8) -> Arc<Adapter> {
         address: Some(address),
         rdma_cm_port: 0,
         service_levels: [0, 0],
+        sends: true,
         completions: Completions::Told,
     })
     .unwrap()
@@ -104,7 +105,7 @@ impl Scene {
     fn new(kind: &str, most: usize) -> Self {
         let [answers, calls] = [0, 1].map(|number| adapter(kind, number));
         let (tally, is_over) = (Arc::new(Tally::default()), Arc::new(AtomicBool::new(false)));
-        let guests = Arc::new(Guests::new(answers.clone(), most, tally.clone()));
+        let guests = Arc::new(Guests::new(answers.clone(), [None, None], most, tally.clone()));
         let listener = Listener::new(&answers, SocketAddr::new(answers.managed.unwrap().ip(), 0)).unwrap();
         let at = listener.address;
         let porter = {
@@ -123,7 +124,9 @@ impl Scene {
     }
 
     fn ticket(&self, rank: u32) -> Ticket {
-        self.guests.expect(Incarnation::new(rank, 1), Class::Control, 1).unwrap().unwrap()
+        let caller = Incarnation::new(rank, 1);
+        let wish = Wish { caller, class: Class::Control, purpose: Purpose::Operations, request: 1 };
+        self.guests.expect(wish).unwrap().unwrap()
     }
 
     fn call(&self, ticket: Ticket) -> Result<Line> {
@@ -157,7 +160,7 @@ fn a_ticket_is_good_for_one_call(kind: &str) -> u64 {
     let is_ticket = |error: &Error| matches!(error, Error::Malformed { reason, .. } if reason.contains("ticket"));
     // The manager calls again where it was refused in the course of things.
     assert!(reasons.len() >= 3 && reasons.iter().all(is_ticket), "{reasons:?}");
-    assert_eq!(scene.tally.read().taken, 1);
+    assert_eq!(scene.tally.connections().taken, 1);
     reasons.len() as u64 + 1
 }
 
@@ -195,5 +198,5 @@ fn of_too_many_callers_the_oldest_connection_ends(kind: &str) -> u64 {
     assert_eq!(read, [None, Some(77), Some(77)], "of {MOST} the oldest makes room");
     let reasons = scene.end();
     assert!(reasons.is_empty(), "{reasons:?}");
-    scene.tally.read().taken
+    scene.tally.connections().taken
 }

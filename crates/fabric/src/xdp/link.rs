@@ -175,7 +175,7 @@ impl Link {
         let until = side.ledger.armed();
         drop(side);
         endings.hand_over();
-        self.clerk.rota().tell(self, waits, was_left, until);
+        self.clerk.rota().tell(|| self.clone(), waits, was_left, until);
         outcome
     }
 

@@ -162,6 +162,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     largest_read: LARGEST_READ as u32,
     largest_write: LARGEST_WRITE as u32,
     largest_message: LARGEST_MESSAGE as u32,
+    largest_by_adapter: 0,
     batch: BatchTrips::OneAFrame,
     ordering: Ordering::None,
     zero_copy: false,

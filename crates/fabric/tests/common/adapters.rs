@@ -67,6 +67,7 @@ impl Kind {
             address: Some(address),
             rdma_cm_port: CALLS + (rank.0 % u32::from(!CALLS_MASK)) as u16,
             service_levels: [0, 0],
+            sends: true,
             completions: Completions::Told,
         }
     }
