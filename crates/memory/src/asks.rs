@@ -10,6 +10,7 @@ use std::time::Duration;
 use verbena_terms::{Incarnation, Time};
 
 use crate::held::Asked;
+use crate::layout::End;
 use crate::node::{Action, AskOf, Memory};
 use crate::wire::{Letter, Question, Reply};
 use crate::{Refusal, SegmentId};
@@ -106,7 +107,7 @@ impl Memory {
     fn answered(&mut self, from: Incarnation, number: u64, reply: Reply, out: &mut Vec<Action>) {
         let Some(ask) = self.asks.open.remove(&(from, number)) else { return };
         let (_, oldest) = self.asks.span();
-        self.forgotten.retain(|_, before| *before >= oldest.min(ask.order));
+        self.forgotten.retain(|_, (before, _)| *before >= oldest.min(ask.order));
         match (ask.of, reply) {
             (AskOf::Key, Reply::Key(key)) if key.owner == from => out.push(Action::Open(key)),
             (AskOf::Report, _) => {
@@ -186,7 +187,8 @@ impl Memory {
                 self.home_acts(out, |home, actions| home.drop_copy(id, actions));
                 self.reply(from, number, Reply::Done, out);
             }
-            Question::Release { id, .. } | Question::Where(id) if self.home.is_comparing(id) => {}
+            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id) if self.home.is_comparing(id) => {
+            }
             Question::List { .. } if self.home.is_comparing_any() => {}
             Question::Release { id, owner } if is_home => {
                 self.remember(asker);
@@ -196,8 +198,13 @@ impl Memory {
                 let answer = found(self.home.find(id));
                 self.say(from, Letter::Answer { number, answer }, out);
             }
+            Question::Notice(id) if is_home => {
+                let answer = self.home.find(id).map(|segment| self.home.goes_in(segment.id, self.now));
+                let answer = answer.map_or_else(Reply::Refused, Reply::Notice);
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
             Question::List { after, prefix } if is_home => {
-                let answer = self.home.list(after, &prefix);
+                let answer = self.home.list(after, &prefix, self.now);
                 self.say(from, Letter::Answer { number, answer }, out);
             }
             Question::Find(name) if is_registrar => {
@@ -222,12 +229,12 @@ impl Memory {
                 let answer = done(self.registrar.register(segment));
                 self.reply(from, number, answer, out);
             }
-            Question::Unregister { name, id } if is_registrar => {
+            Question::Unregister { name, id, end } if is_registrar => {
                 self.remember(asker);
-                self.registrar.unregister(&name, id);
+                self.registrar.unregister(&name, id, from, end);
                 self.reply(from, number, Reply::Done, out);
             }
-            Question::Forget(id) => self.forget(from, number, id, out),
+            Question::Forget { id, end } => self.forget(from, number, id, end, out),
             // It is asked again until this node can say.
             _ => {}
         }
@@ -247,12 +254,12 @@ impl Memory {
         self.say(to, Letter::Answer { number, answer }, out);
     }
 
-    /// A segment is released: when nothing is on its way to it, its home is told.
-    fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, out: &mut Vec<Action>) {
-        self.forgotten.insert(id, self.asks.span().0);
+    /// A segment has come to its end: when nothing is on its way to it, its home is told.
+    fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
+        self.forgotten.insert(id, (self.asks.span().0, end));
         match self.handles.get_mut(&id) {
             Some(handle) => {
-                handle.forget = Some((from, number));
+                handle.forget = Some((from, number, end));
                 self.forget_if_idle(id, out);
             }
             None => self.say(from, Letter::Answer { number, answer: Reply::Done }, out),
@@ -261,11 +268,12 @@ impl Memory {
 
     pub(crate) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
         let Some(handle) = self.handles.get(&id).filter(|handle| handle.open == 0) else { return };
-        let Some((from, number)) = handle.forget else { return };
-        // What waits here finds that it is released.
+        let Some((from, number, end)) = handle.forget else { return };
+        let refusal = handle.segment.ended(end);
+        // What waits here finds that.
         let waiting: Vec<_> = self.drop_handle(id).map(|handle| handle.puts.into()).unwrap_or_default();
         for request in waiting {
-            self.answer(request, crate::Answer::Refused(Refusal::Released { id }), out);
+            self.answer(request, crate::Answer::Refused(refusal.clone()), out);
         }
         self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
     }

@@ -29,8 +29,9 @@ impl Memory {
         let Some(view) = self.view.clone() else { return };
         match made {
             Some((key, stand)) if view.number() == key.view => {
+                let bytes = key.bytes;
                 self.key = Some(key);
-                self.home_acts(out, |home, actions| home.renewed(&stand, &view, actions));
+                self.home_acts(out, |home, actions| home.renewed(bytes, &stand, &view, actions));
             }
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
@@ -64,6 +65,8 @@ impl Memory {
                 HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Nobody, Time::FAR, out),
                 HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
                 HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
+                HomeAction::Discard { at, bytes } => out.push(Action::Discard { at, bytes }),
+                HomeAction::Note(note) => out.push(Action::Note(note)),
             }
         }
         said

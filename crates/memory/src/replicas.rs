@@ -107,6 +107,7 @@ impl Home {
         let (id, word, me) = (stands.id, stands.word, self.me);
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Kept)) else { return };
         let leader = Self::leader(&held.segment, view);
+        held.end = word.end().unwrap_or_default();
         // A place that was never filled; or there is nobody who would have to be told.
         if word.version() == 0 || leader == Some(me) && word.slot().is_none() {
             drop(self.remove(id));
@@ -152,7 +153,8 @@ impl Home {
     fn compared(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
-        if copying.words.values().any(|word| word.slot().is_none()) {
+        if let Some(end) = copying.words.values().find_map(|word| word.end()) {
+            held.end = end;
             // Whoever asked for that may have been told.
             self.unregister(id, view, out);
             return self.compare_more(view, out);

@@ -1,6 +1,7 @@
 //! What a home says and asks of copies, as a dialogue.
 
 use super::*;
+use crate::layout::{End, extents_at};
 use crate::wire::Token;
 use crate::{Coherence, MemoryOptions, Rules, SegmentName, Wanted};
 use verbena_cluster::{Member, Roles};
@@ -20,7 +21,7 @@ fn home(of: u32) -> Home {
     let (owner_bytes, rules) = (u64::MAX, Rules::ALL);
     let options = MemoryOptions { bytes: 4096, segments: 4, owner_bytes, copies_bytes: 0, rules };
     let mut home = Home::new(rank(of), options);
-    home.renewed(&[], &view(1, &[1, 2, 3]), &mut vec![]);
+    home.renewed(extents_at(4) + 4096, &[], &view(1, &[1, 2, 3]), &mut vec![]);
     home
 }
 
@@ -34,7 +35,7 @@ fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
         }
         HomeAction::Post { at, steps, .. } => Some(format!("{} steps at {}", steps.len(), at.rank)),
         HomeAction::Reply { reply, .. } => Some(format!("{reply:?}").split(['(', ' ']).next().unwrap().to_owned()),
-        HomeAction::Store { .. } => None,
+        HomeAction::Store { .. } | HomeAction::Discard { .. } | HomeAction::Note(_) => None,
     });
     said.collect()
 }
@@ -71,7 +72,7 @@ fn compared(word: Word) -> (Home, SegmentId, Vec<String>) {
     let ((mut home, id), mut out) = (two(), vec![]);
     home.view_ends();
     let view = view(2, &[1, 2]);
-    home.renewed(&[Stands { id, word: Word::new(5, 0) }], &view, &mut out);
+    home.renewed(extents_at(4) + 4096, &[Stands { id, word: Word::new(5, 0) }], &view, &mut out);
     assert_eq!(asked(&mut out), ["Hold 2"]);
     assert!(home.is_comparing(id));
     home.answered(id, rank(2), Reply::Holds(word.to_bits()), &view, &mut out);
@@ -103,7 +104,7 @@ fn copies_are_brought_to_the_highest_word_that_is_left() {
 
 #[test]
 fn a_release_that_was_begun_is_ended() {
-    let (home, id, said) = compared(Word::new(5, 0).released());
+    let (home, id, said) = compared(Word::new(5, 0).ended(End::Released));
     assert!(said[0].starts_with("Unregister"), "{said:?}");
     assert_eq!(home.find(id), Err(Refusal::Released { id }));
 }
@@ -143,7 +144,7 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let in_next = |mut home: Home, members: &[u32], word| {
         let mut out = vec![];
         home.view_ends();
-        home.renewed(&stands(word), &view(2, members), &mut out);
+        home.renewed(extents_at(4) + 4096, &stands(word), &view(2, members), &mut out);
         (asked(&mut out), home)
     };
     // The one before it is there: that says whether it is a copy still.
@@ -162,7 +163,7 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     assert_eq!((said, led.segments[&id].segment.backups.clone()), (vec!["Hold 3".to_owned()], vec![third]));
     assert_eq!(led.led(&view(2, &[2, 3])).len(), 1);
     // A place that was never filled, and what was released, is nobody's.
-    for word in [Word::default(), Word::new(5, 0).released()] {
+    for word in [Word::default(), Word::new(5, 0).ended(End::Released)] {
         let (said, left) = in_next(second.clone(), &[2, 3], word);
         assert_eq!((said.len(), left.free().0), (0, 4096), "{word:?}: {said:?}");
     }

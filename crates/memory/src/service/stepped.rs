@@ -10,7 +10,7 @@ use verbena_terms::{Clock, Time};
 
 use super::Metrics;
 use super::driver::Driver;
-use crate::{Answer, MemoryOptions, RequestId, Wish};
+use crate::{Answer, MemoryOptions, RequestId, Standing, Wish};
 
 /// How often it looks for answers that are awaited: nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -64,6 +64,11 @@ impl Stepped {
     /// Free bytes of its own share, and those of the largest piece.
     pub fn free(&self) -> (u64, u64) {
         self.driver.memory().free()
+    }
+
+    /// How its share stands.
+    pub fn standing(&self) -> Standing {
+        self.driver.memory().standing()
     }
 
     /// What could not be read, so far.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use verbena_memory::{Answer, Coherence, Placement, Refusal, RequestId, SegmentId, SegmentName, Target, Wanted, Wish};
-use verbena_terms::{Rank, Time};
+use verbena_terms::{Incarnation, Rank, Time};
 
 use crate::cluster::{Cluster, Event};
 use crate::history::{Fate, GetOf, MODELS, PutOf};
@@ -134,6 +134,11 @@ impl Cluster {
     pub fn hear(&mut self, at: usize) {
         let answers = self.nodes[at].service.as_mut().map(|service| service.answers()).unwrap_or_default();
         for (id, answer) in answers {
+            if self.nodes[at].reclaim == Some(id) {
+                let is_told = matches!(answer, Answer::Reclaims(_) | Answer::Refused(Refusal::NoHome { .. }));
+                self.broken.extend((!is_told).then(|| format!("node {at} is answered {answer:?} to a reclaim")));
+                continue;
+            }
             let is_its = |client: &Client| client.doing.is_some_and(|(doing, _)| doing == id);
             let Some(nth) = self.nodes[at].clients.iter().position(is_its) else {
                 self.broken.push(format!("node {at} answers {id:?} to nobody: {answer:?}"));
@@ -165,6 +170,10 @@ impl Cluster {
                 self.holders.allocated(&segment);
             }
             (What::Find, Answer::Refused(Refusal::NotFound { .. })) => self.allocate(at, nth, model),
+            (What::Find, Answer::Refused(Refusal::Reclaimed { id, home })) => {
+                self.was_reclaimed(id, home);
+                self.allocate(at, nth, model);
+            }
             (What::Find, Answer::Refused(Refusal::Lost { id })) => {
                 self.seen.lost += 1;
                 self.is_lost(id);
@@ -178,7 +187,7 @@ impl Cluster {
                     None => self.holders.name_was_released(&name(model)),
                 }
             }
-            (What::List, Answer::Listed { segments, silent }) => {
+            (What::List, Answer::Listed { segments, silent, .. }) => {
                 assert!(silent.is_empty(), "{silent:?}");
                 self.listed = segments;
             }
@@ -210,6 +219,15 @@ impl Cluster {
                             self.is_lost(*id);
                         }
                     }
+                    // A put may meet the mark of a copy, while the home is not marked yet.
+                    Refusal::Reclaimed { id, home } if matches!(what, What::Get(_)) => {
+                        *known = None;
+                        self.was_reclaimed(*id, *home);
+                    }
+                    Refusal::Reclaimed { .. } => {
+                        self.seen.gone += 1;
+                        *known = None;
+                    }
                     Refusal::Unknown => self.seen.unknown += 1,
                     Refusal::TimedOut { .. } => self.seen.late += 1,
                     Refusal::NoRoom { .. }
@@ -227,6 +245,17 @@ impl Cluster {
                 }
             }
             (what, answer) => self.broken.push(format!("node {at} is answered {answer:?} to {what:?}")),
+        }
+    }
+
+    /// A client hears that a home took a segment's memory back: its notice is over.
+    fn was_reclaimed(&mut self, id: SegmentId, home: Incarnation) {
+        let now = self.world.now();
+        self.seen.reclaimed += 1;
+        self.holders.was_released(id, now);
+        let over = |(asked, notice): &(Time, Duration)| *asked + notice.mul_f64(0.99) <= now;
+        if !self.taken_back.get(&home).is_some_and(|all| all.iter().any(over)) {
+            self.broken.push(format!("{id} was reclaimed by {home} before its time"));
         }
     }
 

@@ -14,6 +14,8 @@ pub struct Holders {
     doubted: BTreeSet<SegmentId>,
     /// When somebody was told of it.
     released: BTreeMap<SegmentId, Time>,
+    /// Homes that took memory back: what is theirs may come to its end.
+    reclaiming: BTreeSet<Incarnation>,
 }
 
 impl Holders {
@@ -35,13 +37,19 @@ impl Holders {
         self.doubted.insert(id);
     }
 
+    pub fn takes_back(&mut self, home: Incarnation) {
+        self.reclaiming.insert(home);
+    }
+
     pub fn was_released(&mut self, id: SegmentId, now: Time) {
         self.released.entry(id).or_insert(now);
     }
 
     /// Those that were told to hold it, if nobody has asked for its end.
     pub fn left(&self, id: SegmentId) -> impl Iterator<Item = Incarnation> {
-        let is_wanted = self.told.contains_key(&id) && !self.doubted.contains(&id);
+        let may_be_reclaimed =
+            self.of.get(&id).is_some_and(|homes| homes.iter().any(|home| self.reclaiming.contains(home)));
+        let is_wanted = self.told.contains_key(&id) && !self.doubted.contains(&id) && !may_be_reclaimed;
         self.of.get(&id).filter(|_| is_wanted).into_iter().flatten().copied()
     }
 

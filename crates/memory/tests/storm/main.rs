@@ -56,6 +56,7 @@ fn segments_hold_in_a_storm() {
     for (nth, (count, each)) in enough.into_iter().enumerate() {
         assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
     }
+    assert!(seeds < 100 || all.reclaims > seeds && all.reclaimed > seeds / 2, "too little was reclaimed");
     assert!(seeds < 100 || all.lost > 0, "no name was of a lost segment");
     assert!(seeds < 100 || all.copies > seeds && all.moved > seeds, "too few copies took a home's place");
 }
@@ -172,4 +173,28 @@ fn answers_that_count_without_a_lease_are_found() {
 #[test]
 fn memory_that_is_copied_while_somebody_writes_is_found() {
     is_found("C3", " strict: ", 300, |settings| settings.rules = Rules { waits_for_effect: false, ..Rules::ALL });
+}
+
+#[test]
+fn memory_that_is_reclaimed_without_a_mark_is_found() {
+    is_found("M2", " was released until ", 300, |settings| {
+        settings.reclaims = true;
+        settings.rules = Rules { reclaimed_marked: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_notice_that_is_not_kept_is_found() {
+    is_found("notice", " before its time", 100, |settings| {
+        settings.reclaims = true;
+        settings.rules = Rules { notice_kept: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_home_that_gives_more_than_it_offers_is_found() {
+    is_found("offer", ", and gives ", 100, |settings| {
+        settings.reclaims = true;
+        settings.rules = Rules { offer_kept: false, ..Rules::ALL };
+    });
 }
