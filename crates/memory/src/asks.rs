@@ -11,6 +11,7 @@ use verbena_terms::{Incarnation, Time};
 
 use crate::held::Asked;
 use crate::layout::End;
+use crate::moving::MOVES_AT_ONCE;
 use crate::node::{Action, AskOf, Memory};
 use crate::wire::{Letter, Question, Reply};
 use crate::{Refusal, SegmentId};
@@ -159,7 +160,7 @@ impl Memory {
             found.map_or_else(Reply::Refused, |segment| Reply::Segment(segment.clone()))
         };
         // Where copies are its home alone can say.
-        let known = |segment: &crate::Segment| match segment.wanted.is_replicated() {
+        let known = |segment: &crate::Segment| match segment.has_copies() || segment.home != segment.id.home {
             true => Reply::Held { id: segment.id, by: segment.home },
             false => Reply::Segment(segment.clone()),
         };
@@ -187,7 +188,39 @@ impl Memory {
                 self.home_acts(out, |home, actions| home.drop_copy(id, actions));
                 self.reply(from, number, Reply::Done, out);
             }
-            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id) if self.home.is_comparing(id) => {
+            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id) | Question::Yield(id)
+                if self.home.is_comparing(id) => {}
+            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id)
+                if is_home && self.home.elsewhere(id).is_some() =>
+            {
+                let answer = self.home.elsewhere(id).unwrap_or(Reply::Elsewhere(id));
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
+            Question::Yield(_) if self.home.moving() >= MOVES_AT_ONCE => {}
+            Question::Yield(id) if is_home => {
+                let Some(view) = self.view.clone() else { return };
+                if self.home.find(id).is_err() {
+                    return self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+                }
+                let is_begun = self.home_acts(out, |home, actions| home.begin_move(id, from, &view, actions));
+                if is_begun {
+                    self.remember(asker);
+                    self.reply(from, number, Reply::Done, out);
+                }
+            }
+            Question::Leave(id) if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.leave(id, actions));
+                self.reply(from, number, Reply::Done, out);
+            }
+            Question::Adopt(segment) if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.adopted(asker, segment, actions));
+            }
+            Question::Moved(id) if is_registrar => {
+                self.remember(asker);
+                self.registrar.has_moved(id, from);
+                self.reply(from, number, Reply::Done, out);
             }
             Question::List { .. } if self.home.is_comparing_any() => {}
             Question::Release { id, owner } if is_home => {
@@ -269,12 +302,15 @@ impl Memory {
     pub(crate) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
         let Some(handle) = self.handles.get(&id).filter(|handle| handle.open == 0) else { return };
         let Some((from, number, end)) = handle.forget else { return };
-        let refusal = handle.segment.ended(end);
         // What waits here finds that.
-        let waiting: Vec<_> = self.drop_handle(id).map(|handle| handle.puts.into()).unwrap_or_default();
+        let waiting: Vec<_> = handle.puts.iter().copied().collect();
         for request in waiting {
-            self.answer(request, crate::Answer::Refused(refusal.clone()), out);
+            self.ended(request, id, end, out);
         }
+        self.drop_handle(id);
         self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+        if end == End::Moved {
+            self.go_on_all(out);
+        }
     }
 }

@@ -6,10 +6,11 @@ use verbena_terms::Incarnation;
 
 use crate::access::Step;
 use crate::layout::{End, Word, claims_at, word_at};
+use crate::moving::{Adopting, Moving};
 use crate::reclaim::Note;
 use crate::replicas::Copying;
 use crate::wire::{Question, Reply, Token};
-use crate::{Place, Segment, SegmentId};
+use crate::{Coherence, Place, Segment, SegmentId};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
@@ -47,6 +48,13 @@ pub(crate) struct Held {
     pub(crate) end: End,
 }
 
+impl Held {
+    /// Its puts go to its home alone: a copy of it is none that could be served.
+    pub(crate) fn is_null(&self) -> bool {
+        self.segment.wanted.coherence == Coherence::Null
+    }
+}
+
 /// Who asked, and which of its questions it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -77,6 +85,10 @@ pub(crate) enum Stage {
     },
     /// A place for a copy.
     Emptying,
+    /// Nobody works on it any more, or soon.
+    Moving(Box<Moving>),
+    /// It was another's, and is to stand here.
+    Adopting(Adopting),
 }
 
 impl Stage {
@@ -86,11 +98,11 @@ impl Stage {
     }
 
     /// Whether it is more than an intention when the view ends.
-    pub(crate) fn lasts(&self, is_replicated: bool) -> bool {
+    pub(crate) fn lasts(&self, has_copies: bool) -> bool {
         match self {
-            Stage::Standing => true,
+            Stage::Standing | Stage::Moving(_) | Stage::Adopting(_) => true,
             // What is marked shows in the words.
-            Stage::Kept | Stage::Backup { .. } | Stage::Marking(..) => is_replicated,
+            Stage::Kept | Stage::Backup { .. } | Stage::Marking(..) => has_copies,
             Stage::Copying(copying) => copying.is_heard_of(),
             _ => false,
         }

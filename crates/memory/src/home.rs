@@ -22,6 +22,7 @@ use crate::get::slot_at;
 use crate::heap::Heap;
 use crate::held::{Asked, Control, Held, HomeAction, Renewal, Stage, Stands};
 use crate::layout::{End, FREE_AT, GOING_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
+use crate::moving::Leaver;
 use crate::reclaim::Offer;
 use crate::wire::{MOST_SEGMENTS, Question, Reply, Token};
 use crate::{MemoryOptions, Place, Refusal, Segment, SegmentId, Wanted};
@@ -34,6 +35,10 @@ pub(crate) struct Home {
     /// Bytes that segments have, copies among them.
     pub(crate) taken: u64,
     pub(crate) offer: Offer,
+    /// Segments for which a place is looked for.
+    pub(crate) leavers: BTreeMap<SegmentId, Leaver>,
+    /// What it held in this life, and gave away: to whom, in this view.
+    pub(crate) left: BTreeMap<SegmentId, Option<Incarnation>>,
     /// Where things will be in the memory that is made.
     pub(crate) moves: BTreeMap<SegmentId, u64>,
     /// Controls that nobody has, and what stands in them.
@@ -59,6 +64,8 @@ impl Home {
             heap: Heap::new(from, options.bytes),
             taken: 0,
             offer: Offer::new(options.bytes),
+            leavers: BTreeMap::new(),
+            left: BTreeMap::new(),
             moves: BTreeMap::new(),
             controls: (0..options.segments).rev().map(fresh).collect(),
             segments: BTreeMap::new(),
@@ -101,11 +108,13 @@ impl Home {
     pub(crate) fn view_ends(&mut self) {
         self.is_open = false;
         self.to_compare.clear();
-        let lasts = |held: &Held| held.stage.lasts(held.segment.wanted.is_replicated());
+        self.moves_end();
+        let lasts = |held: &Held| held.stage.lasts(held.segment.has_copies() && !held.is_null());
         let gone: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| !lasts(held)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|id| drop(self.remove(id)));
-        for held in self.segments.values_mut().filter(|held| held.segment.wanted.is_replicated()) {
-            (held.stage, held.asker, held.end) = (Stage::Kept, None, End::default());
+        for held in self.segments.values_mut() {
+            let stage = if held.segment.has_copies() { Stage::Kept } else { Stage::Standing };
+            (held.stage, held.asker, held.end) = (stage, None, End::default());
         }
     }
 
@@ -215,6 +224,7 @@ impl Home {
 
     /// It comes to its end, whoever works on it.
     pub(crate) fn mark_ended(&mut self, id: SegmentId, end: End, asker: Option<Asked>, out: &mut Vec<HomeAction>) {
+        self.leavers.remove(&id);
         let Some(held) = self.segments.get_mut(&id) else { return };
         // Its word is not known: the first swap finds it. It is marked where puts are decided first, and last where it is read.
         let first = if self.options.rules.released_everywhere { 0 } else { held.segment.backups.len() };
@@ -228,7 +238,8 @@ impl Home {
     /// in the next view.
     pub(crate) fn is_comparing(&self, id: SegmentId) -> bool {
         self.segments.get(&id).is_some_and(|held| match held.stage {
-            Stage::Copying(_) | Stage::Kept | Stage::Marking(..) => true,
+            Stage::Copying(_) | Stage::Kept | Stage::Marking(..) | Stage::Moving(_) | Stage::Adopting(_) => true,
+            Stage::Backup { is_told, .. } => !is_told,
             _ => false,
         })
     }
@@ -293,6 +304,8 @@ impl Home {
                 }
             }
             Stage::Copying(_) => self.copied(id, given, view, out),
+            Stage::Moving(_) => self.moving_completed(id, given, view, out),
+            Stage::Adopting(_) => self.adopting_completed(id, given, view, out),
             _ => {}
         }
     }
@@ -335,7 +348,12 @@ impl Home {
         view: &View,
         out: &mut Vec<HomeAction>,
     ) {
-        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Some(held) = self.segments.get_mut(&id) else {
+            if let Reply::Place(place) = reply {
+                out.push(HomeAction::Tell { to: place.home, question: Question::Drop(id) });
+            }
+            return;
+        };
         match (&mut held.stage, reply) {
             (Stage::Registering(_), Reply::Done) => self.registered(id, view, out),
             (Stage::Registering(control), refused) => {
@@ -350,13 +368,21 @@ impl Home {
                 }
             }
             (Stage::Copying(_), reply) => self.copy_answered(id, from, reply, view, out),
-            (Stage::Backup { is_told: false, .. }, reply) => {
+            (Stage::Moving(_), _) => self.moving_answered(id, from, view, out),
+            (Stage::Adopting(_), _) => self.adopting_answered(id, view, out),
+            (Stage::Backup { is_told: false, .. }, Reply::Elsewhere(_)) => self.strike_off(id, from, view, out),
+            (Stage::Backup { is_told: is_told @ false, .. }, reply) => {
                 let is_among = matches!(&reply, Reply::Segment(now) if now.places().any(|place| place.home == self.me));
-                if !is_among {
+                *is_told = is_among;
+                if is_among {
+                    self.look_who_goes();
+                } else {
                     // Nobody works on it in this view.
                     self.settle(id, out);
                 }
             }
+            (Stage::Standing | Stage::Marking(..), reply) => self.place_answered(id, reply, view, out),
+            (_, Reply::Place(place)) => out.push(HomeAction::Tell { to: place.home, question: Question::Drop(id) }),
             _ => {}
         }
     }

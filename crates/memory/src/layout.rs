@@ -51,6 +51,8 @@ pub enum End {
     Released,
     /// Its home took the memory back.
     Reclaimed,
+    /// It has not: others hold it from then on, and whoever works on it looks for it again. No word says so.
+    Moved,
 }
 
 /// A segment's word, `[version : 56 | slot : 8]`.
@@ -108,6 +110,7 @@ impl Word {
         let how = match end {
             End::Released => RELEASED,
             End::Reclaimed => RECLAIMED,
+            End::Moved => return self,
         };
         Word(self.0 & !(u8::MAX as u64) | how as u64)
     }

@@ -25,6 +25,7 @@ mod held;
 mod home;
 mod hosting;
 pub mod layout;
+mod moving;
 mod node;
 mod operations;
 mod options;

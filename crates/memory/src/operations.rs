@@ -4,7 +4,7 @@ use verbena_terms::Time;
 
 use crate::access::{Outcome, Step};
 use crate::get::{Get, Got};
-use crate::layout::{Word, word_at};
+use crate::layout::{End, Word, word_at};
 use crate::node::{Action, AskOf, Copy, Doing, LOOK_AGAIN, Memory, Whose};
 use crate::put::{Next, Put};
 use crate::request::{Answer, RequestId, Wish};
@@ -140,7 +140,9 @@ impl Memory {
         let Some(handle) = self.handles.get_mut(&segment) else { return };
         let was_first = handle.puts.front() == Some(&id);
         handle.puts.retain(|other| *other != id);
-        let Some(next) = handle.puts.front().copied().filter(|_| was_first) else { return };
+        // What is on its way to a segment that is about to be forgotten ends, and nothing is begun.
+        let goes_on = was_first && handle.forget.is_none();
+        let Some(next) = handle.puts.front().copied().filter(|_| goes_on) else { return };
         if let Some(request) = self.requests.get_mut(&next)
             && let Wish::Put { offset, bytes, named, stamp_ns, .. } = &request.wish
         {
@@ -197,8 +199,7 @@ impl Memory {
                 let Coherence::Delta(most) = handle.segment.wanted.coherence else { return };
                 handle.known.word = word;
                 if let Some(end) = word.end() {
-                    let refusal = handle.segment.ended(end);
-                    return self.refuse(id, refusal, out);
+                    return self.ended(id, segment, end, out);
                 }
                 match handle.copy.as_ref().map(|copy| copy.value.version) {
                     Some(version) if word.version().saturating_sub(version) <= u64::from(most) => {
@@ -208,10 +209,7 @@ impl Memory {
                 }
             }
             Doing::Getting { get, since } => match get.completed(&handle.segment, rules, given) {
-                Got::Ended(end) => {
-                    let refusal = handle.segment.ended(end);
-                    self.refuse(id, refusal, out);
-                }
+                Got::Ended(end) => self.ended(id, segment, end, out),
                 Got::Again => {
                     let steps = get.steps(&handle.segment);
                     *since = self.now;
@@ -255,6 +253,16 @@ impl Memory {
         let part = part_of(&value, &wish);
         self.keep_copy(segment, Copy { value, since });
         self.answer(id, Answer::Value(part), out);
+    }
+
+    /// Its segment has come to its end, or waits to be found elsewhere.
+    pub(crate) fn ended(&mut self, id: RequestId, segment: SegmentId, end: End, out: &mut Vec<Action>) {
+        if let Some(request) = self.requests.get_mut(&id).filter(|_| end == End::Moved) {
+            request.stage = Doing::Waiting("its segment, which is moved");
+            return;
+        }
+        let Some(refusal) = self.handles.get(&segment).map(|handle| handle.segment.ended(end)) else { return };
+        self.refuse(id, refusal, out);
     }
 
     fn came_to_nothing(&mut self, id: RequestId, segment: SegmentId, is_gone: bool, out: &mut Vec<Action>) {

@@ -28,8 +28,10 @@ use crate::heap::Heap;
 use crate::held::{Held, HomeAction, Stage, Stay};
 use crate::home::Home;
 use crate::layout::{End, extents_at};
+use crate::moving::MOVES_AT_ONCE;
 use crate::node::{Action, Memory};
 use crate::request::Answer;
+use crate::wire::Question;
 use crate::{Place, Refusal, Segment, SegmentId};
 
 /// Segments that a home remembers to have reclaimed; of older ones it says that they were released.
@@ -44,13 +46,25 @@ pub(crate) struct Offer {
     going: BTreeMap<SegmentId, Time>,
     /// What was reclaimed.
     reclaimed: BTreeSet<SegmentId>,
+    /// Copies whose homes were asked, in this view, to move them from here.
+    asked: BTreeSet<SegmentId>,
     /// Something that has to go may have no notice yet, or need not go any more.
     is_stale: bool,
+    /// As many move as do at a time: the next one goes when one has ended.
+    is_busy: bool,
 }
 
 impl Offer {
     pub(crate) fn new(bytes: u64) -> Self {
-        Offer { bytes, notice: Duration::ZERO, going: BTreeMap::new(), reclaimed: BTreeSet::new(), is_stale: false }
+        Offer {
+            bytes,
+            notice: Duration::ZERO,
+            going: BTreeMap::new(),
+            reclaimed: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            is_stale: false,
+            is_busy: false,
+        }
     }
 }
 
@@ -85,8 +99,10 @@ pub enum Note {
         /// Their notice.
         notice: Duration,
     },
-    /// This one's notice is over, and its memory is taken back.
+    /// This one's notice is over, and nobody had room for it.
     Reclaimed(Segment),
+    /// This one is at another home from now on, or that of another home's is here no more.
+    Moved(Segment, Incarnation),
 }
 
 impl Home {
@@ -118,7 +134,8 @@ impl Home {
     /// Bytes of what has notice, or goes already.
     pub(crate) fn going_bytes(&self) -> u64 {
         let goes = |id: &SegmentId, held: &Held| {
-            self.offer.going.contains_key(id) || held.stage.is_ending() && held.end == End::Reclaimed
+            let is_released = held.stage.is_ending() && held.end == End::Released;
+            self.offer.going.contains_key(id) || self.goes_already(*id, held) && !is_released
         };
         let going = self.segments.iter().filter(|(id, held)| goes(id, held));
         going.map(|(_, held)| held.segment.wanted.extent_bytes()).sum()
@@ -140,8 +157,8 @@ impl Home {
 
     /// When the first notice is over, or at once if somebody has to be given notice.
     pub(crate) fn reclaim_at(&self) -> Option<Time> {
-        let first = if self.offer.is_stale { Some(Time::ZERO) } else { self.offer.going.values().min().copied() };
-        first.filter(|_| self.is_open)
+        let first = self.offer.going.values().min().copied().filter(|_| !self.offer.is_busy);
+        if self.offer.is_stale { Some(Time::ZERO) } else { first }.filter(|_| self.is_open)
     }
 
     /// It may stand otherwise with what has to go.
@@ -152,12 +169,18 @@ impl Home {
     /// It is no more: why is remembered, where it was not its user's wish.
     pub(crate) fn is_gone(&mut self, id: SegmentId, end: End) {
         self.offer.going.remove(&id);
+        self.offer.asked.remove(&id);
         if end == End::Reclaimed {
             if self.offer.reclaimed.len() >= REMEMBERED {
                 self.offer.reclaimed.pop_first();
             }
             self.offer.reclaimed.insert(id);
         }
+    }
+
+    /// What was asked of other homes in this view they forget.
+    pub(crate) fn nobody_is_asked(&mut self) {
+        self.offer.asked.clear();
     }
 
     /// What is said of a segment that does not stand here.
@@ -198,10 +221,20 @@ impl Home {
         }
     }
 
+    /// Whether it is on its way out, or will be.
+    fn goes_already(&self, id: SegmentId, held: &Held) -> bool {
+        let leaves = match &held.stage {
+            Stage::Moving(moving) => moving.is_left_by(self.me),
+            Stage::Copying(copying) => copying.is_left_by(self.me),
+            stage => stage.is_ending(),
+        };
+        leaves || self.offer.asked.contains(&id) || self.is_looking_for(id, self.me)
+    }
+
     /// Bytes that have to go besides those that go already.
     fn needed(&self) -> u64 {
-        let ending = self.segments.values().filter(|held| held.stage.is_ending());
-        let ending: u64 = ending.map(|held| held.segment.wanted.extent_bytes()).sum();
+        let ending = self.segments.iter().filter(|(id, held)| self.goes_already(**id, held));
+        let ending: u64 = ending.map(|(_, held)| held.segment.wanted.extent_bytes()).sum();
         self.taken.saturating_sub(ending).saturating_sub(self.offer.bytes)
     }
 
@@ -211,17 +244,17 @@ impl Home {
             return;
         }
         let needed = self.needed();
-        let standing = self.segments.iter().filter(|(_, held)| matches!(held.stage, Stage::Standing));
+        let may_go = |held: &Held| matches!(held.stage, Stage::Standing | Stage::Backup { is_told: true, .. });
+        let standing = self.segments.iter().filter(|(id, held)| may_go(held) && !self.goes_already(**id, held));
         let (known, others): (Vec<_>, Vec<_>) = standing.partition(|(id, _)| self.offer.going.contains_key(id));
-        let (copied, alone): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|(_, held)| held.segment.wanted.is_replicated());
+        let (copied, alone): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, held)| held.segment.has_copies());
         let [known, alone, copied] = [known, alone, copied]
             .map(|of| of.into_iter().map(|(id, held)| (held.segment.wanted.extent_bytes(), *id)).collect::<Vec<_>>());
         let stay = spare(known, needed);
         self.offer.going.retain(|id, _| stay.contains(id));
         let lacking = needed.saturating_sub(stay.iter().map(|id| self.extent_of(id)).sum());
-        let (mut chosen, lacking) = choose(alone, lacking);
-        chosen.extend(choose(copied, lacking).0);
+        let (mut chosen, lacking) = choose(copied, lacking);
+        chosen.extend(choose(alone, lacking).0);
         if !chosen.is_empty() {
             let (segments, bytes) = (chosen.len(), chosen.iter().map(|id| self.extent_of(id)).sum());
             out.push(HomeAction::Note(Note::Noticed { segments, bytes, notice: self.offer.notice }));
@@ -236,16 +269,34 @@ impl Home {
         let is_due = |until: &Time| *until <= now || !self.options.rules.notice_kept;
         let due: Vec<SegmentId> =
             self.offer.going.iter().filter(|(_, until)| is_due(until)).map(|(id, _)| *id).collect();
-        for id in due {
+        let (me, moving) = (self.me, self.moving());
+        self.offer.is_busy = moving + due.len() > MOVES_AT_ONCE;
+        for id in due.into_iter().take(MOVES_AT_ONCE.saturating_sub(moving)) {
             self.offer.going.remove(&id);
             let Some(held) = self.segments.get_mut(&id) else { continue };
-            out.push(HomeAction::Note(Note::Reclaimed(held.segment.clone())));
-            if self.options.rules.reclaimed_marked {
-                self.mark_ended(id, End::Reclaimed, None, out);
-            } else {
-                held.end = End::Reclaimed;
-                self.unregister(id, view, out);
+            match held.stage {
+                Stage::Standing => {
+                    self.begin_move(id, me, view, out);
+                }
+                _ => {
+                    let to = held.segment.home;
+                    self.offer.asked.insert(id);
+                    out.push(HomeAction::Ask { id, to, question: Question::Yield(id) });
+                }
             }
+        }
+        self.publish(out);
+    }
+
+    /// Nobody else has room for it.
+    pub(crate) fn reclaim_here(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        out.push(HomeAction::Note(Note::Reclaimed(held.segment.clone())));
+        if self.options.rules.reclaimed_marked {
+            self.mark_ended(id, End::Reclaimed, None, out);
+        } else {
+            held.end = End::Reclaimed;
+            self.unregister(id, view, out);
         }
         self.publish(out);
     }
@@ -260,8 +311,7 @@ impl Home {
             return BTreeMap::new();
         }
         let mut heap = Heap::new(from, self.offer.bytes);
-        let (stay, mut rest): (Vec<_>, Vec<_>) =
-            self.segments.iter().partition(|(_, held)| held.segment.wanted.is_replicated());
+        let (stay, mut rest): (Vec<_>, Vec<_>) = self.segments.iter().partition(|(_, held)| held.segment.has_copies());
         for (_, held) in stay {
             let within = end.saturating_sub(held.place.at).min(held.segment.wanted.extent_bytes());
             if within > 0 {

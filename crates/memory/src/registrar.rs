@@ -123,6 +123,11 @@ impl Registrar {
         self.moved.get(&id).copied().ok_or(Refusal::Lost { id })
     }
 
+    /// A home serves what it did not make.
+    pub(crate) fn has_moved(&mut self, id: SegmentId, by: Incarnation) {
+        self.moved.insert(id, by);
+    }
+
     /// A new segment.
     pub(crate) fn register(&mut self, segment: Segment) -> Result<(), Refusal> {
         let Some(name) = segment.wanted.name.clone() else { return Ok(()) };

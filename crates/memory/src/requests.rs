@@ -7,7 +7,7 @@ use verbena_cluster::Role;
 use verbena_terms::{Incarnation, Time};
 
 use crate::access::{Outcome, Step};
-use crate::layout::FREE_AT;
+use crate::layout::{End, FREE_AT};
 use crate::node::{Action, AskOf, Doing, Memory, Whose};
 use crate::request::{Answer, RequestId, Target, Wish};
 use crate::segment::registrar_of;
@@ -67,8 +67,7 @@ impl Memory {
             };
         };
         if let Some((_, _, end)) = handle.forget {
-            let refusal = handle.segment.ended(end);
-            return self.refuse(id, refusal, out);
+            return self.ended(id, segment, end, out);
         }
         if let Err(refusal) = wish.check_for(&handle.segment) {
             return self.refuse(id, refusal, out);
@@ -128,7 +127,7 @@ impl Memory {
                     && order <= *before
                 {
                     let refusal = segment.ended(*end);
-                    return self.refuse(id, refusal, out);
+                    return if *end == End::Moved { self.go_on(id, out) } else { self.refuse(id, refusal, out) };
                 }
                 let is_made = matches!(request.wish, Wish::Allocate { .. });
                 self.learn(segment.clone());
@@ -140,6 +139,10 @@ impl Memory {
             }
             (_, Reply::Held { id: segment, by }) => {
                 self.ask_for(id, Some(by), Question::Where(segment), "the segment's home", out);
+            }
+            (_, Reply::Elsewhere(segment)) => {
+                let registrar = self.view.as_ref().and_then(|view| registrar_of(segment, view));
+                self.ask_for(id, registrar, Question::Holder(segment), "the registrar of the segment", out);
             }
             (Wish::Release { target, user }, Reply::Refused(Refusal::Lost { id: segment })) => match target {
                 Target::Name(name) => {

@@ -33,6 +33,8 @@ pub struct Rules {
     pub released_everywhere: bool,
     /// M2: the words of what is reclaimed are marked before anybody is told.
     pub reclaimed_marked: bool,
+    /// M3: nobody works on a segment that is moved.
+    pub forgotten_before_move: bool,
     /// What is to be reclaimed is there until the notice is over.
     pub notice_kept: bool,
     /// No allocation takes a home above what it offers.
@@ -57,6 +59,7 @@ impl Rules {
         holders_told_first: true,
         released_everywhere: true,
         reclaimed_marked: true,
+        forgotten_before_move: true,
         notice_kept: true,
         offer_kept: true,
     };

@@ -184,7 +184,22 @@ impl Segment {
         match end {
             End::Released => Refusal::Released { id: self.id },
             End::Reclaimed => Refusal::Reclaimed { id: self.id, home: self.home },
+            // It is found again by whoever looks.
+            End::Moved => Refusal::TimedOut { why: "the segment, which is moved".into() },
         }
+    }
+
+    /// The same without one of those that hold it: the first of the others is its home. None where nobody else holds it.
+    pub(crate) fn without(&self, who: Incarnation) -> Option<Segment> {
+        let mut left = self.places().filter(|place| place.home != who);
+        let Place { home, control, at } = left.next()?;
+        let backups = left.collect();
+        Some(Segment { home, control, at, backups, ..self.clone() })
+    }
+
+    /// Whether other homes hold it, or are to.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.wanted.is_replicated() || !self.backups.is_empty()
     }
 
     /// The nth in the order in which a put becomes visible: where it is decided first, where it is read last.

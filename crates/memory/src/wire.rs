@@ -25,9 +25,13 @@
 //!           | 13 drop id                          its home -> who holds a copy: nobody works on it any more
 //!           | 14 holder id                        member -> registrar of the number: who serves it now?
 //!           | 15 notice id                        member -> home: after how long is its memory taken back?
-//!  end      = 0 released | 1 reclaimed
+//!           | 16 yield id                         who holds a copy -> its home: move it from here
+//!           | 17 leave id                         its home -> who holds a copy: you do not any more
+//!           | 18 adopt segment                    its home -> who holds a copy: it is yours, I do not hold it any more
+//!           | 19 moved id                         its home -> registrar of the number: I serve it
+//!  end      = 0 released | 1 reclaimed | 2 moved
 //!  answer   = 0 key | 1 segment | 2 done | 3 refused refusal | 4 page segments is-last going | 5 place | 6 holds word | 7 held id by
-//!           | 8 notice time
+//!           | 8 notice time | 9 elsewhere id
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). What is not answered is asked again; who is asked does it once, and answers as before.
@@ -171,6 +175,14 @@ pub enum Question {
     Holder(SegmentId),
     /// Whether, and after how long, its home takes its memory back.
     Notice(SegmentId),
+    /// Who holds a copy wants to hold it no more.
+    Yield(SegmentId),
+    /// It does not hold it any more.
+    Leave(SegmentId),
+    /// Its home does not hold it any more: this is how it is, and it is the asked one's.
+    Adopt(Segment),
+    /// Who asks serves it.
+    Moved(SegmentId),
 }
 
 /// What is answered.
@@ -206,6 +218,8 @@ pub enum Reply {
     },
     /// After how long it goes, if it has notice.
     Notice(Option<Duration>),
+    /// Who is asked held it in this life, and gave it to another home.
+    Elsewhere(SegmentId),
 }
 
 /// What is no frame.
@@ -238,7 +252,11 @@ impl Letter {
             Letter::Ask { question: Question::Report { segments, .. }, .. }
             | Letter::Answer { answer: Reply::Page { segments, .. }, .. } => segments,
             Letter::Ask {
-                question: Question::Register(segment) | Question::Reserve(segment) | Question::Hold(segment),
+                question:
+                    Question::Register(segment)
+                    | Question::Reserve(segment)
+                    | Question::Hold(segment)
+                    | Question::Adopt(segment),
                 ..
             }
             | Letter::Answer { answer: Reply::Segment(segment), .. } => std::slice::from_ref(segment),
@@ -353,7 +371,7 @@ mod tests {
         let going = vec![(segment().id, Duration::ZERO); 2];
         assert_eq!(Frame::decode(&page(vec![segment()], going).encode()), Err(FrameError::TooMany(2)));
         let backups = vec![segment().primary(); MAX_COPIES.into()];
-        for question in [Question::Register, Question::Hold, Question::Reserve] {
+        for question in [Question::Register, Question::Hold, Question::Reserve, Question::Adopt] {
             let question = question(Segment { backups: backups.clone(), ..segment() });
             let many = framed(Letter::Ask { number: 1, oldest: 1, question });
             assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(5)));
@@ -391,6 +409,10 @@ mod tests {
             Question::Drop(id),
             Question::Holder(id),
             Question::Notice(id),
+            Question::Yield(id),
+            Question::Leave(id),
+            Question::Adopt(segment.clone()),
+            Question::Moved(id),
         ];
         let key = RegionKey {
             owner: Incarnation::new(1, 1),
@@ -410,6 +432,7 @@ mod tests {
             Reply::Held { id, by: segment.home },
             Reply::Page { segments: vec![segment], is_last: true, going: vec![(id, Duration::from_millis(1500))] },
             Reply::Notice(Some(Duration::from_millis(1500))),
+            Reply::Elsewhere(id),
         ];
         let asked = questions.into_iter().map(|question| Letter::Ask { number: 9, oldest: 4, question });
         asked.chain(replies.into_iter().map(|answer| Letter::Answer { number: 9, answer })).collect()

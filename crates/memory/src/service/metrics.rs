@@ -22,7 +22,8 @@ pub struct Metrics {
     pub(super) largest: Gauge,
     pub(super) offered: Gauge,
     pub(super) going: Gauge,
-    reclaimed: Counter,
+    /// Moved, and gone.
+    reclaimed: [Counter; 2],
     pub(super) copies: Gauge,
 }
 
@@ -77,6 +78,9 @@ impl Metrics {
         let gauge = |name: &str, help: &str| registry.gauge(name, help);
         let family: Family<Counter, 2> =
             registry.family("verbena_memory_requests_total", help, ["operation", "outcome"], 35)?;
+        let help = "Segments whose memory this home took back, by whether others had room for them.";
+        let taken_back: Family<Counter, 1> =
+            registry.family("verbena_memory_reclaimed_segments_total", help, ["outcome"], 2)?;
         Ok(Metrics {
             requests: KINDS.map(|kind| OUTCOMES.map(|outcome| family.with([kind, outcome]))),
             get: registry.latency("verbena_memory_get_seconds", "From a get's arrival to its answer.")?,
@@ -88,10 +92,7 @@ impl Metrics {
             share: gauge("verbena_memory_share_bytes", "Bytes that this home is configured to offer.")?,
             offered: gauge("verbena_memory_offered_bytes", "Bytes that it offers, after what it takes back.")?,
             going: gauge("verbena_memory_reclaiming_bytes", "Bytes of segments that have to go from this home.")?,
-            reclaimed: counter(
-                "verbena_memory_reclaimed_segments_total",
-                "Segments whose memory this home took back.",
-            )?,
+            reclaimed: ["moved", "gone"].map(|outcome| taken_back.with([outcome])),
             free: gauge("verbena_memory_free_bytes", "Bytes of those offered that are free.")?,
             largest: gauge("verbena_memory_largest_free_bytes", "Bytes of the largest free piece.")?,
             copies: gauge("verbena_memory_copies_bytes", "Bytes of copies of others' segments at this node.")?,
@@ -107,12 +108,22 @@ impl Metrics {
             Note::Noticed { segments, bytes, notice } => {
                 tracing::info!(segments, bytes, ?notice, "segments have to go from this home: they have notice");
             }
-            Note::Reclaimed(segment) => {
-                self.reclaimed.increment();
+            Note::Moved(segment, to) => {
+                self.reclaimed[0].increment();
                 let (id, name) = (segment.id, segment.wanted.name.as_ref().map(|name| name.as_str()));
-                tracing::info!(%id, name, bytes = segment.wanted.bytes, "a segment's memory is taken back");
+                tracing::info!(%id, name, %to, "a segment's memory is taken back: another home holds it");
+            }
+            Note::Reclaimed(segment) => {
+                self.reclaimed[1].increment();
+                let (id, name) = (segment.id, segment.wanted.name.as_ref().map(|name| name.as_str()));
+                tracing::info!(%id, name, "a segment's memory is taken back: no other home has room for it");
             }
         }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn reclaimed(&self) -> [u64; 2] {
+        self.reclaimed.each_ref().map(Counter::value)
     }
 
     /// A request was answered, after so long.

@@ -160,7 +160,10 @@ impl Cluster {
         match (what, answer) {
             (What::Find, Answer::Stat { segment, version, .. }) => {
                 *known = Some((segment.id, version));
-                self.seen.moved += u64::from(segment.home != segment.id.home);
+                let (has_moved, maker) = (segment.home != segment.id.home, segment.id.home);
+                self.seen.moved += u64::from(has_moved);
+                let is_there = self.keeper.view.as_ref().is_some_and(|view| view.member(maker).is_some());
+                self.seen.relocated += u64::from(has_moved && is_there);
                 self.holders.held(&segment);
             }
             (What::Allocate, Answer::Allocated(segment)) => {
@@ -206,6 +209,9 @@ impl Cluster {
                 self.histories.fate(id, number, Fate::Done(version, now));
             }
             (what, Answer::Refused(refusal)) => {
+                if let Refusal::Released { id } = &refusal {
+                    self.holders.said_to_be_released(*id, &mut self.broken);
+                }
                 self.world.note(format_args!("node {at} client {nth}: {what:?} refused: {refusal}"));
                 match &refusal {
                     Refusal::Conflict { current, .. } => {

@@ -44,6 +44,10 @@ pub struct Seen {
     pub reclaims: u64,
     /// Times that a client heard that a segment was reclaimed.
     pub reclaimed: u64,
+    /// Times that a segment was found at another home while the one that made it is a member.
+    pub relocated: u64,
+    /// Segments that homes took memory back of, and gave to others.
+    pub given: u64,
 }
 
 impl AddAssign for Seen {
@@ -66,6 +70,8 @@ impl AddAssign for Seen {
             moved,
             reclaims,
             reclaimed,
+            relocated,
+            given,
         } = other;
         self.views += views;
         self.crashes += crashes;
@@ -84,6 +90,8 @@ impl AddAssign for Seen {
         self.moved += moved;
         self.reclaims += reclaims;
         self.reclaimed += reclaimed;
+        self.relocated += relocated;
+        self.given += given;
     }
 }
 
@@ -273,7 +281,8 @@ impl Cluster {
         for at in 0..self.nodes.len() {
             let Some(service) = &self.nodes[at].service else { continue };
             let standing = service.standing();
-            if standing.going > 0 || self.settings.copies == 1 && standing.taken > standing.offered {
+            self.seen.given += service.reclaimed()[0];
+            if standing.going > 0 || standing.taken > standing.offered {
                 self.broken.push(format!("node {at} has not taken back what it had to: {standing:?}"));
             }
             self.take_back(at, self.settings.bytes, Duration::ZERO);
@@ -496,10 +505,11 @@ impl Cluster {
         let at = self.dice.below(self.nodes.len() as u64) as usize;
         let long = self.dice.between(ms(1), 3 * LEASE);
         let me = self.nodes[at].me;
-        match self.dice.below(if self.settings.reclaims { 7 } else { 5 }) {
-            5 | 6 => {
-                let bytes = self.settings.bytes * self.dice.below(3) / 2;
-                let notice = if self.dice.below(4) == 0 { Duration::ZERO } else { long };
+        match self.dice.below(if self.settings.reclaims { 8 } else { 5 }) {
+            5..=7 => {
+                let all = self.settings.bytes;
+                let bytes = [0, 2048, all / 2, all][self.dice.below(4) as usize];
+                let notice = if self.dice.below(2) == 0 { Duration::ZERO } else { long };
                 self.take_back(at, bytes, notice);
             }
             0 if self.nodes[at].service.is_some() => {

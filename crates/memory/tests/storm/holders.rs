@@ -37,6 +37,13 @@ impl Holders {
         self.doubted.insert(id);
     }
 
+    /// Somebody hears that it was released, as far as is known where it was asked for.
+    pub fn said_to_be_released(&self, id: SegmentId, broken: &mut Vec<String>) {
+        if self.told.contains_key(&id) && !self.doubted.contains(&id) {
+            broken.push(format!("{id} is said to be released, and nobody has asked for that"));
+        }
+    }
+
     pub fn takes_back(&mut self, home: Incarnation) {
         self.reclaiming.insert(home);
     }
