@@ -118,7 +118,11 @@ impl Memory {
             }
             (AskOf::Home(id), reply) => {
                 let Some(view) = self.view.clone() else { return };
-                self.home_acts(out, |home, actions| home.answered(id, from, reply, &view, actions));
+                self.home_acts(out, |home, actions| match ask.question {
+                    Question::Reserve(_) => home.reserved(id, from, reply, &view, actions),
+                    Question::Where(_) => home.told_where(id, from, reply, &view, actions),
+                    _ => home.answered(id, from, reply, &view, actions),
+                });
             }
             (AskOf::Request(id), reply) if self.requests.contains_key(&id) => {
                 self.told(id, from, reply, ask.order, out);

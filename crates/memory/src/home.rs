@@ -238,7 +238,8 @@ impl Home {
     /// in the next view.
     pub(crate) fn is_comparing(&self, id: SegmentId) -> bool {
         self.segments.get(&id).is_some_and(|held| match held.stage {
-            Stage::Copying(_) | Stage::Kept | Stage::Marking(..) | Stage::Moving(_) | Stage::Adopting(_) => true,
+            Stage::Registering(_) | Stage::Copying(_) | Stage::Kept | Stage::Marking(..) => true,
+            Stage::Moving(_) | Stage::Adopting(_) => true,
             Stage::Backup { is_told, .. } => !is_told,
             _ => false,
         })
@@ -348,12 +349,7 @@ impl Home {
         view: &View,
         out: &mut Vec<HomeAction>,
     ) {
-        let Some(held) = self.segments.get_mut(&id) else {
-            if let Reply::Place(place) = reply {
-                out.push(HomeAction::Tell { to: place.home, question: Question::Drop(id) });
-            }
-            return;
-        };
+        let Some(held) = self.segments.get_mut(&id) else { return };
         match (&mut held.stage, reply) {
             (Stage::Registering(_), Reply::Done) => self.registered(id, view, out),
             (Stage::Registering(control), refused) => {
@@ -370,19 +366,6 @@ impl Home {
             (Stage::Copying(_), reply) => self.copy_answered(id, from, reply, view, out),
             (Stage::Moving(_), _) => self.moving_answered(id, from, view, out),
             (Stage::Adopting(_), _) => self.adopting_answered(id, view, out),
-            (Stage::Backup { is_told: false, .. }, Reply::Elsewhere(_)) => self.strike_off(id, from, view, out),
-            (Stage::Backup { is_told: is_told @ false, .. }, reply) => {
-                let is_among = matches!(&reply, Reply::Segment(now) if now.places().any(|place| place.home == self.me));
-                *is_told = is_among;
-                if is_among {
-                    self.look_who_goes();
-                } else {
-                    // Nobody works on it in this view.
-                    self.settle(id, out);
-                }
-            }
-            (Stage::Standing | Stage::Marking(..), reply) => self.place_answered(id, reply, view, out),
-            (_, Reply::Place(place)) => out.push(HomeAction::Tell { to: place.home, question: Question::Drop(id) }),
             _ => {}
         }
     }

@@ -160,15 +160,21 @@ impl Home {
         self.reclaim_here(id, view, out);
     }
 
-    /// A home was asked for a place.
-    pub(crate) fn place_answered(&mut self, id: SegmentId, reply: Reply, view: &View, out: &mut Vec<HomeAction>) {
-        let stands = self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Standing));
+    /// A home was asked for a place. It may have been released meanwhile.
+    pub(crate) fn reserved(
+        &mut self,
+        id: SegmentId,
+        from: Incarnation,
+        reply: Reply,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        let is_copying = self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Copying(_)));
         match reply {
-            Reply::Place(place) if stands && self.leavers.contains_key(&id) => self.stop(id, Some(place), view, out),
-            // It was released meanwhile.
+            reply if is_copying => self.copy_answered(id, from, reply, view, out),
+            Reply::Place(place) if self.leavers.contains_key(&id) => self.stop(id, Some(place), view, out),
             Reply::Place(place) => out.push(HomeAction::Tell { to: place.home, question: Question::Drop(id) }),
-            _ if stands => self.look_for_place(id, view, out),
-            _ => {}
+            _ => self.look_for_place(id, view, out),
         }
     }
 
@@ -305,6 +311,7 @@ impl Home {
             out.push(HomeAction::Tell { to: place.home, question: Question::Hold(segment.clone()) });
         }
         (held.segment, held.asker) = (segment, Some(asker));
+        self.ask_anew(id);
         self.adopt(id, out);
     }
 
@@ -369,6 +376,29 @@ impl Home {
         }
     }
 
+    /// Who comes first in the line was asked where a segment is of which this home holds a copy.
+    pub(crate) fn told_where(
+        &mut self,
+        id: SegmentId,
+        from: Incarnation,
+        reply: Reply,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Backup { is_told: is_told @ false, .. } = &mut held.stage else { return };
+        match reply {
+            Reply::Elsewhere(_) => self.strike_off(id, from, view, out),
+            Reply::Segment(now) if now.places().any(|place| place.home == me) => {
+                *is_told = true;
+                self.look_who_goes();
+            }
+            // Nobody works on it in this view.
+            _ => self.settle(id, out),
+        }
+    }
+
     /// Who was asked, because it came first in the line, has left: the next one leads, and may be this one.
     pub(crate) fn strike_off(&mut self, id: SegmentId, who: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
         let me = self.me;
@@ -416,3 +446,6 @@ fn held_alone(segments: &mut BTreeMap<SegmentId, Held>, id: SegmentId) {
         held.end = End::Moved;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,25 +99,6 @@ pub struct Memory {
     to_self: VecDeque<Letter>,
 }
 
-/// How a node's share stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Segments in it.
-    pub segments: usize,
-    /// Its bytes; 0 where this node is no home in this view.
-    pub share: u64,
-    /// Those that are free.
-    pub free: u64,
-    /// Those of the largest free piece.
-    pub largest: u64,
-    /// Bytes that it offers at the moment.
-    pub offered: u64,
-    /// Bytes that segments have.
-    pub taken: u64,
-    /// Bytes of segments that have notice to go, or are about to.
-    pub going: u64,
-}
-
 /// Whose post it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
@@ -394,20 +375,6 @@ impl Memory {
         let renewal = (self.renew_at > Time::ZERO && self.renew_at < Time::FAR && self.acts()).then_some(self.renew_at);
         let reclaim = self.home.reclaim_at().filter(|_| self.acts());
         requests.chain(kept).chain(self.asks.next_at()).chain(renewal).chain(reclaim).min()
-    }
-
-    /// Free bytes of its own share, and those of the largest piece.
-    pub fn free(&self) -> (u64, u64) {
-        self.home.free()
-    }
-
-    /// How its share stands.
-    pub fn standing(&self) -> Standing {
-        let (free, largest) = self.home.free();
-        let share = if self.key.is_some() { self.options.bytes } else { 0 };
-        let (taken, going) = (self.home.taken(), self.home.going_bytes());
-        let offered = self.home.offered().min(share);
-        Standing { segments: self.home.held(), share, free, largest, offered, taken, going }
     }
 
     /// Whether anything of this request is on its way, or may be yet; also after it was answered that nobody knows.

@@ -178,6 +178,11 @@ impl Home {
         }
     }
 
+    /// Another home leads it: what was asked of the one before does not count.
+    pub(crate) fn ask_anew(&mut self, id: SegmentId) {
+        self.offer.asked.remove(&id);
+    }
+
     /// What was asked of other homes in this view they forget.
     pub(crate) fn nobody_is_asked(&mut self) {
         self.offer.asked.clear();
@@ -253,8 +258,9 @@ impl Home {
         let stay = spare(known, needed);
         self.offer.going.retain(|id, _| stay.contains(id));
         let lacking = needed.saturating_sub(stay.iter().map(|id| self.extent_of(id)).sum());
-        let (mut chosen, lacking) = choose(copied, lacking);
-        chosen.extend(choose(alone, lacking).0);
+        let (mut chosen, still) = choose(copied, lacking);
+        chosen.extend(choose(alone, still).0);
+        let chosen = spare(chosen.into_iter().map(|id| (self.extent_of(&id), id)).collect(), lacking);
         if !chosen.is_empty() {
             let (segments, bytes) = (chosen.len(), chosen.iter().map(|id| self.extent_of(id)).sum());
             out.push(HomeAction::Note(Note::Noticed { segments, bytes, notice: self.offer.notice }));
@@ -281,7 +287,7 @@ impl Home {
                 _ => {
                     let to = held.segment.home;
                     self.offer.asked.insert(id);
-                    out.push(HomeAction::Ask { id, to, question: Question::Yield(id) });
+                    out.push(HomeAction::Tell { to, question: Question::Yield(id) });
                 }
             }
         }

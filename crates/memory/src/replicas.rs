@@ -360,7 +360,7 @@ impl Home {
                     self.bring_up(id, view, out);
                 }
             }
-            (Copied::Leaving, _) if copying.leaver == Some(from) => self.is_left(id, from, out),
+            (Copied::Leaving, Reply::Done) if copying.leaver == Some(from) => self.is_left(id, from, out),
             (Copied::Reserving, Reply::Place(place)) if place.home == from => {
                 held.segment.backups.push(place);
                 copying.words.insert(from, Word::default());
@@ -400,8 +400,11 @@ impl Home {
         let id = segment.id;
         let Some(held) = self.segments.get_mut(&id) else { return Reply::Refused(Refusal::Released { id }) };
         let Stage::Backup { word, is_told } = &mut held.stage else { return Reply::Refused(Refusal::Released { id }) };
-        let bits = word.to_bits();
+        let (bits, is_anothers) = (word.to_bits(), held.segment.home != segment.home);
         (held.segment, *is_told) = (segment, true);
+        if is_anothers {
+            self.ask_anew(id);
+        }
         self.look_who_goes();
         Reply::Holds(bits)
     }
@@ -427,4 +430,4 @@ fn ask_to_hold(segment: &Segment, out: &mut Vec<HomeAction>) -> BTreeSet<Incarna
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

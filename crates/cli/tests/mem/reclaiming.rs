@@ -15,6 +15,8 @@ const MIB: u64 = 1 << 20;
 /// The value of the segment that has to go. It has two slots.
 const LARGE: u64 = 8 * MIB;
 const NOTICE: Duration = Duration::from_secs(3);
+const MOVED: &str = "reclaimed_segments_total{outcome=\"moved\"}";
+const GONE: &str = "reclaimed_segments_total{outcome=\"gone\"}";
 
 /// Bytes that a node has of the system for its share: on `shm` the pages of its regions, whoever touched them; on `tcp` what it has of memory that can be shared.
 fn has_of_the_system(node: &Node, is_shm: bool) -> u64 {
@@ -66,7 +68,7 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
     let expected = (&(64 * MIB).into(), &(6 * MIB).into(), &1.into());
     assert_eq!((&told["share"], &told["offered"], &told["segments"]), expected);
     assert!(told["bytes"].as_u64().unwrap() >= 2 * LARGE && told["first_in_ms"].as_u64().unwrap() <= 3000, "{told}");
-    // Everybody is told, and goes on until then.
+    // Everybody is told.
     let listed = json(cluster, "b", &["ls"]);
     assert!(goes_in(&listed, "large").is_some_and(|ms| (1..=3000).contains(&ms)), "{listed}");
     assert_eq!(goes_in(&listed, "small"), None);
@@ -75,40 +77,31 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
     assert_eq!(at_c.stat("small").unwrap().segment.goes_in_ms, None);
     let no_room = at_b.allocate(NewSegment::of(MIB).placed(Placement::Node("a".into())));
     assert_eq!(why(no_room), Failure::NoRoom);
-    assert_eq!(counted(cluster, "offered_bytes"), 6.0 * MIB as f64);
-    assert_eq!(counted(cluster, "reclaimed_segments_total"), 0.0);
+    assert_eq!((counted(cluster, "offered_bytes"), counted(cluster, MOVED)), (6.0 * MIB as f64, 0.0));
     assert!(counted(cluster, "reclaiming_bytes") >= (2 * LARGE) as f64);
+    // Who puts goes on, and at the end of the notice it is elsewhere.
     let mut version = at_b.stat("large").unwrap().version;
-    let mut puts = 0;
-    let text = loop {
-        match at_b.put("large", &vec![3; LARGE as usize]) {
-            Ok(next) => {
-                assert_eq!(next, version + 1);
-                (version, puts) = (next, puts + 1);
-            }
-            Err(Error::Memory { why: Failure::Reclaimed, text }) => break text,
-            Err(error) => panic!("{error}"),
+    let (mut puts, mut moved_at) = (0u8, None);
+    while moved_at.is_none() || puts < 6 {
+        let next = at_b.put("large", &vec![puts; LARGE as usize]).unwrap();
+        assert_eq!(next, version + 1);
+        (version, puts) = (next, puts.wrapping_add(1));
+        let stat = at_c.stat(id).unwrap();
+        assert_eq!((stat.id, stat.version), (id, version));
+        if stat.segment.home != "a" && moved_at.is_none() {
+            moved_at = Some((asked.elapsed(), puts));
         }
-        assert!(asked.elapsed() < 3 * NOTICE);
-    };
-    assert!(asked.elapsed() > NOTICE - Duration::from_millis(50) && puts > 2, "{:?}, {puts} puts", asked.elapsed());
-    assert!(text.contains("node a took its memory back"), "{text}");
-    assert_eq!(why(at_c.get(id)), Failure::Reclaimed);
+        assert!(asked.elapsed() < 6 * NOTICE, "{stat:?}");
+    }
+    let moved_at = moved_at.unwrap();
+    assert!(moved_at.0 > NOTICE - Duration::from_millis(50) && moved_at.1 > 2, "{moved_at:?}");
+    for program in [&mut at_b, &mut at_c] {
+        let value = program.get("large").unwrap();
+        assert!(value.version == version && value.bytes == vec![puts - 1; LARGE as usize]);
+        assert!(program.get("small").unwrap().bytes == vec![2; MIB as usize]);
+    }
+    assert_eq!(at_b.stat("small").unwrap().segment.home, "a");
     let until = Instant::now() + Duration::from_secs(10);
-    let gone = loop {
-        match why(at_c.get("large")) {
-            Failure::Reclaimed => break Failure::Reclaimed,
-            other => assert!(Instant::now() < until, "{other:?}"),
-        }
-    };
-    assert_eq!(gone, Failure::Reclaimed);
-    let (code, text) = refused(cluster, &["get", "large"], b"");
-    assert!(code == Some(1) && text.contains("node a took its memory back"), "{text}");
-    // Its name is free, and nothing else has changed.
-    let again = at_c.allocate(NewSegment { writers: 1, ..NewSegment::of(LARGE) }.named("large")).unwrap();
-    assert!(again.id != id && again.home != "a", "{again:?}");
-    assert_eq!(at_b.get("large").unwrap().bytes[..8], [0; 8]);
-    assert!(at_c.get("small").unwrap().bytes == vec![2; MIB as usize]);
     let after = loop {
         let after = has_of_the_system(&a, is_shm);
         if before - after > 2 * LARGE - 64 * 1024 {
@@ -118,9 +111,11 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
         std::thread::sleep(Duration::from_millis(50));
     };
     println!("counted: a node had {before} bytes of the system, and has {after} after it took {} back", 2 * LARGE);
-    assert_eq!(counted(cluster, "reclaiming_bytes"), 0.0);
-    assert_eq!(counted(cluster, "reclaimed_segments_total"), 1.0);
-    assert!(a.log().contains("a segment's memory is taken back"));
+    assert_eq!(
+        (counted(cluster, "reclaiming_bytes"), counted(cluster, MOVED), counted(cluster, GONE)),
+        (0.0, 1.0, 0.0)
+    );
+    assert!(a.log().contains("another home holds it"));
     // It has it for segments again.
     let told = said(cluster, "a", &["reclaim", "64MiB"], b"");
     assert!(told.starts_with("offers 64MiB of 64MiB") && told.lines().count() == 1, "{told}");
@@ -136,6 +131,85 @@ fn memory_is_the_systems_again_on_shm() {
 #[test]
 fn memory_is_the_systems_again_on_tcp() {
     with_notice(&Cluster::on_tcp("500ms"), false);
+}
+
+#[test]
+fn what_nobody_has_room_for_is_gone() {
+    let cluster = Cluster::on_shm("500ms");
+    let [a, _b, _c] = three(&cluster);
+    let (mut at_b, mut at_c) = (connect(&cluster, "b"), connect(&cluster, "c"));
+    fill(&mut at_b, "small", MIB / 2);
+    fill(&mut at_b, "large", MIB);
+    let id = at_c.stat("large").unwrap().id;
+    for node in ["b", "c"] {
+        said(&cluster, node, &["reclaim", "0B", "--notice", "0s"], b"");
+    }
+    let asked = Instant::now();
+    said(&cluster, "a", &["reclaim", "2MiB", "--notice", "1s"], b"");
+    let (mut version, mut puts) = (at_b.stat("large").unwrap().version, 0);
+    let text = loop {
+        match at_b.put("large", &vec![3; MIB as usize]) {
+            Ok(next) => {
+                assert_eq!(next, version + 1);
+                (version, puts) = (next, puts + 1);
+            }
+            Err(Error::Memory { why: Failure::Reclaimed, text }) => break text,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(asked.elapsed() < Duration::from_secs(9));
+    };
+    assert!(asked.elapsed() > Duration::from_millis(950) && puts > 2, "{:?}, {puts} puts", asked.elapsed());
+    assert!(text.contains("node a took its memory back"), "{text}");
+    assert_eq!(why(at_c.get(id)), Failure::Reclaimed);
+    assert_eq!(why(at_c.get("large")), Failure::Reclaimed);
+    let (code, text) = refused(&cluster, &["get", "large"], b"");
+    assert!(code == Some(1) && text.contains("node a took its memory back"), "{text}");
+    assert_eq!((counted(&cluster, MOVED), counted(&cluster, GONE)), (0.0, 1.0));
+    assert!(a.log().contains("no other home has room for it"));
+    // Its name is free, and nothing else has changed.
+    said(&cluster, "b", &["reclaim", "64MiB"], b"");
+    let again = at_c.allocate(NewSegment::of(MIB).named("large")).unwrap();
+    assert!(again.id != id && again.home == "b", "{again:?}");
+    assert_eq!(at_b.get("large").unwrap().bytes[..8], [0; 8]);
+    assert_eq!(why(at_b.get(id)), Failure::Reclaimed);
+    assert!(at_c.get("small").unwrap().bytes == vec![2; MIB as usize / 2]);
+}
+
+/// Its home is given to who holds the other copy, and a third node gets one; whoever puts goes on.
+#[test]
+fn copies_stay_as_many() {
+    for cluster in [Cluster::on_shm("500ms"), Cluster::on_tcp("500ms")] {
+        let _nodes = three(&cluster);
+        let mut at_b = connect(&cluster, "b");
+        let new = NewSegment::of(8).named("kept").copied(2).placed(Placement::Node("a".into()));
+        let made = at_b.allocate(new).unwrap();
+        let other = made.backups[0].clone();
+        let writer = std::thread::spawn({
+            let mut program = connect(&cluster, "c");
+            move || {
+                let until = Instant::now() + Duration::from_secs(2);
+                let mut last = 0u64;
+                while Instant::now() < until {
+                    last += 1;
+                    program.put(made.id, &last.to_le_bytes()).unwrap();
+                }
+                last
+            }
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        said(&cluster, "a", &["reclaim", "0B", "--notice", "0s"], b"");
+        std::thread::sleep(Duration::from_millis(500));
+        // And on: the copy of the third one goes, and nobody else has room.
+        let stat = at_b.stat("kept").unwrap();
+        assert_eq!((&stat.segment.home, stat.segment.backups.len()), (&other, 1), "{stat:?}");
+        said(&cluster, &stat.segment.backups[0], &["reclaim", "0B", "--notice", "0s"], b"");
+        let last = writer.join().unwrap();
+        assert!(last > 100, "{last}");
+        let stat = at_b.stat("kept").unwrap();
+        assert_eq!((stat.id, &stat.segment.home, stat.segment.backups.len()), (made.id, &other, 0), "{stat:?}");
+        let value = at_b.get("kept").unwrap();
+        assert_eq!((value.bytes, value.version), (last.to_le_bytes().to_vec(), last + 1));
+    }
 }
 
 #[test]

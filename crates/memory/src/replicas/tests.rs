@@ -7,17 +7,17 @@ use crate::{Coherence, MemoryOptions, Rules, SegmentName, Wanted};
 use verbena_cluster::{Member, Roles};
 use verbena_terms::ViewNumber;
 
-fn rank(rank: u32) -> Incarnation {
+pub(crate) fn rank(rank: u32) -> Incarnation {
     Incarnation::new(rank, 1)
 }
 
-fn view(number: u32, ranks: &[u32]) -> View {
+pub(crate) fn view(number: u32, ranks: &[u32]) -> View {
     let member =
         |of: &u32| Member { incarnation: rank(*of), name: format!("n{of}"), address: String::new(), roles: Roles::ALL };
     View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap()
 }
 
-fn home(of: u32) -> Home {
+pub(crate) fn home(of: u32) -> Home {
     let (owner_bytes, rules) = (u64::MAX, Rules::ALL);
     let options = MemoryOptions { bytes: 4096, segments: 4, owner_bytes, copies_bytes: 0, rules };
     let mut home = Home::new(rank(of), options);
@@ -26,7 +26,7 @@ fn home(of: u32) -> Home {
 }
 
 /// What it asks, of whom; and where it posts.
-fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
+pub(crate) fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
     let said = out.drain(..).filter_map(|action| match action {
         HomeAction::Ask { to, question, .. } | HomeAction::Tell { to, question } => {
             let question = format!("{question:?}");
@@ -41,7 +41,7 @@ fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
 }
 
 /// A segment at homes 1 and 2, as home 1 makes it.
-fn two() -> (Home, SegmentId) {
+pub(crate) fn two() -> (Home, SegmentId) {
     let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
     let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
     let token = Token { asker: rank(3), request: 1 };
@@ -51,10 +51,10 @@ fn two() -> (Home, SegmentId) {
     home.completed(id, &[], &view, &mut out);
     assert_eq!(asked(&mut out), ["Reserve 3"]);
     let none = Refusal::NoWords { home: rank(3), most: 4 };
-    home.answered(id, rank(3), Reply::Refused(none), &view, &mut out);
+    home.reserved(id, rank(3), Reply::Refused(none), &view, &mut out);
     assert_eq!(asked(&mut out), ["Reserve 2"]);
     let place = Place { home: rank(2), control: 3, at: 1024 };
-    home.answered(id, rank(2), Reply::Place(place), &view, &mut out);
+    home.reserved(id, rank(2), Reply::Place(place), &view, &mut out);
     assert_eq!(asked(&mut out).len(), 1, "the registrar is asked before a copy is filled");
     home.answered(id, rank(1), Reply::Done, &view, &mut out);
     assert_eq!(asked(&mut out), ["Hold 2"]);
@@ -151,12 +151,12 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let (said, mut asking) = in_next(second.clone(), &[1, 2, 3], Word::new(5, 0));
     assert_eq!(said, ["Where 1"]);
     let gone = Reply::Refused(Refusal::Released { id });
-    asking.answered(id, rank(1), gone.clone(), &view(2, &[1, 2, 3]), &mut out);
+    asking.told_where(id, rank(1), gone.clone(), &view(2, &[1, 2, 3]), &mut out);
     assert_eq!(asked(&mut out), ["2 steps at 2"], "what nobody leads is dropped");
     let (_, mut told) = in_next(second.clone(), &[1, 2, 3], Word::new(5, 0));
     let now = told.segments[&id].segment.clone();
     assert_eq!(told.hold(now), Reply::Holds(Word::new(5, 0).to_bits()));
-    told.answered(id, rank(1), gone, &view(2, &[1, 2, 3]), &mut out);
+    told.told_where(id, rank(1), gone, &view(2, &[1, 2, 3]), &mut out);
     assert!(asked(&mut out).is_empty(), "who was told that it holds one waits for the word to drop it");
     // It has gone.
     let (said, led) = in_next(second.clone(), &[2, 3], Word::new(5, 0));

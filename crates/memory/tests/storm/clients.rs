@@ -180,6 +180,7 @@ impl Cluster {
             (What::Find, Answer::Refused(Refusal::Lost { id })) => {
                 self.seen.lost += 1;
                 self.is_lost(id);
+                self.holders.name_may_be_released(name(model));
                 let wish = Wish::Release { target: Target::Name(name(model)), user: USER };
                 self.begin(at, nth, Doing { model, what: What::Release, begun }, wish, 2 * LEASE);
             }

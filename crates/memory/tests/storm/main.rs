@@ -11,12 +11,14 @@ mod history;
 mod holders;
 #[path = "../../../lock/tests/storm/keeper.rs"]
 mod keeper;
+mod seen;
 mod settings;
 
 use verbena_fabric::sim::{Seed, check_seeds};
 use verbena_memory::Rules;
 
-use cluster::{Cluster, Seen};
+use cluster::Cluster;
+use seen::Seen;
 use settings::{DELTA, NULL, READ, STRICT, Settings, TEMPORAL};
 
 /// Seeds of an ordinary run.

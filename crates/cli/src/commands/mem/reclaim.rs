@@ -16,7 +16,8 @@ use crate::output::{Format, output, write_json};
 /// Have the node of this helper offer SIZE from now on, of the memory that it is configured to offer (`memory.share`).
 ///
 /// Nothing is placed there above that from this moment. If its segments have more, some of them get notice: `verbena mem ls` and `stat` show in how many seconds they go.
-/// Then the node takes their memory back; their names are free, and who asks for them is told which node took it. Segments that are removed meanwhile count.
+/// Then the node takes their memory back, and they are at other nodes: whoever gets and puts goes on. What no other node has room for is gone: its name is free, and who asks for it is
+/// told which node took its memory. Segments that are removed meanwhile count.
 ///
 /// The same again changes nothing; another size, or a shorter notice, counts from then on. A larger size takes a reclaim back. It holds until the node ends; what it offers when it
 /// starts is in its configuration. It is for the user who runs the node, and root.
