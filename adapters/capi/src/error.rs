@@ -60,6 +60,8 @@ pub enum verbena_result {
     VERBENA_UNKNOWN = 22,
     /// It could not be done in time, and was not done.
     VERBENA_LATE = 23,
+    /// The segment's home took its memory back, and the value went with it. Its name is free.
+    VERBENA_RECLAIMED = 24,
 }
 
 use verbena_result::*;
@@ -98,6 +100,7 @@ impl From<Error> for Failure {
                 Why::NoRoom => VERBENA_NO_ROOM,
                 Why::Late => VERBENA_LATE,
                 Why::Unknown => VERBENA_UNKNOWN,
+                Why::Reclaimed => VERBENA_RECLAIMED,
                 Why::Unavailable => VERBENA_REFUSED,
             },
             error if error.is_over() => VERBENA_DISCONNECTED,

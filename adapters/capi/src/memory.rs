@@ -62,6 +62,8 @@ pub struct verbena_segment_info {
     pub home: [c_char; 256],
     /// What it is called; empty if it has no name.
     pub name: [c_char; 256],
+    /// Milliseconds until its home takes its memory back; UINT64_MAX where that has given no notice.
+    pub goes_in_ms: u64,
 }
 const _: () = assert!(VERBENA_MAX_SEGMENT_NAME_BYTES < 256);
 
@@ -397,7 +399,8 @@ impl From<SegmentId> for verbena_segment {
 
 impl verbena_segment_info {
     fn new(segment: &SegmentInfo, version: u64, stamp_ns: u64) -> Self {
-        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home, copies, backups } = segment;
+        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home, copies, backups, goes_in_ms } =
+            segment;
         verbena_segment_info {
             segment: (*id).into(),
             bytes: *bytes,
@@ -411,6 +414,7 @@ impl verbena_segment_info {
             coherence: chars(&coherence.to_string()),
             home: chars(home),
             name: chars(name.as_deref().unwrap_or_default()),
+            goes_in_ms: goes_in_ms.unwrap_or(u64::MAX),
         }
     }
 }

@@ -22,6 +22,7 @@ import_exception!(verbena._errors, NotInTime);
 import_exception!(verbena._errors, NotPermitted);
 import_exception!(verbena._errors, NotYours);
 import_exception!(verbena._errors, OutOfRange);
+import_exception!(verbena._errors, Reclaimed);
 import_exception!(verbena._errors, Refused);
 import_exception!(verbena._errors, Released);
 import_exception!(verbena._errors, Unknown);
@@ -48,6 +49,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
             Failure::NoRoom => NoRoom::new_err(words),
             Failure::Late => Late::new_err(words),
             Failure::Unknown => Unknown::new_err(words),
+            Failure::Reclaimed => Reclaimed::new_err(words),
             Failure::Unavailable => Refused::new_err(words),
         },
         error if error.is_over() => Disconnected::new_err(words),

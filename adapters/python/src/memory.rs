@@ -46,6 +46,9 @@ pub(crate) struct Stat {
     /// When that was put, nanoseconds since 1970 by its writer's clock; 0 if nothing was, or the coherence is "null".
     #[pyo3(get)]
     stamp_ns: u64,
+    /// Seconds until its home takes its memory back; None where that has given no notice.
+    #[pyo3(get)]
+    goes_in: Option<f64>,
 }
 
 #[pymethods]
@@ -215,7 +218,8 @@ impl Segment {
     fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
         let id = self.info.id;
         let stat = self.shared.with(py, |memory| memory.stat(id))?;
-        Ok(Stat { version: stat.version, stamp_ns: stat.stamp_ns })
+        let goes_in = stat.segment.goes_in_ms.map(|ms| ms as f64 / 1e3);
+        Ok(Stat { version: stat.version, stamp_ns: stat.stamp_ns, goes_in })
     }
 
     /// Gives it up: its memory and its name are free.

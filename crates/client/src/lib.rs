@@ -40,7 +40,7 @@ pub use helper::{Draining, Helper, Report, Roll};
 pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeOf, Write};
 pub use locks::{Hold, LockList, Locks, MAX_NAME_BYTES, Watch, Wish};
 pub use memory::{Memory, PutOptions, SegmentList, Value};
-pub use memory_wire::{Failure, NewSegment, Placement, SegmentInfo, SegmentStat, Which};
+pub use memory_wire::{Failure, NewSegment, Placement, Reclaims, SegmentInfo, SegmentStat, Which};
 pub use place::Place;
 pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};

@@ -8,7 +8,9 @@ use verbena_terms::{BootClock, Clock, Time};
 use crate::error::{Error, Result};
 use crate::lock_wire::LockMode;
 use crate::locks::{Hold, Locks};
-use crate::memory_wire::{MemoryAnswer, MemoryRequest, NewSegment, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which};
+use crate::memory_wire::{
+    MemoryAnswer, MemoryRequest, NewSegment, Reclaims, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which,
+};
 use crate::socket::Socket;
 use crate::wire::{Answer, Request};
 
@@ -198,6 +200,21 @@ impl Memory {
         }
     }
 
+    /// Has the node of this connection offer `bytes` from now on, of what it is configured to offer; more than now takes an earlier call back. Nothing is allocated there above
+    /// that. What does not fit any more goes after `notice`, which [`stat`](Self::stat) and [`list`](Self::list) show, and who asks for it then is told
+    /// [`Failure::Reclaimed`](crate::Failure). Asking for the same again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] with [`Failure::NotYours`](crate::Failure) for others than the user who runs the node and root, [`Bad`](crate::Failure) for more than is configured, and where the
+    /// node has not the role `home`.
+    pub fn reclaim(&mut self, bytes: u64, notice: Duration) -> Result<Reclaims> {
+        let notice_ms = u64::try_from(notice.as_millis()).unwrap_or(u64::MAX);
+        match self.call(MemoryRequest::Reclaim { bytes, notice_ms })? {
+            MemoryAnswer::Reclaims(reclaims) => Ok(reclaims),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Waits for a segment's lock as long as `at_most`, without that as long as it takes. It keeps out whoever asks for it as well, and nobody else: gets and puts do
     /// not look at it. It is the lock of the name `memory/IDENTITY`, which `verbena lock ls` shows.
     ///
@@ -302,6 +319,7 @@ fn unexpected(answer: MemoryAnswer) -> Error {
         MemoryAnswer::Value { .. } | MemoryAnswer::Part(_) => "a value",
         MemoryAnswer::Staged | MemoryAnswer::Put(_) => "that something is put",
         MemoryAnswer::List { .. } => "a list",
+        MemoryAnswer::Reclaims(_) => "what a node offers",
     };
     Error::Malformed(format!("{what} is no answer to that"))
 }

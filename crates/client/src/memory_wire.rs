@@ -186,6 +186,13 @@ pub enum MemoryRequest {
         /// Counted from 0. They are read anew at 0.
         from: u32,
     },
+    /// The node is to offer so many bytes from now on: of the user who runs it, or root.
+    Reclaim {
+        /// Of what it is configured to offer.
+        bytes: u64,
+        /// How long what has to go is there yet.
+        notice_ms: u64,
+    },
 }
 
 /// What the helper answers.
@@ -226,6 +233,25 @@ pub enum MemoryAnswer {
     },
     /// It was not done, or nobody knows.
     Failed(Failure, String),
+    /// To [`MemoryRequest::Reclaim`].
+    Reclaims(Reclaims),
+}
+
+/// What a node offers, and what has to go for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaims {
+    /// Bytes that it is configured to offer.
+    pub share: u64,
+    /// Bytes that it offers from now on.
+    pub offered: u64,
+    /// Bytes that segments have.
+    pub taken: u64,
+    /// Segments that have to go.
+    pub segments: u32,
+    /// Bytes that those have.
+    pub bytes: u64,
+    /// Milliseconds until the first of them goes.
+    pub first_in_ms: Option<u64>,
 }
 
 /// A segment.
@@ -251,6 +277,8 @@ pub struct SegmentInfo {
     pub copies: u8,
     /// What the others are called that do. Fewer than are wanted where homes were lost, until others have room.
     pub backups: Vec<String>,
+    /// Milliseconds until its home takes its memory back, if that has given notice.
+    pub goes_in_ms: Option<u64>,
 }
 
 /// A segment, and its value's age.
@@ -296,6 +324,8 @@ pub enum Failure {
     Unknown,
     /// The node does not take it now.
     Unavailable,
+    /// Its home took its memory back, and the value went with it. Its name is free.
+    Reclaimed,
 }
 
 #[cfg(test)]

@@ -31,6 +31,9 @@ pub struct Capabilities {
     pub ordering: Ordering,
     /// Whether bytes of a `Read` or `Write` move without a copy in between.
     pub zero_copy: bool,
+    /// Whether all memory of a region is the process's from the moment that it is registered. Where it is not, pages are taken when something is written to them, and can be
+    /// [discarded](crate::Region::discard).
+    pub pins_memory: bool,
     /// How the two service classes are kept apart.
     pub classes: Classes,
     /// Whether a posted operation is complete when the call returns.

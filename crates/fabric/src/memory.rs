@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result};
 use crate::operation::{Done, Operation};
@@ -175,6 +175,21 @@ impl Words {
             self.byte(at).store(*byte, Ordering::Relaxed);
             at += 1;
         }
+    }
+
+    /// Gives the whole pages among these bytes back to the system, for everybody who has mapped them: they are zeros, and are taken again when something is written.
+    pub fn discard(&self, at: u64, length: u64) -> Result<()> {
+        assert!(self.writable, "a caller checks rights before it writes");
+        self.assert_inside(at, length);
+        let page = rustix::param::page_size() as u64;
+        let (from, until) = (at.next_multiple_of(page), (at + length) / page * page);
+        if from >= until {
+            return Ok(());
+        }
+        // SAFETY: whole pages inside the mapping (asserted), which stays as it is; what is in them may be read as zeros at any moment, and nothing relies on
+        // what is read.
+        unsafe { madvise(self.base.as_ptr().add(from as usize).cast(), (until - from) as usize, Advice::LinuxRemove) }
+            .map_err(|error| Error::system("give memory back", error))
     }
 
     /// Executes one operation on the region that begins at byte `base` of this mapping and has `region_bytes`, as an executor

@@ -95,6 +95,13 @@ pub trait Region: Send + Sync {
     /// Copies bytes in; only aligned words are untorn.
     fn write(&self, at: u64, from: &[u8]) -> Result<()>;
 
+    /// Gives the whole pages among `bytes` from `at` on back to the system, until something is written there again; what stands there is zeros after that. Nobody may be working on them.
+    /// Does nothing where memory is [pinned](crate::Capabilities::pins_memory), and for pages that other things share.
+    fn discard(&self, at: u64, bytes: u64) -> Result<()> {
+        let _ = (at, bytes);
+        Ok(())
+    }
+
     /// Makes the region anew, as zeroed memory of `view`: other memory that no older key reaches. Operations begun before may still
     /// land in the old memory, which nobody reads again (F4).
     fn remake(&self, view: ViewNumber) -> Result<()>;

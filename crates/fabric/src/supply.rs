@@ -65,6 +65,10 @@ impl Part {
         self.words.compare_swap(self.base + at, expected, desired)
     }
 
+    pub(crate) fn discard(&self, at: u64, length: u64) -> Result<()> {
+        self.words.discard(self.base + at, length)
+    }
+
     pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
         self.words.copy_out(self.base + at, into);
     }
@@ -84,6 +88,11 @@ pub(crate) trait Supply: Send + Sync {
 
     /// The region is no more.
     fn take_back(&self, number: u32);
+
+    /// Whether the memory is pinned, so that pages of it cannot be given back one by one.
+    fn pins_memory(&self) -> bool {
+        true
+    }
 
     /// Against what the atomics of the memory's executor are atomic. If not against the processor's, those are refused (F3).
     fn atomics(&self) -> AtomicScope {
@@ -122,4 +131,8 @@ impl Supply for Anonymous {
     }
 
     fn take_back(&self, _number: u32) {}
+
+    fn pins_memory(&self) -> bool {
+        false
+    }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use verbena_terms::{Incarnation, Time};
 
 use crate::held::Asked;
+use crate::layout::End;
+use crate::moving::MOVES_AT_ONCE;
 use crate::node::{Action, AskOf, Memory};
 use crate::wire::{Letter, Question, Reply};
 use crate::{Refusal, SegmentId};
@@ -106,7 +108,7 @@ impl Memory {
     fn answered(&mut self, from: Incarnation, number: u64, reply: Reply, out: &mut Vec<Action>) {
         let Some(ask) = self.asks.open.remove(&(from, number)) else { return };
         let (_, oldest) = self.asks.span();
-        self.forgotten.retain(|_, before| *before >= oldest.min(ask.order));
+        self.forgotten.retain(|_, (before, _)| *before >= oldest.min(ask.order));
         match (ask.of, reply) {
             (AskOf::Key, Reply::Key(key)) if key.owner == from => out.push(Action::Open(key)),
             (AskOf::Report, _) => {
@@ -116,7 +118,11 @@ impl Memory {
             }
             (AskOf::Home(id), reply) => {
                 let Some(view) = self.view.clone() else { return };
-                self.home_acts(out, |home, actions| home.answered(id, from, reply, &view, actions));
+                self.home_acts(out, |home, actions| match ask.question {
+                    Question::Reserve(_) => home.reserved(id, from, reply, &view, actions),
+                    Question::Where(_) => home.told_where(id, from, reply, &view, actions),
+                    _ => home.answered(id, from, reply, &view, actions),
+                });
             }
             (AskOf::Request(id), reply) if self.requests.contains_key(&id) => {
                 self.told(id, from, reply, ask.order, out);
@@ -158,7 +164,7 @@ impl Memory {
             found.map_or_else(Reply::Refused, |segment| Reply::Segment(segment.clone()))
         };
         // Where copies are its home alone can say.
-        let known = |segment: &crate::Segment| match segment.wanted.is_replicated() {
+        let known = |segment: &crate::Segment| match segment.has_copies() || segment.home != segment.id.home {
             true => Reply::Held { id: segment.id, by: segment.home },
             false => Reply::Segment(segment.clone()),
         };
@@ -186,7 +192,40 @@ impl Memory {
                 self.home_acts(out, |home, actions| home.drop_copy(id, actions));
                 self.reply(from, number, Reply::Done, out);
             }
-            Question::Release { id, .. } | Question::Where(id) if self.home.is_comparing(id) => {}
+            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id) | Question::Yield(id)
+                if self.home.is_comparing(id) => {}
+            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id)
+                if is_home && self.home.elsewhere(id).is_some() =>
+            {
+                let answer = self.home.elsewhere(id).unwrap_or(Reply::Elsewhere(id));
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
+            Question::Yield(_) if self.home.moving() >= MOVES_AT_ONCE => {}
+            Question::Yield(id) if is_home => {
+                let Some(view) = self.view.clone() else { return };
+                if self.home.find(id).is_err() {
+                    return self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+                }
+                let is_begun = self.home_acts(out, |home, actions| home.begin_move(id, from, &view, actions));
+                if is_begun {
+                    self.remember(asker);
+                    self.reply(from, number, Reply::Done, out);
+                }
+            }
+            Question::Leave(id) if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.leave(id, actions));
+                self.reply(from, number, Reply::Done, out);
+            }
+            Question::Adopt(segment) if is_home => {
+                self.remember(asker);
+                self.home_acts(out, |home, actions| home.adopted(asker, segment, actions));
+            }
+            Question::Moved(id) if is_registrar => {
+                self.remember(asker);
+                self.registrar.has_moved(id, from);
+                self.reply(from, number, Reply::Done, out);
+            }
             Question::List { .. } if self.home.is_comparing_any() => {}
             Question::Release { id, owner } if is_home => {
                 self.remember(asker);
@@ -196,8 +235,13 @@ impl Memory {
                 let answer = found(self.home.find(id));
                 self.say(from, Letter::Answer { number, answer }, out);
             }
+            Question::Notice(id) if is_home => {
+                let answer = self.home.find(id).map(|segment| self.home.goes_in(segment.id, self.now));
+                let answer = answer.map_or_else(Reply::Refused, Reply::Notice);
+                self.say(from, Letter::Answer { number, answer }, out);
+            }
             Question::List { after, prefix } if is_home => {
-                let answer = self.home.list(after, &prefix);
+                let answer = self.home.list(after, &prefix, self.now);
                 self.say(from, Letter::Answer { number, answer }, out);
             }
             Question::Find(name) if is_registrar => {
@@ -222,12 +266,12 @@ impl Memory {
                 let answer = done(self.registrar.register(segment));
                 self.reply(from, number, answer, out);
             }
-            Question::Unregister { name, id } if is_registrar => {
+            Question::Unregister { name, id, end } if is_registrar => {
                 self.remember(asker);
-                self.registrar.unregister(&name, id);
+                self.registrar.unregister(&name, id, from, end);
                 self.reply(from, number, Reply::Done, out);
             }
-            Question::Forget(id) => self.forget(from, number, id, out),
+            Question::Forget { id, end } => self.forget(from, number, id, end, out),
             // It is asked again until this node can say.
             _ => {}
         }
@@ -247,12 +291,12 @@ impl Memory {
         self.say(to, Letter::Answer { number, answer }, out);
     }
 
-    /// A segment is released: when nothing is on its way to it, its home is told.
-    fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, out: &mut Vec<Action>) {
-        self.forgotten.insert(id, self.asks.span().0);
+    /// A segment has come to its end: when nothing is on its way to it, its home is told.
+    fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
+        self.forgotten.insert(id, (self.asks.span().0, end));
         match self.handles.get_mut(&id) {
             Some(handle) => {
-                handle.forget = Some((from, number));
+                handle.forget = Some((from, number, end));
                 self.forget_if_idle(id, out);
             }
             None => self.say(from, Letter::Answer { number, answer: Reply::Done }, out),
@@ -261,12 +305,16 @@ impl Memory {
 
     pub(crate) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
         let Some(handle) = self.handles.get(&id).filter(|handle| handle.open == 0) else { return };
-        let Some((from, number)) = handle.forget else { return };
-        // What waits here finds that it is released.
-        let waiting: Vec<_> = self.drop_handle(id).map(|handle| handle.puts.into()).unwrap_or_default();
+        let Some((from, number, end)) = handle.forget else { return };
+        // What waits here finds that.
+        let waiting: Vec<_> = handle.puts.iter().copied().collect();
         for request in waiting {
-            self.answer(request, crate::Answer::Refused(Refusal::Released { id }), out);
+            self.ended(request, id, end, out);
         }
+        self.drop_handle(id);
         self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+        if end == End::Moved {
+            self.go_on_all(out);
+        }
     }
 }

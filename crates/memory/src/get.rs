@@ -1,7 +1,7 @@
 //! A get: the word, the slot that it names, and the slot's head before and behind (rule M1).
 
 use crate::access::{Given, Step};
-use crate::layout::{SLOT_HEAD_BYTES, Word, word_at};
+use crate::layout::{End, GOING_AT, SLOT_HEAD_BYTES, Word, word_at};
 use crate::{Coherence, Rules, Segment};
 
 /// A value, or a part of one.
@@ -22,6 +22,9 @@ pub(crate) struct Get {
     length: u64,
     /// Which slot is read: the one that the word named last.
     guess: Word,
+    /// It is looked whether anything has notice to go at the segment's home; and whether it has.
+    looks: bool,
+    pub(crate) is_any_going: bool,
 }
 
 /// What came of one attempt.
@@ -30,15 +33,26 @@ pub(crate) enum Got {
     Value(Value, Word),
     /// The slot was another, or was used again meanwhile.
     Again,
-    Released,
+    Ended(End),
 }
 
 impl Get {
     pub(crate) fn new(offset: u64, length: u64, guess: Word) -> Self {
-        Get { offset, length, guess }
+        Get { offset, length, guess, looks: false, is_any_going: false }
+    }
+
+    /// Of no bytes: how old the value is, and whether anything has notice to go.
+    pub(crate) fn looking(guess: Word) -> Self {
+        Get { looks: true, ..Get::new(0, 0, guess) }
     }
 
     pub(crate) fn steps(&self, segment: &Segment) -> Vec<Step> {
+        let mut steps = self.reading(segment);
+        steps.extend(self.looks.then_some(Step::ReadWord(GOING_AT)));
+        steps
+    }
+
+    fn reading(&self, segment: &Segment) -> Vec<Step> {
         let head = slot_at(segment, self.guess.slot().unwrap_or(0));
         let word = Step::ReadWord(word_at(segment.control));
         let value = Step::Read(head + SLOT_HEAD_BYTES + self.offset, self.length);
@@ -48,9 +62,12 @@ impl Get {
         vec![word, Step::ReadWord(head), Step::ReadWord(head + 8), value, Step::ReadWord(head)]
     }
 
-    pub(crate) fn completed(&mut self, segment: &Segment, rules: Rules, given: Vec<Given>) -> Got {
+    pub(crate) fn completed(&mut self, segment: &Segment, rules: Rules, mut given: Vec<Given>) -> Got {
+        if self.looks {
+            self.is_any_going = given.pop().is_some_and(|going| going.word() > 0);
+        }
         let word = Word::from_bits(given[0].word());
-        let Some(slot) = word.slot() else { return Got::Released };
+        let Some(slot) = word.slot() else { return Got::Ended(word.end().unwrap_or_default()) };
         if segment.wanted.coherence == Coherence::Null {
             let bytes = given.into_iter().nth(1).map(Given::into_bytes).unwrap_or_default();
             return Got::Value(Value { bytes, version: word.version(), stamp_ns: 0 }, word);

@@ -38,6 +38,28 @@ impl Heap {
         self.extents.values().copied().max().unwrap_or(0)
     }
 
+    /// The free extents: where, and how long.
+    pub fn extents(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.extents.iter().map(|(at, length)| (*at, *length))
+    }
+
+    /// Takes these bytes, rounded up; whether all of them were free.
+    pub fn take_at(&mut self, at: u64, bytes: u64) -> bool {
+        let Some(bytes) = bytes.checked_next_multiple_of(EXTENT_ALIGNMENT) else { return false };
+        let around = self.extents.range(..=at).next_back().map(|(at, length)| (*at, *length));
+        let Some((from, length)) =
+            around.filter(|(from, length)| at - from <= *length && bytes <= length - (at - from))
+        else {
+            return false;
+        };
+        self.extents.remove(&from);
+        let behind = from + length - (at + bytes);
+        self.extents.extend((at > from).then_some((from, at - from)));
+        self.extents.extend((behind > 0).then_some((at + bytes, behind)));
+        self.free -= bytes;
+        true
+    }
+
     /// Takes so many bytes, rounded up, and gives where; `None` if no extent has them.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(EXTENT_ALIGNMENT)?;
@@ -50,8 +72,8 @@ impl Heap {
         Some(at)
     }
 
-    /// Gives back what was taken there.
-    pub fn give(&mut self, at: u64, bytes: u64) {
+    /// Gives back what was taken there, and gives the free extent that it is in now: where, and how long.
+    pub fn give(&mut self, at: u64, bytes: u64) -> (u64, u64) {
         let bytes = bytes.next_multiple_of(EXTENT_ALIGNMENT);
         let (mut at, mut length) = (at, bytes);
         if let Some((&before, &its)) = self.extents.range(..at).next_back() {
@@ -70,6 +92,7 @@ impl Heap {
         }
         self.extents.insert(at, length);
         self.free += bytes;
+        (at, length)
     }
 }
 
@@ -93,6 +116,21 @@ mod tests {
         heap.give(b, 1);
         assert_eq!(heap, Heap::new(128, 1000));
         assert_eq!((heap.take(u64::MAX), Heap::new(0, 63).take(1)), (None, None));
+    }
+
+    #[test]
+    fn what_is_taken_at_its_place_is_nobody_elses() {
+        let mut heap = Heap::new(128, 640);
+        assert!(heap.take_at(256, 100) && heap.take_at(128, 64) && heap.take_at(704, 64));
+        assert_eq!(heap.extents().collect::<Vec<_>>(), [(192, 64), (384, 320)]);
+        for (at, bytes) in
+            [(128, 64), (192, 128), (256, 64), (320, 64), (384, 384), (64, 64), (768, 64), (384, u64::MAX)]
+        {
+            assert!(!heap.take_at(at, bytes), "{at}+{bytes}");
+        }
+        assert_eq!(heap.give(256, 100), (192, 512));
+        assert_eq!((heap.give(128, 64), heap.give(704, 64)), ((128, 576), (128, 640)));
+        assert_eq!(heap, Heap::new(128, 640));
     }
 
     /// Segments of four slots, of 64 bytes to so many, all magnitudes as often; released at random so that a share is as full as this. Gives how many of so many
@@ -158,7 +196,7 @@ mod tests {
                     prop_assert!(heap.free() < asked * (taken.len() as u64 + 1), "{} bytes are free", heap.free());
                 }
             }
-            taken.into_iter().for_each(|(at, bytes)| heap.give(at, bytes));
+            taken.into_iter().for_each(|(at, bytes)| _ = heap.give(at, bytes));
             prop_assert_eq!(heap, whole);
         }
     }

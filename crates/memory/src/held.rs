@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use verbena_terms::Incarnation;
 
 use crate::access::Step;
-use crate::layout::{Word, claims_at, word_at};
+use crate::layout::{End, Word, claims_at, word_at};
+use crate::moving::{Adopting, Moving};
+use crate::reclaim::Note;
 use crate::replicas::Copying;
 use crate::wire::{Question, Reply, Token};
-use crate::{Place, Segment, SegmentId};
+use crate::{Coherence, Place, Segment, SegmentId};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
@@ -42,6 +44,15 @@ pub(crate) struct Held {
     pub(crate) stage: Stage,
     /// Who is to be told.
     pub(crate) asker: Option<Asked>,
+    /// How it comes to its end, if it does.
+    pub(crate) end: End,
+}
+
+impl Held {
+    /// Its puts go to its home alone: a copy of it is none that could be served.
+    pub(crate) fn is_null(&self) -> bool {
+        self.segment.wanted.coherence == Coherence::Null
+    }
 }
 
 /// Who asked, and which of its questions it was.
@@ -74,15 +85,24 @@ pub(crate) enum Stage {
     },
     /// A place for a copy.
     Emptying,
+    /// Nobody works on it any more, or soon.
+    Moving(Box<Moving>),
+    /// It was another's, and is to stand here.
+    Adopting(Adopting),
 }
 
 impl Stage {
+    /// Whether it is on its way out: nobody gets or puts it any more.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(self, Stage::Marking(..) | Stage::Unregistering | Stage::Forgetting(_) | Stage::Settling)
+    }
+
     /// Whether it is more than an intention when the view ends.
-    pub(crate) fn lasts(&self, is_replicated: bool) -> bool {
+    pub(crate) fn lasts(&self, has_copies: bool) -> bool {
         match self {
-            Stage::Standing => true,
+            Stage::Standing | Stage::Moving(_) | Stage::Adopting(_) => true,
             // What is marked shows in the words.
-            Stage::Kept | Stage::Backup { .. } | Stage::Marking(..) => is_replicated,
+            Stage::Kept | Stage::Backup { .. } | Stage::Marking(..) => has_copies,
             Stage::Copying(copying) => copying.is_heard_of(),
             _ => false,
         }
@@ -116,15 +136,34 @@ pub(crate) enum HomeAction {
         at: u64,
         word: u64,
     },
+    /// Bytes in which nothing stands, and on which nobody works.
+    Discard {
+        at: u64,
+        bytes: u64,
+    },
+    Note(Note),
 }
 
-/// What is to be copied from a view's memory to the next one's: slots and words stay where they are.
+/// What is to be copied from a view's memory to the next one's. Words stay where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renewal {
     /// Bytes of the region.
     pub bytes: u64,
+    /// Bytes that are enough for what stands and what is offered: where memory is pinned the region has no more.
+    pub least: u64,
     /// What stands in it, and where.
-    pub segments: Vec<(Place, Segment)>,
+    pub segments: Vec<Stay>,
+}
+
+/// A segment that stands in the memory of the next view too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// Where its slots begin in the memory that there is.
+    pub from: u64,
+    /// Where it is to be.
+    pub place: Place,
+    /// What it is.
+    pub segment: Segment,
 }
 
 /// What stands in the memory of a view from its beginning.

@@ -15,13 +15,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_cluster::View;
-use verbena_terms::Incarnation;
+use verbena_terms::{Incarnation, Time};
 
 use crate::access::{Given, Step};
 use crate::get::slot_at;
 use crate::heap::Heap;
 use crate::held::{Asked, Control, Held, HomeAction, Renewal, Stage, Stands};
-use crate::layout::{FREE_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
+use crate::layout::{End, FREE_AT, GOING_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
+use crate::moving::Leaver;
+use crate::reclaim::Offer;
 use crate::wire::{MOST_SEGMENTS, Question, Reply, Token};
 use crate::{MemoryOptions, Place, Refusal, Segment, SegmentId, Wanted};
 
@@ -29,7 +31,16 @@ use crate::{MemoryOptions, Place, Refusal, Segment, SegmentId, Wanted};
 pub(crate) struct Home {
     pub(crate) me: Incarnation,
     pub(crate) options: MemoryOptions,
-    heap: Heap,
+    pub(crate) heap: Heap,
+    /// Bytes that segments have, copies among them.
+    pub(crate) taken: u64,
+    pub(crate) offer: Offer,
+    /// Segments for which a place is looked for.
+    pub(crate) leavers: BTreeMap<SegmentId, Leaver>,
+    /// What it held in this life, and gave away: to whom, in this view.
+    pub(crate) left: BTreeMap<SegmentId, Option<Incarnation>>,
+    /// Where things will be in the memory that is made.
+    pub(crate) moves: BTreeMap<SegmentId, u64>,
     /// Controls that nobody has, and what stands in them.
     controls: Vec<Control>,
     pub(crate) segments: BTreeMap<SegmentId, Held>,
@@ -51,6 +62,11 @@ impl Home {
             me,
             options,
             heap: Heap::new(from, options.bytes),
+            taken: 0,
+            offer: Offer::new(options.bytes),
+            leavers: BTreeMap::new(),
+            left: BTreeMap::new(),
+            moves: BTreeMap::new(),
             controls: (0..options.segments).rev().map(fresh).collect(),
             segments: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -71,31 +87,50 @@ impl Home {
         self.segments.len()
     }
 
-    /// Free bytes, and those of the largest piece.
+    /// Bytes that may be taken, and those of the largest piece.
     pub(crate) fn free(&self) -> (u64, u64) {
-        (self.heap.free(), self.heap.largest())
+        let room = self.offer.bytes.saturating_sub(self.taken);
+        (self.heap.free().min(room), self.heap.largest().min(room))
+    }
+
+    /// Segments that it made.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Bytes that segments have.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// A view ends, and with it all that does not stand.
     pub(crate) fn view_ends(&mut self) {
         self.is_open = false;
         self.to_compare.clear();
-        let lasts = |held: &Held| held.stage.lasts(held.segment.wanted.is_replicated());
+        self.moves_end();
+        let lasts = |held: &Held| held.stage.lasts(held.segment.has_copies() && !held.is_null());
         let gone: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| !lasts(held)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|id| drop(self.remove(id)));
-        for held in self.segments.values_mut().filter(|held| held.segment.wanted.is_replicated()) {
-            (held.stage, held.asker) = (Stage::Kept, None);
+        for held in self.segments.values_mut() {
+            let stage = if held.segment.has_copies() { Stage::Kept } else { Stage::Standing };
+            (held.stage, held.asker, held.end) = (stage, None, End::default());
         }
     }
 
     /// What its memory of the next view is to hold.
-    pub(crate) fn renewal(&self) -> Renewal {
-        let segments = self.segments.values().map(|held| (held.place, held.segment.clone())).collect();
-        Renewal { bytes: extents_at(self.options.segments) + self.options.bytes, segments }
+    pub(crate) fn renewal(&mut self) -> Renewal {
+        self.moves = self.moves();
+        let (from, segments) = (extents_at(self.options.segments), self.stays());
+        let ends = segments.iter().map(|stay| stay.place.at + stay.segment.wanted.extent_bytes());
+        let least = ends.chain([from + self.offer.bytes]).max().unwrap_or(from);
+        Renewal { bytes: from + self.options.bytes, least, segments }
     }
 
-    /// It is there.
-    pub(crate) fn renewed(&mut self, stand: &[Stands], view: &View, out: &mut Vec<HomeAction>) {
+    /// It is there, and has so many bytes.
+    pub(crate) fn renewed(&mut self, bytes: u64, stand: &[Stands], view: &View, out: &mut Vec<HomeAction>) {
+        let moves = std::mem::take(&mut self.moves);
+        self.lay_out(bytes, &moves);
         for stands in stand {
             self.stands_again(*stands, view, out);
         }
@@ -103,6 +138,7 @@ impl Home {
         let free = (0..self.options.segments).rev().filter(|number| !taken.contains(number));
         self.controls = free.map(|number| Control { number, word: Word::default(), claims: 0 }).collect();
         self.is_open = true;
+        self.look_who_goes();
         self.publish(out);
         self.compare_more(view, out);
     }
@@ -150,7 +186,8 @@ impl Home {
         let segment = Segment { id, wanted, home: self.me, control: place.control, at: place.at, backups: vec![] };
         self.tokens.insert(token, id);
         let stage = Stage::Making(control, others);
-        self.segments.insert(id, Held { segment, place, token: Some(token), stage, asker: Some(asker) });
+        let (token, asker, end) = (Some(token), Some(asker), End::default());
+        self.segments.insert(id, Held { segment, place, token, stage, asker, end });
         Ok(())
     }
 
@@ -164,8 +201,11 @@ impl Home {
         let none = Refusal::NoWords { home, most: self.options.segments };
         let control = *self.controls.last().ok_or(none)?;
         let (free, largest) = self.free();
-        let at = self.heap.take(asked).ok_or(Refusal::NoRoom { home, asked, free, largest })?;
+        let is_offered = asked <= free || !self.options.rules.offer_kept;
+        let at = is_offered.then(|| self.heap.take(asked)).flatten();
+        let at = at.ok_or(Refusal::NoRoom { home, asked, free, largest })?;
         self.controls.pop();
+        self.taken += asked;
         *self.owned.entry(owner).or_default() += asked;
         Ok((control, Place { home, control: control.number, at }))
     }
@@ -173,24 +213,34 @@ impl Home {
     pub(crate) fn release(&mut self, asker: Asked, id: SegmentId, owner: u32, out: &mut Vec<HomeAction>) {
         let refuse = |refusal| HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) };
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Standing)) else {
-            return out.push(refuse(Refusal::Released { id }));
+            return out.push(refuse(self.absent(id)));
         };
         let its = held.segment.wanted.owner;
         if its != owner {
             return out.push(refuse(Refusal::NotYours { id, owner: its }));
         }
+        self.mark_ended(id, End::Released, Some(asker), out);
+    }
+
+    /// It comes to its end, whoever works on it.
+    pub(crate) fn mark_ended(&mut self, id: SegmentId, end: End, asker: Option<Asked>, out: &mut Vec<HomeAction>) {
+        self.leavers.remove(&id);
+        let Some(held) = self.segments.get_mut(&id) else { return };
         // Its word is not known: the first swap finds it. It is marked where puts are decided first, and last where it is read.
         let first = if self.options.rules.released_everywhere { 0 } else { held.segment.backups.len() };
         let guess = Word::new(1, 0);
-        (held.stage, held.asker) = (Stage::Marking(first, guess), Some(asker));
-        out.push(mark(&held.segment, first, guess));
+        (held.stage, held.asker, held.end) = (Stage::Marking(first, guess), asker, end);
+        out.push(mark(held, first, guess));
+        self.look_who_goes();
     }
 
-    /// Whether it is not known yet how it stands with this segment. While copies are marked as released it may still be served in the next view.
+    /// Whether it is not known yet how it stands with this segment. Until its words are marked others get and put it; and where there are copies it may still be served
+    /// in the next view.
     pub(crate) fn is_comparing(&self, id: SegmentId) -> bool {
         self.segments.get(&id).is_some_and(|held| match held.stage {
-            Stage::Copying(_) | Stage::Kept => true,
-            Stage::Marking(..) => held.segment.wanted.is_replicated(),
+            Stage::Registering(_) | Stage::Copying(_) | Stage::Kept | Stage::Marking(..) => true,
+            Stage::Moving(_) | Stage::Adopting(_) => true,
+            Stage::Backup { is_told, .. } => !is_told,
             _ => false,
         })
     }
@@ -199,17 +249,19 @@ impl Home {
     pub(crate) fn find(&self, id: SegmentId) -> Result<&Segment, Refusal> {
         match self.segments.get(&id) {
             Some(Held { segment, stage: Stage::Standing, .. }) => Ok(segment),
-            _ => Err(Refusal::Released { id }),
+            _ => Err(self.absent(id)),
         }
     }
 
-    pub(crate) fn list(&self, after: SegmentId, prefix: &str) -> Reply {
+    pub(crate) fn list(&self, after: SegmentId, prefix: &str, now: Time) -> Reply {
         let begins = |segment: &&Segment| {
             segment.wanted.name.as_ref().map_or(prefix.is_empty(), |name| name.as_str().starts_with(prefix))
         };
         let mut rest = self.standing().filter(|segment| segment.id > after).filter(begins);
         let segments: Vec<Segment> = rest.by_ref().take(MOST_SEGMENTS).cloned().collect();
-        Reply::Page { segments, is_last: rest.next().is_none() }
+        let going = |segment: &Segment| Some((segment.id, self.goes_in(segment.id, now)?));
+        let going = segments.iter().filter_map(going).collect();
+        Reply::Page { segments, is_last: rest.next().is_none(), going }
     }
 
     /// What was posted for a segment was executed.
@@ -231,7 +283,7 @@ impl Home {
                     if found != guess && found.slot().is_some() { (nth, found) } else { (nth + 1, guess) };
                 if next <= segment.backups.len() {
                     held.stage = Stage::Marking(next, word);
-                    return out.push(mark(segment, next, word));
+                    return out.push(mark(held, next, word));
                 }
                 self.unregister(id, view, out);
             }
@@ -239,8 +291,10 @@ impl Home {
                 let words =
                     (Word::from_bits(given.first().map_or(0, Given::word)), given.get(1).map_or(0, Given::word));
                 let control = Control { number: held.place.control, word: words.0, claims: words.1 };
+                let at = held.place.at;
                 if self.remove(id).is_some() {
                     self.controls.push(control);
+                    self.discard_at(at, out);
                 }
                 self.publish(out);
             }
@@ -251,6 +305,8 @@ impl Home {
                 }
             }
             Stage::Copying(_) => self.copied(id, given, view, out),
+            Stage::Moving(_) => self.moving_completed(id, given, view, out),
+            Stage::Adopting(_) => self.adopting_completed(id, given, view, out),
             _ => {}
         }
     }
@@ -277,9 +333,9 @@ impl Home {
     pub(crate) fn unregister(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         held.stage = Stage::Unregistering;
-        let name = held.segment.wanted.name.clone();
+        let (name, end) = (held.segment.wanted.name.clone(), held.end);
         match name.and_then(|name| Some((name.registrar(view)?, name))) {
-            Some((to, name)) => out.push(HomeAction::Ask { id, to, question: Question::Unregister { name, id } }),
+            Some((to, name)) => out.push(HomeAction::Ask { id, to, question: Question::Unregister { name, id, end } }),
             None => self.forget(id, view, out),
         }
     }
@@ -308,13 +364,8 @@ impl Home {
                 }
             }
             (Stage::Copying(_), reply) => self.copy_answered(id, from, reply, view, out),
-            (Stage::Backup { is_told: false, .. }, reply) => {
-                let is_among = matches!(&reply, Reply::Segment(now) if now.places().any(|place| place.home == self.me));
-                if !is_among {
-                    // Nobody works on it in this view.
-                    self.settle(id, out);
-                }
-            }
+            (Stage::Moving(_), _) => self.moving_answered(id, from, view, out),
+            (Stage::Adopting(_), _) => self.adopting_answered(id, view, out),
             _ => {}
         }
     }
@@ -326,6 +377,7 @@ impl Home {
             out.extend(asker.map(|to| HomeAction::Reply { to, reply: refused }));
             self.drop_copies(&segment, out);
             self.controls.push(control);
+            self.discard_at(segment.at, out);
         }
         self.publish(out);
     }
@@ -336,6 +388,7 @@ impl Home {
         if let Some(to) = held.asker.take() {
             out.push(HomeAction::Reply { to, reply: Reply::Segment(held.segment.clone()) });
         }
+        self.look_who_goes();
     }
 
     /// The name is free: everybody is to forget the segment.
@@ -347,9 +400,10 @@ impl Home {
         if !self.options.rules.forgotten_before_reuse {
             return self.settle(id, out);
         }
+        let end = held.end;
         let members: BTreeSet<Incarnation> = view.members().iter().map(|member| member.incarnation).collect();
         for to in &members {
-            out.push(HomeAction::Ask { id, to: *to, question: Question::Forget(id) });
+            out.push(HomeAction::Ask { id, to: *to, question: Question::Forget { id, end } });
         }
         held.stage = Stage::Forgetting(members);
     }
@@ -378,8 +432,11 @@ impl Home {
         if let Some(token) = &held.token {
             self.tokens.remove(token);
         }
+        self.is_gone(id, held.end);
         let bytes = held.segment.wanted.extent_bytes();
         self.heap.give(held.place.at, bytes);
+        self.taken -= bytes;
+        self.look_who_goes();
         let owner = held.segment.wanted.owner;
         let left = self.owned.get(&owner).map_or(0, |has| has - bytes);
         if left == 0 {
@@ -392,20 +449,22 @@ impl Home {
 
     /// A place for a copy of what another home leads.
     pub(crate) fn hold_place(&mut self, segment: Segment, place: Place, asker: Asked) {
-        let stage = Stage::Emptying;
-        self.segments.insert(segment.id, Held { segment, place, token: None, stage, asker: Some(asker) });
+        let (token, stage, asker, end) = (None, Stage::Emptying, Some(asker), End::default());
+        self.segments.insert(segment.id, Held { segment, place, token, stage, asker, end });
     }
 
     pub(crate) fn publish(&self, out: &mut Vec<HomeAction>) {
         let (free, largest) = self.free();
         out.push(HomeAction::Store { at: FREE_AT, word: free });
         out.push(HomeAction::Store { at: LARGEST_AT, word: largest });
+        out.push(HomeAction::Store { at: GOING_AT, word: self.going() as u64 });
     }
 }
 
-/// A segment is released at the nth of its places, if that word stands there.
-fn mark(segment: &Segment, nth: usize, found: Word) -> HomeAction {
+/// A segment comes to its end at the nth of its places, if that word stands there.
+fn mark(held: &Held, nth: usize, found: Word) -> HomeAction {
+    let Held { segment, end, .. } = held;
     let place = segment.link(nth);
-    let step = Step::Swap(word_at(place.control), found.to_bits(), found.released().to_bits());
+    let step = Step::Swap(word_at(place.control), found.to_bits(), found.ended(*end).to_bits());
     HomeAction::Post { id: segment.id, at: place.home, steps: vec![step] }
 }

@@ -10,7 +10,40 @@ use crate::held::{HomeAction, Stands};
 use crate::home::Home;
 use crate::node::{Action, AskOf, Memory, RENEW_AGAIN, Whose};
 
+/// How a node's share stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Segments in it.
+    pub segments: usize,
+    /// Its bytes; 0 where this node is no home in this view.
+    pub share: u64,
+    /// Those that are free.
+    pub free: u64,
+    /// Those of the largest free piece.
+    pub largest: u64,
+    /// Bytes that it offers at the moment.
+    pub offered: u64,
+    /// Bytes that segments have.
+    pub taken: u64,
+    /// Bytes of segments that have notice to go, or are about to.
+    pub going: u64,
+}
+
 impl Memory {
+    /// Free bytes of its own share, and those of the largest piece.
+    pub fn free(&self) -> (u64, u64) {
+        self.home.free()
+    }
+
+    /// How its share stands.
+    pub fn standing(&self) -> Standing {
+        let (free, largest) = self.home.free();
+        let share = if self.key.is_some() { self.options.bytes } else { 0 };
+        let (taken, going) = (self.home.taken(), self.home.going_bytes());
+        let offered = self.home.offered().min(share);
+        Standing { segments: self.home.held(), share, free, largest, offered, taken, going }
+    }
+
     /// Nobody acts in older views any more: homes make their memory, and then report what they have.
     pub(crate) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
         let Some(view) = self.view.clone() else { return };
@@ -29,8 +62,9 @@ impl Memory {
         let Some(view) = self.view.clone() else { return };
         match made {
             Some((key, stand)) if view.number() == key.view => {
+                let bytes = key.bytes;
                 self.key = Some(key);
-                self.home_acts(out, |home, actions| home.renewed(&stand, &view, actions));
+                self.home_acts(out, |home, actions| home.renewed(bytes, &stand, &view, actions));
             }
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
@@ -64,6 +98,8 @@ impl Memory {
                 HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Nobody, Time::FAR, out),
                 HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
                 HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
+                HomeAction::Discard { at, bytes } => out.push(Action::Discard { at, bytes }),
+                HomeAction::Note(note) => out.push(Action::Note(note)),
             }
         }
         said

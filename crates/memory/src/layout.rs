@@ -1,13 +1,14 @@
 //! The memory that a home offers: one region, made anew for each view.
 //!
 //! ```text
-//!  0        8        16         24       64
-//!  +--------+--------+----------+--------+------------------------+-----------------------------+
-//!  | header | free   | largest  | 0      | controls, 16 bytes each | extents of slots            |
-//!  | "VMEM" | bytes  | free ext.|        | (as many as segments)   | (64-byte lines)             |
-//!  +--------+--------+----------+--------+------------------------+-----------------------------+
+//!  0        8        16         24       32   64
+//!  +--------+--------+----------+--------+----+------------------------+-----------------------------+
+//!  | header | free   | largest  | going  | 0  | controls, 16 bytes each | extents of slots            |
+//!  | "VMEM" | bytes  | free ext.| segm.  |    | (as many as segments)   | (64-byte lines)             |
+//!  +--------+--------+----------+--------+----+------------------------+-----------------------------+
 //!
 //!  control  = word    [version : 56 | slot : 8]     slot 255: the segment was released      } changed by atomics alone (rule F3)
+//!                                                   slot 254: its home took its memory back }
 //!             claims  a bit for each slot that somebody fills, or that is the value         }
 //!  slot     = head    the version of the value in it; all ones while it is filled           } written plainly, by who has claimed it
 //!             stamp   when it was put: nanoseconds since 1970, by its writer's clock         }
@@ -17,16 +18,19 @@
 //! Numbers are little endian. What a word says of the slot is checked by the head, which is read before and behind the value: a slot is filled anew only after
 //! its head says so, and gets the next version last.
 
+use serde::{Deserialize, Serialize};
 use verbena_terms::Format;
 
 use crate::heap::EXTENT_ALIGNMENT;
 
 /// What a region begins with.
-pub const REGION: Format = Format::new(*b"VMEM", 1);
+pub const REGION: Format = Format::new(*b"VMEM", 2);
 /// Where the number of free bytes is, which peers read.
 pub const FREE_AT: u64 = 8;
 /// Where the length of the largest free extent is.
 pub const LARGEST_AT: u64 = 16;
+/// Where the number of segments is that have notice to go: who asks how a segment is looks there whether its home is to be asked too.
+pub const GOING_AT: u64 = 24;
 /// Where controls begin.
 pub const CONTROLS_AT: u64 = 64;
 /// Bytes of one.
@@ -37,6 +41,19 @@ pub const FILLING: u64 = u64::MAX;
 pub const SLOT_HEAD_BYTES: u64 = 16;
 
 const RELEASED: u8 = u8::MAX;
+const RECLAIMED: u8 = u8::MAX - 1;
+
+/// How a segment came to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// Its user released it.
+    #[default]
+    Released,
+    /// Its home took the memory back.
+    Reclaimed,
+    /// It has not: others hold it from then on, and whoever works on it looks for it again. No word says so.
+    Moved,
+}
 
 /// A segment's word, `[version : 56 | slot : 8]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,11 +83,20 @@ impl Word {
         self.0 >> 8
     }
 
-    /// Where the value is; `None` when the segment was released.
+    /// Where the value is; `None` when the segment has come to its end.
     pub const fn slot(self) -> Option<u8> {
         match self.0 as u8 {
-            RELEASED => None,
+            RELEASED | RECLAIMED => None,
             slot => Some(slot),
+        }
+    }
+
+    /// How the segment came to its end, if it did.
+    pub const fn end(self) -> Option<End> {
+        match self.0 as u8 {
+            RELEASED => Some(End::Released),
+            RECLAIMED => Some(End::Reclaimed),
+            _ => None,
         }
     }
 
@@ -79,9 +105,14 @@ impl Word {
         Word::new(self.version() + 1, slot)
     }
 
-    /// The segment is released.
-    pub const fn released(self) -> Self {
-        Word(self.0 | RELEASED as u64)
+    /// The segment has come to its end.
+    pub const fn ended(self, end: End) -> Self {
+        let how = match end {
+            End::Released => RELEASED,
+            End::Reclaimed => RECLAIMED,
+            End::Moved => return self,
+        };
+        Word(self.0 & !(u8::MAX as u64) | how as u64)
     }
 }
 
@@ -114,9 +145,15 @@ mod tests {
         let word = Word::new((1 << 56) - 2, 62);
         assert_eq!((word.version(), word.slot()), ((1 << 56) - 2, Some(62)));
         assert_eq!(word.next_in(3), Word::new((1 << 56) - 1, 3));
-        let gone = word.released();
-        assert_eq!((gone.version(), gone.slot()), ((1 << 56) - 2, None));
-        assert_eq!(Word::from_bits(gone.to_bits() + Word::VERSION).slot(), None, "a late addition frees nothing");
+        for end in [End::Released, End::Reclaimed] {
+            let gone = word.ended(end);
+            assert_eq!((gone.version(), gone.slot(), gone.end()), ((1 << 56) - 2, None, Some(end)));
+            assert_eq!(
+                Word::from_bits(gone.to_bits() + Word::VERSION).end(),
+                Some(end),
+                "a late addition frees nothing"
+            );
+        }
     }
 
     #[test]

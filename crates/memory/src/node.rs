@@ -17,7 +17,9 @@ use crate::asks::{Asks, Served};
 use crate::get::Get;
 use crate::held::Renewal;
 use crate::home::Home;
+use crate::layout::End;
 use crate::put::{Known, Put};
+use crate::reclaim::Note;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
 use crate::wire::{Frame, Letter, Question};
@@ -54,6 +56,15 @@ pub enum Action {
     },
     /// A home's memory.
     Open(RegionKey),
+    /// Nothing stands in so many of its bytes from there on, and nobody works on them: the system may have them.
+    Discard {
+        /// The first.
+        at: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// To be logged and counted.
+    Note(Note),
 }
 
 /// A node's memory and everybody else's, as it sees them.
@@ -76,8 +87,8 @@ pub struct Memory {
     pub(crate) requests: BTreeMap<RequestId, Request>,
     pub(crate) handles: BTreeMap<SegmentId, Handle>,
     pub(crate) names: BTreeMap<SegmentName, SegmentId>,
-    /// What was released, while an older answer may still speak of it: until no question is open that is older than this.
-    pub(crate) forgotten: BTreeMap<SegmentId, u64>,
+    /// What has come to its end, while an older answer may still speak of it: until no question is open that is older than this.
+    pub(crate) forgotten: BTreeMap<SegmentId, (u64, End)>,
     posts: BTreeMap<PostId, Whose>,
     /// What was done for its home while it had no lease.
     held_back: Vec<(SegmentId, Vec<Given>)>,
@@ -86,19 +97,6 @@ pub struct Memory {
     pub(crate) copied_bytes: u64,
     /// What it said to itself.
     to_self: VecDeque<Letter>,
-}
-
-/// How a node's share stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Segments in it.
-    pub segments: usize,
-    /// Its bytes; 0 where this node is no home in this view.
-    pub share: u64,
-    /// Those that are free.
-    pub free: u64,
-    /// Those of the largest free piece.
-    pub largest: u64,
 }
 
 /// Whose post it is.
@@ -136,6 +134,13 @@ pub(crate) enum Doing {
     Listing {
         left: BTreeSet<Incarnation>,
         found: Vec<Segment>,
+        going: BTreeMap<SegmentId, Duration>,
+    },
+    /// How it is is known, and its home is asked when it goes.
+    Stating {
+        segment: Segment,
+        version: u64,
+        stamp_ns: u64,
     },
     /// The word alone, to know how old a copy is.
     Comparing,
@@ -160,8 +165,8 @@ pub(crate) struct Handle {
     pub(crate) open: usize,
     pub(crate) used: Time,
     pub(crate) copy: Option<Copy>,
-    /// Who waits until nothing is on its way.
-    pub(crate) forget: Option<(Incarnation, u64)>,
+    /// Who waits until nothing is on its way, and why.
+    pub(crate) forget: Option<(Incarnation, u64, End)>,
 }
 
 /// A value that was read.
@@ -212,7 +217,7 @@ impl Memory {
     pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<Action>) {
         self.forget_view(out);
         (self.me, self.view, self.lease) = (me, None, Lease::NONE);
-        self.home = Home::new(me, self.options);
+        self.home = Home::after(&self.home, me);
         self.registrar = Registrar::default();
         self.asks = Asks::default();
         self.served.clear();
@@ -287,6 +292,10 @@ impl Memory {
     /// A program wants something, until then. It hears of it by [`Action::Answer`], once.
     pub fn request(&mut self, id: RequestId, wish: Wish, until: Time, now: Time, out: &mut Vec<Action>) {
         self.now = now;
+        if let Wish::Reclaim { bytes, notice } = wish {
+            let answer = self.reclaim(bytes, notice, out);
+            return out.push(Action::Answer(id, answer));
+        }
         let refused = match wish.check() {
             _ if self.requests.len() >= REQUESTS => Some(Refusal::Overloaded { most: REQUESTS }),
             checked => checked.err(),
@@ -352,6 +361,7 @@ impl Memory {
         self.give_back(out);
         self.ask_again(out);
         self.come_into_effect(out);
+        self.reclaim_if_due(out);
         self.serve_self(out);
     }
 
@@ -363,19 +373,8 @@ impl Memory {
         });
         let kept = self.handles.values().filter(|handle| handle.is_idle()).map(|handle| handle.used + KEEP);
         let renewal = (self.renew_at > Time::ZERO && self.renew_at < Time::FAR && self.acts()).then_some(self.renew_at);
-        requests.chain(kept).chain(self.asks.next_at()).chain(renewal).min()
-    }
-
-    /// Free bytes of its own share, and those of the largest piece.
-    pub fn free(&self) -> (u64, u64) {
-        self.home.free()
-    }
-
-    /// How its share stands.
-    pub fn standing(&self) -> Standing {
-        let (free, largest) = self.home.free();
-        let share = if self.key.is_some() { self.options.bytes } else { 0 };
-        Standing { segments: self.home.held(), share, free, largest }
+        let reclaim = self.home.reclaim_at().filter(|_| self.acts());
+        requests.chain(kept).chain(self.asks.next_at()).chain(renewal).chain(reclaim).min()
     }
 
     /// Whether anything of this request is on its way, or may be yet; also after it was answered that nobody knows.

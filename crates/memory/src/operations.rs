@@ -4,10 +4,11 @@ use verbena_terms::Time;
 
 use crate::access::{Outcome, Step};
 use crate::get::{Get, Got};
-use crate::layout::{Word, word_at};
-use crate::node::{Action, Copy, Doing, LOOK_AGAIN, Memory, Whose};
+use crate::layout::{End, Word, word_at};
+use crate::node::{Action, AskOf, Copy, Doing, LOOK_AGAIN, Memory, Whose};
 use crate::put::{Next, Put};
 use crate::request::{Answer, RequestId, Wish};
+use crate::wire::Question;
 use crate::{Coherence, Refusal, SegmentId, Value};
 
 impl Memory {
@@ -59,13 +60,13 @@ impl Memory {
         let Some(handle) = self.handles.get(&segment) else { return };
         let all = handle.segment.wanted.bytes;
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let (offset, length) = match &request.wish {
+        let guess = handle.known.word;
+        let get = match &request.wish {
             // All of it, for the copy.
-            Wish::Get { .. } if keeps => (0, all),
-            Wish::Get { offset, length, .. } => (*offset, length.unwrap_or(all - offset)),
-            _ => (0, 0),
+            Wish::Get { .. } if keeps => Get::new(0, all, guess),
+            Wish::Get { offset, length, .. } => Get::new(*offset, length.unwrap_or(all - offset), guess),
+            _ => Get::looking(guess),
         };
-        let get = Get::new(offset, length, handle.known.word);
         let steps = get.steps(&handle.segment);
         request.stage = Doing::Getting { get, since: self.now };
         self.post_for(id, segment, steps, out);
@@ -139,7 +140,9 @@ impl Memory {
         let Some(handle) = self.handles.get_mut(&segment) else { return };
         let was_first = handle.puts.front() == Some(&id);
         handle.puts.retain(|other| *other != id);
-        let Some(next) = handle.puts.front().copied().filter(|_| was_first) else { return };
+        // What is on its way to a segment that is about to be forgotten ends, and nothing is begun.
+        let goes_on = was_first && handle.forget.is_none();
+        let Some(next) = handle.puts.front().copied().filter(|_| goes_on) else { return };
         if let Some(request) = self.requests.get_mut(&next)
             && let Wish::Put { offset, bytes, named, stamp_ns, .. } = &request.wish
         {
@@ -195,8 +198,8 @@ impl Memory {
                 let word = Word::from_bits(given.first().map_or(0, |given| given.word()));
                 let Coherence::Delta(most) = handle.segment.wanted.coherence else { return };
                 handle.known.word = word;
-                if word.slot().is_none() {
-                    return self.refuse(id, Refusal::Released { id: segment }, out);
+                if let Some(end) = word.end() {
+                    return self.ended(id, segment, end, out);
                 }
                 match handle.copy.as_ref().map(|copy| copy.value.version) {
                     Some(version) if word.version().saturating_sub(version) <= u64::from(most) => {
@@ -206,7 +209,7 @@ impl Memory {
                 }
             }
             Doing::Getting { get, since } => match get.completed(&handle.segment, rules, given) {
-                Got::Released => self.refuse(id, Refusal::Released { id: segment }, out),
+                Got::Ended(end) => self.ended(id, segment, end, out),
                 Got::Again => {
                     let steps = get.steps(&handle.segment);
                     *since = self.now;
@@ -215,20 +218,34 @@ impl Memory {
                 Got::Value(value, word) => {
                     let since = if rules.age_from_question { *since } else { self.now };
                     handle.known.word = word;
-                    self.got(id, segment, value, since, out);
+                    let is_any_going = get.is_any_going;
+                    self.got(id, segment, value, since, is_any_going, out);
                 }
             },
             _ => {}
         }
     }
 
-    fn got(&mut self, id: RequestId, segment: SegmentId, value: Value, since: Time, out: &mut Vec<Action>) {
-        let Some(request) = self.requests.get(&id) else { return };
+    fn got(
+        &mut self,
+        id: RequestId,
+        segment: SegmentId,
+        value: Value,
+        since: Time,
+        is_any_going: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
         let wish = request.wish.clone();
         if matches!(wish, Wish::Stat { .. }) {
             let Some(handle) = self.handles.get(&segment) else { return };
             let (segment, version, stamp_ns) = (handle.segment.clone(), value.version, value.stamp_ns);
-            return self.answer(id, Answer::Stat { segment, version, stamp_ns }, out);
+            if !is_any_going {
+                return self.answer(id, Answer::Stat { segment, version, stamp_ns, goes_in: None }, out);
+            }
+            let (until, home, question) = (request.until, segment.home, Question::Notice(segment.id));
+            request.stage = Doing::Stating { segment, version, stamp_ns };
+            return self.ask(home, question, AskOf::Request(id), until, out);
         }
         if !self.keeps_copies(segment) {
             return self.answer(id, Answer::Value(value), out);
@@ -236,6 +253,16 @@ impl Memory {
         let part = part_of(&value, &wish);
         self.keep_copy(segment, Copy { value, since });
         self.answer(id, Answer::Value(part), out);
+    }
+
+    /// Its segment has come to its end, or waits to be found elsewhere.
+    pub(crate) fn ended(&mut self, id: RequestId, segment: SegmentId, end: End, out: &mut Vec<Action>) {
+        if let Some(request) = self.requests.get_mut(&id).filter(|_| end == End::Moved) {
+            request.stage = Doing::Waiting("its segment, which is moved");
+            return;
+        }
+        let Some(refusal) = self.handles.get(&segment).map(|handle| handle.segment.ended(end)) else { return };
+        self.refuse(id, refusal, out);
     }
 
     fn came_to_nothing(&mut self, id: RequestId, segment: SegmentId, is_gone: bool, out: &mut Vec<Action>) {

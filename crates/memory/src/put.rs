@@ -99,9 +99,9 @@ impl Put {
             let value = Step::Write(segment.at + SLOT_HEAD_BYTES + self.offset, self.bytes.to_vec());
             return Next::Post(segment.home, vec![value, Step::Add(word_at(segment.control), Word::VERSION)]);
         }
-        if known.word.slot().is_none() {
+        if let Some(end) = known.word.end() {
             // A swap from this word would make it a segment again.
-            return Next::Refused(Refusal::Released { id: segment.id });
+            return Next::Refused(segment.ended(end));
         }
         let Some(slot) = known.kept else { return self.claim(segment, known, rules) };
         let is_chained = is_chained(segment, rules);
@@ -135,7 +135,7 @@ impl Put {
         rules: Rules,
         mut given: Vec<Given>,
     ) -> Next {
-        let released = || Next::Refused(Refusal::Released { id: segment.id });
+        let ended = |word: Word| Next::Refused(segment.ended(word.end().unwrap_or_default()));
         match &mut self.stage {
             Stage::Begun => self.begin(segment, known, rules),
             Stage::Claiming { slot, found } => {
@@ -148,7 +148,7 @@ impl Put {
                 self.begin(segment, known, rules)
             }
             Stage::Reading(get) => match get.completed(segment, rules, given) {
-                Got::Released => released(),
+                Got::Ended(end) => Next::Refused(segment.ended(end)),
                 Got::Again => Next::Post(segment.home, get.steps(segment)),
                 Got::Value(value, word) => {
                     (known.word, self.has_read) = (word, true);
@@ -163,7 +163,7 @@ impl Put {
                 let slot = *slot;
                 let found = Word::from_bits(given.pop().map_or(0, |given| given.word()));
                 known.word = found;
-                let Some(before) = found.slot() else { return released() };
+                let Some(before) = found.slot() else { return ended(found) };
                 let Some((_, word)) = &mut self.whole else { return Next::Wait };
                 if found == *word {
                     let published = word.next_in(slot);
@@ -191,7 +191,7 @@ impl Put {
                         let published = replaced.version() + 1;
                         // It was released before it was read, or after.
                         if now.slot().is_none() && now.version() < published {
-                            released()
+                            ended(now)
                         } else {
                             Next::Put(published)
                         }
@@ -201,7 +201,7 @@ impl Put {
             }
             Stage::InPlace => {
                 let found = Word::from_bits(given.pop().map_or(0, |given| given.word()));
-                if found.slot().is_none() { released() } else { Next::Put(found.version() + 1) }
+                if found.slot().is_none() { ended(found) } else { Next::Put(found.version() + 1) }
             }
         }
     }

@@ -12,15 +12,21 @@ use std::sync::Arc;
 use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
+use crate::layout::End;
 use crate::segment::registrar_of;
 use crate::wire::{MOST_SEGMENTS, Question};
 use crate::{Refusal, Segment, SegmentId, SegmentName};
+
+/// Names that are remembered whose segments were reclaimed; others are not found.
+const RECLAIMED: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registrar {
     names: BTreeMap<SegmentName, Segment>,
     /// What is to be told the registrars of this view.
     lost: BTreeMap<SegmentName, Segment>,
+    /// Of which homes took the memory back in this view, as long as nobody has the name.
+    reclaimed: BTreeMap<SegmentName, (SegmentId, Incarnation)>,
     /// Whose maker has gone: who serves it now.
     moved: BTreeMap<SegmentId, Incarnation>,
     me: Incarnation,
@@ -39,6 +45,7 @@ impl Registrar {
         let is_lost = |segment: &Segment| segment.places().all(|place| !self.homes.contains(&place.home));
         self.lost.extend(known.into_iter().filter(|(_, segment)| is_lost(segment)));
         self.moved.clear();
+        self.reclaimed.clear();
         self.awaited = self.homes.iter().map(|home| (*home, BTreeSet::new())).collect();
     }
 
@@ -104,13 +111,21 @@ impl Registrar {
         match self.names.get(name) {
             Some(segment) if self.homes.contains(&segment.home) => Ok(segment),
             Some(segment) => Err(Refusal::Lost { id: segment.id }),
-            None => Err(Refusal::NotFound { name: name.clone() }),
+            None => Err(match self.reclaimed.get(name) {
+                Some(&(id, home)) => Refusal::Reclaimed { id, home },
+                None => Refusal::NotFound { name: name.clone() },
+            }),
         }
     }
 
     /// Who serves a segment whose maker has gone.
     pub(crate) fn holder(&self, id: SegmentId) -> Result<Incarnation, Refusal> {
         self.moved.get(&id).copied().ok_or(Refusal::Lost { id })
+    }
+
+    /// A home serves what it did not make.
+    pub(crate) fn has_moved(&mut self, id: SegmentId, by: Incarnation) {
+        self.moved.insert(id, by);
     }
 
     /// A new segment.
@@ -120,16 +135,24 @@ impl Registrar {
             Ok(other) if other.id != segment.id => Err(Refusal::Exists { name }),
             Err(lost @ Refusal::Lost { .. }) => Err(lost),
             _ => {
+                self.reclaimed.remove(&name);
                 self.names.insert(name, segment);
                 Ok(())
             }
         }
     }
 
-    /// A segment is no more.
-    pub(crate) fn unregister(&mut self, name: &SegmentName, id: SegmentId) {
-        if self.names.get(name).is_some_and(|segment| segment.id == id) {
-            self.names.remove(name);
+    /// A segment is no more, says its home.
+    pub(crate) fn unregister(&mut self, name: &SegmentName, id: SegmentId, home: Incarnation, end: End) {
+        if self.names.get(name).is_none_or(|segment| segment.id != id) {
+            return;
+        }
+        self.names.remove(name);
+        if end == End::Reclaimed {
+            if self.reclaimed.len() >= RECLAIMED {
+                self.reclaimed.pop_first();
+            }
+            self.reclaimed.insert(name.clone(), (id, home));
         }
     }
 

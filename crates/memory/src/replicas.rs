@@ -48,6 +48,10 @@ pub(crate) struct Copying {
     unheard: Option<Control>,
     /// The value, with its stamp before it.
     value: Option<Vec<u8>>,
+    /// Who is to hold it no more when the others do.
+    leaver: Option<Incarnation>,
+    /// Who led it before has left: nobody knows yet that it is here.
+    is_unknown: bool,
     step: Copied,
 }
 
@@ -58,13 +62,33 @@ enum Copied {
     Telling(BTreeSet<Incarnation>),
     Reading,
     Filling(Incarnation),
+    /// Who is to hold it no more was told.
+    Leaving,
 }
 
 impl Copying {
     fn new(me: Incarnation, word: Word, step: Copied) -> Self {
         let words = BTreeMap::from([(me, word)]);
         let (candidates, refused, unheard, value) = (vec![], None, None, None);
-        Copying { word, words, candidates, refused, is_changed: false, is_new: false, unheard, value, step }
+        let (is_changed, is_new, leaver, is_unknown) = (false, false, None, false);
+        Copying { word, words, candidates, refused, is_changed, is_new, unheard, value, leaver, is_unknown, step }
+    }
+
+    /// Of a segment on which nobody works, with these words at its places.
+    pub(crate) fn moving(me: Incarnation, words: BTreeMap<Incarnation, Word>, leaver: Incarnation) -> Self {
+        let word = words.values().copied().max_by_key(|word| word.version()).unwrap_or_default();
+        let copying = Copying::new(me, word, Copied::Telling(BTreeSet::new()));
+        Copying { words, leaver: Some(leaver), is_changed: true, ..copying }
+    }
+
+    /// Whether somebody is to hold it no more.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.leaver.is_some()
+    }
+
+    /// Whether this one is to hold it no more.
+    pub(crate) fn is_left_by(&self, who: Incarnation) -> bool {
+        self.leaver == Some(who)
     }
 
     /// Whether its name is known, if it has one.
@@ -75,7 +99,7 @@ impl Copying {
 
 impl Home {
     /// Who serves a segment in this view: of its holders the first that is left.
-    fn leader(segment: &Segment, view: &View) -> Option<Incarnation> {
+    pub(crate) fn leader(segment: &Segment, view: &View) -> Option<Incarnation> {
         segment.places().map(|place| place.home).find(|home| view.homes().any(|member| member.incarnation == *home))
     }
 
@@ -96,7 +120,7 @@ impl Home {
     pub(crate) fn is_comparing_any(&self) -> bool {
         self.segments.values().any(|held| match &held.stage {
             Stage::Copying(copying) => !copying.is_new,
-            stage => matches!(stage, Stage::Kept),
+            stage => matches!(stage, Stage::Kept | Stage::Moving(_) | Stage::Adopting(_)),
         })
     }
 
@@ -107,6 +131,7 @@ impl Home {
         let (id, word, me) = (stands.id, stands.word, self.me);
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Kept)) else { return };
         let leader = Self::leader(&held.segment, view);
+        held.end = word.end().unwrap_or_default();
         // A place that was never filled; or there is nobody who would have to be told.
         if word.version() == 0 || leader == Some(me) && word.slot().is_none() {
             drop(self.remove(id));
@@ -117,11 +142,19 @@ impl Home {
             out.extend(leader.map(|to| HomeAction::Ask { id, to, question: Question::Where(id) }));
             return;
         }
+        self.lead(id, word, false, view);
+    }
+
+    /// Its copies are to be compared.
+    pub(crate) fn lead(&mut self, id: SegmentId, word: Word, is_unknown: bool, view: &View) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
         let is_left = |place: &Place| place.home != me && view.homes().any(|member| member.incarnation == place.home);
         let backups: Vec<Place> = held.segment.places().filter(is_left).collect();
         let Place { home, control, at } = held.place;
         held.segment = Segment { home, control, at, backups, ..held.segment.clone() };
-        held.stage = Stage::Copying(Box::new(Copying::new(me, word, Copied::Asking(BTreeSet::new()))));
+        let copying = Copying::new(me, word, Copied::Asking(BTreeSet::new()));
+        held.stage = Stage::Copying(Box::new(Copying { is_unknown, ..copying }));
         self.to_compare.push(id);
     }
 
@@ -152,7 +185,8 @@ impl Home {
     fn compared(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
-        if copying.words.values().any(|word| word.slot().is_none()) {
+        if let Some(end) = copying.words.values().find_map(|word| word.end()) {
+            held.end = end;
             // Whoever asked for that may have been told.
             self.unregister(id, view, out);
             return self.compare_more(view, out);
@@ -162,6 +196,9 @@ impl Home {
         copying.candidates = others.filter(|home| held.segment.places().all(|place| place.home != *home)).collect();
         let turn = id.number as usize % copying.candidates.len().max(1);
         copying.candidates.rotate_left(turn);
+        // One that was moved when the view ended, and did not leave.
+        let is_spare = held.segment.backups.len() >= usize::from(held.segment.wanted.copies);
+        copying.leaver = held.segment.backups.last().filter(|_| is_spare).map(|place| place.home);
         self.reserve_more(id, view, out);
     }
 
@@ -223,7 +260,7 @@ impl Home {
     }
 
     /// Who holds a copy learns of all others who do, before one of them is filled.
-    fn tell(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+    pub(crate) fn tell(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let is_told = self.options.rules.holders_told_first;
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
@@ -242,9 +279,15 @@ impl Home {
         let Stage::Copying(copying) = &mut held.stage else { return };
         let (segment, word) = (&held.segment, copying.word);
         let has = |place: &Place| copying.words.get(&place.home).copied().unwrap_or_default();
-        let behind = segment.places().find(|place| has(place) != word).filter(|_| rules.brought_up_first);
+        let is_behind = |place: &Place| has(place) != word && copying.leaver != Some(place.home);
+        let behind = segment.places().find(is_behind).filter(|_| rules.brought_up_first);
         let (Some(behind), Some(slot)) = (behind, word.slot()) else {
-            self.stands(id, out);
+            copying.step = Copied::Leaving;
+            match copying.leaver {
+                Some(who) => self.let_go(id, who, out),
+                None if copying.is_unknown => self.adopt(id, out),
+                None => self.stands(id, out),
+            }
             return self.compare_more(view, out);
         };
         let Some(value) = &copying.value else {
@@ -317,6 +360,7 @@ impl Home {
                     self.bring_up(id, view, out);
                 }
             }
+            (Copied::Leaving, Reply::Done) if copying.leaver == Some(from) => self.is_left(id, from, out),
             (Copied::Reserving, Reply::Place(place)) if place.home == from => {
                 held.segment.backups.push(place);
                 copying.words.insert(from, Word::default());
@@ -345,6 +389,7 @@ impl Home {
             Err(refusal) => return out.push(HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) }),
         };
         segment.backups.push(place);
+        self.left.remove(&id);
         self.hold_place(segment, place, asker);
         out.push(HomeAction::Post { id, at: self.me, steps: control.emptied() });
         self.publish(out);
@@ -355,8 +400,13 @@ impl Home {
         let id = segment.id;
         let Some(held) = self.segments.get_mut(&id) else { return Reply::Refused(Refusal::Released { id }) };
         let Stage::Backup { word, is_told } = &mut held.stage else { return Reply::Refused(Refusal::Released { id }) };
+        let (bits, is_anothers) = (word.to_bits(), held.segment.home != segment.home);
         (held.segment, *is_told) = (segment, true);
-        Reply::Holds(word.to_bits())
+        if is_anothers {
+            self.ask_anew(id);
+        }
+        self.look_who_goes();
+        Reply::Holds(bits)
     }
 
     /// Nobody works on it any more.
@@ -380,4 +430,4 @@ fn ask_to_hold(segment: &Segment, out: &mut Vec<HomeAction>) -> BTreeSet<Incarna
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,10 +1,13 @@
 //! What programs ask of their node's memory, and what they are answered.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use verbena_terms::Incarnation;
 
 use crate::get::Value;
+use crate::reclaim::Reclaims;
 use crate::{Placement, Refusal, Segment, SegmentId, SegmentName, Wanted};
 
 /// Which request. The node numbers them.
@@ -73,6 +76,13 @@ pub enum Wish {
         /// What their names begin with. Those without a name are among them if this is empty.
         prefix: String,
     },
+    /// This node is to offer so many bytes from now on. What does not fit goes when the notice is over.
+    Reclaim {
+        /// How many, up to [`MemoryOptions::bytes`](crate::MemoryOptions).
+        bytes: u64,
+        /// How long what has to go is there yet.
+        notice: Duration,
+    },
 }
 
 /// What became of a request: said once.
@@ -94,14 +104,20 @@ pub enum Answer {
         version: u64,
         /// When that was put, in nanoseconds since 1970; 0 if nothing was.
         stamp_ns: u64,
+        /// After how long its home takes its memory back, if that has given notice.
+        goes_in: Option<Duration>,
     },
     /// Those that there are.
     Listed {
         /// In order of their homes and numbers.
         segments: Vec<Segment>,
+        /// Of those whose homes have given notice: after how long they go.
+        going: BTreeMap<SegmentId, Duration>,
         /// Homes that did not say what they have.
         silent: Vec<Incarnation>,
     },
+    /// So it is from now on.
+    Reclaims(Reclaims),
     /// It was not done.
     Refused(Refusal),
 }
@@ -131,7 +147,7 @@ impl Wish {
                 Some((target, Some(*user)))
             }
             Wish::Stat { target } => Some((target, None)),
-            Wish::Allocate { .. } | Wish::List { .. } => None,
+            Wish::Allocate { .. } | Wish::List { .. } | Wish::Reclaim { .. } => None,
         }
     }
 

@@ -1,13 +1,13 @@
 //! How a request comes to its answer: its segment is found, and then its operation begun.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use verbena_cluster::Role;
 use verbena_terms::{Incarnation, Time};
 
 use crate::access::{Outcome, Step};
-use crate::layout::FREE_AT;
+use crate::layout::{End, FREE_AT};
 use crate::node::{Action, AskOf, Doing, Memory, Whose};
 use crate::request::{Answer, RequestId, Target, Wish};
 use crate::segment::registrar_of;
@@ -36,6 +36,8 @@ impl Memory {
         match request.wish.clone() {
             Wish::Allocate { wanted, placement } => self.place(id, wanted, placement, out),
             Wish::List { prefix } => self.list(id, &prefix, out),
+            // Answered where it is asked.
+            Wish::Reclaim { .. } => {}
             wish => match wish.target() {
                 Some((Target::Id(segment), _)) => self.go_on_at(id, *segment, &wish, out),
                 Some((Target::Name(name), _)) => match self.names.get(name).copied() {
@@ -64,8 +66,8 @@ impl Memory {
                 (None, None) => self.refuse(id, Refusal::Lost { id: segment }, out),
             };
         };
-        if handle.forget.is_some() {
-            return self.refuse(id, Refusal::Released { id: segment }, out);
+        if let Some((_, _, end)) = handle.forget {
+            return self.ended(id, segment, end, out);
         }
         if let Err(refusal) = wish.check_for(&handle.segment) {
             return self.refuse(id, refusal, out);
@@ -110,11 +112,22 @@ impl Memory {
     pub(crate) fn told(&mut self, id: RequestId, from: Incarnation, reply: Reply, order: u64, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         match (&request.wish, reply) {
-            (Wish::List { .. }, Reply::Page { segments, is_last }) => self.listed(id, from, segments, is_last, out),
+            (Wish::List { .. }, Reply::Page { segments, is_last, going }) => {
+                self.listed(id, from, (segments, going), is_last, out);
+            }
+            (Wish::Stat { .. }, Reply::Notice(goes_in)) => {
+                if let Doing::Stating { segment, version, stamp_ns } = &request.stage {
+                    let (segment, version, stamp_ns) = (segment.clone(), *version, *stamp_ns);
+                    self.answer(id, Answer::Stat { segment, version, stamp_ns, goes_in }, out);
+                }
+            }
             (_, Reply::Segment(segment)) => {
-                // Of one that was released since it was asked for, nothing is believed.
-                if self.forgotten.get(&segment.id).is_some_and(|before| order <= *before) {
-                    return self.refuse(id, Refusal::Released { id: segment.id }, out);
+                // Of one that has come to its end since it was asked for, nothing is believed.
+                if let Some((before, end)) = self.forgotten.get(&segment.id)
+                    && order <= *before
+                {
+                    let refusal = segment.ended(*end);
+                    return if *end == End::Moved { self.go_on(id, out) } else { self.refuse(id, refusal, out) };
                 }
                 let is_made = matches!(request.wish, Wish::Allocate { .. });
                 self.learn(segment.clone());
@@ -126,6 +139,10 @@ impl Memory {
             }
             (_, Reply::Held { id: segment, by }) => {
                 self.ask_for(id, Some(by), Question::Where(segment), "the segment's home", out);
+            }
+            (_, Reply::Elsewhere(segment)) => {
+                let registrar = self.view.as_ref().and_then(|view| registrar_of(segment, view));
+                self.ask_for(id, registrar, Question::Holder(segment), "the registrar of the segment", out);
             }
             (Wish::Release { target, user }, Reply::Refused(Refusal::Lost { id: segment })) => match target {
                 Target::Name(name) => {
@@ -142,7 +159,10 @@ impl Memory {
             }
             (Wish::Release { .. }, Reply::Done) => self.answer(id, Answer::Released, out),
             (_, Reply::Refused(refusal)) => self.refuse(id, refusal, out),
-            (_, Reply::Done | Reply::Key(_) | Reply::Page { .. } | Reply::Place(_) | Reply::Holds(_)) => {}
+            (
+                _,
+                Reply::Done | Reply::Key(_) | Reply::Page { .. } | Reply::Place(_) | Reply::Holds(_) | Reply::Notice(_),
+            ) => {}
         }
     }
 
@@ -231,10 +251,11 @@ impl Memory {
     fn list(&mut self, id: RequestId, prefix: &str, out: &mut Vec<Action>) {
         let homes = self.homes();
         let Some(request) = self.requests.get_mut(&id) else { return };
-        request.stage = Doing::Listing { left: homes.iter().copied().collect(), found: vec![] };
+        let left = homes.iter().copied().collect();
+        request.stage = Doing::Listing { left, found: vec![], going: BTreeMap::new() };
         let until = request.until;
         if homes.is_empty() {
-            return self.answer(id, Answer::Listed { segments: vec![], silent: vec![] }, out);
+            return self.tell_list(id, out);
         }
         let after = SegmentId { home: Incarnation::default(), number: 0 };
         for home in homes {
@@ -247,15 +268,16 @@ impl Memory {
         &mut self,
         id: RequestId,
         from: Incarnation,
-        segments: Vec<Segment>,
+        (segments, its_going): (Vec<Segment>, Vec<(SegmentId, Duration)>),
         is_last: bool,
         out: &mut Vec<Action>,
     ) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let (until, wish) = (request.until, request.wish.clone());
-        let Doing::Listing { left, found } = &mut request.stage else { return };
+        let Doing::Listing { left, found, going } = &mut request.stage else { return };
         let last = segments.last().map(|segment| segment.id);
         found.extend(segments);
+        going.extend(its_going);
         match (last, wish) {
             (Some(after), Wish::List { prefix }) if !is_last => {
                 self.ask(from, Question::List { after, prefix }, AskOf::Request(id), until, out);
@@ -271,10 +293,11 @@ impl Memory {
 
     fn tell_list(&mut self, id: RequestId, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let Doing::Listing { left, found } = &mut request.stage else { return };
+        let Doing::Listing { left, found, going } = &mut request.stage else { return };
         let (silent, mut segments): (Vec<_>, _) = (std::mem::take(left).into_iter().collect(), std::mem::take(found));
+        let going = std::mem::take(going);
         segments.sort_by_key(|segment| segment.id);
-        self.answer(id, Answer::Listed { segments, silent }, out);
+        self.answer(id, Answer::Listed { segments, going, silent }, out);
     }
 
     // The end of patience.
@@ -299,7 +322,7 @@ impl Memory {
             }
             Doing::Waiting(why) | Doing::Asking(why) => *why,
             Doing::Looking { .. } => "how much is free at the homes",
-            Doing::Comparing | Doing::Getting { .. } => "the segment's home",
+            Doing::Comparing | Doing::Getting { .. } | Doing::Stating { .. } => "the segment's home",
             Doing::Queued => "other puts of this node to the segment",
             Doing::Pausing(..) => "a slot of the segment that no other writer fills",
         };

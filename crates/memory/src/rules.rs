@@ -31,6 +31,14 @@ pub struct Rules {
     pub holders_told_first: bool,
     /// M2: a released segment is marked at all copies before that is said.
     pub released_everywhere: bool,
+    /// M2: the words of what is reclaimed are marked before anybody is told.
+    pub reclaimed_marked: bool,
+    /// M3: nobody works on a segment that is moved.
+    pub forgotten_before_move: bool,
+    /// What is to be reclaimed is there until the notice is over.
+    pub notice_kept: bool,
+    /// No allocation takes a home above what it offers.
+    pub offer_kept: bool,
 }
 
 impl Rules {
@@ -50,5 +58,9 @@ impl Rules {
         brought_up_first: true,
         holders_told_first: true,
         released_everywhere: true,
+        reclaimed_marked: true,
+        forgotten_before_move: true,
+        notice_kept: true,
+        offer_kept: true,
     };
 }

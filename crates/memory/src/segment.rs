@@ -9,7 +9,7 @@ use thiserror::Error;
 use verbena_cluster::{View, home_of};
 use verbena_terms::{Coherence, Incarnation, Rank, SegmentId};
 
-use crate::layout::slot_bytes;
+use crate::layout::{End, slot_bytes};
 
 /// Bytes that the name of a segment may have.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -179,6 +179,29 @@ impl Segment {
         std::iter::once(self.primary()).chain(self.backups.iter().copied())
     }
 
+    /// What is said of it, when it has come to its end.
+    pub(crate) fn ended(&self, end: End) -> Refusal {
+        match end {
+            End::Released => Refusal::Released { id: self.id },
+            End::Reclaimed => Refusal::Reclaimed { id: self.id, home: self.home },
+            // It is found again by whoever looks.
+            End::Moved => Refusal::TimedOut { why: "the segment, which is moved".into() },
+        }
+    }
+
+    /// The same without one of those that hold it: the first of the others is its home. None where nobody else holds it.
+    pub(crate) fn without(&self, who: Incarnation) -> Option<Segment> {
+        let mut left = self.places().filter(|place| place.home != who);
+        let Place { home, control, at } = left.next()?;
+        let backups = left.collect();
+        Some(Segment { home, control, at, backups, ..self.clone() })
+    }
+
+    /// Whether other homes hold it, or are to.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.wanted.is_replicated() || !self.backups.is_empty()
+    }
+
     /// The nth in the order in which a put becomes visible: where it is decided first, where it is read last.
     pub(crate) fn link(&self, nth: usize) -> Place {
         self.backups.get(nth).copied().unwrap_or_else(|| self.primary())
@@ -297,6 +320,22 @@ pub enum Refusal {
     Released {
         /// Which.
         id: SegmentId,
+    },
+    /// Its home took its memory back, and its value went with it. Its name is free.
+    #[error("segment {id} was reclaimed: {home} took its memory back")]
+    Reclaimed {
+        /// Which.
+        id: SegmentId,
+        /// Who took it.
+        home: Incarnation,
+    },
+    /// More than the node's configuration has it offer.
+    #[error("{asked} bytes cannot be offered: this node is configured to offer {most}")]
+    OverShare {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes that it may offer.
+        most: u64,
     },
     /// Its home is gone, and all that held a copy, and its value with them. Releasing it frees its name.
     #[error("segment {id} is lost: its home is no member any more")]

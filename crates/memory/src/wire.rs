@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VMSG" |    2    |    0    |  one frame, postcard 1 (varints)          |
+//!  | "VMSG" |    3    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  frame    = view from to letter
@@ -18,27 +18,37 @@
 //!           | 6 bury name owner                   member -> registrar: a lost segment's name may be used again
 //!           | 7 report page pages segments        home -> registrar: these have names that are yours in this view
 //!           | 8 register segment                  home -> registrar: this is a new one
-//!           | 9 unregister name id                home -> registrar
-//!           | 10 forget id                        home -> all: it is released; say when you have nothing on its way to it
+//!           | 9 unregister name id end            home -> registrar
+//!           | 10 forget id end                    home -> all: it is no more; say when you have nothing on its way to it
 //!           | 11 reserve segment                  its home -> home: a place for a copy
 //!           | 12 hold segment                     its home -> who holds a copy: these do; which word do you hold?
 //!           | 13 drop id                          its home -> who holds a copy: nobody works on it any more
 //!           | 14 holder id                        member -> registrar of the number: who serves it now?
-//!  answer   = 0 key | 1 segment | 2 done | 3 refused refusal | 4 page segments is-last | 5 place | 6 holds word | 7 held id by
+//!           | 15 notice id                        member -> home: after how long is its memory taken back?
+//!           | 16 yield id                         who holds a copy -> its home: move it from here
+//!           | 17 leave id                         its home -> who holds a copy: you do not any more
+//!           | 18 adopt segment                    its home -> who holds a copy: it is yours, I do not hold it any more
+//!           | 19 moved id                         its home -> registrar of the number: I serve it
+//!  end      = 0 released | 1 reclaimed | 2 moved
+//!  answer   = 0 key | 1 segment | 2 done | 3 refused refusal | 4 page segments is-last going | 5 place | 6 holds word | 7 held id by
+//!           | 8 notice time | 9 elsewhere id
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). What is not answered is asked again; who is asked does it once, and answers as before.
 //! Decoding is total: any bytes give a frame that keeps the bounds, or an error.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
 
+use crate::layout::End;
 use crate::{MAX_COPIES, Place, Refusal, Segment, SegmentId, SegmentName, Wanted};
 
 /// What a frame begins with.
-pub const FRAME: Format = Format::new(*b"VMSG", 2);
+pub const FRAME: Format = Format::new(*b"VMSG", 3);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 /// Segments in one frame.
@@ -139,15 +149,22 @@ pub enum Question {
     },
     /// This one is new.
     Register(Segment),
-    /// It is released.
+    /// It is no more.
     Unregister {
         /// Its name.
         name: SegmentName,
         /// Which.
         id: SegmentId,
+        /// How that came.
+        end: End,
     },
-    /// It is released.
-    Forget(SegmentId),
+    /// It is no more.
+    Forget {
+        /// Which.
+        id: SegmentId,
+        /// How that came.
+        end: End,
+    },
     /// For a place for a copy of this one.
     Reserve(Segment),
     /// Which word it holds of this one, whose copies are there.
@@ -156,6 +173,16 @@ pub enum Question {
     Drop(SegmentId),
     /// Who serves a segment whose maker has gone.
     Holder(SegmentId),
+    /// Whether, and after how long, its home takes its memory back.
+    Notice(SegmentId),
+    /// Who holds a copy wants to hold it no more.
+    Yield(SegmentId),
+    /// It does not hold it any more.
+    Leave(SegmentId),
+    /// Its home does not hold it any more: this is how it is, and it is the asked one's.
+    Adopt(Segment),
+    /// Who asks serves it.
+    Moved(SegmentId),
 }
 
 /// What is answered.
@@ -175,6 +202,8 @@ pub enum Reply {
         segments: Vec<Segment>,
         /// There are no more.
         is_last: bool,
+        /// Which of them have notice, and after how long they go.
+        going: Vec<(SegmentId, Duration)>,
     },
     /// A place for a copy.
     Place(Place),
@@ -187,6 +216,10 @@ pub enum Reply {
         /// Who serves it.
         by: Incarnation,
     },
+    /// After how long it goes, if it has notice.
+    Notice(Option<Duration>),
+    /// Who is asked held it in this life, and gave it to another home.
+    Elsewhere(SegmentId),
 }
 
 /// What is no frame.
@@ -219,7 +252,11 @@ impl Letter {
             Letter::Ask { question: Question::Report { segments, .. }, .. }
             | Letter::Answer { answer: Reply::Page { segments, .. }, .. } => segments,
             Letter::Ask {
-                question: Question::Register(segment) | Question::Reserve(segment) | Question::Hold(segment),
+                question:
+                    Question::Register(segment)
+                    | Question::Reserve(segment)
+                    | Question::Hold(segment)
+                    | Question::Adopt(segment),
                 ..
             }
             | Letter::Answer { answer: Reply::Segment(segment), .. } => std::slice::from_ref(segment),
@@ -252,6 +289,11 @@ impl Frame {
         let segments = frame.letter.segments();
         if segments.len() > MOST_SEGMENTS {
             return Err(FrameError::TooMany(segments.len()));
+        }
+        if let Letter::Answer { answer: Reply::Page { going, segments, .. }, .. } = &frame.letter
+            && going.len() > segments.len()
+        {
+            return Err(FrameError::TooMany(going.len()));
         }
         let copies = segments.iter().map(|segment| segment.places().count()).max().unwrap_or(0);
         if copies > usize::from(MAX_COPIES) {
@@ -302,7 +344,9 @@ mod tests {
     #[test]
     fn the_longest_frame_fits_and_reads_as_it_was_written() {
         let segments = vec![segment(); MOST_SEGMENTS];
-        let frame = framed(Letter::Answer { number: u64::MAX, answer: Reply::Page { segments, is_last: false } });
+        let going = vec![(segment().id, Duration::MAX); MOST_SEGMENTS];
+        let answer = Reply::Page { segments, is_last: false, going };
+        let frame = framed(Letter::Answer { number: u64::MAX, answer });
         let bytes = frame.encode();
         assert!(bytes.len() <= MAX_FRAME_BYTES, "{}", bytes.len());
         assert_eq!(Frame::decode(&bytes), Ok(frame));
@@ -315,15 +359,19 @@ mod tests {
         let mut other = good.clone();
         other[4] = 9;
         let said = Frame::decode(&other).unwrap_err().to_string();
-        assert_eq!(said, "block \"VMSG\" has version 9, this program speaks version 2");
+        assert_eq!(said, "block \"VMSG\" has version 9, this program speaks version 3");
         assert!((0..good.len()).all(|length| Frame::decode(&good[..length]).is_err()));
         assert!(Frame::decode(&[good.clone(), vec![0]].concat()).unwrap_err().to_string().contains("behind its end"));
         assert_eq!(Frame::decode(&vec![0; MAX_FRAME_BYTES + 1]), Err(FrameError::TooLong(MAX_FRAME_BYTES + 1)));
         let segments = vec![Segment { wanted: Wanted { name: None, ..segment().wanted }, ..segment() }; 65];
-        let many = framed(Letter::Answer { number: 1, answer: Reply::Page { segments, is_last: true } });
-        assert_eq!(Frame::decode(&many.encode()), Err(FrameError::TooMany(65)));
+        let page = |segments, going| {
+            framed(Letter::Answer { number: 1, answer: Reply::Page { segments, is_last: true, going } })
+        };
+        assert_eq!(Frame::decode(&page(segments, vec![]).encode()), Err(FrameError::TooMany(65)));
+        let going = vec![(segment().id, Duration::ZERO); 2];
+        assert_eq!(Frame::decode(&page(vec![segment()], going).encode()), Err(FrameError::TooMany(2)));
         let backups = vec![segment().primary(); MAX_COPIES.into()];
-        for question in [Question::Register, Question::Hold, Question::Reserve] {
+        for question in [Question::Register, Question::Hold, Question::Reserve, Question::Adopt] {
             let question = question(Segment { backups: backups.clone(), ..segment() });
             let many = framed(Letter::Ask { number: 1, oldest: 1, question });
             assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(5)));
@@ -354,12 +402,17 @@ mod tests {
             Question::Bury { name: name.clone(), owner },
             Question::Report { page: 0, pages: 2, segments: vec![segment.clone()] },
             Question::Register(segment.clone()),
-            Question::Unregister { name: name.clone(), id },
-            Question::Forget(id),
+            Question::Unregister { name: name.clone(), id, end: End::Released },
+            Question::Forget { id, end: End::Reclaimed },
             Question::Reserve(segment.clone()),
             Question::Hold(segment.clone()),
             Question::Drop(id),
             Question::Holder(id),
+            Question::Notice(id),
+            Question::Yield(id),
+            Question::Leave(id),
+            Question::Adopt(segment.clone()),
+            Question::Moved(id),
         ];
         let key = RegionKey {
             owner: Incarnation::new(1, 1),
@@ -377,7 +430,9 @@ mod tests {
             Reply::Place(segment.primary()),
             Reply::Holds(77),
             Reply::Held { id, by: segment.home },
-            Reply::Page { segments: vec![segment], is_last: true },
+            Reply::Page { segments: vec![segment], is_last: true, going: vec![(id, Duration::from_millis(1500))] },
+            Reply::Notice(Some(Duration::from_millis(1500))),
+            Reply::Elsewhere(id),
         ];
         let asked = questions.into_iter().map(|question| Letter::Ask { number: 9, oldest: 4, question });
         asked.chain(replies.into_iter().map(|answer| Letter::Answer { number: 9, answer })).collect()

@@ -7,15 +7,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use verbena_client::memory_wire::{
-    Failure, MemoryAnswer, MemoryRequest, NewSegment, PART_SEGMENTS, Placement, SegmentInfo, SegmentStat,
-    VALUE_PART_BYTES, Which,
+    Failure, MemoryAnswer, MemoryRequest, NewSegment, PART_SEGMENTS, Placement, Reclaims as Told, SegmentInfo,
+    SegmentStat, VALUE_PART_BYTES, Which,
 };
 use verbena_client::wire::Answer;
 use verbena_ipc::{ClientId, Request};
 use verbena_memory::service::MemoryService;
 use verbena_memory::{
-    Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Refusal, RequestId, Segment, SegmentName, Target, Wanted,
-    Wish,
+    Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Reclaims, Refusal, RequestId, Segment, SegmentName, Target,
+    Wanted, Wish,
 };
 use verbena_terms::Rank;
 
@@ -186,6 +186,10 @@ impl Segments {
             }
             MemoryRequest::Stat(which) => Wish::Stat { target: target(&which)? },
             MemoryRequest::List { prefix, .. } => Wish::List { prefix },
+            MemoryRequest::Reclaim { bytes, notice_ms } => {
+                may_reclaim(user, rustix::process::geteuid().as_raw())?;
+                Wish::Reclaim { bytes, notice: Duration::from_millis(notice_ms) }
+            }
             MemoryRequest::More { .. } | MemoryRequest::Stage { .. } => {
                 return Err((Failure::Bad, "parts are answered at once".into()));
             }
@@ -300,21 +304,30 @@ fn target(which: &Which) -> Result<Target, Refused> {
 
 fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64) -> MemoryAnswer {
     match said {
-        Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, &status.names())),
+        Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, None, &status.names())),
         Said::Released => MemoryAnswer::Released,
         Said::Value(value) => program.lock().shelve(shelf, value),
         Said::Put(version) => MemoryAnswer::Put(version),
-        Said::Stat { segment, version, stamp_ns } => {
-            let (id, segment) = (segment.id, info(&segment, &status.names()));
+        Said::Stat { segment, version, stamp_ns, goes_in } => {
+            let (id, segment) = (segment.id, info(&segment, goes_in, &status.names()));
             MemoryAnswer::Stat(SegmentStat { id, segment, version, stamp_ns })
         }
-        Said::Listed { segments, silent } => {
+        Said::Listed { segments, silent, going } => {
             let names = status.names();
-            let listed = segments.iter().map(|segment| info(segment, &names)).collect();
+            let listed = segments.iter().map(|segment| info(segment, going.get(&segment.id).copied(), &names));
+            let listed = listed.collect();
             let silent = silent.into_iter().map(|home| names.of(home)).collect();
             let mut program = program.lock();
             program.listed = (listed, silent);
             program.list_from(0)
+        }
+        Said::Reclaims(Reclaims { share, offered, taken, segments, bytes, first_in }) => {
+            let (segments, first_in_ms) = (u32::try_from(segments).unwrap_or(u32::MAX), first_in.map(millis));
+            MemoryAnswer::Reclaims(Told { share, offered, taken, segments, bytes, first_in_ms })
+        }
+        Said::Refused(Refusal::Reclaimed { id, home }) => {
+            let text = format!("segment {id} was reclaimed: node {} took its memory back", status.names().of(home));
+            MemoryAnswer::Failed(Failure::Reclaimed, text)
         }
         Said::Refused(refusal) => {
             let (why, text) = refused(&refusal);
@@ -323,7 +336,22 @@ fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64) 
     }
 }
 
-fn info(segment: &Segment, names: &Names) -> SegmentInfo {
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A node's memory is taken back by whose process the node is, or root.
+fn may_reclaim(user: u32, runs: u32) -> Result<(), Refused> {
+    if user == runs || user == 0 {
+        return Ok(());
+    }
+    let why = format!(
+        "user {user} is not the one that runs this node, {runs}, and not root: what it offers is theirs to say"
+    );
+    Err((Failure::NotYours, why))
+}
+
+fn info(segment: &Segment, goes_in: Option<Duration>, names: &Names) -> SegmentInfo {
     let Segment { id, wanted, .. } = segment;
     SegmentInfo {
         id: *id,
@@ -336,6 +364,7 @@ fn info(segment: &Segment, names: &Names) -> SegmentInfo {
         home: names.of(segment.home),
         copies: wanted.copies,
         backups: segment.backups.iter().map(|place| names.of(place.home)).collect(),
+        goes_in_ms: goes_in.map(millis),
     }
 }
 
@@ -349,11 +378,13 @@ fn refused(refusal: &Refusal) -> Refused {
         | Refusal::NullCopies
         | Refusal::FewHomes { .. }
         | Refusal::NoVersion
+        | Refusal::OverShare { .. }
         | Refusal::NoHome { .. } => Failure::Bad,
         Refusal::NoRoom { .. } | Refusal::NoWords { .. } | Refusal::OverLimit { .. } => Failure::NoRoom,
         Refusal::Exists { .. } => Failure::Exists,
         Refusal::NotFound { .. } => Failure::NotFound,
         Refusal::Released { .. } => Failure::Released,
+        Refusal::Reclaimed { .. } => Failure::Reclaimed,
         Refusal::Lost { .. } => Failure::Lost,
         Refusal::NotYours { .. } => Failure::NotYours,
         Refusal::OutOfRange { .. } => Failure::OutOfRange,
@@ -363,4 +394,18 @@ fn refused(refusal: &Refusal) -> Refused {
         Refusal::Overloaded { .. } | Refusal::Leaving => Failure::Unavailable,
     };
     (why, refusal.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_runs_the_node_and_root_say_what_it_offers() {
+        assert_eq!((may_reclaim(1000, 1000), may_reclaim(0, 1000)), (Ok(()), Ok(())));
+        for (user, runs) in [(1001, 1000), (1000, 0)] {
+            let (why, text) = may_reclaim(user, runs).unwrap_err();
+            assert!(why == Failure::NotYours && text.contains(&format!("user {user} is not")), "{text}");
+        }
+    }
 }

@@ -37,6 +37,10 @@ class Released(Error):
     """The segment was released."""
 
 
+class Reclaimed(Error):
+    """The segment's home took its memory back, and the value went with it. Its name is free."""
+
+
 class Conflict(Error):
     """The value is of another version than the one that was to be replaced: of version `current`. Nothing was put."""
 

@@ -5,6 +5,7 @@ pub mod get;
 pub mod ls;
 pub mod new;
 pub mod put;
+pub mod reclaim;
 pub mod rm;
 pub mod stat;
 pub mod top;
@@ -33,6 +34,7 @@ pub enum Command {
     Ls(ls::Command),
     Rm(rm::Command),
     Top(top::Command),
+    Reclaim(reclaim::Command),
     Checkpoint(checkpoint::Command),
 }
 
@@ -48,6 +50,7 @@ impl Command {
             Command::Ls(ls) => ls.run(file),
             Command::Rm(rm) => rm.run(file),
             Command::Top(top) => top.run(file),
+            Command::Reclaim(reclaim) => reclaim.run(file),
         }
         .map(|()| ExitCode::SUCCESS)
     }
@@ -121,13 +124,16 @@ struct Shown {
     copies: u8,
     /// Those that do besides.
     backups: Vec<String>,
+    /// Until its home takes its memory back, if that has given notice.
+    goes_in_ms: Option<u64>,
 }
 
 impl Shown {
     fn of(segment: &SegmentInfo) -> Shown {
-        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home, copies, backups } = segment.clone();
+        let SegmentInfo { id, name, bytes, coherence, writers, takes, owner, home, copies, backups, goes_in_ms } =
+            segment.clone();
         let (id, coherence) = (id.to_string(), coherence.to_string());
-        Shown { id, name, bytes, coherence, writers, takes, owner, home, copies, backups }
+        Shown { id, name, bytes, coherence, writers, takes, owner, home, copies, backups, goes_in_ms }
     }
 
     /// Its home, and who holds it besides.

@@ -20,18 +20,18 @@ fn mem(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> Outpu
     child.wait_with_output().unwrap()
 }
 
-fn said(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> String {
+pub fn said(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> String {
     let output = mem(cluster, node, arguments, input);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn json(cluster: &Cluster, node: &str, arguments: &[&str]) -> Value {
+pub fn json(cluster: &Cluster, node: &str, arguments: &[&str]) -> Value {
     serde_json::from_str(&said(cluster, node, &[arguments, &["--json"]].concat(), b"")).unwrap()
 }
 
 /// Its exit code, and what it complained of.
-fn refused(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> (Option<i32>, String) {
+pub fn refused(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> (Option<i32>, String) {
     let output = mem(cluster, "b", arguments, input);
     assert!(output.stdout.is_empty(), "{arguments:?}");
     (output.status.code(), String::from_utf8(output.stderr).unwrap())

@@ -9,6 +9,7 @@ mod checkpoints;
 mod client;
 mod commands;
 mod locking;
+mod reclaiming;
 
 use std::time::Duration;
 

@@ -75,6 +75,7 @@ const fn capabilities() -> Capabilities {
         batch: BatchTrips::Zero,
         ordering: Ordering::Posted,
         zero_copy: true,
+        pins_memory: false,
         classes: Classes::Separate,
         synchronous: true,
         crosses_machines: false,

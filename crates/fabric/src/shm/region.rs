@@ -81,6 +81,12 @@ impl Region for ShmRegion {
         Ok(())
     }
 
+    fn discard(&self, at: u64, bytes: u64) -> Result<()> {
+        let current = self.current.load();
+        check_range(at, bytes, false, current.mapped().bytes())?;
+        current.mapped().discard(at, bytes)
+    }
+
     fn remake(&self, view: ViewNumber) -> Result<()> {
         let RegionKey { region, bytes, .. } = self.key(Rights::Read);
         let next = make(&self.hub, region, bytes, view)?;

@@ -106,6 +106,11 @@ impl Mapped {
         self.words.execute(DATA, self.bytes, operation)
     }
 
+    /// Gives whole pages of the data back to the system; the caller has checked the range.
+    pub(super) fn discard(&self, at: u64, length: u64) -> Result<()> {
+        self.words.discard(DATA + at, length)
+    }
+
     /// Copies data out; the caller has checked the range.
     pub(super) fn copy_out(&self, at: u64, into: &mut [u8]) {
         self.words.copy_out(DATA + at, into);

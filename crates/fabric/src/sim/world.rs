@@ -35,6 +35,7 @@ pub const fn capabilities() -> Capabilities {
         batch: BatchTrips::One,
         ordering: Ordering::None,
         zero_copy: false,
+        pins_memory: false,
         classes: Classes::Separate,
         synchronous: false,
         crosses_machines: true,

@@ -170,6 +170,7 @@ impl Fabric for TcpFabric {
             batch: BatchTrips::One,
             ordering: Ordering::Posted,
             zero_copy: false,
+            pins_memory: false,
             classes: Classes::Separate,
             synchronous: false,
             crosses_machines: true,

@@ -247,6 +247,11 @@ impl Region for TcpRegion {
         Ok(())
     }
 
+    fn discard(&self, at: u64, bytes: u64) -> Result<()> {
+        let memory = self.checked(at, bytes, false)?;
+        if self.regions.0.supply.pins_memory() { Ok(()) } else { memory.words.discard(at, bytes) }
+    }
+
     fn remake(&self, view: ViewNumber) -> Result<()> {
         let life = Life::new(self.bytes, view)?;
         let mut memory = self.memory.write();

@@ -164,6 +164,7 @@ fn capabilities(adapter: &Adapter, receives: bool) -> Capabilities {
         batch: BatchTrips::OneAndFences,
         ordering: Ordering::None,
         zero_copy: true,
+        pins_memory: true,
         classes: Classes::Separate,
         synchronous: false,
         crosses_machines: true,

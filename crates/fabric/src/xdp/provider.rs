@@ -166,6 +166,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     batch: BatchTrips::OneAFrame,
     ordering: Ordering::None,
     zero_copy: false,
+    pins_memory: true,
     classes: Classes::BulkByAgent,
     synchronous: false,
     crosses_machines: true,

@@ -1,31 +1,32 @@
 //! What a home says and asks of copies, as a dialogue.
 
 use super::*;
+use crate::layout::{End, extents_at};
 use crate::wire::Token;
 use crate::{Coherence, MemoryOptions, Rules, SegmentName, Wanted};
 use verbena_cluster::{Member, Roles};
 use verbena_terms::ViewNumber;
 
-fn rank(rank: u32) -> Incarnation {
+pub(crate) fn rank(rank: u32) -> Incarnation {
     Incarnation::new(rank, 1)
 }
 
-fn view(number: u32, ranks: &[u32]) -> View {
+pub(crate) fn view(number: u32, ranks: &[u32]) -> View {
     let member =
         |of: &u32| Member { incarnation: rank(*of), name: format!("n{of}"), address: String::new(), roles: Roles::ALL };
     View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap()
 }
 
-fn home(of: u32) -> Home {
+pub(crate) fn home(of: u32) -> Home {
     let (owner_bytes, rules) = (u64::MAX, Rules::ALL);
     let options = MemoryOptions { bytes: 4096, segments: 4, owner_bytes, copies_bytes: 0, rules };
     let mut home = Home::new(rank(of), options);
-    home.renewed(&[], &view(1, &[1, 2, 3]), &mut vec![]);
+    home.renewed(extents_at(4) + 4096, &[], &view(1, &[1, 2, 3]), &mut vec![]);
     home
 }
 
 /// What it asks, of whom; and where it posts.
-fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
+pub(crate) fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
     let said = out.drain(..).filter_map(|action| match action {
         HomeAction::Ask { to, question, .. } | HomeAction::Tell { to, question } => {
             let question = format!("{question:?}");
@@ -34,13 +35,13 @@ fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
         }
         HomeAction::Post { at, steps, .. } => Some(format!("{} steps at {}", steps.len(), at.rank)),
         HomeAction::Reply { reply, .. } => Some(format!("{reply:?}").split(['(', ' ']).next().unwrap().to_owned()),
-        HomeAction::Store { .. } => None,
+        HomeAction::Store { .. } | HomeAction::Discard { .. } | HomeAction::Note(_) => None,
     });
     said.collect()
 }
 
 /// A segment at homes 1 and 2, as home 1 makes it.
-fn two() -> (Home, SegmentId) {
+pub(crate) fn two() -> (Home, SegmentId) {
     let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
     let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
     let token = Token { asker: rank(3), request: 1 };
@@ -50,10 +51,10 @@ fn two() -> (Home, SegmentId) {
     home.completed(id, &[], &view, &mut out);
     assert_eq!(asked(&mut out), ["Reserve 3"]);
     let none = Refusal::NoWords { home: rank(3), most: 4 };
-    home.answered(id, rank(3), Reply::Refused(none), &view, &mut out);
+    home.reserved(id, rank(3), Reply::Refused(none), &view, &mut out);
     assert_eq!(asked(&mut out), ["Reserve 2"]);
     let place = Place { home: rank(2), control: 3, at: 1024 };
-    home.answered(id, rank(2), Reply::Place(place), &view, &mut out);
+    home.reserved(id, rank(2), Reply::Place(place), &view, &mut out);
     assert_eq!(asked(&mut out).len(), 1, "the registrar is asked before a copy is filled");
     home.answered(id, rank(1), Reply::Done, &view, &mut out);
     assert_eq!(asked(&mut out), ["Hold 2"]);
@@ -71,7 +72,7 @@ fn compared(word: Word) -> (Home, SegmentId, Vec<String>) {
     let ((mut home, id), mut out) = (two(), vec![]);
     home.view_ends();
     let view = view(2, &[1, 2]);
-    home.renewed(&[Stands { id, word: Word::new(5, 0) }], &view, &mut out);
+    home.renewed(extents_at(4) + 4096, &[Stands { id, word: Word::new(5, 0) }], &view, &mut out);
     assert_eq!(asked(&mut out), ["Hold 2"]);
     assert!(home.is_comparing(id));
     home.answered(id, rank(2), Reply::Holds(word.to_bits()), &view, &mut out);
@@ -103,7 +104,7 @@ fn copies_are_brought_to_the_highest_word_that_is_left() {
 
 #[test]
 fn a_release_that_was_begun_is_ended() {
-    let (home, id, said) = compared(Word::new(5, 0).released());
+    let (home, id, said) = compared(Word::new(5, 0).ended(End::Released));
     assert!(said[0].starts_with("Unregister"), "{said:?}");
     assert_eq!(home.find(id), Err(Refusal::Released { id }));
 }
@@ -143,26 +144,26 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let in_next = |mut home: Home, members: &[u32], word| {
         let mut out = vec![];
         home.view_ends();
-        home.renewed(&stands(word), &view(2, members), &mut out);
+        home.renewed(extents_at(4) + 4096, &stands(word), &view(2, members), &mut out);
         (asked(&mut out), home)
     };
     // The one before it is there: that says whether it is a copy still.
     let (said, mut asking) = in_next(second.clone(), &[1, 2, 3], Word::new(5, 0));
     assert_eq!(said, ["Where 1"]);
     let gone = Reply::Refused(Refusal::Released { id });
-    asking.answered(id, rank(1), gone.clone(), &view(2, &[1, 2, 3]), &mut out);
+    asking.told_where(id, rank(1), gone.clone(), &view(2, &[1, 2, 3]), &mut out);
     assert_eq!(asked(&mut out), ["2 steps at 2"], "what nobody leads is dropped");
     let (_, mut told) = in_next(second.clone(), &[1, 2, 3], Word::new(5, 0));
     let now = told.segments[&id].segment.clone();
     assert_eq!(told.hold(now), Reply::Holds(Word::new(5, 0).to_bits()));
-    told.answered(id, rank(1), gone, &view(2, &[1, 2, 3]), &mut out);
+    told.told_where(id, rank(1), gone, &view(2, &[1, 2, 3]), &mut out);
     assert!(asked(&mut out).is_empty(), "who was told that it holds one waits for the word to drop it");
     // It has gone.
     let (said, led) = in_next(second.clone(), &[2, 3], Word::new(5, 0));
     assert_eq!((said, led.segments[&id].segment.backups.clone()), (vec!["Hold 3".to_owned()], vec![third]));
     assert_eq!(led.led(&view(2, &[2, 3])).len(), 1);
     // A place that was never filled, and what was released, is nobody's.
-    for word in [Word::default(), Word::new(5, 0).released()] {
+    for word in [Word::default(), Word::new(5, 0).ended(End::Released)] {
         let (said, left) = in_next(second.clone(), &[2, 3], word);
         assert_eq!((said.len(), left.free().0), (0, 4096), "{word:?}: {said:?}");
     }

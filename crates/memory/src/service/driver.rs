@@ -93,9 +93,9 @@ impl Driver {
         if !std::mem::take(&mut self.has_changed) {
             return;
         }
-        let Standing { segments, share, free, largest } = self.memory.standing();
-        let values = [segments as u64, share, free, largest];
-        let all = [&gauges.segments, &gauges.share, &gauges.free, &gauges.largest];
+        let Standing { segments, share, free, largest, offered, going, .. } = self.memory.standing();
+        let values = [segments as u64, share, free, largest, offered, going];
+        let all = [&gauges.segments, &gauges.share, &gauges.free, &gauges.largest, &gauges.offered, &gauges.going];
         all.into_iter().zip(values).for_each(|(gauge, value)| gauge.set(value as i64));
     }
 
@@ -158,6 +158,11 @@ impl Driver {
                     self.has_changed = true;
                 }
                 (Action::Open(key), Some(life)) => life.contacts.learn(key, now),
+                (Action::Discard { at, bytes }, Some(life)) => life.discard(at, bytes),
+                (Action::Note(note), _) => {
+                    self.has_changed = true;
+                    self.metrics.note(&note);
+                }
                 // Between two lives nobody hears it.
                 (_, None) => {}
             }

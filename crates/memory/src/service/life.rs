@@ -12,7 +12,7 @@ use super::Metrics;
 use super::posts::Posts;
 use crate::layout::{REGION, Word, claims_at, slot_bytes, word_at};
 use crate::wire::Frame;
-use crate::{Outcome, Post, PostId, Renewal, Stands};
+use crate::{Outcome, Post, PostId, Renewal, Stands, Stay};
 
 /// Messages about memory.
 const MEMORY: Port = Port(19);
@@ -54,22 +54,24 @@ impl Life {
         renewal: &Renewal,
         view: ViewNumber,
     ) -> verbena_fabric::Result<(RegionKey, Vec<Stands>)> {
-        let new = self.fabric.register(renewal.bytes, view)?;
+        let is_pinned = self.fabric.capabilities().pins_memory;
+        let bytes = if is_pinned { renewal.least } else { renewal.bytes };
+        let new = self.fabric.register(bytes, view)?;
         new.store(0, REGION.word())?;
         let mut stand = vec![];
         if let Some(old) = &self.own {
             let mut buffer = vec![0; COPY_BYTES];
-            for (place, segment) in &renewal.segments {
+            for Stay { from, place, segment } in &renewal.segments {
                 let word = Word::from_bits(old.load(word_at(place.control))?);
                 stand.push(Stands { id: segment.id, word });
                 // Nothing is in a place of version 0, or in one that was released.
                 let Some(slot) = word.slot().filter(|_| word.version() > 0) else { continue };
                 let bytes = slot_bytes(segment.wanted.bytes);
-                let from = place.at + u64::from(slot) * bytes;
-                for at in (from..from + bytes).step_by(COPY_BYTES) {
-                    let piece = &mut buffer[..COPY_BYTES.min((from + bytes - at) as usize)];
-                    old.read(at, piece)?;
-                    new.write(at, piece)?;
+                let slot_at = u64::from(slot) * bytes;
+                for at in (slot_at..slot_at + bytes).step_by(COPY_BYTES) {
+                    let piece = &mut buffer[..COPY_BYTES.min((slot_at + bytes - at) as usize)];
+                    old.read(from + at, piece)?;
+                    new.write(place.at + at, piece)?;
                 }
                 new.store(word_at(place.control), word.to_bits())?;
                 new.store(claims_at(place.control), 1 << slot)?;
@@ -85,6 +87,14 @@ impl Life {
         let stored = self.own.as_ref().map(|own| own.store(at, word));
         if let Some(Err(error)) = stored {
             tracing::warn!(%error, "free memory was not published");
+        }
+    }
+
+    /// Nothing stands there any more: the system may have it, where memory is not pinned.
+    pub(super) fn discard(&self, at: u64, bytes: u64) {
+        let discarded = self.own.as_ref().map(|own| own.discard(at, bytes));
+        if let Some(Err(error)) = discarded {
+            tracing::warn!(%error, at, bytes, "free memory was not given back to the system");
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
 
-use crate::{Answer, Refusal, Wish};
+use crate::{Answer, Note, Reclaims, Refusal, Wish};
 
 /// What the service counts, for whoever reads a registry. Cheap to clone.
 #[derive(Clone)]
@@ -20,6 +20,10 @@ pub struct Metrics {
     pub(super) share: Gauge,
     pub(super) free: Gauge,
     pub(super) largest: Gauge,
+    pub(super) offered: Gauge,
+    pub(super) going: Gauge,
+    /// Moved, and gone.
+    reclaimed: [Counter; 2],
     pub(super) copies: Gauge,
 }
 
@@ -32,6 +36,7 @@ pub(super) enum Kind {
     Put,
     Stat,
     List,
+    Reclaim,
 }
 
 impl Kind {
@@ -43,11 +48,12 @@ impl Kind {
             Wish::Put { .. } => Kind::Put,
             Wish::Stat { .. } => Kind::Stat,
             Wish::List { .. } => Kind::List,
+            Wish::Reclaim { .. } => Kind::Reclaim,
         }
     }
 }
 
-const KINDS: [&str; 6] = ["allocate", "release", "get", "put", "stat", "list"];
+const KINDS: [&str; 7] = ["allocate", "release", "get", "put", "stat", "list", "reclaim"];
 
 /// What became of it, in the order of [`OUTCOMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +77,10 @@ impl Metrics {
         let counter = |name: &str, help: &str| registry.counter(name, help);
         let gauge = |name: &str, help: &str| registry.gauge(name, help);
         let family: Family<Counter, 2> =
-            registry.family("verbena_memory_requests_total", help, ["operation", "outcome"], 32)?;
+            registry.family("verbena_memory_requests_total", help, ["operation", "outcome"], 35)?;
+        let help = "Segments whose memory this home took back, by whether others had room for them.";
+        let taken_back: Family<Counter, 1> =
+            registry.family("verbena_memory_reclaimed_segments_total", help, ["outcome"], 2)?;
         Ok(Metrics {
             requests: KINDS.map(|kind| OUTCOMES.map(|outcome| family.with([kind, outcome]))),
             get: registry.latency("verbena_memory_get_seconds", "From a get's arrival to its answer.")?,
@@ -80,11 +89,41 @@ impl Metrics {
             frames: counter("verbena_memory_frames_total", "Messages about memory sent to other members.")?,
             unusable: counter("verbena_memory_unusable_total", "Messages about memory that could not be used.")?,
             segments: gauge("verbena_memory_segments", "Segments at this home.")?,
-            share: gauge("verbena_memory_share_bytes", "Bytes that this home offers.")?,
-            free: gauge("verbena_memory_free_bytes", "Bytes of them that are free.")?,
+            share: gauge("verbena_memory_share_bytes", "Bytes that this home is configured to offer.")?,
+            offered: gauge("verbena_memory_offered_bytes", "Bytes that it offers, after what it takes back.")?,
+            going: gauge("verbena_memory_reclaiming_bytes", "Bytes of segments that have to go from this home.")?,
+            reclaimed: ["moved", "gone"].map(|outcome| taken_back.with([outcome])),
+            free: gauge("verbena_memory_free_bytes", "Bytes of those offered that are free.")?,
             largest: gauge("verbena_memory_largest_free_bytes", "Bytes of the largest free piece.")?,
             copies: gauge("verbena_memory_copies_bytes", "Bytes of copies of others' segments at this node.")?,
         })
+    }
+
+    /// Something was said about what this home takes back: it is logged, and counted.
+    pub(super) fn note(&self, note: &Note) {
+        match note {
+            Note::Offers(Reclaims { share, offered, taken, .. }) => {
+                tracing::info!(offered, share, taken, "this home offers another amount of memory");
+            }
+            Note::Noticed { segments, bytes, notice } => {
+                tracing::info!(segments, bytes, ?notice, "segments have to go from this home: they have notice");
+            }
+            Note::Moved(segment, to) => {
+                self.reclaimed[0].increment();
+                let (id, name) = (segment.id, segment.wanted.name.as_ref().map(|name| name.as_str()));
+                tracing::info!(%id, name, %to, "a segment's memory is taken back: another home holds it");
+            }
+            Note::Reclaimed(segment) => {
+                self.reclaimed[1].increment();
+                let (id, name) = (segment.id, segment.wanted.name.as_ref().map(|name| name.as_str()));
+                tracing::info!(%id, name, "a segment's memory is taken back: no other home has room for it");
+            }
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn reclaimed(&self) -> [u64; 2] {
+        self.reclaimed.each_ref().map(Counter::value)
     }
 
     /// A request was answered, after so long.
@@ -96,7 +135,7 @@ impl Metrics {
         }
         let outcome = match answer {
             Answer::Refused(Refusal::Unknown) => Outcome::Unknown,
-            Answer::Refused(Refusal::Lost { .. }) => Outcome::Lost,
+            Answer::Refused(Refusal::Lost { .. } | Refusal::Reclaimed { .. }) => Outcome::Lost,
             Answer::Refused(Refusal::TimedOut { .. }) => Outcome::Late,
             Answer::Refused(_) => Outcome::Refused,
             _ => Outcome::Done,

@@ -10,7 +10,7 @@ use verbena_terms::{Clock, Time};
 
 use super::Metrics;
 use super::driver::Driver;
-use crate::{Answer, MemoryOptions, RequestId, Wish};
+use crate::{Answer, MemoryOptions, RequestId, Standing, Wish};
 
 /// How often it looks for answers that are awaited: nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -20,6 +20,7 @@ const PACE: Duration = Duration::from_micros(20);
 /// A driver whose turns somebody else gives it.
 pub struct Stepped {
     driver: Driver,
+    metrics: Metrics,
     clock: Arc<dyn Clock>,
     requests: u64,
 }
@@ -27,7 +28,8 @@ pub struct Stepped {
 impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: MemoryOptions, clock: Arc<dyn Clock>) -> Stepped {
-        Stepped { driver: Driver::new(options, clock.clone(), Metrics::default()), clock, requests: 0 }
+        let metrics = Metrics::default();
+        Stepped { driver: Driver::new(options, clock.clone(), metrics.clone()), metrics, clock, requests: 0 }
     }
 
     /// A life of this node begins, by this lease.
@@ -64,6 +66,16 @@ impl Stepped {
     /// Free bytes of its own share, and those of the largest piece.
     pub fn free(&self) -> (u64, u64) {
         self.driver.memory().free()
+    }
+
+    /// How its share stands.
+    pub fn standing(&self) -> Standing {
+        self.driver.memory().standing()
+    }
+
+    /// Segments whose memory it took back: those that others hold now, and those that are gone.
+    pub fn reclaimed(&self) -> [u64; 2] {
+        self.metrics.reclaimed()
     }
 
     /// What could not be read, so far.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use verbena_memory::{Answer, Coherence, Placement, Refusal, RequestId, SegmentId, SegmentName, Target, Wanted, Wish};
-use verbena_terms::{Rank, Time};
+use verbena_terms::{Incarnation, Rank, Time};
 
 use crate::cluster::{Cluster, Event};
 use crate::history::{Fate, GetOf, MODELS, PutOf};
@@ -134,6 +134,11 @@ impl Cluster {
     pub fn hear(&mut self, at: usize) {
         let answers = self.nodes[at].service.as_mut().map(|service| service.answers()).unwrap_or_default();
         for (id, answer) in answers {
+            if self.nodes[at].reclaim == Some(id) {
+                let is_told = matches!(answer, Answer::Reclaims(_) | Answer::Refused(Refusal::NoHome { .. }));
+                self.broken.extend((!is_told).then(|| format!("node {at} is answered {answer:?} to a reclaim")));
+                continue;
+            }
             let is_its = |client: &Client| client.doing.is_some_and(|(doing, _)| doing == id);
             let Some(nth) = self.nodes[at].clients.iter().position(is_its) else {
                 self.broken.push(format!("node {at} answers {id:?} to nobody: {answer:?}"));
@@ -155,7 +160,10 @@ impl Cluster {
         match (what, answer) {
             (What::Find, Answer::Stat { segment, version, .. }) => {
                 *known = Some((segment.id, version));
-                self.seen.moved += u64::from(segment.home != segment.id.home);
+                let (has_moved, maker) = (segment.home != segment.id.home, segment.id.home);
+                self.seen.moved += u64::from(has_moved);
+                let is_there = self.keeper.view.as_ref().is_some_and(|view| view.member(maker).is_some());
+                self.seen.relocated += u64::from(has_moved && is_there);
                 self.holders.held(&segment);
             }
             (What::Allocate, Answer::Allocated(segment)) => {
@@ -165,9 +173,14 @@ impl Cluster {
                 self.holders.allocated(&segment);
             }
             (What::Find, Answer::Refused(Refusal::NotFound { .. })) => self.allocate(at, nth, model),
+            (What::Find, Answer::Refused(Refusal::Reclaimed { id, home })) => {
+                self.was_reclaimed(id, home);
+                self.allocate(at, nth, model);
+            }
             (What::Find, Answer::Refused(Refusal::Lost { id })) => {
                 self.seen.lost += 1;
                 self.is_lost(id);
+                self.holders.name_may_be_released(name(model));
                 let wish = Wish::Release { target: Target::Name(name(model)), user: USER };
                 self.begin(at, nth, Doing { model, what: What::Release, begun }, wish, 2 * LEASE);
             }
@@ -178,7 +191,7 @@ impl Cluster {
                     None => self.holders.name_was_released(&name(model)),
                 }
             }
-            (What::List, Answer::Listed { segments, silent }) => {
+            (What::List, Answer::Listed { segments, silent, .. }) => {
                 assert!(silent.is_empty(), "{silent:?}");
                 self.listed = segments;
             }
@@ -197,6 +210,9 @@ impl Cluster {
                 self.histories.fate(id, number, Fate::Done(version, now));
             }
             (what, Answer::Refused(refusal)) => {
+                if let Refusal::Released { id } = &refusal {
+                    self.holders.said_to_be_released(*id, &mut self.broken);
+                }
                 self.world.note(format_args!("node {at} client {nth}: {what:?} refused: {refusal}"));
                 match &refusal {
                     Refusal::Conflict { current, .. } => {
@@ -209,6 +225,15 @@ impl Cluster {
                         if matches!(refusal, Refusal::Lost { .. }) {
                             self.is_lost(*id);
                         }
+                    }
+                    // A put may meet the mark of a copy, while the home is not marked yet.
+                    Refusal::Reclaimed { id, home } if matches!(what, What::Get(_)) => {
+                        *known = None;
+                        self.was_reclaimed(*id, *home);
+                    }
+                    Refusal::Reclaimed { .. } => {
+                        self.seen.gone += 1;
+                        *known = None;
                     }
                     Refusal::Unknown => self.seen.unknown += 1,
                     Refusal::TimedOut { .. } => self.seen.late += 1,
@@ -227,6 +252,17 @@ impl Cluster {
                 }
             }
             (what, answer) => self.broken.push(format!("node {at} is answered {answer:?} to {what:?}")),
+        }
+    }
+
+    /// A client hears that a home took a segment's memory back: its notice is over.
+    fn was_reclaimed(&mut self, id: SegmentId, home: Incarnation) {
+        let now = self.world.now();
+        self.seen.reclaimed += 1;
+        self.holders.was_released(id, now);
+        let over = |(asked, notice): &(Time, Duration)| *asked + notice.mul_f64(0.99) <= now;
+        if !self.taken_back.get(&home).is_some_and(|all| all.iter().any(over)) {
+            self.broken.push(format!("{id} was reclaimed by {home} before its time"));
         }
     }
 

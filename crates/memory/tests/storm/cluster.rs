@@ -1,82 +1,22 @@
 //! The nodes, what befalls them, and time.
 
 use std::collections::HashMap;
-use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord};
+use verbena_fabric::Capabilities;
 use verbena_fabric::sim::{Dice, Faults, Outage, Step, World};
 use verbena_memory::service::Stepped;
-use verbena_memory::{MemoryOptions, Segment};
+use verbena_memory::{MemoryOptions, RequestId, Segment, Standing, Wish};
 use verbena_terms::{Clock, Incarnation, Rank, Time, ViewNumber};
 
 use crate::clients::Client;
 use crate::history::{Histories, MODELS};
 use crate::holders::Holders;
 use crate::keeper::{Keeper, Reply};
+use crate::seen::Seen;
 use crate::settings::{DRIFT, LEASE, STORM, Settings, ms};
-
-/// What befell nodes, and what clients saw.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
-    pub views: u64,
-    pub crashes: u64,
-    pub pauses: u64,
-    pub cuts: u64,
-    pub gets: u64,
-    pub puts: u64,
-    pub conflicts: u64,
-    pub unknown: u64,
-    pub late: u64,
-    pub allocated: u64,
-    pub released: u64,
-    /// Requests that heard that their segment was lost or released.
-    pub gone: u64,
-    /// Names that were of lost segments.
-    pub lost: u64,
-    /// Copies of new segments.
-    pub copies: u64,
-    /// Segments that were found at another home than made them.
-    pub moved: u64,
-}
-
-impl AddAssign for Seen {
-    fn add_assign(&mut self, other: Seen) {
-        let Seen {
-            views,
-            crashes,
-            pauses,
-            cuts,
-            gets,
-            puts,
-            conflicts,
-            unknown,
-            late,
-            allocated,
-            released,
-            gone,
-            lost,
-            copies,
-            moved,
-        } = other;
-        self.views += views;
-        self.crashes += crashes;
-        self.pauses += pauses;
-        self.cuts += cuts;
-        self.gets += gets;
-        self.puts += puts;
-        self.conflicts += conflicts;
-        self.unknown += unknown;
-        self.late += late;
-        self.allocated += allocated;
-        self.released += released;
-        self.gone += gone;
-        self.lost += lost;
-        self.copies += copies;
-        self.moved += moved;
-    }
-}
 
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -130,6 +70,10 @@ pub struct Node {
     pub lease: Arc<LeaseWord>,
     pub clock: Arc<dyn Clock>,
     pub clients: Vec<Client>,
+    /// The last that it was asked for itself.
+    pub reclaim: Option<RequestId>,
+    /// Bytes that its segments had when it was looked at last.
+    taken: u64,
     /// It does not reach the keeper.
     is_cut: bool,
     turn_at: Time,
@@ -143,6 +87,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     pub histories: Histories,
     pub holders: Holders,
+    /// When homes were asked to take memory back, and after what notice.
+    pub taken_back: HashMap<Incarnation, Vec<(Time, Duration)>>,
     pub broken: Vec<String>,
     pub seen: Seen,
     pub is_calm: bool,
@@ -160,7 +106,8 @@ fn rank(at: usize) -> Rank {
 
 impl Cluster {
     pub fn new(settings: Settings) -> Cluster {
-        let world = World::new(settings.seed, settings.faults.clone());
+        let capabilities = Capabilities { pins_memory: settings.pins, ..verbena_fabric::sim::capabilities() };
+        let world = World::with_capabilities(settings.seed, settings.faults.clone(), capabilities);
         let nodes = (0..settings.nodes).map(|at| Node {
             me: Incarnation { rank: rank(at), start: 0 },
             run: 0,
@@ -168,6 +115,8 @@ impl Cluster {
             lease: Arc::default(),
             clock: world.clock(rank(at)),
             clients: vec![],
+            reclaim: None,
+            taken: 0,
             is_cut: false,
             turn_at: Time::FAR,
         });
@@ -177,6 +126,7 @@ impl Cluster {
             keeper: Keeper::new(settings.homes, true),
             histories: Histories::default(),
             holders: Holders::default(),
+            taken_back: HashMap::new(),
             broken: vec![],
             seen: Seen::default(),
             is_calm: false,
@@ -210,6 +160,7 @@ impl Cluster {
             }
         }
         self.run(20 * LEASE);
+        self.all_is_offered_again();
         for (at, node) in self.nodes.iter().enumerate() {
             for client in node.clients.iter().filter(|client| client.doing.is_some()) {
                 self.broken.push(format!("stuck: node {at}: {:?}", client.doing));
@@ -246,6 +197,39 @@ impl Cluster {
         }
         self.seen.views = self.keeper.view.as_ref().map_or(0, |view| view.number().0.into());
         self.broken.append(&mut self.histories.broken());
+    }
+
+    /// What homes had to take back they have. Then all offer all.
+    fn all_is_offered_again(&mut self) {
+        for at in 0..self.nodes.len() {
+            let Some(service) = &self.nodes[at].service else { continue };
+            let standing = service.standing();
+            self.seen.given += service.reclaimed()[0];
+            if standing.going > 0 || standing.taken > standing.offered {
+                self.broken.push(format!("node {at} has not taken back what it had to: {standing:?}"));
+            }
+            self.take_back(at, self.settings.bytes, Duration::ZERO);
+        }
+        if self.settings.reclaims && self.settings.pins {
+            // Where memory is pinned there is more of it in the next view.
+            let last = self.nodes.len() - 1;
+            self.world.crash(self.nodes[last].me);
+            self.nodes[last].service = None;
+            self.run(5 * LEASE);
+            self.start(last);
+            self.run(10 * LEASE);
+        }
+    }
+
+    /// A home is to offer so many bytes.
+    fn take_back(&mut self, at: usize, bytes: u64, notice: Duration) {
+        let Some(service) = &mut self.nodes[at].service else { return };
+        self.nodes[at].reclaim = Some(service.request(Wish::Reclaim { bytes, notice }, LEASE));
+        let (me, now) = (self.nodes[at].me, self.world.now());
+        self.holders.takes_back(me);
+        self.taken_back.entry(me).or_default().push((now, notice));
+        self.seen.reclaims += 1;
+        self.after(at);
     }
 
     /// Whatever it finds, it has put something and got it after some attempts.
@@ -302,6 +286,12 @@ impl Cluster {
         self.hear(at);
         let Some(service) = &mut self.nodes[at].service else { return };
         let due = service.turn();
+        let Standing { taken, offered, .. } = service.standing();
+        if taken > offered.max(self.nodes[at].taken) {
+            let before = self.nodes[at].taken;
+            self.broken.push(format!("node {at} offers {offered} bytes, had given {before}, and gives {taken}"));
+        }
+        self.nodes[at].taken = taken;
         self.hear(at);
         let node = &mut self.nodes[at];
         if due < node.turn_at || node.turn_at <= node.clock.now() {
@@ -362,6 +352,7 @@ impl Cluster {
         let node = &mut self.nodes[at];
         node.run += 1;
         node.lease = Arc::default();
+        (node.taken, node.reclaim) = (0, None);
         node.service = Some(Stepped::new(options, node.clock.clone()));
         self.live(at);
         self.nodes[at].clients = vec![Client::default(); self.settings.clients];
@@ -437,7 +428,13 @@ impl Cluster {
         let at = self.dice.below(self.nodes.len() as u64) as usize;
         let long = self.dice.between(ms(1), 3 * LEASE);
         let me = self.nodes[at].me;
-        match self.dice.below(5) {
+        match self.dice.below(if self.settings.reclaims { 8 } else { 5 }) {
+            5..=7 => {
+                let all = self.settings.bytes;
+                let bytes = [0, 2048, all / 2, all][self.dice.below(4) as usize];
+                let notice = if self.dice.below(2) == 0 { Duration::ZERO } else { long };
+                self.take_back(at, bytes, notice);
+            }
             0 if self.nodes[at].service.is_some() => {
                 self.seen.crashes += 1;
                 self.world.crash(me);

@@ -12,8 +12,12 @@ pub struct Holders {
     told: BTreeMap<SegmentId, SegmentName>,
     /// Somebody has asked for their end.
     doubted: BTreeSet<SegmentId>,
+    /// Somebody has asked for the end of whatever has the name.
+    doubted_names: BTreeSet<SegmentName>,
     /// When somebody was told of it.
     released: BTreeMap<SegmentId, Time>,
+    /// Homes that took memory back: what is theirs may come to its end.
+    reclaiming: BTreeSet<Incarnation>,
 }
 
 impl Holders {
@@ -31,8 +35,24 @@ impl Holders {
         self.told.retain(|_, other| other != name);
     }
 
+    pub fn name_may_be_released(&mut self, name: SegmentName) {
+        self.doubted_names.insert(name);
+    }
+
     pub fn may_be_released(&mut self, id: SegmentId) {
         self.doubted.insert(id);
+    }
+
+    /// Somebody hears that it was released, as far as is known where it was asked for.
+    pub fn said_to_be_released(&self, id: SegmentId, broken: &mut Vec<String>) {
+        let name = self.told.get(&id).filter(|name| !self.doubted_names.contains(name));
+        if name.is_some() && !self.doubted.contains(&id) {
+            broken.push(format!("{id} is said to be released, and nobody has asked for that"));
+        }
+    }
+
+    pub fn takes_back(&mut self, home: Incarnation) {
+        self.reclaiming.insert(home);
     }
 
     pub fn was_released(&mut self, id: SegmentId, now: Time) {
@@ -41,7 +61,9 @@ impl Holders {
 
     /// Those that were told to hold it, if nobody has asked for its end.
     pub fn left(&self, id: SegmentId) -> impl Iterator<Item = Incarnation> {
-        let is_wanted = self.told.contains_key(&id) && !self.doubted.contains(&id);
+        let may_be_reclaimed =
+            self.of.get(&id).is_some_and(|homes| homes.iter().any(|home| self.reclaiming.contains(home)));
+        let is_wanted = self.told.contains_key(&id) && !self.doubted.contains(&id) && !may_be_reclaimed;
         self.of.get(&id).filter(|_| is_wanted).into_iter().flatten().copied()
     }
 

@@ -11,12 +11,14 @@ mod history;
 mod holders;
 #[path = "../../../lock/tests/storm/keeper.rs"]
 mod keeper;
+mod seen;
 mod settings;
 
 use verbena_fabric::sim::{Seed, check_seeds};
 use verbena_memory::Rules;
 
-use cluster::{Cluster, Seen};
+use cluster::Cluster;
+use seen::Seen;
 use settings::{DELTA, NULL, READ, STRICT, Settings, TEMPORAL};
 
 /// Seeds of an ordinary run.
@@ -56,6 +58,8 @@ fn segments_hold_in_a_storm() {
     for (nth, (count, each)) in enough.into_iter().enumerate() {
         assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
     }
+    assert!(seeds < 100 || all.reclaims > seeds && all.reclaimed > seeds / 4, "too little was reclaimed");
+    assert!(seeds < 100 || all.given > seeds / 4 && all.relocated > seeds / 4, "too few segments moved");
     assert!(seeds < 100 || all.lost > 0, "no name was of a lost segment");
     assert!(seeds < 100 || all.copies > seeds && all.moved > seeds, "too few copies took a home's place");
 }
@@ -172,4 +176,37 @@ fn answers_that_count_without_a_lease_are_found() {
 #[test]
 fn memory_that_is_copied_while_somebody_writes_is_found() {
     is_found("C3", " strict: ", 300, |settings| settings.rules = Rules { waits_for_effect: false, ..Rules::ALL });
+}
+
+#[test]
+fn memory_that_is_reclaimed_without_a_mark_is_found() {
+    is_found("M2", " was released until ", 300, |settings| {
+        // Nobody else has room.
+        (settings.reclaims, settings.homes, settings.copies) = (true, 1, 1);
+        settings.rules = Rules { reclaimed_marked: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_segment_that_moves_while_somebody_puts_it_is_found() {
+    is_found("M3", " strict: ", 300, |settings| {
+        settings.reclaims = true;
+        settings.rules = Rules { forgotten_before_move: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_notice_that_is_not_kept_is_found() {
+    is_found("notice", " before its time", 100, |settings| {
+        (settings.reclaims, settings.homes, settings.copies) = (true, 1, 1);
+        settings.rules = Rules { notice_kept: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_home_that_gives_more_than_it_offers_is_found() {
+    is_found("offer", ", and gives ", 100, |settings| {
+        settings.reclaims = true;
+        settings.rules = Rules { offer_kept: false, ..Rules::ALL };
+    });
 }

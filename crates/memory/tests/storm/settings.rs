@@ -38,6 +38,10 @@ pub struct Settings {
     pub copies: u8,
     /// Bytes that each home offers.
     pub bytes: u64,
+    /// Homes take memory back.
+    pub reclaims: bool,
+    /// A home has all memory that it could use, from the beginning of a view.
+    pub pins: bool,
     /// One-sided operations are executed after the target's end too.
     pub leaves_memory: bool,
     pub rules: Rules,
@@ -60,6 +64,8 @@ impl Settings {
             // Enough for all of them at one home, or just enough.
             bytes: if dice.below(2) == 0 { 64 << 10 } else { 8 << 10 },
             leaves_memory: dice.below(2) == 0,
+            reclaims: dice.below(2) == 0,
+            pins: dice.below(2) == 0,
             rules: Rules::ALL,
         }
     }

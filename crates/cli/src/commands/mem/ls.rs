@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use verbena_client::Memory;
 
+use super::reclaim::goes_in;
 use super::{Shown, columns};
 use crate::commands::reach::Reach;
 use crate::error::{Error, Result};
@@ -50,11 +51,16 @@ impl Command {
         if self.format.json {
             write_json(&mut out, &listed)?;
         } else {
-            let head = ["NAME", "BYTES", "COHERENCE", "HOMES", "TAKES", "USER", "ID"].map(String::from).to_vec();
+            let goes = listed.segments.iter().any(|shown| shown.goes_in_ms.is_some());
+            let mut head = ["NAME", "BYTES", "COHERENCE", "HOMES", "TAKES", "USER", "ID"].map(String::from).to_vec();
+            head.extend(goes.then(|| "GOES IN".into()));
             let line = |shown: &Shown| {
                 let Shown { bytes, coherence, takes, owner, id, .. } = shown;
                 let (bytes, takes, owner) = (bytes.to_string(), takes.to_string(), owner.to_string());
-                vec![shown.called().into(), bytes, coherence.clone(), shown.homes(), takes, owner, id.clone()]
+                let mut line =
+                    vec![shown.called().into(), bytes, coherence.clone(), shown.homes(), takes, owner, id.clone()];
+                line.extend(goes.then(|| shown.goes_in_ms.map_or_else(|| "-".into(), |ms| goes_in(ms).to_string())));
+                line
             };
             if !listed.segments.is_empty() {
                 let lines: Vec<_> = [head].into_iter().chain(listed.segments.iter().map(line)).collect();

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Serialize;
 
+use super::reclaim::goes_in;
 use super::{At, Shown};
 use crate::date::exact_moment;
 use crate::error::Result;
@@ -57,6 +58,9 @@ impl Command {
         }
         writeln!(out, "user       {owner}")?;
         writeln!(out, "version    {}", shown.version)?;
+        if let Some(ms) = shown.segment.goes_in_ms {
+            writeln!(out, "goes       in {}: its home takes its memory back", goes_in(ms))?;
+        }
         writeln!(out, "put        {}", shown.put.as_deref().unwrap_or("nothing yet"))?;
         Ok(())
     }

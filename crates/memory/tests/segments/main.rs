@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod moving;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,7 +153,9 @@ fn parts_are_put_and_got_by_any_node() {
         assert_eq!(nodes.ask(1, first), Answer::Put(version + 1), "{coherence}");
         assert_eq!(nodes.ask(0, get(Target::Id(id), 2, Some(4))), value(&[0, 1, 2, 3], version + 1, 77), "{coherence}");
         let answer = nodes.ask(2, Wish::Stat { target: named(&name) });
-        let Answer::Stat { segment, version: now, stamp_ns: 77 } = answer else { panic!("{coherence}: {answer:?}") };
+        let Answer::Stat { segment, version: now, stamp_ns: 77, .. } = answer else {
+            panic!("{coherence}: {answer:?}")
+        };
         assert_eq!((segment.id, now), (id, version + 1));
         assert_eq!(nodes.ask(0, Wish::Release { target: named(&name), user: USER }), Answer::Released);
     }
@@ -267,7 +271,7 @@ fn values_outlive_views_and_what_is_lost_is_said_to_be() {
     assert_eq!(nodes.refused(0, again.clone()), "segment 3.1/1 is lost: its home is no member any more");
     assert_eq!(nodes.ask(0, Wish::Release { target: named("goes"), user: USER }), Answer::Released);
     assert!(matches!(nodes.ask(0, again), Answer::Allocated(_)));
-    let Answer::Listed { segments, silent } = nodes.ask(1, Wish::List { prefix: String::new() }) else { panic!() };
+    let Answer::Listed { segments, silent, .. } = nodes.ask(1, Wish::List { prefix: String::new() }) else { panic!() };
     let listed: Vec<String> = segments.iter().map(|segment| segment.wanted.name.clone().unwrap().to_string()).collect();
     assert_eq!((listed, silent), (vec!["stays".to_owned(), "goes".to_owned()], vec![]));
 }

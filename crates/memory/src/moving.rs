@@ -1,0 +1,451 @@
+//! A segment moves while it is used: a home that takes its memory back holds it no more, and others do.
+//!
+//! Whoever leads it sees to it that all others hold it, but for the one that is to leave, which may be itself:
+//!
+//! ```text
+//!          a place, where     all members end what     the others hold the       the one that leaves
+//!          there is room      they do, and look anew   highest word              holds it no more
+//!   standing ----> reserving ----> forgetting -----> reading, copying ------> leaving -----> adopting ----> standing
+//!      |               | there is no room, and nobody else holds it  |           it leads: the next one of the line
+//!      |               v                                             |           is given the segment
+//!      |           it is reclaimed                 `replicas` <------+
+//! ```
+//!
+//! Who asks for it meanwhile is told nothing, and asks again. So nobody works on it between that all have forgotten it and its end, and what holds it can be changed as between two views. When
+//! a view ends in the middle, who leads is who led before, or the next one, and all that was begun is begun anew.
+//!
+//! Who has left says so as long as it lives ([`Reply::Elsewhere`]): who holds an older list, in which it comes first, strikes it off, and asks the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use verbena_cluster::View;
+use verbena_terms::Incarnation;
+
+use crate::access::{Given, Step};
+use crate::held::{Asked, Held, HomeAction, Stage};
+use crate::home::Home;
+use crate::layout::{End, Word, claims_at, word_at};
+use crate::reclaim::Note;
+use crate::replicas::Copying;
+use crate::segment::registrar_of;
+use crate::wire::{Question, Reply};
+use crate::{Coherence, Place, Refusal, Segment, SegmentId};
+
+/// Segments that a home remembers to have left; of older ones it says that they were released.
+const REMEMBERED: usize = 65_536;
+
+/// Segments that a home moves at a time: each may hold a value meanwhile.
+pub(crate) const MOVES_AT_ONCE: usize = 16;
+
+/// A segment that stands yet, for which a place is looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaver {
+    who: Incarnation,
+    /// Homes that may be asked, the next one last.
+    candidates: Vec<Incarnation>,
+}
+
+/// One that nobody works on any more, or will soon.
+#[derive(Clone, Debug)]
+pub(crate) struct Moving {
+    who: Incarnation,
+    /// What stands at its places.
+    words: BTreeMap<Incarnation, Word>,
+    step: Moved,
+}
+
+#[derive(Clone, Debug)]
+enum Moved {
+    /// The registrar of its name is to send who asks to its home.
+    Naming,
+    Forgetting(BTreeSet<Incarnation>),
+    /// The nth of its places.
+    Reading(usize),
+    /// Another home has it, or will.
+    Given(Incarnation),
+}
+
+/// How far a home is that is to serve it.
+#[derive(Clone, Debug)]
+pub(crate) enum Adopting {
+    /// Slots that were claimed are nobody's.
+    Looking,
+    Claiming(u64),
+    Naming,
+    Telling,
+}
+
+impl Moving {
+    /// Whether this one is to hold it no more.
+    pub(crate) fn is_left_by(&self, who: Incarnation) -> bool {
+        self.who == who
+    }
+
+    /// Whether it is somebody else's by now.
+    pub(crate) fn is_given(&self) -> bool {
+        matches!(self.step, Moved::Given(_))
+    }
+}
+
+impl Home {
+    /// What is said of a segment that this home gave away in this life, or holds for another.
+    pub(crate) fn elsewhere(&self, id: SegmentId) -> Option<Reply> {
+        match self.segments.get(&id).map(|held| &held.stage) {
+            // Who made it, and gave it away, may hold a copy again.
+            Some(Stage::Backup { .. } | Stage::Emptying) => Some(Reply::Elsewhere(id)),
+            None | Some(Stage::Settling) => {
+                let by = self.left.get(&id)?;
+                Some(by.map_or(Reply::Elsewhere(id), |by| Reply::Held { id, by }))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// It holds it no more, and will not lead it again.
+    pub(crate) fn has_left(&mut self, id: SegmentId, by: Option<Incarnation>) {
+        if self.left.len() >= REMEMBERED {
+            self.left.pop_first();
+        }
+        self.left.insert(id, by);
+    }
+
+    /// Whether a place is looked for, for a segment that this one is to hold no more.
+    pub(crate) fn is_looking_for(&self, id: SegmentId, who: Incarnation) -> bool {
+        self.leavers.get(&id).is_some_and(|leaver| leaver.who == who)
+    }
+
+    /// Segments that move, or are about to.
+    pub(crate) fn moving(&self) -> usize {
+        let moves = |held: &&Held| match &held.stage {
+            Stage::Copying(copying) => copying.is_moving(),
+            stage => matches!(stage, Stage::Moving(_)),
+        };
+        self.leavers.len() + self.segments.values().filter(moves).count()
+    }
+
+    /// Somebody is to hold it no more: first a place is looked for, while it goes on.
+    pub(crate) fn begin_move(
+        &mut self,
+        id: SegmentId,
+        who: Incarnation,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) -> bool {
+        let is_free = |held: &&Held| matches!(held.stage, Stage::Standing) && !self.leavers.contains_key(&id);
+        let Some(held) = self.segments.get(&id).filter(is_free) else { return false };
+        let others = view.homes().map(|member| member.incarnation);
+        let mut candidates: Vec<_> =
+            others.filter(|home| held.segment.places().all(|place| place.home != *home)).collect();
+        let turn = id.number as usize % candidates.len().max(1);
+        candidates.rotate_left(turn);
+        self.leavers.insert(id, Leaver { who, candidates });
+        self.look_for_place(id, view, out);
+        true
+    }
+
+    fn look_for_place(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let (Some(held), Some(leaver)) = (self.segments.get(&id), self.leavers.get_mut(&id)) else { return };
+        let left = held.segment.places().filter(|place| place.home != leaver.who).count();
+        if left < usize::from(held.segment.wanted.copies)
+            && let Some(to) = leaver.candidates.pop()
+        {
+            let question = Question::Reserve(held.segment.clone());
+            return out.push(HomeAction::Ask { id, to, question });
+        }
+        if left > 0 {
+            return self.stop(id, None, view, out);
+        }
+        // There is no room anywhere.
+        self.leavers.remove(&id);
+        self.reclaim_here(id, view, out);
+    }
+
+    /// A home was asked for a place. It may have been released meanwhile.
+    pub(crate) fn reserved(
+        &mut self,
+        id: SegmentId,
+        from: Incarnation,
+        reply: Reply,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        let is_copying = self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Copying(_)));
+        match reply {
+            reply if is_copying => self.copy_answered(id, from, reply, view, out),
+            Reply::Place(place) if self.leavers.contains_key(&id) => self.stop(id, Some(place), view, out),
+            Reply::Place(place) => out.push(HomeAction::Tell { to: place.home, question: Question::Drop(id) }),
+            _ => self.look_for_place(id, view, out),
+        }
+    }
+
+    /// Nobody is told where it is any more.
+    fn stop(&mut self, id: SegmentId, place: Option<Place>, view: &View, out: &mut Vec<HomeAction>) {
+        let (Some(held), Some(leaver)) = (self.segments.get_mut(&id), self.leavers.remove(&id)) else { return };
+        // Its place is not filled: who puts did not know of it.
+        let words = place.map(|place| (place.home, Word::default())).into_iter().collect();
+        held.segment.backups.extend(place);
+        held.stage = Stage::Moving(Box::new(Moving { who: leaver.who, words, step: Moved::Naming }));
+        match held.segment.wanted.name.as_ref().and_then(|name| name.registrar(view)) {
+            Some(to) => out.push(HomeAction::Ask { id, to, question: Question::Register(held.segment.clone()) }),
+            None => self.forget_where(id, view, out),
+        }
+        self.look_who_goes();
+    }
+
+    fn forget_where(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let is_forgotten = self.options.rules.forgotten_before_move;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Moving(moving) = &mut held.stage else { return };
+        let members: BTreeSet<Incarnation> =
+            view.members().iter().map(|member| member.incarnation).filter(|_| is_forgotten).collect();
+        for to in &members {
+            let question = Question::Forget { id, end: End::Moved };
+            out.push(HomeAction::Ask { id, to: *to, question });
+        }
+        let is_nobody = members.is_empty();
+        moving.step = Moved::Forgetting(members);
+        if is_nobody {
+            self.read_next(id, 0, view, out);
+        }
+    }
+
+    /// Nobody works on it: what stands at its places stays there.
+    fn read_next(&mut self, id: SegmentId, nth: usize, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Moving(moving) = &mut held.stage else { return };
+        let is_unread = |(_, place): &(usize, Place)| !moving.words.contains_key(&place.home);
+        let next = held.segment.places().enumerate().skip(nth).find(is_unread);
+        let Some((nth, place)) = next else { return self.copy_moving(id, view, out) };
+        moving.step = Moved::Reading(nth);
+        out.push(HomeAction::Post { id, at: place.home, steps: vec![Step::ReadWord(word_at(place.control))] });
+    }
+
+    /// It was read.
+    pub(crate) fn moving_completed(&mut self, id: SegmentId, given: &[Given], view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Moving(moving) = &mut held.stage else { return };
+        let Moved::Reading(nth) = moving.step else { return };
+        if let (Some(place), Some(word)) = (held.segment.places().nth(nth), given.first()) {
+            moving.words.insert(place.home, Word::from_bits(word.word()));
+        }
+        self.read_next(id, nth + 1, view, out);
+    }
+
+    /// The others get the highest word.
+    fn copy_moving(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Moving(moving) = &held.stage else { return };
+        held.stage = Stage::Copying(Box::new(Copying::moving(me, moving.words.clone(), moving.who)));
+        self.tell(id, view, out);
+    }
+
+    /// A member has answered what was asked for a segment that moves.
+    pub(crate) fn moving_answered(&mut self, id: SegmentId, from: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Moving(moving) = &mut held.stage else { return };
+        match &mut moving.step {
+            Moved::Naming => self.forget_where(id, view, out),
+            Moved::Forgetting(awaited) => {
+                awaited.remove(&from);
+                if awaited.is_empty() {
+                    self.read_next(id, 0, view, out);
+                }
+            }
+            Moved::Given(to) if *to == from => {
+                let to = *to;
+                self.has_left(id, Some(to));
+                // What others hold stays.
+                held_alone(&mut self.segments, id);
+                self.settle(id, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// All others have the highest word: who is to leave does.
+    pub(crate) fn let_go(&mut self, id: SegmentId, who: Incarnation, out: &mut Vec<HomeAction>) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        if who != me {
+            return out.push(HomeAction::Ask { id, to: who, question: Question::Leave(id) });
+        }
+        let Some(segment) = held.segment.without(me) else { return };
+        out.push(HomeAction::Note(Note::Moved(held.segment.clone(), segment.home)));
+        let (to, words) = (segment.home, BTreeMap::new());
+        held.stage = Stage::Moving(Box::new(Moving { who, words, step: Moved::Given(to) }));
+        out.push(HomeAction::Ask { id, to, question: Question::Adopt(segment) });
+    }
+
+    /// It has left.
+    pub(crate) fn is_left(&mut self, id: SegmentId, who: Incarnation, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        held.segment.backups.retain(|place| place.home != who);
+        let segment = held.segment.clone();
+        for place in &segment.backups {
+            out.push(HomeAction::Tell { to: place.home, question: Question::Hold(segment.clone()) });
+        }
+        self.adopt(id, out);
+    }
+
+    // Who holds a copy.
+
+    /// Its leader has it hold the segment no more.
+    pub(crate) fn leave(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get(&id) else { return };
+        if matches!(held.stage, Stage::Backup { .. }) {
+            out.push(HomeAction::Note(Note::Moved(held.segment.clone(), held.segment.home)));
+            self.has_left(id, None);
+            self.settle(id, out);
+        }
+    }
+
+    /// Who led it holds it no more: this home serves it.
+    pub(crate) fn adopted(&mut self, asker: Asked, segment: Segment, out: &mut Vec<HomeAction>) {
+        let id = segment.id;
+        let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Backup { .. })) else {
+            let reply = Reply::Refused(Refusal::Released { id });
+            return out.push(HomeAction::Reply { to: asker, reply });
+        };
+        for place in &segment.backups {
+            out.push(HomeAction::Tell { to: place.home, question: Question::Hold(segment.clone()) });
+        }
+        (held.segment, held.asker) = (segment, Some(asker));
+        self.ask_anew(id);
+        self.adopt(id, out);
+    }
+
+    /// It is served here from now on: its slots are free, and who asks is sent here.
+    pub(crate) fn adopt(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let control = held.place.control;
+        held.stage = Stage::Adopting(Adopting::Looking);
+        let steps = vec![Step::ReadWord(word_at(control)), Step::ReadWord(claims_at(control))];
+        out.push(HomeAction::Post { id, at: me, steps });
+    }
+
+    /// Its words were read, or its claims changed.
+    pub(crate) fn adopting_completed(
+        &mut self,
+        id: SegmentId,
+        given: &[Given],
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Adopting(step) = &mut held.stage else { return };
+        let control = held.place.control;
+        let words: Vec<u64> = given.iter().map(Given::word).collect();
+        match (&*step, &words[..]) {
+            (Adopting::Looking, [word, claims]) => {
+                let slot = Word::from_bits(*word).slot().unwrap_or(0);
+                *step = Adopting::Claiming(*claims);
+                let steps = vec![Step::Swap(claims_at(control), *claims, 1 << slot)];
+                out.push(HomeAction::Post { id, at: me, steps });
+            }
+            (Adopting::Claiming(expected), [found]) if expected == found => {
+                *step = Adopting::Naming;
+                match held.segment.wanted.name.as_ref().and_then(|name| name.registrar(view)) {
+                    Some(to) => {
+                        out.push(HomeAction::Ask { id, to, question: Question::Register(held.segment.clone()) })
+                    }
+                    None => self.adopting_answered(id, view, out),
+                }
+            }
+            _ => self.adopt(id, out),
+        }
+    }
+
+    /// A registrar knows that it is here.
+    pub(crate) fn adopting_answered(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Adopting(step) = &mut held.stage else { return };
+        match (&*step, registrar_of(id, view)) {
+            (Adopting::Naming, Some(to)) => {
+                *step = Adopting::Telling;
+                out.push(HomeAction::Ask { id, to, question: Question::Moved(id) });
+            }
+            _ => {
+                if let Some(to) = held.asker.take() {
+                    out.push(HomeAction::Reply { to, reply: Reply::Done });
+                }
+                self.stands(id, out);
+            }
+        }
+    }
+
+    /// Who comes first in the line was asked where a segment is of which this home holds a copy.
+    pub(crate) fn told_where(
+        &mut self,
+        id: SegmentId,
+        from: Incarnation,
+        reply: Reply,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Backup { is_told: is_told @ false, .. } = &mut held.stage else { return };
+        match reply {
+            Reply::Elsewhere(_) => self.strike_off(id, from, view, out),
+            Reply::Segment(now) if now.places().any(|place| place.home == me) => {
+                *is_told = true;
+                self.look_who_goes();
+            }
+            // Nobody works on it in this view.
+            _ => self.settle(id, out),
+        }
+    }
+
+    /// Who was asked, because it came first in the line, has left: the next one leads, and may be this one.
+    pub(crate) fn strike_off(&mut self, id: SegmentId, who: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
+        let me = self.me;
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        let Stage::Backup { word, is_told: false } = held.stage else { return };
+        let Some(segment) = held.segment.without(who) else { return };
+        held.segment = segment;
+        match Home::leader(&held.segment, view) {
+            Some(to) if to != me => out.push(HomeAction::Ask { id, to, question: Question::Where(id) }),
+            _ => {
+                self.lead(id, word, true, view);
+                self.compare_more(view, out);
+            }
+        }
+    }
+
+    // A view ends.
+
+    /// What becomes of what moves.
+    pub(crate) fn moves_end(&mut self) {
+        self.leavers.clear();
+        self.nobody_is_asked();
+        self.left.values_mut().for_each(|by| *by = None);
+        let given = |held: &Held| matches!(&held.stage, Stage::Moving(moving) if moving.is_given());
+        let given: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| given(held)).map(|(id, _)| *id).collect();
+        for id in given {
+            drop(self.remove(id));
+            self.has_left(id, None);
+        }
+        for held in self.segments.values_mut() {
+            let is_moving = matches!(held.stage, Stage::Moving(_) | Stage::Copying(_));
+            if is_moving && held.segment.wanted.coherence == Coherence::Null {
+                // Puts of it go to its home alone.
+                held.segment.backups.clear();
+                held.stage = Stage::Standing;
+            }
+        }
+    }
+}
+
+/// Of a segment that is at its end here, the copies are not.
+fn held_alone(segments: &mut BTreeMap<SegmentId, Held>, id: SegmentId) {
+    if let Some(held) = segments.get_mut(&id) {
+        held.segment.backups.clear();
+        held.end = End::Moved;
+    }
+}
+
+#[cfg(test)]
+mod tests;

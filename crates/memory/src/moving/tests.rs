@@ -1,0 +1,175 @@
+//! What a home says and asks of a segment that moves, as a dialogue.
+
+use super::*;
+use crate::held::Stands;
+use crate::layout::extents_at;
+use crate::replicas::tests::{asked, home, rank, two, view};
+use crate::wire::Token;
+use crate::{SegmentName, Wanted};
+
+const BYTES: u64 = 4096;
+
+/// A segment at home 1 alone.
+fn one() -> (Home, SegmentId, View) {
+    let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
+    let wanted = Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7);
+    let asker = Asked { from: rank(3), number: 1 };
+    home.allocate(asker, Token { asker: rank(3), request: 1 }, wanted, vec![], &mut out);
+    let id = SegmentId { home: rank(1), number: 1 };
+    home.completed(id, &[], &view, &mut out);
+    home.answered(id, rank(1), Reply::Done, &view, &mut out);
+    assert!(home.find(id).is_ok());
+    (home, id, view)
+}
+
+fn place(of: u32) -> Place {
+    Place { home: rank(of), control: 3, at: 1024 }
+}
+
+fn word(word: Word) -> Vec<Given> {
+    vec![Given::Word(word.to_bits())]
+}
+
+/// It is asked for a place, gets it, and everybody forgets the segment: until its words are read.
+fn stopped(home: &mut Home, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+    assert!(home.begin_move(id, rank(1), view, out));
+    let to = asked(out)[0].clone();
+    let at = if to == "Reserve 2" { 2 } else { 3 };
+    assert!(home.find(id).is_ok(), "it goes on while a place is looked for");
+    home.reserved(id, rank(at), Reply::Place(place(at)), view, out);
+    assert!(home.is_comparing(id) && asked(out)[0].starts_with("Register"));
+    home.answered(id, rank(1), Reply::Done, view, out);
+    assert_eq!(asked(out), ["Forget 1", "Forget 2", "Forget 3"]);
+    for member in 1..3 {
+        home.answered(id, rank(member), Reply::Done, view, out);
+        assert!(out.is_empty(), "somebody works on it");
+    }
+    home.answered(id, rank(3), Reply::Done, view, out);
+    assert_eq!(asked(out), ["1 steps at 1"]);
+}
+
+/// It is given away.
+fn given() -> (Home, SegmentId, View, Incarnation) {
+    let ((mut home, id, view), mut out) = (one(), vec![]);
+    stopped(&mut home, id, &view, &mut out);
+    let to = home.segments[&id].segment.backups[0].home;
+    home.completed(id, &word(Word::new(4, 2)), &view, &mut out);
+    assert_eq!(asked(&mut out), [format!("Hold {}", to.rank)]);
+    home.answered(id, to, Reply::Holds(0), &view, &mut out);
+    assert_eq!(asked(&mut out), ["1 steps at 1"], "the value is read");
+    home.completed(id, &[Given::Bytes(vec![9; 16])], &view, &mut out);
+    assert_eq!(asked(&mut out), [format!("4 steps at {}", to.rank)]);
+    home.completed(id, &[], &view, &mut out);
+    let adopt = out.iter().find_map(|action| match action {
+        HomeAction::Ask { question: Question::Adopt(segment), .. } => Some(segment.clone()),
+        _ => None,
+    });
+    assert_eq!(adopt.map(|segment| (segment.home, segment.backups)), Some((to, vec![])));
+    (home, id, view, to)
+}
+
+#[test]
+fn a_segment_is_given_to_a_home_that_has_room() {
+    let (mut home, id, view, to) = given();
+    let mut out = vec![];
+    assert!(home.is_comparing(id), "who asks before that is known is told nothing");
+    home.answered(id, to, Reply::Done, &view, &mut out);
+    assert_eq!(asked(&mut out), ["2 steps at 1"], "its own memory is free, and nobody else is told to drop it");
+    assert_eq!(home.elsewhere(id), Some(Reply::Held { id, by: to }));
+    home.completed(id, &[Given::Word(0), Given::Word(1)], &view, &mut out);
+    assert_eq!((home.taken(), home.elsewhere(id)), (0, Some(Reply::Held { id, by: to })));
+    home.view_ends();
+    assert_eq!(home.elsewhere(id), Some(Reply::Elsewhere(id)), "who has it by then others know");
+}
+
+#[test]
+fn a_view_that_ends_begins_the_move_anew_or_ends_it() {
+    let ((mut home, id, view_of), mut out) = (one(), vec![]);
+    stopped(&mut home, id, &view_of, &mut out);
+    home.view_ends();
+    let stands = [Stands { id, word: Word::new(4, 2) }];
+    home.renewed(extents_at(4) + BYTES, &stands, &view(2, &[1, 2, 3]), &mut out);
+    // The place that it had asked for is looked at as that of a copy. It was never filled.
+    let said = asked(&mut out);
+    assert!(said.len() == 1 && said[0].starts_with("Hold"), "{said:?}");
+    let to = home.segments[&id].segment.backups[0].home;
+    home.answered(id, to, Reply::Refused(Refusal::Released { id }), &view(2, &[1, 2, 3]), &mut out);
+    assert_eq!(home.find(id).map(|segment| segment.backups.len()), Ok(0));
+    // What is given away does not come back, whether that was heard or not.
+    let (mut home, id, ..) = given();
+    home.view_ends();
+    assert_eq!((home.taken(), home.elsewhere(id)), (0, Some(Reply::Elsewhere(id))));
+}
+
+#[test]
+fn one_copy_too_many_leaves_before_the_segment_is_served() {
+    let ((mut home, id, view_of), mut out) = (one(), vec![]);
+    stopped(&mut home, id, &view_of, &mut out);
+    let to = home.segments[&id].segment.backups[0].home;
+    home.view_ends();
+    let next = view(2, &[1, 2, 3]);
+    home.renewed(extents_at(4) + BYTES, &[Stands { id, word: Word::new(4, 2) }], &next, &mut out);
+    out.clear();
+    home.answered(id, to, Reply::Holds(Word::new(4, 2).to_bits()), &next, &mut out);
+    assert_eq!(asked(&mut out), [format!("Leave {}", to.rank)]);
+    assert!(home.find(id).is_err());
+    home.answered(id, to, Reply::Done, &next, &mut out);
+    assert_eq!(asked(&mut out), ["2 steps at 1"]);
+    home.completed(id, &[Given::Word(Word::new(4, 2).to_bits()), Given::Word(5)], &next, &mut out);
+    let [HomeAction::Post { steps, .. }] = &out[..] else { panic!("{out:?}") };
+    let control = home.segments[&id].place.control;
+    assert_eq!(steps[..], [Step::Swap(claims_at(control), 5, 4)], "slots that others had claimed are free");
+}
+
+#[test]
+fn what_is_released_while_a_place_is_looked_for_needs_none() {
+    let ((mut home, id, view), mut out) = (one(), vec![]);
+    home.begin_move(id, rank(1), &view, &mut out);
+    assert!(!home.begin_move(id, rank(1), &view, &mut out), "once");
+    home.release(Asked { from: rank(3), number: 2 }, id, 7, &mut out);
+    out.clear();
+    home.reserved(id, rank(2), Reply::Place(place(2)), &view, &mut out);
+    assert_eq!(asked(&mut out), ["Drop 2"]);
+    // Where nobody has room it is reclaimed.
+    let (mut home, id, view) = one();
+    home.begin_move(id, rank(1), &view, &mut out);
+    for at in [2, 3] {
+        let none = Refusal::NoRoom { home: rank(at), asked: 1, free: 0, largest: 0 };
+        home.reserved(id, rank(at), Reply::Refused(none), &view, &mut out);
+    }
+    assert!(home.segments[&id].stage.is_ending() && home.segments[&id].end == End::Reclaimed);
+}
+
+#[test]
+fn who_holds_an_older_list_strikes_off_who_has_left() {
+    // Home 2 holds a copy of what home 1 led.
+    let (led, id) = two();
+    let segment = led.find(id).unwrap().clone();
+    let (mut home, mut out) = (home(2), vec![]);
+    home.reserve(Asked { from: rank(1), number: 1 }, Segment { backups: vec![], ..segment }, &mut out);
+    home.completed(id, &[], &view(1, &[1, 2, 3]), &mut out);
+    home.view_ends();
+    let next = view(2, &[1, 2, 3]);
+    out.clear();
+    home.renewed(extents_at(4) + BYTES, &[Stands { id, word: Word::new(6, 1) }], &next, &mut out);
+    assert_eq!(asked(&mut out), ["Where 1"]);
+    assert!(home.is_comparing(id));
+    home.told_where(id, rank(1), Reply::Elsewhere(id), &next, &mut out);
+    // It leads, and looks for another home for the second copy.
+    assert_eq!(home.segments[&id].segment.home, rank(2));
+    let said = asked(&mut out);
+    assert!(said.len() == 1 && said[0].starts_with("Reserve"), "{said:?}");
+    for at in [1, 3] {
+        let none = Refusal::NoWords { home: rank(at), most: 4 };
+        home.reserved(id, rank(at), Reply::Refused(none), &next, &mut out);
+    }
+    assert_eq!(asked(&mut out).last().unwrap(), "2 steps at 2");
+    home.completed(id, &[Given::Word(Word::new(6, 1).to_bits()), Given::Word(2)], &next, &mut out);
+    home.completed(id, &[Given::Word(2)], &next, &mut out);
+    let said = asked(&mut out);
+    assert!(said.last().unwrap().starts_with("Register"), "{said:?}: it was reported by nobody in this view");
+    home.answered(id, rank(1), Reply::Done, &next, &mut out);
+    assert!(asked(&mut out)[0].starts_with("Moved") && home.find(id).is_err());
+    home.answered(id, rank(1), Reply::Done, &next, &mut out);
+    assert!(home.find(id).is_ok());
+}

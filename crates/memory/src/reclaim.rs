@@ -1,0 +1,408 @@
+//! A home takes memory back: from then on it offers less, and what does not fit into that any more goes when its notice is over.
+//!
+//! ```text
+//!             all that stands fits into what is offered
+//!   standing <-----------------------------------------+
+//!      | it is chosen                                  |
+//!      v                                               |
+//!   given notice --------------------------------------+
+//!      | the notice is over
+//!      v
+//!   marking --> ...           as if it was released (`home`), but that whoever asks for it is told who took the memory
+//! ```
+//!
+//! *Who has to go.* The smallest segment that makes the others fit; if none is large enough, the largest, and so on: few segments, and few bytes more than have to go. Of
+//! equal ones the youngest. What was given notice and need not go after all, because others were released, is spared, the largest first. A segment goes at the end of
+//! its own notice: asking for the same again postpones nothing, and asking for less spares nobody who must go all the same.
+//!
+//! No allocation takes a home above what it offers, nor does a copy of another home's. Pages in which nothing stands are the system's, where memory is not pinned; where it is, the
+//! next view has less of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use verbena_cluster::{Role, View};
+use verbena_terms::{Incarnation, Time};
+
+use crate::heap::Heap;
+use crate::held::{Held, HomeAction, Stage, Stay};
+use crate::home::Home;
+use crate::layout::{End, extents_at};
+use crate::moving::MOVES_AT_ONCE;
+use crate::node::{Action, Memory};
+use crate::request::Answer;
+use crate::wire::Question;
+use crate::{Place, Refusal, Segment, SegmentId};
+
+/// Segments that a home remembers to have reclaimed; of older ones it says that they were released.
+const REMEMBERED: usize = 16_384;
+
+/// What a home offers, and what has to go.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) bytes: u64,
+    notice: Duration,
+    /// What was given notice, and when that is over.
+    going: BTreeMap<SegmentId, Time>,
+    /// What was reclaimed.
+    reclaimed: BTreeSet<SegmentId>,
+    /// Copies whose homes were asked, in this view, to move them from here.
+    asked: BTreeSet<SegmentId>,
+    /// Something that has to go may have no notice yet, or need not go any more.
+    is_stale: bool,
+    /// As many move as do at a time: the next one goes when one has ended.
+    is_busy: bool,
+}
+
+impl Offer {
+    pub(crate) fn new(bytes: u64) -> Self {
+        Offer {
+            bytes,
+            notice: Duration::ZERO,
+            going: BTreeMap::new(),
+            reclaimed: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            is_stale: false,
+            is_busy: false,
+        }
+    }
+}
+
+/// What a home offers, as it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaims {
+    /// Bytes that it could offer.
+    pub share: u64,
+    /// Bytes that it offers.
+    pub offered: u64,
+    /// Bytes that segments have.
+    pub taken: u64,
+    /// Segments that have notice.
+    pub segments: usize,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// After how long the first of them goes.
+    pub first_in: Option<Duration>,
+}
+
+/// What is worth a line in the log, and a count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Another size is offered.
+    Offers(Reclaims),
+    /// These have to go, after so long.
+    Noticed {
+        /// How many.
+        segments: usize,
+        /// How many bytes they have.
+        bytes: u64,
+        /// Their notice.
+        notice: Duration,
+    },
+    /// This one's notice is over, and nobody had room for it.
+    Reclaimed(Segment),
+    /// This one is at another home from now on, or that of another home's is here no more.
+    Moved(Segment, Incarnation),
+}
+
+impl Home {
+    /// A home of the same process, which offers what the one before did.
+    pub(crate) fn after(before: &Home, me: Incarnation) -> Home {
+        let mut home = Home::new(me, before.options);
+        (home.offer.bytes, home.offer.notice) = (before.offer.bytes, before.offer.notice);
+        home
+    }
+
+    /// Bytes that it offers.
+    pub(crate) fn offered(&self) -> u64 {
+        self.offer.bytes
+    }
+
+    /// What it offers, and what has to go.
+    pub(crate) fn reclaims(&self, now: Time) -> Reclaims {
+        let first = self.offer.going.values().min();
+        Reclaims {
+            share: self.options.bytes,
+            offered: self.offer.bytes,
+            taken: self.taken,
+            segments: self.offer.going.len(),
+            bytes: self.offer.going.keys().map(|id| self.extent_of(id)).sum(),
+            first_in: first.map(|until| until.since(now)),
+        }
+    }
+
+    /// Bytes of what has notice, or goes already.
+    pub(crate) fn going_bytes(&self) -> u64 {
+        let goes = |id: &SegmentId, held: &Held| {
+            let is_released = held.stage.is_ending() && held.end == End::Released;
+            self.offer.going.contains_key(id) || self.goes_already(*id, held) && !is_released
+        };
+        let going = self.segments.iter().filter(|(id, held)| goes(id, held));
+        going.map(|(_, held)| held.segment.wanted.extent_bytes()).sum()
+    }
+
+    fn extent_of(&self, id: &SegmentId) -> u64 {
+        self.segments.get(id).map_or(0, |held| held.segment.wanted.extent_bytes())
+    }
+
+    /// Segments that have notice.
+    pub(crate) fn going(&self) -> usize {
+        self.offer.going.len()
+    }
+
+    /// After how long a segment goes, if it has notice.
+    pub(crate) fn goes_in(&self, id: SegmentId, now: Time) -> Option<Duration> {
+        self.offer.going.get(&id).map(|until| until.since(now))
+    }
+
+    /// When the first notice is over, or at once if somebody has to be given notice.
+    pub(crate) fn reclaim_at(&self) -> Option<Time> {
+        let first = self.offer.going.values().min().copied().filter(|_| !self.offer.is_busy);
+        if self.offer.is_stale { Some(Time::ZERO) } else { first }.filter(|_| self.is_open)
+    }
+
+    /// It may stand otherwise with what has to go.
+    pub(crate) fn look_who_goes(&mut self) {
+        self.offer.is_stale |= self.taken > self.offer.bytes || !self.offer.going.is_empty();
+    }
+
+    /// It is no more: why is remembered, where it was not its user's wish.
+    pub(crate) fn is_gone(&mut self, id: SegmentId, end: End) {
+        self.offer.going.remove(&id);
+        self.offer.asked.remove(&id);
+        if end == End::Reclaimed {
+            if self.offer.reclaimed.len() >= REMEMBERED {
+                self.offer.reclaimed.pop_first();
+            }
+            self.offer.reclaimed.insert(id);
+        }
+    }
+
+    /// Another home leads it: what was asked of the one before does not count.
+    pub(crate) fn ask_anew(&mut self, id: SegmentId) {
+        self.offer.asked.remove(&id);
+    }
+
+    /// What was asked of other homes in this view they forget.
+    pub(crate) fn nobody_is_asked(&mut self) {
+        self.offer.asked.clear();
+    }
+
+    /// What is said of a segment that does not stand here.
+    pub(crate) fn absent(&self, id: SegmentId) -> Refusal {
+        match self.segments.get(&id) {
+            Some(held) if held.stage.is_ending() => held.segment.ended(held.end),
+            None if self.offer.reclaimed.contains(&id) => Refusal::Reclaimed { id, home: self.me },
+            _ => Refusal::Released { id },
+        }
+    }
+
+    /// From now on it offers so many bytes.
+    pub(crate) fn set_offer(&mut self, bytes: u64, notice: Duration, now: Time, out: &mut Vec<HomeAction>) {
+        (self.offer.bytes, self.offer.notice) = (bytes, notice);
+        let latest = now + notice;
+        self.offer.going.values_mut().for_each(|until| *until = latest.min(*until));
+        self.offer.is_stale = true;
+        self.give_notice(now, out);
+        for (at, bytes) in self.heap.extents() {
+            self.discard(at, bytes, out);
+        }
+        self.publish(out);
+        out.push(HomeAction::Note(Note::Offers(self.reclaims(now))));
+    }
+
+    /// The same of the free extent that this is in.
+    pub(crate) fn discard_at(&self, at: u64, out: &mut Vec<HomeAction>) {
+        let around = self.heap.extents().find(|(from, length)| (*from..from + length).contains(&at));
+        if let Some((from, bytes)) = around {
+            self.discard(from, bytes, out);
+        }
+    }
+
+    /// Nothing stands there any more: it is the system's, if less is offered than could be.
+    fn discard(&self, at: u64, bytes: u64, out: &mut Vec<HomeAction>) {
+        if self.is_open && self.offer.bytes < self.options.bytes {
+            out.push(HomeAction::Discard { at, bytes });
+        }
+    }
+
+    /// Whether it is on its way out, or will be.
+    fn goes_already(&self, id: SegmentId, held: &Held) -> bool {
+        let leaves = match &held.stage {
+            Stage::Moving(moving) => moving.is_left_by(self.me),
+            Stage::Copying(copying) => copying.is_left_by(self.me),
+            stage => stage.is_ending(),
+        };
+        leaves || self.offer.asked.contains(&id) || self.is_looking_for(id, self.me)
+    }
+
+    /// Bytes that have to go besides those that go already.
+    fn needed(&self) -> u64 {
+        let ending = self.segments.iter().filter(|(id, held)| self.goes_already(**id, held));
+        let ending: u64 = ending.map(|(_, held)| held.segment.wanted.extent_bytes()).sum();
+        self.taken.saturating_sub(ending).saturating_sub(self.offer.bytes)
+    }
+
+    /// Who has to go is given notice, and who need not any more is spared.
+    fn give_notice(&mut self, now: Time, out: &mut Vec<HomeAction>) {
+        if !std::mem::take(&mut self.offer.is_stale) {
+            return;
+        }
+        let needed = self.needed();
+        let may_go = |held: &Held| matches!(held.stage, Stage::Standing | Stage::Backup { is_told: true, .. });
+        let standing = self.segments.iter().filter(|(id, held)| may_go(held) && !self.goes_already(**id, held));
+        let (known, others): (Vec<_>, Vec<_>) = standing.partition(|(id, _)| self.offer.going.contains_key(id));
+        let (copied, alone): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, held)| held.segment.has_copies());
+        let [known, alone, copied] = [known, alone, copied]
+            .map(|of| of.into_iter().map(|(id, held)| (held.segment.wanted.extent_bytes(), *id)).collect::<Vec<_>>());
+        let stay = spare(known, needed);
+        self.offer.going.retain(|id, _| stay.contains(id));
+        let lacking = needed.saturating_sub(stay.iter().map(|id| self.extent_of(id)).sum());
+        let (mut chosen, still) = choose(copied, lacking);
+        chosen.extend(choose(alone, still).0);
+        let chosen = spare(chosen.into_iter().map(|id| (self.extent_of(&id), id)).collect(), lacking);
+        if !chosen.is_empty() {
+            let (segments, bytes) = (chosen.len(), chosen.iter().map(|id| self.extent_of(id)).sum());
+            out.push(HomeAction::Note(Note::Noticed { segments, bytes, notice: self.offer.notice }));
+        }
+        let until = now + self.offer.notice;
+        self.offer.going.extend(chosen.into_iter().map(|id| (id, until)));
+    }
+
+    /// Who has to go has notice, and whose notice is over goes.
+    pub(crate) fn reclaim(&mut self, view: &View, now: Time, out: &mut Vec<HomeAction>) {
+        self.give_notice(now, out);
+        let is_due = |until: &Time| *until <= now || !self.options.rules.notice_kept;
+        let due: Vec<SegmentId> =
+            self.offer.going.iter().filter(|(_, until)| is_due(until)).map(|(id, _)| *id).collect();
+        let (me, moving) = (self.me, self.moving());
+        self.offer.is_busy = moving + due.len() > MOVES_AT_ONCE;
+        for id in due.into_iter().take(MOVES_AT_ONCE.saturating_sub(moving)) {
+            self.offer.going.remove(&id);
+            let Some(held) = self.segments.get_mut(&id) else { continue };
+            match held.stage {
+                Stage::Standing => {
+                    self.begin_move(id, me, view, out);
+                }
+                _ => {
+                    let to = held.segment.home;
+                    self.offer.asked.insert(id);
+                    out.push(HomeAction::Tell { to, question: Question::Yield(id) });
+                }
+            }
+        }
+        self.publish(out);
+    }
+
+    /// Nobody else has room for it.
+    pub(crate) fn reclaim_here(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+        let Some(held) = self.segments.get_mut(&id) else { return };
+        out.push(HomeAction::Note(Note::Reclaimed(held.segment.clone())));
+        if self.options.rules.reclaimed_marked {
+            self.mark_ended(id, End::Reclaimed, None, out);
+        } else {
+            held.end = End::Reclaimed;
+            self.unregister(id, view, out);
+        }
+        self.publish(out);
+    }
+
+    /// Where things are to be in memory of which there is only what is offered: the slots of what has no copies can be elsewhere in the next view. Nothing, if
+    /// all are where they can stay, or do not fit.
+    pub(crate) fn moves(&self) -> BTreeMap<SegmentId, u64> {
+        let from = extents_at(self.options.segments);
+        let end = from + self.offer.bytes;
+        let its_end = |held: &Held| held.place.at + held.segment.wanted.extent_bytes();
+        if self.segments.values().all(|held| its_end(held) <= end) {
+            return BTreeMap::new();
+        }
+        let mut heap = Heap::new(from, self.offer.bytes);
+        let (stay, mut rest): (Vec<_>, Vec<_>) = self.segments.iter().partition(|(_, held)| held.segment.has_copies());
+        for (_, held) in stay {
+            let within = end.saturating_sub(held.place.at).min(held.segment.wanted.extent_bytes());
+            if within > 0 {
+                heap.take_at(held.place.at, within);
+            }
+        }
+        rest.sort_by_key(|(_, held)| std::cmp::Reverse(held.segment.wanted.extent_bytes()));
+        let moves = rest.into_iter().map(|(id, held)| Some((*id, heap.take(held.segment.wanted.extent_bytes())?)));
+        moves.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Where everything is in memory of so many bytes.
+    pub(crate) fn lay_out(&mut self, bytes: u64, moves: &BTreeMap<SegmentId, u64>) {
+        let from = extents_at(self.options.segments);
+        self.heap = Heap::new(from, bytes.saturating_sub(from));
+        for (id, held) in &mut self.segments {
+            if let Some(at) = moves.get(id) {
+                (held.place.at, held.segment.at) = (*at, *at);
+            }
+            let is_free = self.heap.take_at(held.place.at, held.segment.wanted.extent_bytes());
+            assert!(is_free, "invariant: extents do not overlap, and the region has them all");
+        }
+    }
+
+    /// What stays, and where.
+    pub(crate) fn stays(&self) -> Vec<Stay> {
+        let stay = |(id, held): (&SegmentId, &Held)| {
+            let at = self.moves.get(id).copied().unwrap_or(held.place.at);
+            Stay { from: held.place.at, place: Place { at, ..held.place }, segment: held.segment.clone() }
+        };
+        self.segments.iter().map(stay).collect()
+    }
+}
+
+impl Memory {
+    /// This node is to offer so many bytes from now on.
+    pub(crate) fn reclaim(&mut self, bytes: u64, notice: Duration, out: &mut Vec<Action>) -> Answer {
+        let most = self.options.bytes;
+        if bytes > most {
+            return Answer::Refused(Refusal::OverShare { asked: bytes, most });
+        }
+        let member = self.view.as_ref().and_then(|view| view.member(self.me));
+        if member.is_some_and(|member| !member.roles.has(Role::Home)) {
+            return Answer::Refused(Refusal::NoHome { who: "this node".into() });
+        }
+        let now = self.now;
+        self.home_acts(out, |home, actions| home.set_offer(bytes, notice, now, actions));
+        Answer::Reclaims(self.home.reclaims(now))
+    }
+
+    pub(crate) fn reclaim_if_due(&mut self, out: &mut Vec<Action>) {
+        let now = self.now;
+        let is_due = self.home.reclaim_at().is_some_and(|at| at <= now || !self.options.rules.notice_kept);
+        let Some(view) = self.view.clone().filter(|_| is_due && self.acts()) else { return };
+        self.home_acts(out, |home, actions| home.reclaim(&view, now, actions));
+    }
+}
+
+/// Of these, each with its bytes, some that have so many bytes together, if all do; and how many bytes are lacking otherwise.
+fn choose(mut of: Vec<(u64, SegmentId)>, mut needed: u64) -> (Vec<SegmentId>, u64) {
+    of.sort_unstable();
+    let mut chosen = vec![];
+    while needed > 0 && !of.is_empty() {
+        let suffices = of.partition_point(|(bytes, _)| *bytes < needed);
+        let largest = of.len() - 1;
+        let nth = of.get(suffices).map_or(largest, |(enough, _)| of.partition_point(|(bytes, _)| bytes <= enough) - 1);
+        let (bytes, id) = of.remove(nth);
+        chosen.push(id);
+        needed = needed.saturating_sub(bytes);
+    }
+    (chosen, needed)
+}
+
+/// Of these, each with its bytes, those without which fewer than so many bytes would go.
+fn spare(mut of: Vec<(u64, SegmentId)>, needed: u64) -> BTreeSet<SegmentId> {
+    let all: u64 = of.iter().map(|(bytes, _)| bytes).sum();
+    let mut over = all.saturating_sub(needed);
+    of.sort_unstable_by_key(|(bytes, id)| (std::cmp::Reverse(*bytes), *id));
+    of.retain(|(bytes, _)| {
+        let is_spared = *bytes <= over;
+        over -= if is_spared { *bytes } else { 0 };
+        !is_spared
+    });
+    of.into_iter().map(|(_, id)| id).collect()
+}
+
+#[cfg(test)]
+mod tests;
