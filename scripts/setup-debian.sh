@@ -20,6 +20,8 @@ if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
     commands+=(etcd:etcd-server etcdctl:etcd-client redis-server:redis-server setpriv:util-linux)
+    # A network file system beside memory.apps.
+    commands+=(glusterfsd:glusterfs-server glusterfs:glusterfs-client)
 fi
 
 # Tests have a machine of their own where they need another kernel than this one.
