@@ -129,7 +129,7 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
         check(&mut nodes).expect("adapters and processes are there");
     }
     let (sent, by_tcp) = (nodes.totals.sent.load(Ordering::SeqCst), nodes.totals.by_tcp.load(Ordering::SeqCst));
-    assert!(sent > 500 && by_tcp == 0, "{sent} messages went by the adapters, and {by_tcp} did not");
+    assert!(sent > 200 && by_tcp == 0, "{sent} messages went by the adapters, and {by_tcp} did not");
     what_fits_no_buffer_goes_by_tcp(&mut nodes);
     who_takes_none_by_its_adapter_is_told_by_tcp(&mut nodes);
     let (come, lost) = a_target_that_takes_none_for_a_while_loses_or_takes_each_once(&mut nodes);
@@ -221,8 +221,8 @@ fn a_target_that_takes_none_for_a_while_loses_or_takes_each_once(nodes: &mut Nod
     let lost: u64 = counts.iter().map(|count| count.lost).sum();
     // The queue has taken what it could, and nobody had more under way than was promised.
     assert!(lost <= counts.len() as u64 * WINDOW);
-    let found_none = senders.len() as u64 * WINDOW - buffers;
-    assert!(lost >= found_none && (lost > 0) == is_roce, "{found_none} found no buffer: {counts:?}");
+    let sent: u64 = counts.iter().zip(&warm).map(|(count, warm)| count.sent - warm.sent).sum();
+    assert!(sent >= buffers && lost >= sent - buffers && (lost > 0) == is_roce, "{sent} were sent: {counts:?}");
     // By the adapter again, from everybody, and behind all that was sent before.
     for (from, peer, _) in &senders {
         let (before, until) = (from.messages().sent, Instant::now() + PATIENCE);
