@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use adapters::{IWARP, Kind, MANAGED, ROCE, ROUGH, Weather, run};
+use adapters::{Fate, IWARP, Kind, MANAGED, ROCE, ROUGH, Weather, run};
 use parking_lot::Mutex;
 use verbena_fabric::conformance::{
     Able, Harness, Processes, Target, a_port_has_one_reader_and_can_be_opened_again,
@@ -112,11 +112,10 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
     if !machine::is_inside() {
         return;
     }
-    if !weather.is_empty() {
-        for link in ["v0", "v1"] {
-            run("tc", ["qdisc", "replace", "dev", link, "root", "netem"].iter().chain(weather));
-        }
-    }
+    let happen = |link, fate: Fate| {
+        run("tc", ["qdisc", "replace", "dev", link, "root"].iter().chain(fate.way(weather).iter()));
+    };
+    ["v0", "v1"].into_iter().for_each(|link| happen(link, Fate::Pass));
     let mut nodes = Nodes { kind, completions, next_rank: 1, processes: Processes::default(), totals: Arc::default() };
     let checks: [fn(&mut dyn Harness) -> Able<()>; 5] = [
         messages_arrive_as_they_were_sent,
@@ -131,6 +130,9 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
     let (sent, by_tcp) = (nodes.totals.sent.load(Ordering::SeqCst), nodes.totals.by_tcp.load(Ordering::SeqCst));
     assert!(sent > 200 && by_tcp == 0, "{sent} messages went by the adapters, and {by_tcp} did not");
     what_fits_no_buffer_goes_by_tcp(&mut nodes);
+    if kind.has_links {
+        what_has_come_unanswered_does_not_come_again(&mut nodes, |fate| happen("v1", fate));
+    }
     who_takes_none_by_its_adapter_is_told_by_tcp(&mut nodes);
     let (come, lost) = a_target_that_takes_none_for_a_while_loses_or_takes_each_once(&mut nodes);
     println!("counted: {sent} messages by {kind:?}; to a target that was stopped {come} came and {lost} were lost");
@@ -150,6 +152,29 @@ fn what_fits_no_buffer_goes_by_tcp(nodes: &mut Nodes) {
     let after = from.messages();
     assert_eq!((after.sent, after.too_large), (before.sent + 1, before.too_large + 1));
     assert_eq!((to.messages().arrived, to.messages().malformed), (after.sent, 0));
+}
+
+/// F5: of what was under way when a connection ended nobody knows whether it has come.
+fn what_has_come_unanswered_does_not_come_again(nodes: &mut Nodes, happen: impl Fn(Fate)) {
+    const COUNT: u64 = 5;
+    let (from, to) = (nodes.open(0, |_| {}), nodes.open(1, |_| {}));
+    let inbox = to.listen(PORT, Views::Any).expect("a port opens");
+    let way = from.connect(to.identity(), &to.address()).expect("a node connects");
+    let before = from.messages();
+    happen(Fate::Lose);
+    for number in 0..COUNT {
+        way.send(Class::Control, VIEW, PORT, number, b"once").expect("a message is taken");
+    }
+    let (mut come, until) = (Vec::new(), Instant::now() + PATIENCE);
+    while from.messages().lost == before.lost && Instant::now() < until {
+        come.extend(inbox.take(Duration::from_millis(50)).map(|message| message.number));
+    }
+    happen(Fate::Pass);
+    come.extend(std::iter::from_fn(|| inbox.take(Duration::from_secs(2))).map(|message| message.number));
+    let after = from.messages();
+    assert_eq!((after.lost - before.lost, after.sent - before.sent), (COUNT, COUNT), "{after:?}");
+    assert!(come.iter().is_sorted_by(|one, next| one < next), "{come:?} came of 0 to {COUNT}");
+    assert!(!come.is_empty(), "what was lost are answers");
 }
 
 fn who_takes_none_by_its_adapter_is_told_by_tcp(nodes: &mut Nodes) {
