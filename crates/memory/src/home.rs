@@ -37,8 +37,8 @@ pub(crate) struct Home {
     pub(crate) offer: Offer,
     /// Segments for which a place is looked for.
     pub(crate) leavers: BTreeMap<SegmentId, Leaver>,
-    /// What it held in this life, and gave away: to whom, in this view.
-    pub(crate) left: BTreeMap<SegmentId, Option<Incarnation>>,
+    /// What it held in this life for others, or gave to them: who held it besides, whoever serves it first.
+    pub(crate) left: BTreeMap<SegmentId, Vec<Incarnation>>,
     /// Where things will be in the memory that is made.
     pub(crate) moves: BTreeMap<SegmentId, u64>,
     /// Controls that nobody has, and what stands in them.
@@ -433,6 +433,7 @@ impl Home {
             self.tokens.remove(token);
         }
         self.is_gone(id, held.end);
+        self.has_left(&held.segment);
         let bytes = held.segment.wanted.extent_bytes();
         self.heap.give(held.place.at, bytes);
         self.taken -= bytes;
