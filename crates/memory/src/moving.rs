@@ -400,7 +400,15 @@ impl Home {
                 self.look_who_goes();
             }
             // Nobody works on it in this view.
-            _ => self.settle(id, out),
+            reply => {
+                let name = held.segment.wanted.name.clone().filter(|_| matches!(reply, Reply::Refused(_)));
+                let end = held.end;
+                // This home has reported it.
+                if let Some((to, name)) = name.and_then(|name| Some((name.registrar(view)?, name))) {
+                    out.push(HomeAction::Tell { to, question: Question::Unregister { name, id, end } });
+                }
+                self.settle(id, out);
+            }
         }
     }
 
