@@ -111,7 +111,13 @@ impl Home {
         self.moves_end();
         let lasts = |held: &Held| held.stage.lasts(held.segment.has_copies() && !held.is_null());
         let gone: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| !lasts(held)).map(|(id, _)| *id).collect();
-        gone.into_iter().for_each(|id| drop(self.remove(id)));
+        for id in gone {
+            let is_null = self.remove(id).is_some_and(|held| held.is_null());
+            if is_null && let Some(others) = self.left.get_mut(&id) {
+                // What it would have been given by them is nowhere.
+                others.clear();
+            }
+        }
         for held in self.segments.values_mut() {
             let stage = if held.segment.has_copies() { Stage::Kept } else { Stage::Standing };
             (held.stage, held.asker, held.end) = (stage, None, End::default());
