@@ -304,6 +304,26 @@ mod tests {
     }
 
     #[test]
+    fn whole_pages_are_given_back_and_no_other_byte() {
+        let page = rustix::param::page_size() as u64;
+        let words = Words::anonymous(4 * page).unwrap();
+        let all = || {
+            let mut bytes = vec![0; 4 * page as usize];
+            words.copy_out(0, &mut bytes);
+            bytes
+        };
+        words.copy_in(0, &vec![7; 4 * page as usize]);
+        words.discard(1, page - 1).unwrap();
+        words.discard(page - 1, page).unwrap();
+        assert!(all().iter().all(|byte| *byte == 7), "no page was whole");
+        words.discard(8, 3 * page - 9).unwrap();
+        let gone = |at: usize| (page as usize..2 * page as usize).contains(&at);
+        assert!(all().iter().enumerate().all(|(at, byte)| *byte == if gone(at) { 0 } else { 7 }));
+        words.store(page + 8, 9);
+        assert_eq!((words.load(page + 8), words.load(page + 16)), (9, 0));
+    }
+
+    #[test]
     fn execution_refuses_what_is_outside_or_askew() {
         let words = Words::anonymous(4096).unwrap();
         assert_eq!(words.execute(0, 64, Operation::ReadWord { at: 60 }).unwrap_err(), Error::Misaligned { at: 60 });

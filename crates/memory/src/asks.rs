@@ -168,6 +168,7 @@ impl Memory {
             true => Reply::Held { id: segment.id, by: segment.home },
             false => Reply::Segment(segment.clone()),
         };
+        let elsewhere = |id| self.home.elsewhere(id, self.view.as_deref()?);
         match question {
             Question::Key => {
                 if let Some(key) = self.key.clone().filter(|_| is_home) {
@@ -195,9 +196,9 @@ impl Memory {
             Question::Release { id, .. } | Question::Where(id) | Question::Notice(id) | Question::Yield(id)
                 if self.home.is_comparing(id) => {}
             Question::Release { id, .. } | Question::Where(id) | Question::Notice(id)
-                if is_home && self.home.elsewhere(id).is_some() =>
+                if is_home && elsewhere(id).is_some() =>
             {
-                let answer = self.home.elsewhere(id).unwrap_or(Reply::Elsewhere(id));
+                let answer = elsewhere(id).unwrap_or(Reply::Elsewhere(id));
                 self.say(from, Letter::Answer { number, answer }, out);
             }
             Question::Yield(_) if self.home.moving() >= MOVES_AT_ONCE => {}

@@ -37,8 +37,8 @@ pub(crate) struct Home {
     pub(crate) offer: Offer,
     /// Segments for which a place is looked for.
     pub(crate) leavers: BTreeMap<SegmentId, Leaver>,
-    /// What it held in this life, and gave away: to whom, in this view.
-    pub(crate) left: BTreeMap<SegmentId, Option<Incarnation>>,
+    /// What it held in this life for others, or gave to them: who held it besides, whoever serves it first.
+    pub(crate) left: BTreeMap<SegmentId, Vec<Incarnation>>,
     /// Where things will be in the memory that is made.
     pub(crate) moves: BTreeMap<SegmentId, u64>,
     /// Controls that nobody has, and what stands in them.
@@ -111,7 +111,13 @@ impl Home {
         self.moves_end();
         let lasts = |held: &Held| held.stage.lasts(held.segment.has_copies() && !held.is_null());
         let gone: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| !lasts(held)).map(|(id, _)| *id).collect();
-        gone.into_iter().for_each(|id| drop(self.remove(id)));
+        for id in gone {
+            let is_null = self.remove(id).is_some_and(|held| held.is_null());
+            if is_null && let Some(others) = self.left.get_mut(&id) {
+                // What it would have been given by them is nowhere.
+                others.clear();
+            }
+        }
         for held in self.segments.values_mut() {
             let stage = if held.segment.has_copies() { Stage::Kept } else { Stage::Standing };
             (held.stage, held.asker, held.end) = (stage, None, End::default());
@@ -433,6 +439,7 @@ impl Home {
             self.tokens.remove(token);
         }
         self.is_gone(id, held.end);
+        self.has_left(&held.segment);
         let bytes = held.segment.wanted.extent_bytes();
         self.heap.give(held.place.at, bytes);
         self.taken -= bytes;

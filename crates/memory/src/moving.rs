@@ -88,25 +88,31 @@ impl Moving {
 }
 
 impl Home {
-    /// What is said of a segment that this home gave away in this life, or holds for another.
-    pub(crate) fn elsewhere(&self, id: SegmentId) -> Option<Reply> {
-        match self.segments.get(&id).map(|held| &held.stage) {
+    /// What is said of a segment that this home gave to others in this life, or holds for them: who serves it, as far as is known here.
+    pub(crate) fn elsewhere(&self, id: SegmentId, view: &View) -> Option<Reply> {
+        let held = self.segments.get(&id);
+        let holders: Vec<Incarnation> = match held.map(|held| &held.stage) {
             // Who made it, and gave it away, may hold a copy again.
-            Some(Stage::Backup { .. } | Stage::Emptying) => Some(Reply::Elsewhere(id)),
-            None | Some(Stage::Settling) => {
-                let by = self.left.get(&id)?;
-                Some(by.map_or(Reply::Elsewhere(id), |by| Reply::Held { id, by }))
+            Some(Stage::Backup { .. } | Stage::Emptying | Stage::Settling) => {
+                held.filter(|held| held.segment.home != self.me)?.segment.places().map(|place| place.home).collect()
             }
-            Some(_) => None,
-        }
+            None => self.left.get(&id)?.clone(),
+            Some(_) => return None,
+        };
+        let by = holders.into_iter().find(|home| *home != self.me && view.member(*home).is_some());
+        Some(by.map_or(Reply::Elsewhere(id), |by| Reply::Held { id, by }))
     }
 
-    /// It holds it no more, and will not lead it again.
-    pub(crate) fn has_left(&mut self, id: SegmentId, by: Option<Incarnation>) {
+    /// It holds it no more, and will not lead it again. Others do.
+    pub(crate) fn has_left(&mut self, segment: &Segment) {
+        if segment.home == self.me {
+            return;
+        }
         if self.left.len() >= REMEMBERED {
             self.left.pop_first();
         }
-        self.left.insert(id, by);
+        let others = segment.places().map(|place| place.home).filter(|home| *home != self.me).collect();
+        self.left.insert(segment.id, others);
     }
 
     /// Whether a place is looked for, for a segment that this one is to hold no more.
@@ -242,6 +248,7 @@ impl Home {
 
     /// A member has answered what was asked for a segment that moves.
     pub(crate) fn moving_answered(&mut self, id: SegmentId, from: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
+        let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Moving(moving) = &mut held.stage else { return };
         match &mut moving.step {
@@ -253,10 +260,9 @@ impl Home {
                 }
             }
             Moved::Given(to) if *to == from => {
-                let to = *to;
-                self.has_left(id, Some(to));
-                // What others hold stays.
-                held_alone(&mut self.segments, id);
+                if let Some(segment) = held.segment.without(me) {
+                    (held.segment, held.end) = (segment, End::Moved);
+                }
                 self.settle(id, out);
             }
             _ => {}
@@ -295,7 +301,6 @@ impl Home {
         let Some(held) = self.segments.get(&id) else { return };
         if matches!(held.stage, Stage::Backup { .. }) {
             out.push(HomeAction::Note(Note::Moved(held.segment.clone(), held.segment.home)));
-            self.has_left(id, None);
             self.settle(id, out);
         }
     }
@@ -389,13 +394,21 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Backup { is_told: is_told @ false, .. } = &mut held.stage else { return };
         match reply {
-            Reply::Elsewhere(_) => self.strike_off(id, from, view, out),
+            Reply::Elsewhere(_) | Reply::Held { .. } => self.strike_off(id, from, view, out),
             Reply::Segment(now) if now.places().any(|place| place.home == me) => {
                 *is_told = true;
                 self.look_who_goes();
             }
             // Nobody works on it in this view.
-            _ => self.settle(id, out),
+            reply => {
+                let name = held.segment.wanted.name.clone().filter(|_| matches!(reply, Reply::Refused(_)));
+                let end = held.end;
+                // This home has reported it.
+                if let Some((to, name)) = name.and_then(|name| Some((name.registrar(view)?, name))) {
+                    out.push(HomeAction::Tell { to, question: Question::Unregister { name, id, end } });
+                }
+                self.settle(id, out);
+            }
         }
     }
 
@@ -419,14 +432,18 @@ impl Home {
 
     /// What becomes of what moves.
     pub(crate) fn moves_end(&mut self) {
+        let me = self.me;
         self.leavers.clear();
         self.nobody_is_asked();
-        self.left.values_mut().for_each(|by| *by = None);
         let given = |held: &Held| matches!(&held.stage, Stage::Moving(moving) if moving.is_given());
         let given: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| given(held)).map(|(id, _)| *id).collect();
         for id in given {
+            if let Some(held) = self.segments.get_mut(&id)
+                && let Some(segment) = held.segment.without(me)
+            {
+                (held.segment, held.end) = (segment, End::Moved);
+            }
             drop(self.remove(id));
-            self.has_left(id, None);
         }
         for held in self.segments.values_mut() {
             let is_moving = matches!(held.stage, Stage::Moving(_) | Stage::Copying(_));
@@ -436,14 +453,6 @@ impl Home {
                 held.stage = Stage::Standing;
             }
         }
-    }
-}
-
-/// Of a segment that is at its end here, the copies are not.
-fn held_alone(segments: &mut BTreeMap<SegmentId, Held>, id: SegmentId) {
-    if let Some(held) = segments.get_mut(&id) {
-        held.segment.backups.clear();
-        held.end = End::Moved;
     }
 }
 

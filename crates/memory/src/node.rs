@@ -118,6 +118,8 @@ pub(crate) struct Request {
     pub(crate) asked_at: Option<Incarnation>,
     /// It was: the end of that view took the answer.
     pub(crate) was_asked: bool,
+    /// How often it was sent from one home to another since it was begun.
+    pub(crate) sent_on: u8,
 }
 
 /// How far a request is.
@@ -304,7 +306,8 @@ impl Memory {
             return out.push(Action::Answer(id, Answer::Refused(refusal)));
         }
         let stage = Doing::Waiting("a lease");
-        self.requests.insert(id, Request { wish, until, stage, is_over: false, asked_at: None, was_asked: false });
+        let (is_over, asked_at, was_asked, sent_on) = (false, None, false, 0);
+        self.requests.insert(id, Request { wish, until, stage, is_over, asked_at, was_asked, sent_on });
         self.go_on(id, out);
         self.serve_self(out);
     }

@@ -103,13 +103,16 @@ impl Home {
         segment.places().map(|place| place.home).find(|home| view.homes().any(|member| member.incarnation == *home))
     }
 
-    /// What this home serves in this view, or will.
+    /// What this home serves in this view, or will; and what it holds for others, of whom one may have given it away: its name is taken, too.
     pub(crate) fn led(&self, view: &View) -> Vec<Segment> {
         let led = self.segments.values().filter_map(|held| match &held.stage {
             Stage::Standing => Some(held.segment.clone()),
             Stage::Copying(copying) if copying.is_heard_of() => Some(held.segment.clone()),
             Stage::Kept if Self::leader(&held.segment, view) == Some(self.me) => {
                 Some(Segment { home: self.me, ..held.segment.clone() })
+            }
+            Stage::Backup { word, is_told: false } if word.slot().is_some() => {
+                Some(Segment { home: Self::leader(&held.segment, view)?, ..held.segment.clone() })
             }
             _ => None,
         });

@@ -16,6 +16,8 @@ use crate::{Placement, Refusal, Segment, SegmentId};
 
 /// How long after its asker has given up an allocation is waited for, to be released.
 const ORPHANS: Duration = Duration::from_secs(2);
+/// Homes that send it on to the next one, before a request waits for another view.
+const MOST_HOMES_IN_TURN: u8 = 64;
 
 impl Memory {
     /// Whoever waits for a view or a lease goes on, if it has come.
@@ -32,7 +34,8 @@ impl Memory {
         if !self.acts() {
             return;
         }
-        let Some(request) = self.requests.get(&id) else { return };
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.sent_on = 0;
         match request.wish.clone() {
             Wish::Allocate { wanted, placement } => self.place(id, wanted, placement, out),
             Wish::List { prefix } => self.list(id, &prefix, out),
@@ -138,6 +141,11 @@ impl Memory {
                 }
             }
             (_, Reply::Held { id: segment, by }) => {
+                request.sent_on += 1;
+                if request.sent_on > MOST_HOMES_IN_TURN {
+                    request.stage = Doing::Waiting("homes that send each other who asks");
+                    return;
+                }
                 self.ask_for(id, Some(by), Question::Where(segment), "the segment's home", out);
             }
             (_, Reply::Elsewhere(segment)) => {

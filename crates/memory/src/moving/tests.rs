@@ -75,11 +75,13 @@ fn a_segment_is_given_to_a_home_that_has_room() {
     assert!(home.is_comparing(id), "who asks before that is known is told nothing");
     home.answered(id, to, Reply::Done, &view, &mut out);
     assert_eq!(asked(&mut out), ["2 steps at 1"], "its own memory is free, and nobody else is told to drop it");
-    assert_eq!(home.elsewhere(id), Some(Reply::Held { id, by: to }));
+    assert_eq!(home.elsewhere(id, &view), Some(Reply::Held { id, by: to }));
     home.completed(id, &[Given::Word(0), Given::Word(1)], &view, &mut out);
-    assert_eq!((home.taken(), home.elsewhere(id)), (0, Some(Reply::Held { id, by: to })));
+    assert_eq!((home.taken(), home.elsewhere(id, &view)), (0, Some(Reply::Held { id, by: to })));
     home.view_ends();
-    assert_eq!(home.elsewhere(id), Some(Reply::Elsewhere(id)), "who has it by then others know");
+    assert_eq!(home.elsewhere(id, &view), Some(Reply::Held { id, by: to }));
+    let without = self::view(2, &[1, 5 - to.rank.0]);
+    assert_eq!(home.elsewhere(id, &without), Some(Reply::Elsewhere(id)), "who has it by then others know");
 }
 
 #[test]
@@ -96,9 +98,9 @@ fn a_view_that_ends_begins_the_move_anew_or_ends_it() {
     home.answered(id, to, Reply::Refused(Refusal::Released { id }), &view(2, &[1, 2, 3]), &mut out);
     assert_eq!(home.find(id).map(|segment| segment.backups.len()), Ok(0));
     // What is given away does not come back, whether that was heard or not.
-    let (mut home, id, ..) = given();
+    let (mut home, id, view, to) = given();
     home.view_ends();
-    assert_eq!((home.taken(), home.elsewhere(id)), (0, Some(Reply::Elsewhere(id))));
+    assert_eq!((home.taken(), home.elsewhere(id, &view)), (0, Some(Reply::Held { id, by: to })));
 }
 
 #[test]

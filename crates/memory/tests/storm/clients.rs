@@ -268,6 +268,7 @@ impl Cluster {
 
     /// A client hears that a segment is lost.
     fn is_lost(&mut self, id: SegmentId) {
+        self.holders.is_lost(id, self.world.now());
         let Some(view) = &self.keeper.view else { return };
         if let Some(who) = self.holders.left(id).find(|home| view.member(*home).is_some()) {
             self.broken.push(format!("{id} is said to be lost, and {who} holds it"));

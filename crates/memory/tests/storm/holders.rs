@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use verbena_memory::{Coherence, Segment, SegmentId, SegmentName};
 use verbena_terms::{Incarnation, Time};
 
+use crate::settings::LEASE;
+
 #[derive(Default)]
 pub struct Holders {
     of: BTreeMap<SegmentId, BTreeSet<Incarnation>>,
@@ -16,6 +18,8 @@ pub struct Holders {
     doubted_names: BTreeSet<SegmentName>,
     /// When somebody was told of it.
     released: BTreeMap<SegmentId, Time>,
+    /// When somebody was told that it is lost.
+    lost: BTreeMap<SegmentId, Time>,
     /// Homes that took memory back: what is theirs may come to its end.
     reclaiming: BTreeSet<Incarnation>,
 }
@@ -67,11 +71,19 @@ impl Holders {
         self.of.get(&id).filter(|_| is_wanted).into_iter().flatten().copied()
     }
 
+    pub fn is_lost(&mut self, id: SegmentId, now: Time) {
+        self.lost.entry(id).or_insert(now);
+    }
+
     /// What was begun then was done. Nodes serve copies of `temporal` for so long.
     pub fn still_there(&self, id: SegmentId, begun: Time, coherence: Coherence, broken: &mut Vec<String>) {
         let patience = coherence.patience().unwrap_or_default().mul_f64(1.01);
         if let Some(when) = self.released.get(&id).filter(|when| **when + patience < begun) {
             broken.push(format!("{id} was released until {when}, and is there for what was begun at {begun}"));
+        }
+        // Where a view has no home that is said before it is in effect: others may be in an older one as long as their leases are.
+        if let Some(when) = self.lost.get(&id).filter(|when| **when + patience + 2 * LEASE < begun) {
+            broken.push(format!("{id} was lost at {when}, and is there for what was begun at {begun}"));
         }
     }
 }
