@@ -74,6 +74,8 @@ typedef enum verbena_result {
   VERBENA_UNKNOWN = 22,
   // It could not be done in time, and was not done.
   VERBENA_LATE = 23,
+  // The segment's home took its memory back, and the value went with it. Its name is free.
+  VERBENA_RECLAIMED = 24,
 } verbena_result;
 
 // How a lock is held.
@@ -135,6 +137,8 @@ typedef struct verbena_segment_info {
   char home[256];
   // What it is called; empty if it has no name.
   char name[256];
+  // Milliseconds until its home takes its memory back; UINT64_MAX where that has given no notice.
+  uint64_t goes_in_ms;
 } verbena_segment_info;
 
 #ifdef __cplusplus

@@ -14,7 +14,8 @@
 //! Who asks for it meanwhile is told nothing, and asks again. So nobody works on it between that all have forgotten it and its end, and what holds it can be changed as between two views. When
 //! a view ends in the middle, who leads is who led before, or the next one, and all that was begun is begun anew.
 //!
-//! Who has left says so as long as it lives ([`Reply::Elsewhere`]): who holds an older list, in which it comes first, strikes it off, and asks the next.
+//! Who has left says so as long as it lives, and to whom it gave the segment ([`Reply::Held`], [`Reply::Elsewhere`]): who holds an older list, in which it comes first, strikes it off, and asks the
+//! next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
