@@ -104,10 +104,10 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
     let until = Instant::now() + Duration::from_secs(10);
     let after = loop {
         let after = has_of_the_system(&a, is_shm);
-        if before - after > 2 * LARGE - 64 * 1024 {
+        if before.saturating_sub(after) > 2 * LARGE - 64 * 1024 {
             break after;
         }
-        assert!(Instant::now() < until, "the system has {} of {before} bytes back", before - after);
+        assert!(Instant::now() < until, "the system has {} of {before} bytes back", before.saturating_sub(after));
         std::thread::sleep(Duration::from_millis(50));
     };
     println!("counted: a node had {before} bytes of the system, and has {after} after it took {} back", 2 * LARGE);
