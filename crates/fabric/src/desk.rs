@@ -17,10 +17,15 @@ use crate::error::{Error, Result};
 use crate::handoff::{Handoff, Next};
 use crate::message::{Inbox, Message};
 
+/// Messages that are handled before anything else is looked at.
+const AT_ONCE: usize = 256;
+
 /// The part of a service that acts. It never waits: the desk gives it its turns.
 pub trait Driver: Send + 'static {
-    /// Handles what woke the thread, and whatever else has arrived or is due.
-    fn turn(&mut self, woken: Option<Message>);
+    /// Looks whether the node's lease still holds.
+    fn look_at_lease(&mut self);
+    /// Handles a message.
+    fn arrived(&mut self, message: &Message);
     /// Looks at what it has posted once more.
     fn go_on(&mut self);
     /// Whether something that it posted is on its way.
@@ -35,6 +40,19 @@ pub trait Driver: Send + 'static {
     fn opened(&mut self, opened: Opened);
     /// When there is something to do if nothing arrives before.
     fn next_deadline(&self) -> Time;
+
+    /// Handles what woke the thread, and whatever else has arrived or is due.
+    fn turn(&mut self, woken: Option<Message>) {
+        self.look_at_lease();
+        if let Some(message) = woken {
+            self.arrived(&message);
+        }
+        for _ in 0..AT_ONCE {
+            let Some(message) = self.inbox().and_then(|inbox| inbox.try_take()) else { break };
+            self.arrived(&message);
+        }
+        self.go_on();
+    }
 }
 
 /// A service: its driver, and those who asked for something.

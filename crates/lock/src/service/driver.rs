@@ -24,8 +24,6 @@ const EAGER: Duration = Duration::from_micros(500);
 const IDLE: Duration = Duration::from_millis(20);
 /// After so long it is said whom a home waits for.
 const LONG: Duration = Duration::from_secs(1);
-/// Messages that are handled before anything else is looked at.
-const AT_ONCE: usize = 256;
 
 /// The part of a node that acts.
 pub(super) struct Driver {
@@ -205,12 +203,6 @@ impl Driver {
         }
     }
 
-    pub(super) fn look_at_lease(&mut self) {
-        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
-        let now = self.clock.now();
-        self.act(|locks, out| locks.lease(lease, now, out));
-    }
-
     fn look_at_home(&mut self, now: Time) {
         let words = self.locks.home_words();
         self.metrics.home_locks.set(words.used as i64);
@@ -226,18 +218,6 @@ impl Driver {
         let since = *self.awaits_since.get_or_insert(now);
         if now.since(since) >= LONG && self.late.another(now).is_some() {
             tracing::warn!(%member, members = awaited.len(), "this home of locks grants none: members have not said for a second or more what they have of them");
-        }
-    }
-
-    fn arrived(&mut self, message: &Arrived) {
-        self.something_came();
-        match Frame::decode(&message.body) {
-            Ok(frame) if frame.from == message.from && frame.view == message.view => {
-                let now = self.clock.now();
-                self.act(|locks, out| locks.heard(frame, now, out));
-            }
-            Ok(frame) => self.complain(message.from, &format_args!("a frame of {} in {}", frame.from, frame.view)),
-            Err(error) => self.complain(message.from, &error),
         }
     }
 
@@ -281,16 +261,22 @@ impl Driver {
 }
 
 impl desk::Driver for Driver {
-    fn turn(&mut self, woken: Option<Arrived>) {
-        self.look_at_lease();
-        if let Some(message) = woken {
-            self.arrived(&message);
+    fn look_at_lease(&mut self) {
+        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
+        let now = self.clock.now();
+        self.act(|locks, out| locks.lease(lease, now, out));
+    }
+
+    fn arrived(&mut self, message: &Arrived) {
+        self.something_came();
+        match Frame::decode(&message.body) {
+            Ok(frame) if frame.from == message.from && frame.view == message.view => {
+                let now = self.clock.now();
+                self.act(|locks, out| locks.heard(frame, now, out));
+            }
+            Ok(frame) => self.complain(message.from, &format_args!("a frame of {} in {}", frame.from, frame.view)),
+            Err(error) => self.complain(message.from, &error),
         }
-        for _ in 0..AT_ONCE {
-            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
-            self.arrived(&message);
-        }
-        self.go_on();
     }
 
     fn go_on(&mut self) {

@@ -18,8 +18,6 @@ use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Standing, Wish};
 
 /// The longest between two turns: that a view is in effect must not be seen late.
 const IDLE: Duration = Duration::from_millis(20);
-/// Messages that are handled before anything else is looked at.
-const AT_ONCE: usize = 256;
 
 /// The part of a node that acts.
 pub(super) struct Driver {
@@ -110,23 +108,6 @@ impl Driver {
         self.complaints.counted()
     }
 
-    pub(super) fn look_at_lease(&mut self) {
-        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
-        let now = self.clock.now();
-        self.act(|memory, out| memory.lease(lease, now, out));
-    }
-
-    fn arrived(&mut self, message: &Arrived) {
-        match Frame::decode(&message.body) {
-            Ok(frame) if frame.from == message.from && frame.view == message.view => {
-                let now = self.clock.now();
-                self.act(|memory, out| memory.heard(frame, now, out));
-            }
-            Ok(frame) => self.complain(message.from, &format_args!("a frame of {} in {}", frame.from, frame.view)),
-            Err(error) => self.complain(message.from, &error),
-        }
-    }
-
     fn complain(&mut self, from: Incarnation, what: &dyn std::fmt::Display) {
         self.metrics.unusable.increment();
         if let Some(number) = self.complaints.another(self.clock.now()) {
@@ -171,16 +152,21 @@ impl Driver {
 }
 
 impl desk::Driver for Driver {
-    fn turn(&mut self, woken: Option<Arrived>) {
-        self.look_at_lease();
-        if let Some(message) = woken {
-            self.arrived(&message);
+    fn look_at_lease(&mut self) {
+        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
+        let now = self.clock.now();
+        self.act(|memory, out| memory.lease(lease, now, out));
+    }
+
+    fn arrived(&mut self, message: &Arrived) {
+        match Frame::decode(&message.body) {
+            Ok(frame) if frame.from == message.from && frame.view == message.view => {
+                let now = self.clock.now();
+                self.act(|memory, out| memory.heard(frame, now, out));
+            }
+            Ok(frame) => self.complain(message.from, &format_args!("a frame of {} in {}", frame.from, frame.view)),
+            Err(error) => self.complain(message.from, &error),
         }
-        for _ in 0..AT_ONCE {
-            let Some(message) = self.life.as_ref().and_then(|life| life.inbox.try_take()) else { break };
-            self.arrived(&message);
-        }
-        self.go_on();
     }
 
     fn go_on(&mut self) {

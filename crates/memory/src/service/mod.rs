@@ -17,7 +17,7 @@ use std::time::Duration;
 use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
-use verbena_fabric::desk::Queue;
+use verbena_fabric::desk::{Driver as _, Queue};
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::node::REQUESTS;
