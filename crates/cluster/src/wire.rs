@@ -178,8 +178,7 @@ pub enum Refusal {
 impl Message {
     /// The message as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let block = MESSAGE_FORMAT.header().to_vec();
-        postcard::to_extend(self, block).expect("invariant: every field has a form in postcard, and a Vec does not end")
+        MESSAGE_FORMAT.encode(self)
     }
 
     /// The message in `bytes`. Total: any bytes give a message or an error.

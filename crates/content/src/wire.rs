@@ -199,8 +199,7 @@ impl Message {
 
     /// The message as a frame.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, FRAME.header().to_vec())
-            .expect("invariant: a message has no map, no unsized sequence and no other type that postcard refuses")
+        FRAME.encode(self)
     }
 
     /// The message in a frame.

@@ -1,6 +1,6 @@
 //! A core for one thread.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::error::Error;
 
@@ -18,7 +18,5 @@ pub(crate) fn check(core: usize) -> Result<(), Error> {
 /// Keeps this thread there from now on.
 pub(crate) fn stay_on(core: usize) -> Result<(), Error> {
     check(core)?;
-    let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(None, &set).map_err(|source| Error::system("stay on a core", source))
+    verbena_terms::stay_on(core).map_err(|source| Error::system("stay on a core", source))
 }

@@ -220,8 +220,7 @@ impl Letter {
 impl Frame {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, FRAME.header().to_vec())
-            .expect("invariant: a frame has no type that postcard refuses")
+        FRAME.encode(self)
     }
 
     /// The inverse.

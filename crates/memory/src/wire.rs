@@ -268,8 +268,7 @@ impl Letter {
 impl Frame {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let bytes = FRAME.header().to_vec();
-        postcard::to_extend(self, bytes).expect("invariant: a vector takes all that is written")
+        FRAME.encode(self)
     }
 
     /// From bytes.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use verbena_terms::{BootClock, Clock, Incarnation, Load, Time};
 
 /// A load is no news any more when none came for so long, or for three times as long as its node takes to publish one.
@@ -47,6 +48,16 @@ pub enum Whose {
     Host(IpAddr),
 }
 
+impl Whose {
+    /// Whether it is that of the node of this name, on that machine.
+    fn is(&self, name: &str, host: Option<IpAddr>) -> bool {
+        match self {
+            Whose::Node(wanted) => wanted == name,
+            Whose::Host(wanted) => Some(*wanted) == host,
+        }
+    }
+}
+
 /// The loads of the members of the view. Cheap to clone; reading takes no lock.
 #[derive(Clone, Default)]
 pub struct Loads(Arc<Shared>);
@@ -60,6 +71,8 @@ struct Shared {
     /// Until when somebody wants to know of all, nanoseconds.
     wanted_until: AtomicU64,
     wanted: Notify,
+    /// Something was found.
+    changed: Notify,
 }
 
 impl Loads {
@@ -80,10 +93,7 @@ impl Loads {
 
     /// How loaded that one is, if that is known and news.
     pub fn of(&self, whose: &Whose, now: Time) -> Option<Load> {
-        self.find(now, |seen| match whose {
-            Whose::Node(name) => seen.name == *name,
-            Whose::Host(host) => seen.host == Some(*host),
-        })
+        self.find(now, |seen| whose.is(&seen.name, seen.host))
     }
 
     /// Somebody wants to know of all for so long from now on.
@@ -103,6 +113,11 @@ impl Loads {
         Watching { loads: self.clone(), number }
     }
 
+    /// Waits for what is found after this was called.
+    pub fn changed(&self) -> Notified<'_> {
+        self.0.changed.notified()
+    }
+
     /// Of whom somebody wants to know.
     pub(crate) fn wanted_of(&self, now: Time) -> Wanted {
         if self.0.wanted_until.load(Ordering::Relaxed) >= now.nanos() {
@@ -118,6 +133,7 @@ impl Loads {
 
     pub(crate) fn set(&self, seen: Vec<Seen>) {
         self.0.seen.store(Arc::new(seen));
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -133,13 +149,9 @@ pub enum Wanted {
 impl Wanted {
     /// Whether of the node of this name, on that machine.
     pub fn has(&self, name: &str, host: Option<IpAddr>) -> bool {
-        let is_it = |whose: &Whose| match whose {
-            Whose::Node(wanted) => wanted == name,
-            Whose::Host(wanted) => Some(*wanted) == host,
-        };
         match self {
             Wanted::All => true,
-            Wanted::These(these) => these.iter().any(is_it),
+            Wanted::These(these) => these.iter().any(|whose| whose.is(name, host)),
         }
     }
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 use verbena_cluster::View;
@@ -182,11 +181,7 @@ impl Shared {
         for action in watch.due(life.fabric.identity(), &wanted, now) {
             let is_done = match action {
                 Action::Ask(who) => life.send(who, &Message::Ask),
-                Action::Read(who) => {
-                    let before = asked.len();
-                    asked.extend(life.read(who, now));
-                    asked.len() > before
-                }
+                Action::Read(who) => life.read(who, now).map(|reading| asked.push(reading)).is_some(),
             };
             if !is_done {
                 watch.not_yet(action);
@@ -291,16 +286,24 @@ async fn run(shared: &Arc<Shared>, config: &MonitorConfig, source: Source, mut l
         loop {
             tokio::select! {
                 biased;
-                Some(came) = arriving.recv() => match came {
-                    Back::Read(who, found) => {
-                        shared.read(who, *found);
-                        shared.show();
+                Some(came) = arriving.recv() => {
+                    // What has come together is shown at once: each time all members are.
+                    let (mut next, mut is_open) = (Some(came), false);
+                    while let Some(came) = next {
+                        match came {
+                            Back::Read(who, found) => shared.read(who, *found),
+                            Back::Opened(opened) => {
+                                shared.opened(*opened);
+                                is_open = true;
+                            }
+                        }
+                        next = arriving.try_recv().ok();
                     }
-                    Back::Opened(opened) => {
-                        shared.opened(*opened);
+                    shared.show();
+                    if is_open {
                         break;
                     }
-                },
+                }
                 received = message(&mut inbox) => {
                     shared.hear(&received);
                     break;
@@ -326,8 +329,6 @@ async fn message(inbox: &mut Option<Inbox>) -> Received {
 }
 
 fn stay_on(core: u32) -> std::io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(core as usize);
-    sched_setaffinity(None, &set)
+    verbena_terms::stay_on(core as usize)
         .map_err(|error| std::io::Error::other(format!("core {core} of monitor.core cannot be used: {error}")))
 }

@@ -28,8 +28,6 @@ const PORT: Port = Port(2);
 const ASK_EVERY: Duration = Duration::from_millis(250);
 /// How long whoever looks is kept waiting for answers.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How often it is looked meanwhile whether all loads are there.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// For how long after a look the boards of the others are read.
 const READ_FOR: Duration = Duration::from_secs(5);
 
@@ -111,8 +109,12 @@ impl Neighbours {
         };
         let all = async {
             answered.await;
-            while !self.all_loads_are_fresh() {
-                tokio::time::sleep(LOOK_EVERY).await;
+            loop {
+                let changed = self.loads.changed();
+                if self.all_loads_are_fresh() {
+                    return;
+                }
+                changed.await;
             }
         };
         // Who is silent is shown as silent.

@@ -30,18 +30,12 @@ pub(crate) enum Message {
 
 impl Message {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, FORMAT.header().to_vec())
-            .expect("invariant: every field has a form in postcard, and a Vec does not end")
+        FORMAT.encode(self)
     }
 
     /// The message in `bytes`. Total; says what is wrong.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Message, String> {
-        let rest = FORMAT.check(bytes).map_err(|error| error.to_string())?;
-        match postcard::take_from_bytes(rest) {
-            Ok((message, [])) => Ok(message),
-            Ok((_, rest)) => Err(format!("{} bytes after its end", rest.len())),
-            Err(error) => Err(error.to_string()),
-        }
+        FORMAT.decode(bytes)
     }
 }
 

@@ -7,6 +7,8 @@
 //!  +--------+---------+---------+
 //! ```
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 /// Bytes that [`Format::header`] takes.
@@ -67,6 +69,25 @@ impl Format {
     /// The header as one little-endian word, for layouts in shared memory.
     pub fn word(&self) -> u64 {
         u64::from_le_bytes(self.header())
+    }
+
+    /// A block of this layout: the header, and `what` in postcard.
+    pub fn encode<T: Serialize>(&self, what: &T) -> Vec<u8> {
+        postcard::to_extend(what, self.header().to_vec())
+            .expect("invariant: every field has a form in postcard, and a Vec does not end")
+    }
+
+    /// What is in such a block, where nothing follows it. Total; says what is wrong, for people.
+    ///
+    /// # Errors
+    /// Another layout, another version, what is cut short, longer or no `T`.
+    pub fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, String> {
+        let rest = self.check(bytes).map_err(|error| error.to_string())?;
+        match postcard::take_from_bytes(rest) {
+            Ok((what, [])) => Ok(what),
+            Ok((_, rest)) => Err(format!("{} bytes after its end", rest.len())),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Checks a header word read from shared memory.

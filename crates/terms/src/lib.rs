@@ -8,6 +8,7 @@
 
 mod coherence;
 mod complaints;
+mod cores;
 mod dependency;
 mod format;
 mod load;
@@ -21,6 +22,7 @@ mod time;
 
 pub use coherence::{Coherence, CoherenceError};
 pub use complaints::Complaints;
+pub use cores::stay_on;
 pub use dependency::{
     DEPENDENCY_FIELD, MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, dependency_field,
 };

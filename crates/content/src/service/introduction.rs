@@ -36,8 +36,7 @@ pub(super) struct Introduction {
 
 impl Introduction {
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, INTRODUCTION.header().to_vec())
-            .expect("invariant: an introduction has no type that postcard refuses")
+        INTRODUCTION.encode(self)
     }
 
     /// Decoding is total.
