@@ -105,6 +105,7 @@ impl Helper {
         let Report { status, members } = self.report()?;
         let began = BootClock.now();
         let mut details = self.details(&status)?;
+        // From now on their boards are read.
         self.loads_of(&status)?;
         // The answers to this first question are there a moment later.
         let is_fresh = |detail: &Detail, asked: Duration| {

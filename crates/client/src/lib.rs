@@ -19,6 +19,7 @@ mod helper;
 mod layer;
 mod lock_wire;
 mod locks;
+mod member_wire;
 mod memory;
 pub mod memory_wire;
 mod place;
