@@ -76,7 +76,7 @@ struct Shared {
 }
 
 impl Loads {
-    /// All that is known, in order of incarnation. Nothing is known where nobody asked to [watch](Self::watch) or [look](Self::look).
+    /// All that is known, in order of incarnation. Of others nothing is known where nobody asked to [watch](Self::watch) or [look](Self::look).
     pub fn all(&self) -> Arc<Vec<Seen>> {
         self.0.seen.load_full()
     }
