@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use verbena_wan::router::Mode;
-use verbena_wan::{Backend, BackendName, Error, OptionError, Plan, PlanError, Way, read_file};
+use verbena_wan::{Backend, BackendName, Error, OptionError, Plan, PlanError, RouterOptions, Way, read_file};
 
 use crate::errors::{Failed, Forked, NotPermitted};
 
@@ -72,6 +72,7 @@ impl Wan {
         backend: &str,
         mode: Option<&str>,
         seed: Option<u64>,
+        core: Option<usize>,
     ) -> PyResult<Self> {
         let backend = match backend {
             "router" => BackendName::Router,
@@ -86,7 +87,8 @@ impl Wan {
                 return Err(PyValueError::new_err(format!("{mode:?} is no mode; there are precise, sleep")));
             }
         };
-        let backend = Backend::new(backend, mode, seed).map_err(|refused| wrong(&refused.into()))?;
+        let backend =
+            Backend::new(backend, RouterOptions { mode, seed, core }).map_err(|refused| wrong(&refused.into()))?;
         let mut ways = [Way::default(), Way::default()];
         for (way, options) in ways.iter_mut().zip([there, back]) {
             set(way, &options)?;
@@ -108,9 +110,12 @@ impl Wan {
         })
     }
 
-    /// Moves the thread that calls it into a site, for good.
+    /// Moves the thread that calls it into a site, and off the router's core, for good.
     fn join(&self, py: Python<'_>, site: &str) -> PyResult<()> {
-        self.with(py, |wan| wan.site(site).and_then(|site| Ok(site.join()?)).map_err(raised))
+        self.with(py, |wan| {
+            wan.site(site).and_then(|site| Ok(site.join()?)).map_err(raised)?;
+            Ok(wan.keep_off()?)
+        })
     }
 
     /// Sets options of the way from a to b, and of the way back.

@@ -109,6 +109,18 @@ def test_ways_differ_and_change_while_the_link_runs() -> None:
         assert (stats["there"]["dropped"]["loss"], stats["back"]["packets"]) == (10, 0)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core, and nothing can keep off it")
+def test_what_runs_in_a_site_keeps_off_the_routers_core() -> None:
+    usable = os.sched_getaffinity(0)
+    own = max(usable)
+    with verbena.wan(mode="sleep", core=own) as wan:
+        assert wan.a.run(lambda: os.sched_getaffinity(0)) == usable - {own}
+        said = wan.b.run_command([sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"], capture_output=True)
+        assert eval(said.stdout) == usable - {own}
+        assert len(datagrams(wan, 5)) == 5
+    assert os.sched_getaffinity(0) == usable
+
+
 def test_the_same_seed_is_the_same_fate() -> None:
     def came(seed: int) -> list[int]:
         with verbena.wan(loss="20%", seed=seed, mode="sleep") as wan:
@@ -180,6 +192,7 @@ def test_all_is_gone_at_the_end_also_after_an_exception() -> None:
         ({"trace": "/nothing/there"}, ValueError, "trace: /nothing/there: No such file"),
         ({"backend": "netem"}, ValueError, "\"netem\" is no backend; there are router, kernel"),
         ({"backend": "kernel", "seed": 1}, ValueError, "seed: the backend kernel cannot do it"),
+        ({"core": 9999}, ValueError, "core 9999: this process may use "),
         ({"backend": "kernel", "mode": "sleep"}, ValueError, "mode: the backend kernel cannot do it"),
         ({"backend": "kernel", "there": {"drop_rate": 9}}, ValueError, "drop_rate: the backend kernel cannot do it"),
     ],

@@ -1,7 +1,31 @@
 //! A core for one thread.
 
 use rustix::io::{Errno, Result};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The cores that this thread may use, by number, the least first.
+///
+/// # Errors
+/// What the system said, which it has no reason to.
+pub fn usable_cores() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+}
+
+/// Keeps this thread, and whatever it starts, off that core from now on. Where it may use no other one it stays as it is.
+///
+/// It takes no lock and allocates nothing, so a child may call it between fork and exec.
+///
+/// # Errors
+/// What the system said, which it has no reason to.
+pub fn keep_off(core: usize) -> Result<()> {
+    let mut set = sched_getaffinity(None)?;
+    if core >= CpuSet::MAX_CPU || set.count() < 2 {
+        return Ok(());
+    }
+    set.unset(core);
+    sched_setaffinity(None, &set)
+}
 
 /// Keeps this thread there from now on.
 ///
@@ -19,6 +43,23 @@ pub fn stay_on(core: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_keeps_off_a_core_uses_the_others() {
+        let all = usable_cores().unwrap();
+        let left = |off: Vec<usize>| {
+            std::thread::spawn(move || {
+                off.into_iter().for_each(|core| keep_off(core).unwrap());
+                usable_cores().unwrap()
+            })
+            .join()
+            .unwrap()
+        };
+        assert_eq!(left(vec![usize::MAX]), all);
+        let (first, rest) = all.split_first().unwrap();
+        assert_eq!(left(vec![*first]), if rest.is_empty() { &all } else { rest });
+        assert_eq!(left(all.clone()), all[all.len() - 1..]);
+    }
 
     #[test]
     fn a_core_that_there_cannot_be_is_refused() {

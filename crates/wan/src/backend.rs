@@ -18,6 +18,9 @@ pub enum Backend {
         mode: Mode,
         /// Of all chance.
         seed: u64,
+        /// The core that its thread stays on. What runs in the sites keeps off it, where it was told to: [`Wan::keep_off`](crate::Wan::keep_off). None: the
+        /// thread runs where it runs.
+        core: Option<usize>,
     },
     /// netem of this machine's kernel. It has no mode, and its chance no seed.
     Kernel,
@@ -36,23 +39,44 @@ pub enum BackendName {
 
 impl Default for Backend {
     fn default() -> Self {
-        Backend::Router { mode: Mode::default(), seed: USUAL_SEED }
+        Backend::Router { mode: Mode::default(), seed: USUAL_SEED, core: None }
     }
 }
 
+/// What may be said of the router. What is not said is as usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterOptions {
+    /// What it does while nothing is due.
+    pub mode: Option<Mode>,
+    /// Of all chance.
+    pub seed: Option<u64>,
+    /// The core of its thread.
+    pub core: Option<usize>,
+}
+
 impl Backend {
-    /// The one of this name. A mode and a seed that are not given are as usual.
+    /// The one of this name.
     ///
     /// # Errors
-    /// Where one is given that the backend does not have.
-    pub fn new(name: BackendName, mode: Option<Mode>, seed: Option<u64>) -> Result<Self, Impossible> {
-        match (name, mode, seed) {
-            (BackendName::Router, ..) => {
-                Ok(Backend::Router { mode: mode.unwrap_or_default(), seed: seed.unwrap_or(USUAL_SEED) })
+    /// Where something is said of a router, and there is none.
+    pub fn new(name: BackendName, options: RouterOptions) -> Result<Self, Impossible> {
+        let RouterOptions { mode, seed, core } = options;
+        match name {
+            BackendName::Router => {
+                Ok(Backend::Router { mode: mode.unwrap_or_default(), seed: seed.unwrap_or(USUAL_SEED), core })
             }
-            (BackendName::Kernel, Some(_), _) => Err(lacks("mode", "the kernel's timers release packets")),
-            (BackendName::Kernel, _, Some(_)) => Err(lacks("seed", "the kernel draws, and no run can be repeated")),
-            (BackendName::Kernel, None, None) => Ok(Backend::Kernel),
+            BackendName::Kernel if mode.is_some() => Err(lacks("mode", "the kernel's timers release packets")),
+            BackendName::Kernel if seed.is_some() => Err(lacks("seed", "the kernel draws, and no run can be repeated")),
+            BackendName::Kernel if core.is_some() => Err(lacks("core", "no thread of this program runs the links")),
+            BackendName::Kernel => Ok(Backend::Kernel),
+        }
+    }
+
+    /// The core of the router's thread, where it has one of its own.
+    pub fn core(&self) -> Option<usize> {
+        match *self {
+            Backend::Router { core, .. } => core,
+            Backend::Kernel => None,
         }
     }
 }
@@ -68,14 +92,18 @@ mod tests {
 
     #[test]
     fn what_a_backend_does_not_have_is_refused() {
-        assert_eq!(Backend::new(BackendName::Router, None, None), Ok(Backend::default()));
-        let router = Backend::Router { mode: Mode::Sleep, seed: 7 };
-        assert_eq!(Backend::new(BackendName::Router, Some(Mode::Sleep), Some(7)), Ok(router));
-        assert_eq!(Backend::new(BackendName::Kernel, None, None), Ok(Backend::Kernel));
-        for (mode, seed, said) in
-            [(Some(Mode::Precise), None, "mode: the backend kernel"), (None, Some(1), "seed: the backend kernel")]
-        {
-            let refused = Backend::new(BackendName::Kernel, mode, seed).map_err(|error| error.to_string());
+        let none = RouterOptions::default();
+        assert_eq!(Backend::new(BackendName::Router, none), Ok(Backend::default()));
+        let all = RouterOptions { mode: Some(Mode::Sleep), seed: Some(7), core: Some(3) };
+        let router = Backend::Router { mode: Mode::Sleep, seed: 7, core: Some(3) };
+        assert_eq!(Backend::new(BackendName::Router, all), Ok(router));
+        assert_eq!(Backend::new(BackendName::Kernel, none), Ok(Backend::Kernel));
+        for (options, said) in [
+            (RouterOptions { mode: Some(Mode::Precise), ..none }, "mode: the backend kernel"),
+            (RouterOptions { seed: Some(1), ..none }, "seed: the backend kernel"),
+            (RouterOptions { core: Some(0), ..none }, "core: the backend kernel"),
+        ] {
+            let refused = Backend::new(BackendName::Kernel, options).map_err(|error| error.to_string());
             assert!(refused.as_ref().is_err_and(|words| words.starts_with(said)), "{refused:?}");
         }
     }

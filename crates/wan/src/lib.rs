@@ -35,7 +35,7 @@ mod trace;
 mod units;
 mod way;
 
-pub use backend::{Backend, BackendName};
+pub use backend::{Backend, BackendName, RouterOptions};
 pub use codel::CoDelOptions;
 pub use counts::{Cause, Counts, Drops};
 pub use files::read_file;

@@ -13,6 +13,7 @@ use std::path::Path;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use verbena_namespaces::{Namespace, ip_batch};
+use verbena_terms::{keep_off, usable_cores};
 
 use crate::backend::Backend;
 use crate::kernel::Kernel;
@@ -152,7 +153,8 @@ impl Wan {
             }
         }
         middle.enter(|| ip_batch(&router_commands(&plan)))??;
-        let mut steering = Steering::default();
+        let usable = usable_cores().unwrap_or_default();
+        let mut steering = Steering { usable, ..Steering::default() };
         for (site, number) in sites.iter().zip(0..) {
             site.enter(|| ip_batch(&site_commands(&plan, number)))??;
             site.enter(|| {
@@ -165,7 +167,7 @@ impl Wan {
             steering.sites.extend(receivers(site, names)?);
         }
         let runs = match plan.backend {
-            Backend::Router { mode, seed } => {
+            Backend::Router { mode, seed, core } => {
                 let inner_ends = (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)));
                 steering.router = receivers(&middle, inner_ends.collect())?;
                 middle.link_bare(GAUGE[0], &middle, GAUGE[1])?;
@@ -177,7 +179,7 @@ impl Wan {
                 };
                 let links = plan.links.iter().zip(0..).map(wires).collect();
                 let gauge = GAUGE.map(str::to_owned);
-                let setting = Setting { network: middle, links, gauge, steering, mode, seed };
+                let setting = Setting { network: middle, links, gauge, steering, mode, seed, core };
                 Runs::Router(Router::start(setting).map_err(Error::Router)?)
             }
             Backend::Kernel => {
@@ -203,6 +205,15 @@ impl Wan {
             name: name.into(),
             known: self.plan.sites.iter().map(|site| site.name.clone()).collect(),
         })
+    }
+
+    /// Keeps this thread, and whatever it starts from now on, off the router's core, where that has one of its own and there is another one: what sends and
+    /// receives in the sites does not wait for the router then, nor the router for it.
+    ///
+    /// # Errors
+    /// What the system said, which it has no reason to.
+    pub fn keep_off(&self) -> io::Result<()> {
+        Ok(self.plan.backend.core().map_or(Ok(()), keep_off)?)
     }
 
     /// Changes options of a link, written `delay=10ms loss=1%`, while it runs.

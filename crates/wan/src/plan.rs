@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use verbena_terms::usable_cores;
+
 use crate::backend::Backend;
 use crate::netem;
 use crate::options::OptionError;
@@ -113,6 +115,14 @@ pub enum PlanError {
         /// What was given.
         mtu: u32,
     },
+    /// A core that this process may not use.
+    #[error("core {core}: this process may use {usable}")]
+    Core {
+        /// What was given.
+        core: usize,
+        /// Those that it may use.
+        usable: String,
+    },
     /// Options of a link that cannot be.
     #[error("{link}: {source}")]
     Options {
@@ -151,7 +161,7 @@ impl Plan {
         Plan {
             sites: vec![Site::numbered("a", 0), Site::numbered("b", 1)],
             links: vec![link],
-            backend: Backend::Router { mode, seed },
+            backend: Backend::Router { mode, seed, core: None },
         }
     }
 
@@ -186,7 +196,8 @@ impl Plan {
                 }
             }
         }
-        self.links.iter().try_for_each(|link| self.check_link(link))
+        self.links.iter().try_for_each(|link| self.check_link(link))?;
+        self.backend.core().map_or(Ok(()), check_core)
     }
 
     fn check_link(&self, link: &Link) -> Result<(), PlanError> {
@@ -232,6 +243,16 @@ impl Plan {
         }
         hops
     }
+}
+
+fn check_core(core: usize) -> Result<(), PlanError> {
+    // Where the system does not say which may be used, it says so of the one when its thread goes there.
+    let Ok(usable) = usable_cores() else { return Ok(()) };
+    if usable.contains(&core) {
+        return Ok(());
+    }
+    let usable: Vec<String> = usable.iter().map(usize::to_string).collect();
+    Err(PlanError::Core { core, usable: usable.join(", ") })
 }
 
 fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a String>) -> Result<(), PlanError> {
@@ -294,6 +315,8 @@ mod tests {
         assert_eq!(said(|plan| plan.links[0].between = [1, 1]), "sea joins tokyo with itself");
         assert!(said(|plan| plan.links[0].mtu = 576).starts_with("sea: an mtu of 576; it is 1280 to"));
         assert!(said(|plan| plan.links[0].ways[1].ooo_rate = Some(5)).starts_with("sea: ooo_rate: needs ooo_delay"));
+        let core = said(|plan| plan.backend = Backend::Router { mode: Mode::Sleep, seed: 1, core: Some(9999) });
+        assert!(core.starts_with("core 9999: this process may use 0"), "{core}");
         let of_the_kernel = said(|plan| {
             plan.backend = Backend::Kernel;
             plan.links[0].ways[1].drop_rate = Some(5);

@@ -9,7 +9,6 @@ use std::io::{self, Write};
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{MountFlags, mount};
-use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::network::own_mounts;
 
@@ -61,6 +60,8 @@ fn mask(processor: usize) -> String {
 pub(crate) struct Steering {
     pub sites: Vec<Receivers>,
     pub router: Option<Receivers>,
+    /// Processors that this process may use.
+    pub usable: Vec<usize>,
 }
 
 impl Steering {
@@ -76,14 +77,13 @@ impl Steering {
     /// What sites receive from the router, which is on this processor, is received there too: a frame need not cross to another one. What the router
     /// receives is received by another one, which it does not keep busy.
     pub fn follow(&self, router: usize) {
-        self.put(router, another_than(router).unwrap_or(router));
+        self.put(router, self.another_than(router).unwrap_or(router));
     }
-}
 
-/// The first processor that this thread may use and that is another one than `processor`, if there is one.
-pub(crate) fn another_than(processor: usize) -> Option<usize> {
-    let usable = sched_getaffinity(None).ok()?;
-    (0..CpuSet::MAX_CPU).find(|other| usable.is_set(*other) && *other != processor)
+    /// The first processor that may be used and that is another one than `processor`, if there is one.
+    pub fn another_than(&self, processor: usize) -> Option<usize> {
+        self.usable.iter().copied().find(|other| *other != processor)
+    }
 }
 
 /// Has all frames of these interfaces received by one processor, the one with this number, so that none overtakes another. To be called by a thread
@@ -114,8 +114,9 @@ mod tests {
 
     #[test]
     fn another_processor_is_another() {
-        for processor in 0..2 {
-            assert_ne!(another_than(processor), Some(processor));
-        }
+        let steering = |usable: &[usize]| Steering { usable: usable.to_vec(), ..Steering::default() };
+        let of = |usable, processor| steering(usable).another_than(processor);
+        assert_eq!((of(&[1, 3], 1), of(&[1, 3], 3), of(&[1, 3], 2)), (Some(3), Some(1), Some(1)));
+        assert_eq!((of(&[1], 1), of(&[], 1)), (None, None));
     }
 }

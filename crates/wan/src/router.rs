@@ -78,6 +78,8 @@ pub(crate) struct Setting {
     pub mode: Mode,
     /// Of all chance.
     pub seed: u64,
+    /// The core that the thread stays on.
+    pub core: Option<usize>,
 }
 
 /// A running router. It ends with this value.

@@ -31,6 +31,7 @@ def wan(
     backend: str = "router",
     mode: str | None = None,
     seed: int | None = None,
+    core: int | None = None,
     **options: Option,
 ) -> Iterator[Wan]:
     """Two sites, a and b, for as long as the block lasts.
@@ -40,10 +41,11 @@ def wan(
     backend: "router" is in user space and on every kernel; "kernel" is netem, with fewer options, and an Error where this kernel has none.
     mode: of the router; "precise" (None) keeps a core busy near each release, "sleep" is late by 50 to 130 us.
     seed: of all chance of the router; 1 if None.
+    core: the router's own: its thread stays there, and what runs in the sites keeps off it. None: no core is kept for it.
 
     Raises NotPermitted for whoever may not make networks, and ValueError for options that cannot be; then nothing was made.
     """
-    made = Wan(there, back, backend, mode, seed, options)
+    made = Wan(there, back, backend, mode, seed, core, options)
     try:
         yield made
     finally:
@@ -64,9 +66,10 @@ class Wan:
         backend: str,
         mode: str | None,
         seed: int | None,
+        core: int | None,
         options: Mapping[str, Option],
     ) -> None:
-        self._native = _native.Wan(_pairs(options, there), _pairs(options, back), backend, mode, seed)
+        self._native = _native.Wan(_pairs(options, there), _pairs(options, back), backend, mode, seed, core)
         self.a, self.b = Site(self._native, "a"), Site(self._native, "b")
 
     def set(

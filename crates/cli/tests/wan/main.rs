@@ -139,11 +139,52 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         (&["--backend", "kernel", "--there", "memory=1MiB"], "wan: memory: the backend kernel cannot do it: "),
         (&["--backend", "kernel", "--seed", "1"], "seed: the backend kernel cannot do it: "),
         (&["--backend", "kernel", "--mode", "precise"], "mode: the backend kernel cannot do it: "),
+        (&["--backend", "kernel", "--core", "0"], "core: the backend kernel cannot do it: "),
+        (&["--core", "9999"], "core 9999: this process may use "),
     ] {
         let output = run(arguments, &["touch", "/nonexistent/made"]);
         assert!(output.status.code() == Some(2) && said(&output).contains(expected), "{arguments:?}: {output:?}");
     }
     assert_eq!(verbena(&["wan", "run", "--delay", "5ms"]).output().unwrap().status.code(), Some(2), "no command");
+}
+
+/// Cores as a list of proc(5) has them, such as 0-2,5.
+fn cores(list: &str) -> BTreeSet<usize> {
+    let ranges = list.trim().split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
+    ranges.flat_map(|(first, last)| first.parse().unwrap()..=last.parse().unwrap()).collect()
+}
+
+/// The cores that a process of this status may use.
+fn cores_of(status: &str) -> BTreeSet<usize> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores(line.expect("a list of cores"))
+}
+
+/// Two cores that this process may use, or a line that says what is skipped.
+fn two_cores() -> Option<(usize, usize)> {
+    let usable = verbena_terms::usable_cores().unwrap();
+    if let [first, .., last] = usable[..] {
+        return Some((first, last));
+    }
+    println!("skipped: there is one core, and nothing can keep off it");
+    None
+}
+
+#[test]
+fn what_runs_in_the_sites_keeps_off_the_routers_core() {
+    let (Some(_turn), Some((_, last))) = (turn(), two_cores()) else { return };
+    let own = last.to_string();
+    for mode in ["precise", "sleep"] {
+        let look = ["cat", "/proc/self/status"];
+        let output = run(&["--core", &own, "--mode", mode, "--peer", &look.join(" ")], &look);
+        // What the peer prints goes to standard error.
+        for text in [String::from_utf8_lossy(&output.stdout), said(&output).into()] {
+            let seen = cores_of(&text);
+            assert!(!seen.is_empty() && !seen.contains(&last), "{output:?}");
+        }
+    }
+    let output = run(&[], &["cat", "/proc/self/status"]);
+    assert!(cores_of(&String::from_utf8_lossy(&output.stdout)).contains(&last), "where none is kept: {output:?}");
 }
 
 /// The networks that a process has made or is in, beside that of this test.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::common::verbena;
-use super::{ASK, ECHO, Nobody, interfaces, made_by, nothing_is_left, said, turn};
+use super::{ASK, ECHO, Nobody, cores_of, interfaces, made_by, nothing_is_left, said, turn, two_cores};
 
 const LAB: &str = "\
 seed = 7
@@ -196,6 +196,8 @@ fn what_cannot_be_is_said_with_its_place_and_changes_nothing() {
             "lab.toml:13:1",
             "sea: drop_rate: the backend kernel cannot do it",
         ),
+        (&format!("core = 9999\n{LAB}"), "lab.toml:1:8", "core 9999: this process may use "),
+        (&LAB.replace("seed = 7", "backend = \"kernel\"\ncore = 0"), "lab.toml:2:8", "core: the backend kernel"),
         ("backend = \"netem\"", "lab.toml:1:11", "`netem` is not one of the choices"),
         ("", "lab.toml", "0 sites; there may be 1 to 250"),
         ("site = 3", "lab.toml:1:8", "expected a list in brackets"),
@@ -230,6 +232,30 @@ fn what_cannot_be_is_said_with_its_place_and_changes_nothing() {
     lab.good(&["up", "lab.toml", "--detach", "--name", "other"]);
     assert_eq!(lab.good(&["exec", "rome", "--name", "other", "--", "sh", "-c", "echo $VERBENA_WAN_SITE"]), "rome\n");
     lab.good(&["down", "--name", "other"]);
+}
+
+#[test]
+fn the_router_has_the_core_that_the_file_gives_it() {
+    let (Some(_turn), Some((first, _))) = (turn(), two_cores()) else { return };
+    let lab = Lab::new(&format!("core = {first}\n{LAB}"));
+    let pid = lab.up();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().map(|thread| thread.path());
+    let named = |thread: &std::path::PathBuf| {
+        std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "wan-router")
+    };
+    let routers: Vec<_> = threads.filter(named).collect();
+    assert_eq!(routers.len(), 1);
+    let status = std::fs::read_to_string(routers[0].join("status")).unwrap();
+    assert_eq!(cores_of(&status).into_iter().collect::<Vec<_>>(), [first]);
+    let seen = cores_of(&lab.good(&["exec", "paris", "--", "cat", "/proc/self/status"]));
+    assert!(!seen.is_empty() && !seen.contains(&first), "{seen:?}");
+    let (came, took_s) = {
+        let echo = lab.running("rome", ECHO);
+        let asked = ask(&lab, "paris", "10.77.0.3");
+        drop(echo);
+        asked
+    };
+    assert!(came >= 15 && took_s >= 0.0099, "{came} {took_s}");
 }
 
 /// Who keeps it up, or who runs a command there, killed at any time.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{sched_getcpu, set_current_timer_slack};
-use verbena_terms::Time;
+use verbena_terms::{Time, stay_on};
 
 use super::frame::Frame;
 use super::gauge::{Cost, Gauge};
@@ -18,7 +18,7 @@ use super::took::Recorder;
 use super::waking::{LEAST, Waking};
 use super::{Mode, Order, Seen, Setting, arrival, clocks, now};
 use crate::machine::{Leaving, Machine};
-use crate::receivers::{Steering, another_than};
+use crate::receivers::Steering;
 use crate::way::Way;
 
 /// Frames taken from one end, or sent to one, before the others are looked at; and bytes taken: a large frame takes as long as many small ones.
@@ -68,7 +68,8 @@ pub(super) struct Runner {
 impl Runner {
     /// In the network of the setting, by the thread that will run it.
     pub fn new(setting: Setting) -> io::Result<Self> {
-        let Setting { links, gauge, steering, mode, seed, .. } = setting;
+        let Setting { links, gauge, steering, mode, seed, core, .. } = setting;
+        core.map_or(Ok(()), stay_on)?;
         let mut directions = vec![];
         for (link, number) in links.iter().zip(0..) {
             for (end, way) in [0, 1].into_iter().zip(&link.ways) {
@@ -88,10 +89,13 @@ impl Runner {
         // Timers of this thread may be as exact as the machine can; where it may not say so they are later.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         // Nobody else would get to run on the only processor that there is.
-        let may_go_first = mode == Mode::Precise && another_than(sched_getcpu()).is_some();
+        let may_go_first = mode == Mode::Precise && steering.another_than(sched_getcpu()).is_some();
         let usual = if may_go_first { Usual::of_this_thread() } else { None };
         let preferred = usual.map(|usual| (usual, Preference::new()));
-        steering.put(0, 0);
+        match core {
+            Some(core) => steering.follow(core),
+            None => steering.put(0, 0),
+        }
         let shortest_delay = shortest_delay(&directions);
         let gauge = Gauge::new(Some(&gauge));
         let (cost, waking) = (gauge.cost(), Waking::new());

@@ -63,6 +63,8 @@ pub enum Answer {
     /// What a command there is told. With it come the descriptors of the site's network and of the user namespace that this belongs to.
     Site {
         environment: Vec<(String, String)>,
+        /// The core of the router, which the command keeps off.
+        off: Option<usize>,
     },
     Refused {
         problem: String,

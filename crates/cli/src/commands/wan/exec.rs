@@ -56,7 +56,8 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         let mut connection = self.name.connect()?;
         let (answer, descriptors) = connection.ask(&self.name, &Request::Enter { site: self.site.clone() })?;
-        let (Answer::Site { environment }, Ok([network, owner])) = (answer, <[_; 2]>::try_from(descriptors)) else {
+        let (Answer::Site { environment, off }, Ok([network, owner])) = (answer, <[_; 2]>::try_from(descriptors))
+        else {
             return Err(Error::Refused {
                 problem: "the process that keeps the WAN up is of another version".into(),
                 exit_code: 1,
@@ -67,7 +68,7 @@ impl Command {
         Namespace::from(network).join().map_err(verbena_wan::Error::from)?;
         // Before there is anything that a signal would leave behind.
         let mut watch = Watch::new()?;
-        let command = match spawn(child::process(&self.command), environment) {
+        let command = match spawn(child::process(&self.command), environment, off) {
             Ok(command) => command,
             Err(error) => return Ok(child::not_started(&self.command[0], &error)),
         };

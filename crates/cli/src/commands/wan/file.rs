@@ -26,7 +26,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use verbena_wan::router::Mode;
 use verbena_wan::{
-    Backend, BackendName, DEFINITIONS, Link, OptionError, Plan, PlanError, Reader, Site, Way, read_file,
+    Backend, BackendName, DEFINITIONS, Link, OptionError, Plan, PlanError, Reader, RouterOptions, Site, Way, read_file,
 };
 
 use crate::config::{self, Document, closest};
@@ -38,6 +38,7 @@ struct File {
     backend: BackendName,
     mode: Option<Mode>,
     seed: Option<u64>,
+    core: Option<usize>,
     #[serde(default)]
     site: Vec<SiteTable>,
     #[serde(default)]
@@ -111,7 +112,10 @@ fn written(plan: &Plan) -> String {
     // As JSON escapes it, but for one letter that TOML does not take as it is.
     let quoted = |text: &str| serde_json::json!(text).to_string().replace('\u{7f}', "\\u007f");
     let mut text = match plan.backend {
-        Backend::Router { mode, seed } => format!("mode = {}\nseed = {seed}\n", serde_json::json!(mode)),
+        Backend::Router { mode, seed, core } => {
+            let core = core.map_or_else(String::new, |core| format!("core = {core}\n"));
+            format!("mode = {}\nseed = {seed}\n{core}", serde_json::json!(mode))
+        }
         Backend::Kernel => "backend = \"kernel\"\n".into(),
     };
     for site in &plan.sites {
@@ -151,7 +155,8 @@ fn plan(document: Document, reader: Reader<'_>) -> Result<Plan, config::Error> {
         let ways = ways(number, table, reader, &mut document);
         links.push(Link { name: table.name.clone(), between, mtu: table.mtu, ways });
     }
-    let backend = Backend::new(read.backend, read.mode, read.seed).unwrap_or_else(|refused| {
+    let options = RouterOptions { mode: read.mode, seed: read.seed, core: read.core };
+    let backend = Backend::new(read.backend, options).unwrap_or_else(|refused| {
         document.mistake(refused.option.into(), refused.problem, None);
         Backend::default()
     });
@@ -206,6 +211,7 @@ fn place_in(plan: &Plan, error: &PlanError) -> String {
         PlanError::Twice { what: "sites", name } => of("site", site(name), ".name"),
         PlanError::Twice { name, .. } => of("link", link(name), ".name"),
         PlanError::Many { .. } => None,
+        PlanError::Core { .. } => Some("core".into()),
         PlanError::Overlap { second, .. } => of("site", site(second), ".addresses"),
         PlanError::Address { site: name, .. } => of("site", site(name), ".addresses"),
         PlanError::Loop { link: name, .. } => of("link", link(name), ".between"),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use verbena_wan::router::Mode;
-use verbena_wan::{Backend, BackendName, DEFINITIONS, OptionError, Way, read_file};
+use verbena_wan::{Backend, BackendName, DEFINITIONS, OptionError, RouterOptions, Way, read_file};
 
 /// What runs the link, as arguments.
 #[derive(Args, Clone, Copy, Debug)]
@@ -18,6 +18,9 @@ pub struct BackendArguments {
     /// Of all chance of the router: the same packets meet the same fate again [default: 1].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// The core of the router alone: its thread stays there, and what runs in the sites keeps off it.
+    #[arg(long, value_name = "N")]
+    core: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -36,7 +39,8 @@ impl BackendArguments {
             BackendArgument::Router => BackendName::Router,
             BackendArgument::Kernel => BackendName::Kernel,
         };
-        Ok(Backend::new(name, self.mode.map(Mode::from), self.seed)?)
+        let options = RouterOptions { mode: self.mode.map(Mode::from), seed: self.seed, core: self.core };
+        Ok(Backend::new(name, options)?)
     }
 }
 

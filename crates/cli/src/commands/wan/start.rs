@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::process::{Child, Command as Process};
 
+use verbena_terms::keep_off;
 use verbena_wan::{Plan, Site, Wan};
 
 use crate::commands::child;
@@ -11,15 +12,16 @@ use crate::error::Result;
 
 /// Starts a command in a site. It ends with the thread that starts it.
 pub fn start(wan: &Wan, site: &str, process: Process) -> Result<io::Result<Child>> {
-    let start = || spawn(process, environment(wan.plan(), site));
+    let start = || spawn(process, environment(wan.plan(), site), wan.plan().backend.core());
     Ok(wan.site(site)?.visit(start).map_err(verbena_wan::Error::from)?)
 }
 
-/// The same in the network of this thread.
-pub fn spawn(mut process: Process, environment: Vec<(String, String)>) -> io::Result<Child> {
+/// The same in the network of this thread, off this core.
+pub fn spawn(mut process: Process, environment: Vec<(String, String)>, off: Option<usize>) -> io::Result<Child> {
     process.envs(environment);
-    // SAFETY: nothing is done.
-    unsafe { child::dies_with_us(&mut process, || Ok(())) };
+    let apart = move || Ok(off.map_or(Ok(()), keep_off)?);
+    // SAFETY: `keep_off` takes no lock and allocates nothing, as it says.
+    unsafe { child::dies_with_us(&mut process, apart) };
     process.spawn()
 }
 

@@ -206,7 +206,8 @@ impl Served {
             }
             Request::Enter { site } => {
                 let owner = File::open("/proc/self/ns/user").map_err(system("open this user namespace"))?;
-                let answer = Answer::Site { environment: environment(wan.plan(), &site) };
+                let answer =
+                    Answer::Site { environment: environment(wan.plan(), &site), off: wan.plan().backend.core() };
                 // Who asked may have gone.
                 drop(connection.send(&answer, &[wan.site(&site)?.as_fd(), owner.as_fd()]));
                 return Ok(None);
