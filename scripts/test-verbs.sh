@@ -18,15 +18,16 @@ tests -p verbena-fabric --test verbs_devices
 tests -p verbena-fabric --test conformance_verbs
 tests -p verbena-fabric --test verbs_messages
 tests -p verbena-fabric --test conformance_verbs_linked
+tests -p verbena-memory --test processes soft
 tests -p verbena-cli --test doctor adapters
 
-# Shops and homes at one device, proxies and shoppers at the other, and three faults.
+# Shops and homes at one device, proxies and shoppers at the other, and three faults. Without keys their messages go by the adapters too.
 cargo build --release --locked --bin shop --bin never-stale
 cargo build --release --locked -p verbena-cli --features verbs --bin verbena
 never-stale() {
     VM_TIMEOUT=300 scripts/rdma-vm "$1" -- "${CARGO_TARGET_DIR:-$PWD/target}/release/never-stale" --fabric verbs --scheme dependency-lists \
         --seconds 60 --faults 3 --lease-ms 3000 --longest-transaction-ms 7000 --readers 4 --writers 2 --every-ms 300 --min-answers 4000 \
-        --min-soon 50 --min-hits-percent 10 --min-updates 40
+        --min-soon 50 --min-hits-percent 10 --min-updates 40 --min-by-adapters 100
 }
 never-stale rxe
 never-stale siw

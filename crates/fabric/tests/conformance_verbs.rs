@@ -104,7 +104,7 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
         held: Mutex::default(),
     };
     if !kind.has_links {
-        verbs.split_lo();
+        adapters::split_lo();
     }
     verbs.set_weather();
     let report = run_all(&mut verbs);
@@ -328,20 +328,8 @@ impl Verbs {
         }
     }
 
-    /// Sets what a device sends by: its link's own, or a band of `lo`.
     fn queue(&self, action: &str, device: u8, way: &[&str]) {
-        let (link, band) = (format!("v{device}"), format!("1:{}", 2 + device));
-        let at: &[&str] = if self.kind.has_links { &[&link, "root"] } else { &["lo", "parent", &band] };
-        run("tc", ["qdisc", action, "dev"].iter().chain(at).chain(way));
-    }
-
-    /// Gives what each device sends by connections that the manager makes a band of its own on `lo`.
-    fn split_lo(&self) {
-        adapters::make_bands("lo");
-        for device in [0, 1] {
-            let (from, band) = (format!("10.77.0.{}/32", 1 + device), format!("1:{}", 2 + device));
-            adapters::split("lo", &["match", "ip", "src", &from], IWARP, &band);
-        }
+        adapters::queue(self.kind, action, device, way);
     }
 
     /// Packets that a device has sent.

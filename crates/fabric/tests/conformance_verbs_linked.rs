@@ -1,5 +1,6 @@
 //! The conformance suite on the provider `verbs` between two machines of Debian's kernel that a cable joins: owners and targets are in the one, those who reach them in the
-//! other, where what callers send is lost and reordered. Messages between nodes that both may call stay in one of them.
+//! other, where what callers send is lost and reordered. Messages between nodes that both may call stay in one of them; those that go by adapters are sent from either to the other
+//! beside the suite.
 
 #![cfg(feature = "verbs")]
 
@@ -15,6 +16,8 @@ mod network;
 mod relay;
 #[path = "common/relayed.rs"]
 mod relayed;
+#[path = "common/sending.rs"]
+mod sending;
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,9 +29,13 @@ use far::{Far, Wire};
 use network::{Network, socket};
 use parking_lot::Mutex;
 use relay::Mode;
-use verbena_fabric::conformance::{Able, CHECKS, Fault, Harness, Target, run_all};
+use sending::{Kept, LARGEST, PATIENCE, Went};
+use verbena_fabric::conformance::{
+    Able, CHECKS, Fault, Harness, Target, a_queue_that_nobody_empties_is_full, control_does_not_wait_behind_bulk,
+    messages_arrive_as_they_were_sent, run_all,
+};
 use verbena_fabric::verbs::{VerbsConfig, VerbsFabric};
-use verbena_fabric::{Capabilities, Fabric};
+use verbena_fabric::{Capabilities, Class, Fabric, Inbox, Port, Views};
 use verbena_terms::{Incarnation, Rank};
 
 /// The device and the interface at the cable.
@@ -151,6 +158,115 @@ fn check(kind: Kind, weather: Weather) {
     let (owners, targets) = (linked.far.len(), linked.targets);
     assert!(owners >= 30 && targets >= 3, "{owners} owners and {targets} targets were far");
     println!("counted: {} checks on {kind:?}, {owners} owners and {targets} targets far, {sent:?} packets", report.ran);
+    messages_by_adapters_cross_the_cable(&mut linked);
+}
+
+/// Those checks on messages that both machines can take part in, with what goes by adapters alone; then as many more as are lost and reordered now and then.
+fn messages_by_adapters_cross_the_cable(linked: &mut Linked) {
+    let mut apart = Apart { linked, near: Kept::default(), far: Kept::default(), is_far: true };
+    let checks: [fn(&mut dyn Harness) -> Able<()>; 3] =
+        [messages_arrive_as_they_were_sent, control_does_not_wait_behind_bulk, a_queue_that_nobody_empties_is_full];
+    let [mut from_here, mut from_there] = [Went::default(); 2];
+    let mut count = |apart: &mut Apart| {
+        apart.near.count(&mut from_here);
+        apart.far.count(&mut from_there);
+    };
+    for check in checks {
+        check(&mut apart).expect("adapters and processes are there");
+        count(&mut apart);
+    }
+    let (there, back) = each_of_many_comes_whole_and_in_order(&mut apart);
+    count(&mut apart);
+    let (sent, by_tcp) = (from_here.sent + from_there.sent, from_here.by_tcp + from_there.by_tcp);
+    let arrived = from_there.arrived;
+    assert!(adapters::lost(LINK) > 0, "nothing was lost");
+    assert!(by_tcp == 0, "{sent} messages went by the adapters, and {by_tcp} did not");
+    assert!(
+        sent > 1600 && arrived >= 800,
+        "{sent} messages went by the adapters, and {arrived} came to the other machine"
+    );
+    println!(
+        "counted: {sent} messages by adapters, {arrived} of them to the other machine; {there} and {back} in order"
+    );
+}
+
+/// From each machine to the other at once. How many came there and back.
+fn each_of_many_comes_whole_and_in_order(apart: &mut Apart) -> (usize, usize) {
+    const COUNT: u64 = 400;
+    const PORT: Port = Port(79);
+    let (near, far) = (apart.node(), apart.node());
+    let body = |number: u64| vec![number as u8; (number as usize * 997) % (LARGEST + 1)];
+    let inboxes = [&near, &far].map(|node| node.listen(PORT, Views::Any).expect("a port opens"));
+    let ways = [(&near, &far), (&far, &near)]
+        .map(|(from, to)| from.connect(to.identity(), &to.address()).expect("a node connects"));
+    let take_all = |inbox: &Inbox, from: &Arc<dyn Fabric>| {
+        let mut next = [0; Class::ALL.len()];
+        while next.iter().any(|next| *next < COUNT) {
+            let message = inbox.take(PATIENCE).unwrap_or_else(|| panic!("of {COUNT} have come {next:?}"));
+            let at = &mut next[message.class as usize];
+            assert_eq!((message.from, message.number), (from.identity(), *at), "in order, and once");
+            assert!(message.body == body(message.number), "message {} is torn", message.number);
+            *at += 1;
+        }
+        next.iter().sum::<u64>() as usize
+    };
+    std::thread::scope(|scope| {
+        for way in &ways {
+            scope.spawn(|| {
+                for number in 0..COUNT {
+                    for class in Class::ALL {
+                        while way.send(class, Target::VIEW, PORT, number, &body(number)).is_err() {
+                            std::thread::sleep(Duration::from_millis(5));
+                        }
+                    }
+                }
+            });
+        }
+        let there = scope.spawn(|| take_all(&inboxes[1], &near));
+        let back = take_all(&inboxes[0], &far);
+        (there.join().expect("all have come"), back)
+    })
+}
+
+/// Nodes by turns here and in the other machine, whose messages go by adapters.
+struct Apart<'a> {
+    linked: &'a mut Linked,
+    near: Kept<VerbsFabric>,
+    far: Kept<Far>,
+    is_far: bool,
+}
+
+impl Harness for Apart<'_> {
+    fn node(&mut self) -> Arc<dyn Fabric> {
+        self.is_far = !self.is_far;
+        let who = Incarnation::new(self.linked.rank(), 1);
+        if !self.is_far {
+            return self.near.keep(open(self.linked.kind, who));
+        }
+        self.far.keep(Far::open(self.linked.there, who, 0, self.linked.capabilities.clone()))
+    }
+
+    fn advance(&mut self) {
+        self.linked.advance();
+    }
+
+    fn threads(&self) -> bool {
+        true
+    }
+
+    fn target(&mut self, bytes: u64) -> Able<Target> {
+        // Whoever comes next is here.
+        self.is_far = true;
+        self.linked.target(bytes)
+    }
+
+    fn pause(&mut self, target: Incarnation) -> Able<()> {
+        self.linked.pause(target)
+    }
+
+    fn resume(&mut self, target: Incarnation) {
+        self.linked.resume(target);
+    }
 }
 
 fn open(kind: Kind, incarnation: Incarnation) -> VerbsFabric {

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -94,12 +94,19 @@ impl Cluster {
 
     /// The same, with more in its environment.
     pub fn start_with(&self, name: &str, environment: &[(&str, &str)]) -> Node {
+        self.start_changed(name, |command| {
+            command.envs(environment.iter().copied());
+        })
+    }
+
+    /// The same, with a command that is changed before.
+    pub fn start_changed(&self, name: &str, change: impl FnOnce(&mut Command)) -> Node {
         let directory = self.path().to_owned();
         let state = directory.join(format!("state-{name}"));
         let log = std::fs::File::create(directory.join(format!("{name}.log"))).unwrap();
         let mut command = verbena(&["node", "--json", "--cluster-name", name, "--node-state"]);
-        command.envs(environment.iter().copied());
         command.arg(state);
+        change(&mut command);
         let address = self.addresses.iter().find(|(other, _)| other == name);
         command.args(address.iter().flat_map(|(_, address)| ["--cluster-address", address.as_str()]));
         let mut child = command.current_dir(&directory).stdout(Stdio::piped()).stderr(log).spawn().unwrap();

@@ -10,7 +10,7 @@ use crate::common::verbena;
 use crate::three;
 
 /// A command at a node, with this on standard input.
-fn mem(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> Output {
+pub fn mem(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> Output {
     let mut command = verbena(&["mem"]);
     command.args(arguments).args(["--cluster-name", node]).current_dir(cluster.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod locking;
 mod reclaiming;
+mod users;
 
 use std::time::Duration;
 

@@ -119,6 +119,34 @@ pub fn split(link: &str, from: &[&str], kind: Kind, band: &str) {
     }
 }
 
+/// Gives what each of two devices of iWARP sends by connections that the manager makes a band of its own on `lo`.
+pub fn split_lo() {
+    make_bands("lo");
+    for device in [0, 1] {
+        let (from, band) = (format!("10.77.0.{}/32", 1 + device), band_of(device));
+        split("lo", &["match", "ip", "src", &from], IWARP, &band);
+    }
+}
+
+fn band_of(device: u8) -> String {
+    format!("1:{}", 2 + device)
+}
+
+/// Sets what one of two devices sends by: its link's own, or a band of `lo`.
+pub fn queue(kind: Kind, action: &str, device: u8, way: &[&str]) {
+    let (link, band) = (format!("v{device}"), band_of(device));
+    let at: &[&str] = if kind.has_links { &[&link, "root"] } else { &["lo", "parent", &band] };
+    run("tc", ["qdisc", action, "dev"].iter().chain(at).chain(way));
+}
+
+/// Packets that the link has lost since it was last set: in bad weather some.
+pub fn lost(link: &str) -> u64 {
+    let shown = Command::new("tc").args(["-s", "qdisc", "show", "dev", link]).output().expect("iproute2 is there");
+    let text = String::from_utf8(shown.stdout).expect("a text");
+    let dropped = text.split("(dropped ").skip(1).filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
+    dropped.max().expect("it counts what it drops")
+}
+
 /// Packets that a device has sent: its own, or where it does not count them those of the interface.
 pub fn sent(kind: Kind, device: u8, link: &str) -> u64 {
     let counter = if kind.has_links {

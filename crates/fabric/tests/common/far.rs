@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use verbena_fabric::conformance::Processes;
 use verbena_fabric::{
-    Address, Capabilities, Class, Error, Fabric, Inbox, InboxSender, Message, Peer, Pool, Port, Region, RegionKey,
-    Result, Rights, Secret, Views,
+    Address, Capabilities, Class, Error, Fabric, Inbox, InboxSender, Message, Messages, Peer, Pool, Port, Region,
+    RegionKey, Result, Rights, Secret, SharedRemote, Views,
 };
-use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
+use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 /// How long the other machine may take to be there, and its first caller to come.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -70,15 +70,16 @@ struct Server<T> {
     processes: Mutex<Processes>,
 }
 
-/// One connection, and the regions that were made by it.
+/// One connection, and the regions that were made by it, and whom its node has connected to.
 struct Seat<T> {
     server: Arc<Server<T>>,
     regions: Vec<Option<Box<dyn Region>>>,
+    peers: Vec<Arc<dyn Peer>>,
 }
 
 impl<T: There> Seat<T> {
     fn new(server: Arc<Server<T>>) -> Self {
-        Seat { server, regions: Vec::new() }
+        Seat { server, regions: Vec::new(), peers: Vec::new() }
     }
 
     fn node(&self, who: &str) -> Arc<dyn Fabric> {
@@ -163,6 +164,22 @@ impl<T: There> Seat<T> {
             ["everyone", at, view] => {
                 region(at).everyone_is_in(ViewNumber(number(view)));
                 String::new()
+            }
+            ["connect", who, peer, address] => {
+                let peer = Incarnation::from_word(number(peer));
+                self.peers.push(self.node(who).connect(peer, &Address((*address).into()))?);
+                (self.peers.len() - 1).to_string()
+            }
+            ["send", at, class, view, port, message, body @ ..] => {
+                let body = body.first().map_or(vec![], |body| of_hex(body));
+                let class = Class::ALL[number::<usize>(class)];
+                let (view, port) = (ViewNumber(number(view)), Port(number(port)));
+                self.peers[number::<usize>(at)].send(class, view, port, number(message), &body)?;
+                String::new()
+            }
+            ["messages", who] => {
+                let Messages { sent, arrived, unconnected, .. } = self.node(who).messages();
+                format!("{sent} {arrived} {unconnected}")
             }
             ["target", name, who, bytes] => {
                 let who = Incarnation::from_word(number(who));
@@ -330,17 +347,17 @@ impl Fabric for Far {
         Ok(Box::new(FarRegion { wire: self.wire.clone(), at: number(at), keys: Mutex::new(keys_in(keys)) }))
     }
 
-    fn connect(&self, _: Incarnation, _: &Address) -> Result<Arc<dyn Peer>> {
-        unreachable!("an owner calls nobody")
+    fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
+        let at = self.ask("connect", &format!(" {} {address}", peer.to_word()))?;
+        Ok(Arc::new(FarPeer { wire: self.wire.clone(), at: number(&at), peer }))
     }
 
-    /// Opens the port there; what was taken stays open until the node ends.
-    fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
-        assert_eq!(views, Views::Any, "views are not told");
+    /// Opens the port there, for messages of all views; what was taken stays open until the node ends.
+    fn listen(&self, port: Port, _: Views) -> Result<Inbox> {
         let wire = Wire::to(self.there);
         wire.ask(&format!("listen {} {}", self.identity.to_word(), port.0))?;
         let board = InboxSender::new(1 << 10);
-        let inbox = board.open(port, views).unwrap();
+        let inbox = board.open(port, Views::Any).unwrap();
         let is_over = self.is_over.clone();
         thread::spawn(move || take_over(wire.0.into_inner(), &board, &is_over));
         Ok(inbox)
@@ -348,6 +365,35 @@ impl Fabric for Far {
 
     fn set_view(&self, view: ViewNumber) {
         self.ask("view", &format!(" {}", view.0)).unwrap();
+    }
+
+    fn messages(&self) -> Messages {
+        let said = self.ask("messages", "").unwrap();
+        let counts: Vec<u64> = said.split(' ').map(number).collect();
+        let [sent, arrived, unconnected] = counts[..] else { panic!("three counts: {said}") };
+        Messages { sent, arrived, unconnected, ..Messages::default() }
+    }
+}
+
+/// Whom a node in the other machine has connected to, to send messages.
+struct FarPeer {
+    wire: Arc<Wire>,
+    at: usize,
+    peer: Incarnation,
+}
+
+impl Peer for FarPeer {
+    fn incarnation(&self) -> Incarnation {
+        self.peer
+    }
+
+    fn open(&self, _: &RegionKey, _: Time) -> Result<SharedRemote> {
+        unreachable!("who is far opens nothing")
+    }
+
+    fn send(&self, class: Class, view: ViewNumber, port: Port, number: u64, body: &[u8]) -> Result<()> {
+        let line = format!("send {} {} {} {} {number} {}", self.at, class as usize, view.0, port.0, to_hex(body));
+        self.wire.ask(line.trim_end()).map(drop)
     }
 }
 

@@ -3,9 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+#[path = "../../../fabric/tests/common/adapters.rs"]
+mod adapters;
 mod child;
+mod ground;
 #[path = "../common/history.rs"]
 mod history;
+#[path = "../../../fabric/tests/common/machine.rs"]
+mod machine;
+#[path = "../../../fabric/tests/common/namespaces.rs"]
+mod namespaces;
 mod station;
 mod work;
 
@@ -14,13 +21,8 @@ use std::time::{Duration, Instant};
 use verbena_memory::{Answer, Coherence, Refusal};
 
 use child::{Node, next_view};
+use ground::Ground;
 use history::{Histories, MODELS};
-use station::Station;
-
-/// Operations of each process.
-const OPERATIONS: u64 = 1500;
-/// Bytes of a value that takes long to put.
-const LARGE: u64 = 8 << 20;
 
 /// What the other tests start. It does nothing where nobody told it what.
 #[test]
@@ -33,20 +35,21 @@ fn allocated(answer: &Answer) {
 }
 
 fn promises_hold_on(provider: &str) {
-    let station = Station::open(provider, 1);
-    let mut nodes: Vec<Node> = (2..=4).map(|rank| Node::start(provider, rank)).collect();
+    let Some(ground) = Ground::of(provider) else { return };
+    let (station, operations) = (ground.station(), ground.operations());
+    let mut nodes: Vec<Node> = (2..=4).map(|rank| ground.node(rank)).collect();
     next_view(1, 1, &station, &mut nodes);
     for (model, coherence) in MODELS.into_iter().enumerate() {
         allocated(&station.allocate(&work::name(model), work::words(model) as u64 * 8, coherence));
     }
     for node in &mut nodes {
-        node.tell(&format!("work {OPERATIONS}"));
+        node.tell(&format!("work {operations}"));
     }
     // One of them is killed somewhere in it.
     std::thread::sleep(Duration::from_millis(150));
     nodes[2].kill();
     let mut lines = vec![];
-    work::run(&station, 1, OPERATIONS, |line| lines.push(line));
+    work::run(&station, 1, operations, |line| lines.push(line));
     let mut histories = Histories::default();
     let mut answered = work::read(1, &lines, &mut histories);
     for node in &mut nodes {
@@ -55,7 +58,8 @@ fn promises_hold_on(provider: &str) {
     let broken = histories.broken();
     assert!(broken.is_empty(), "{provider}: {broken:#?}");
     // Versions that were taken are answered too, but not counted.
-    assert!(answered > 3 * OPERATIONS * 8 / 10, "{provider}: {answered} answers");
+    assert!(answered > 3 * operations * 8 / 10, "{provider}: {answered} answers");
+    ground.is_used(&station);
     println!("counted: {provider}: {answered} answers");
 
     // The view without it has other memory, with the same values.
@@ -81,10 +85,16 @@ fn promises_hold_on_tcp() {
     promises_hold_on("tcp");
 }
 
+#[test]
+fn promises_hold_on_xdp() {
+    promises_hold_on("xdp");
+}
+
 /// Segments at two homes, of which the one that is read is killed while all others get and put.
 fn copies_hold_on(provider: &str) {
-    let station = Station::open(provider, 1);
-    let mut nodes: Vec<Node> = (2..=4).map(|rank| Node::start(provider, rank)).collect();
+    let Some(ground) = Ground::of(provider) else { return };
+    let (station, operations) = (ground.station(), ground.operations());
+    let mut nodes: Vec<Node> = (2..=4).map(|rank| ground.node(rank)).collect();
     next_view(1, 3, &station, &mut nodes);
     let homes = |model: usize| match station.stat(&work::name(model)) {
         Answer::Stat { segment, .. } => segment.places().map(|place| place.home.rank.0).collect::<Vec<_>>(),
@@ -99,9 +109,9 @@ fn copies_hold_on(provider: &str) {
     let mut lines = vec![];
     std::thread::scope(|scope| {
         for node in &mut nodes {
-            node.tell(&format!("work {OPERATIONS}"));
+            node.tell(&format!("work {operations}"));
         }
-        scope.spawn(|| work::run(&station, 1, OPERATIONS, |line| lines.push(line)));
+        scope.spawn(|| work::run(&station, 1, operations, |line| lines.push(line)));
         std::thread::sleep(Duration::from_millis(200));
         nodes[0].kill();
         // Its lease runs out.
@@ -121,9 +131,10 @@ fn copies_hold_on(provider: &str) {
     work::read(1, &last, &mut histories);
     let broken = histories.broken();
     assert!(broken.is_empty(), "{provider}: {broken:#?}");
-    assert!(answered > 3 * OPERATIONS * 8 / 10, "{provider}: {answered} answers");
+    assert!(answered > 3 * operations * 8 / 10, "{provider}: {answered} answers");
     let puts = |history: &history::History| history.puts.len();
     let strict = histories.of.values().find(|history| history.coherence == Coherence::Strict).map_or(0, puts);
+    ground.is_used(&station);
     println!("counted: {provider}: {answered} answers, {strict} puts to the strict segment");
     // Another home has taken its place, and a third has a copy now.
     for (model, coherence) in MODELS.into_iter().enumerate().skip(1) {
@@ -133,16 +144,16 @@ fn copies_hold_on(provider: &str) {
 
 #[test]
 fn a_home_that_is_killed_loses_nothing_of_which_there_is_a_copy() {
-    copies_hold_on("shm");
-    copies_hold_on("tcp");
+    ["shm", "tcp", "xdp"].into_iter().for_each(copies_hold_on);
 }
 
 /// Whether all that a reader sees beside two writers that do not pause are whole values, some of which were put between two gets.
 fn is_whole_beside_writers(provider: &str) {
-    let station = Station::open(provider, 1);
-    let mut nodes = [Node::start(provider, 2), Node::start(provider, 3)];
+    let Some(ground) = Ground::of(provider) else { return };
+    let station = ground.station();
+    let mut nodes = [ground.node(2), ground.node(3)];
     next_view(1, 1, &station, &mut nodes);
-    allocated(&station.allocate("large", 1 << 20, Coherence::Read));
+    allocated(&station.allocate("large", ground.large(), Coherence::Read));
     for node in &mut nodes {
         node.tell("fill large");
         node.hear("filling");
@@ -158,25 +169,25 @@ fn is_whole_beside_writers(provider: &str) {
     assert!(versions.is_sorted(), "{provider}: {versions:?}");
     let gets = versions.len();
     versions.dedup();
+    ground.is_used(&station);
     println!("counted: {provider}: {gets} gets, {} versions of {:?}", versions.len(), versions.last());
     assert!(versions.len() >= 20, "{provider}: {gets} gets saw {} versions", versions.len());
 }
 
 #[test]
 fn a_reader_beside_writers_sees_whole_values() {
-    is_whole_beside_writers("shm");
-    is_whole_beside_writers("tcp");
+    ["shm", "tcp", "xdp"].into_iter().for_each(is_whole_beside_writers);
 }
 
 /// How many of the values that writers left who were killed in the middle of puts are no one put's. It ends when there are enough.
-fn torn_by_killing(provider: &str, coherence: Coherence, rounds: u32, enough: u32) -> u32 {
-    let station = Station::open(provider, 1);
+fn torn_by_killing(ground: &Ground, coherence: Coherence, rounds: u32, enough: u32) -> u32 {
+    let (station, provider) = (ground.station(), ground.name());
     let mut torn = 0;
     for round in 1..=rounds {
-        let mut nodes = [Node::start(provider, round + 1)];
+        let mut nodes = [ground.node(round + 1)];
         next_view(round, 1, &station, &mut nodes);
         if round == 1 {
-            allocated(&station.allocate("large", LARGE, coherence));
+            allocated(&station.allocate("large", ground.huge(), coherence));
         }
         nodes[0].tell("fill large");
         nodes[0].hear("filling");
@@ -196,12 +207,46 @@ fn torn_by_killing(provider: &str, coherence: Coherence, rounds: u32, enough: u3
     torn
 }
 
+fn old_values_stay_on(provider: &str) {
+    let ground = || Ground::of(provider);
+    let (Some(first), Some(second)) = (ground(), ground()) else { return };
+    // Where nothing is promised it is seen that they were in the middle of it.
+    let enough = first.enough_killed();
+    let torn = torn_by_killing(&first, Coherence::Null, 60, enough);
+    assert_eq!(torn, enough, "{provider}: of 60 so many were killed in the middle of a put");
+    assert_eq!(torn_by_killing(&second, Coherence::Read, 6 * enough, 1), 0, "{provider}");
+    println!("counted: {provider}: {torn} were killed in the middle of a put, and {} left the old value", 6 * enough);
+}
+
 #[test]
 fn a_writer_that_is_killed_in_the_middle_of_a_put_leaves_the_old_value() {
-    for provider in ["shm", "tcp"] {
-        // Where nothing is promised it is seen that they were in the middle of it.
-        let torn = torn_by_killing(provider, Coherence::Null, 60, 2);
-        assert_eq!(torn, 2, "{provider}: of 60 so many were killed in the middle of a put");
-        assert_eq!(torn_by_killing(provider, Coherence::Read, 12, 1), 0, "{provider}");
+    ["shm", "tcp", "xdp"].into_iter().for_each(old_values_stay_on);
+}
+
+#[test]
+fn soft_roce() {
+    machine::in_machine_at_length("rxe", "inside_rxe");
+}
+
+#[test]
+fn soft_iwarp() {
+    machine::in_machine_at_length("siw", "inside_siw");
+}
+
+#[test]
+fn inside_rxe() {
+    all_hold_in_a_machine("rxe");
+}
+
+#[test]
+fn inside_siw() {
+    all_hold_in_a_machine("siw");
+}
+
+fn all_hold_in_a_machine(kind: &str) {
+    if machine::is_inside() {
+        [promises_hold_on, copies_hold_on, is_whole_beside_writers, old_values_stay_on]
+            .into_iter()
+            .for_each(|holds| holds(kind));
     }
 }

@@ -6,12 +6,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, Member, Role, Roles, View};
-use verbena_fabric::shm::{Settings, Shm};
-use verbena_fabric::tcp::{TcpConfig, TcpFabric};
-use verbena_fabric::{Fabric, Pool};
+use verbena_fabric::Fabric;
 use verbena_memory::service::{MemoryService, Metrics};
 use verbena_memory::{Answer, Coherence, MemoryOptions, Placement, Rules, SegmentName, Target, Wanted, Wish};
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+
+use crate::ground;
 
 /// How long anything may take: machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,6 +20,7 @@ pub const USER: u32 = 1000;
 pub struct Station {
     service: MemoryService,
     lease: Arc<LeaseWord>,
+    pub fabric: Arc<dyn Fabric>,
     pub address: String,
     view: AtomicU32,
 }
@@ -27,10 +28,7 @@ pub struct Station {
 impl Station {
     pub fn open(provider: &str, rank: u32) -> Station {
         let identity = Incarnation::new(rank, 1);
-        let fabric: Arc<dyn Fabric> = match provider {
-            "shm" => Shm::open(Settings { identity, pool: Pool::new(64 << 20), allowed_users: vec![] }).unwrap(),
-            _ => Arc::new(TcpFabric::open(identity, TcpConfig::default()).unwrap()),
-        };
+        let fabric = ground::open(provider, identity);
         let address = fabric.address().0;
         let options = MemoryOptions {
             bytes: 128 << 20,
@@ -41,8 +39,8 @@ impl Station {
         };
         let (service, lease) =
             (MemoryService::start(options, Metrics::default()).unwrap(), Arc::new(LeaseWord::default()));
-        service.life_begins(fabric, &lease).unwrap();
-        Station { service, lease, address, view: AtomicU32::new(0) }
+        service.life_begins(fabric.clone(), &lease).unwrap();
+        Station { service, lease, fabric, address, view: AtomicU32::new(0) }
     }
 
     /// The next view: these ranks at these addresses, of which so many from the first on are homes. Returns when it has ended what it did in older ones.

@@ -17,6 +17,8 @@ pub struct Happened {
     pub readings: Vec<Reading>,
     /// Answers to probes that were wrong.
     pub wrong: Vec<String>,
+    /// Messages that the adapters of nodes have sent.
+    pub by_adapters: u64,
 }
 
 impl Happened {
@@ -35,7 +37,7 @@ pub fn judge(arguments: &Arguments, totals: &Totals, happened: &Happened) -> Res
     println!(
         "counted: fabric={} cluster={} scheme={} seed={} seconds={:.0} answers={} hits={} hits%={percent:.1} soon={} soon_hits={} updates={} \
          faults={} kills={} pauses={} restarts={} rolling={} cuts={} deafs={} mutes={} pairs={} etcd={} \
-         at_proxies={} at_shops={} at_homes={} at_keeper={} errors={} stale={} backwards={} mixed={} malformed={}",
+         at_proxies={} at_shops={} at_homes={} at_keeper={} by_adapters={} errors={} stale={} backwards={} mixed={} malformed={}",
         name(arguments.fabric),
         name(arguments.cluster),
         name(arguments.scheme),
@@ -60,6 +62,7 @@ pub fn judge(arguments: &Arguments, totals: &Totals, happened: &Happened) -> Res
         happened.at(Part::Shop),
         happened.at(Part::Home),
         happened.at(Part::Keeper),
+        happened.by_adapters,
         totals.errors.sum(),
         totals.stale,
         totals.backwards,
@@ -77,6 +80,7 @@ pub fn judge(arguments: &Arguments, totals: &Totals, happened: &Happened) -> Res
         ("answers", totals.answers, arguments.min_answers),
         ("answers within 50 ms after an update", totals.soon_after_update, arguments.min_soon),
         ("updates", totals.updates.acknowledged, arguments.min_updates),
+        ("messages by adapters", happened.by_adapters, arguments.min_by_adapters),
         ("faults", happened.done.len() as u64, arguments.least_faults() as u64),
     ];
     for (what, counted, least) in enough {

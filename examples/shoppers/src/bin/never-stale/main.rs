@@ -108,6 +108,9 @@ struct Arguments {
     /// Fewer acknowledged updates are a failure.
     #[arg(long, default_value_t = 1)]
     min_updates: u64,
+    /// With --fabric verbs: fewer messages by adapters, of the nodes as they are at the end, are a failure.
+    #[arg(long, default_value_t = 0)]
+    min_by_adapters: u64,
 }
 
 impl Arguments {
@@ -232,6 +235,7 @@ async fn shop(arguments: &Arguments, mut town: Town) -> Result<(), String> {
         } else {
             as_planned(arguments, &mut town, &violated, &mut happened).await
         };
+        happened.by_adapters = town.messages_by_adapters().await;
         enough.notify_one();
         came_back
     };

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use tokio::net::UnixStream;
 use verbena_fabric::{FabricConfig, Provider, try_out};
 use verbena_namespaces::{End, Namespace};
 
-use crate::etcd;
 use crate::network::{Network, inside, outside};
 use crate::process::{PATIENCE, Part, Place, Process};
+use crate::{ask, etcd};
 
 /// The interconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,6 +76,8 @@ pub struct Town {
     pub proxies: Vec<SocketAddr>,
     /// Where each home's HTTP is.
     pub homes: Vec<PathBuf>,
+    /// Where all nodes' sockets are.
+    run: PathBuf,
     pub ground: Ground,
 }
 
@@ -89,6 +92,9 @@ const FIRST_SHOP: u8 = 21;
 const SHOP_PORT: u16 = 8001;
 const PROXY_PORT: u16 = 8081;
 const FABRIC_PORT: u16 = 7001;
+
+/// Messages that a node's adapter has sent.
+const BY_ADAPTERS: [&str; 1] = ["verbena_fabric_messages_sent_total"];
 
 /// The two ends of the link, where there is one.
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -147,11 +153,11 @@ impl Town {
     /// Starts everybody, with all files in `directory`, and waits until all serve.
     pub fn start(plan: &Plan, ground: Ground, directory: &Path) -> Result<Self, String> {
         let (verbena, shop) = (program(&plan.programs, "verbena")?, program(&plan.programs, "shop")?);
-        let sockets: Vec<_> =
-            HOMES.iter().map(|name| directory.join("run").join(format!("{name}.http.sock"))).collect();
+        let run = directory.join("run");
+        let homes = HOMES.iter().map(|name| socket(&run, name)).collect();
         let proxies = (PROXY_PORT..).zip(FIRST_PROXY..).zip(PROXIES);
         let proxies = proxies.map(|((port, number), _)| SocketAddr::from((ground.outside(number), port))).collect();
-        let mut town = Town { processes: Vec::new(), proxies, homes: sockets, ground };
+        let mut town = Town { processes: Vec::new(), proxies, homes, run, ground };
         let start = |town: &mut Town, name: &str, part, number, program: &Path, arguments: &str, greeting| {
             let place = Place { directory: directory.to_owned(), network: town.ground.network(number)? };
             let arguments = arguments.split(' ').map(OsString::from).collect();
@@ -203,6 +209,16 @@ impl Town {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// What the adapters of all nodes that answer have sent, as messages, since they began to live.
+    pub async fn messages_by_adapters(&self) -> u64 {
+        let mut sum = 0.0;
+        for (_, name) in nodes() {
+            let socket = socket(&self.run, name);
+            sum += ask::sum(UnixStream::connect(&socket), &BY_ADAPTERS, PATIENCE).await.unwrap_or(0.0);
+        }
+        sum as u64
     }
 
     /// The processes of one part, by their numbers here.
@@ -261,6 +277,11 @@ fn end_all(mut processes: Vec<Process>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Where a node's HTTP is.
+fn socket(run: &Path, name: &str) -> PathBuf {
+    run.join(format!("{name}.http.sock"))
 }
 
 /// Every node: its number and its name, homes first.

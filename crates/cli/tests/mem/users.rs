@@ -1,0 +1,101 @@
+//! Nodes of one cluster that different users run: a helper takes programs of its own user alone, and what these own is no other's.
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use crate::commands::{json, said};
+use crate::common::nodes::{Cluster, are_in};
+
+/// Whoever runs node `c`. He is in no file of the system.
+const STRANGER: u32 = 54_321;
+
+/// What the other user has: a copy of the program, for where it was built he may not look, and directories.
+struct Stranger(PathBuf);
+
+impl Stranger {
+    fn at(cluster: &Cluster) -> Stranger {
+        let own = cluster.path().join("stranger");
+        std::fs::set_permissions(cluster.path(), Permissions::from_mode(0o755)).unwrap();
+        for directory in [&own, &cluster.path().join("state-c")] {
+            std::fs::create_dir(directory).unwrap();
+            chown(directory, Some(STRANGER), Some(STRANGER)).unwrap();
+        }
+        std::fs::copy(env!("CARGO_BIN_EXE_verbena"), cluster.path().join("verbena")).unwrap();
+        Stranger(own)
+    }
+
+    /// Has a command run by him, where his node is met.
+    fn changes(&self, command: &mut Command) {
+        command.arg("--node-runtime").arg(self.0.join("run")).uid(STRANGER).gid(STRANGER);
+    }
+
+    fn mem(&self, cluster: &Cluster, arguments: &[&str], input: &[u8]) -> Output {
+        let mut command = Command::new(cluster.path().join("verbena"));
+        command.arg("mem").args(arguments).args(["--cluster-name", "c"]).current_dir(cluster.path());
+        self.changes(&mut command);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // One that does not read ends before it is all there.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    }
+
+    fn said(&self, cluster: &Cluster, arguments: &[&str], input: &[u8]) -> String {
+        let output = self.mem(cluster, arguments, input);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn is_refused(output: &Output, owner: u32, what: &str) {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{what}: {output:?}");
+    assert!(complaint.contains(&format!("belongs to user {owner}")), "{what}: {complaint}");
+}
+
+#[test]
+fn what_another_user_owns_is_not_to_be_had() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let cluster = Cluster::on_tcp("500ms");
+    let stranger = Stranger::at(&cluster);
+    let nodes = ["a", "b"].map(|name| cluster.start(name));
+    let _third = cluster.start_changed("c", |command| {
+        let mut his = Command::new(cluster.path().join("verbena"));
+        his.args(command.get_args()).current_dir(cluster.path());
+        *command = his;
+        stranger.changes(command);
+    });
+    for node in &nodes {
+        node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
+    }
+    // At a home that he runs too: whose a segment is decides, and not where it is.
+    for (name, home) in [("at-ours", "b"), ("at-his", "c")] {
+        said(&cluster, "a", &["put", name, "--new", "--placement", home], b"ours");
+        let before = json(&cluster, "a", &["stat", name]);
+        assert_eq!((&before["home"], &before["bytes"]), (&home.into(), &4.into()));
+        let tried: [(&[&str], &[u8]); 4] = [
+            (&["get", name], b""),
+            (&["put", name], b"his!"),
+            (&["put", name, "--offset", "1"], b"!"),
+            (&["rm", name], b""),
+        ];
+        for (arguments, input) in tried {
+            is_refused(&stranger.mem(&cluster, arguments, input), 0, &format!("{arguments:?}"));
+        }
+        assert_eq!(json(&cluster, "a", &["stat", name]), before);
+        assert_eq!(said(&cluster, "b", &["get", name], b""), "ours");
+    }
+    // The other way round, root or not.
+    stranger.said(&cluster, &["put", "his", "--new", "--placement", "a"], b"his");
+    assert_eq!(stranger.said(&cluster, &["get", "his"], b""), "his");
+    for arguments in [&["get", "his"][..], &["rm", "his"]] {
+        is_refused(&crate::commands::mem(&cluster, "a", arguments, b""), STRANGER, &format!("{arguments:?}"));
+    }
+    assert_eq!(stranger.said(&cluster, &["get", "his"], b""), "his");
+    stranger.said(&cluster, &["rm", "his"], b"");
+}
