@@ -41,6 +41,11 @@ test-long: setup ## The long runs: ten thousand seeds and the like, in parts
 test-verbs: setup ## What needs RDMA devices, on emulated machines that have them
 	@scripts/test-verbs.sh
 
+.PHONY: package
+package: rust ## Build the Debian package, into target/debian
+	@scripts/setup-debian.sh package
+	@scripts/package.sh
+
 # One target, or all; SECONDS for each of them.
 TARGET ?=
 .PHONY: fuzz

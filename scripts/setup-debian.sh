@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building (setup-debian.sh build), testing (test), testing on Debian's own kernel (vm) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
+# Installs what building (setup-debian.sh build), testing (test), testing on Debian's own kernel (vm), making the package (package) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/sbin
 
 what=${1:-test}
 case "$what" in
-build | test | vm | compare) ;;
+build | test | vm | package | compare) ;;
 *)
-    echo "usage: $0 build|test|vm|compare" >&2
+    echo "usage: $0 build|test|vm|package|compare" >&2
     exit 2
     ;;
 esac
@@ -28,9 +28,14 @@ fi
 machine=
 case "$what" in test | vm) machine=yes ;; esac
 
-if [ "$what" = test ]; then
-    # The verbs library is bound by these two: its stand-in is compiled by the one, its header is read by the other.
-    commands+=(cmake:cmake)
+# The verbs library is bound by these two: its stand-in is compiled by the one, its header is read by the other.
+bound=
+case "$what" in test | package) bound=yes ;; esac
+[ ! "$bound" ] || commands+=(cmake:cmake)
+
+if [ "$what" = package ]; then
+    # Says which packages the program's libraries are in; makes the Debian in which the package is tested.
+    commands+=(dpkg-shlibdeps:dpkg-dev mmdebstrap:mmdebstrap)
 fi
 
 if [ "$machine" ]; then
@@ -59,7 +64,7 @@ fi
 if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then
     packages+=(chromium-headless-shell fonts-dejavu-core)
 fi
-if [ "$what" = test ] && ! compgen -G '/usr/lib/*/libclang-[0-9]*.so*' >/dev/null; then
+if [ "$bound" ] && ! compgen -G '/usr/lib/*/libclang-[0-9]*.so*' >/dev/null; then
     packages+=(libclang1)
 fi
 # What the verbs library loads for each kind of adapter.
@@ -97,4 +102,9 @@ if [ "$what" = test ]; then
         echo "installing: cargo-deny (built once, three to four minutes on two cores)"
         cargo install --quiet --locked cargo-deny --version 0.20.2
     fi
+fi
+
+if [ "$what" = package ] && ! command -v cargo-deb >/dev/null; then
+    echo "installing: cargo-deb (built once, two to three minutes on two cores)"
+    cargo install --quiet --locked cargo-deb --version 3.8.0
 fi

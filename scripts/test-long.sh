@@ -52,6 +52,9 @@ rdma() {
     scripts/test-verbs.sh
 }
 
+# The package for Debian, installed into a fresh one: a quarter of an hour where nothing of it is built, a minute otherwise.
+package() { scripts/test-package.sh; }
+
 # The rows of `verbena bench` that start nodes and proxies, with the one that keeps a core busy.
 rows() { VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test bench_rows; }
 
@@ -109,13 +112,13 @@ cluster-faults() {
 }
 
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model locks memory rows debian rdma never-stale cluster-faults
+    set -- fabric cluster content model locks memory rows debian package rdma never-stale cluster-faults
 fi
 for part in "$@"; do
     case "$part" in
-    fabric | cluster | content | model | locks | memory | rows | debian | rdma | never-stale | cluster-faults) ;;
+    fabric | cluster | content | model | locks | memory | rows | debian | package | rdma | never-stale | cluster-faults) ;;
     *)
-        echo "usage: $0 [fabric|cluster|content|model|locks|memory|rows|debian|rdma|never-stale|cluster-faults]..." >&2
+        echo "usage: $0 [fabric|cluster|content|model|locks|memory|rows|debian|package|rdma|never-stale|cluster-faults]..." >&2
         exit 2
         ;;
     esac

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 
+#[cfg(feature = "man")]
+use crate::commands::man;
 use crate::commands::{
     bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan,
 };
@@ -55,6 +57,9 @@ enum Subcommands {
     Bench(bench::Command),
     Traces(traces::Command),
     Completions(completions::Command),
+    #[cfg(feature = "man")]
+    #[command(hide = true)]
+    Man(man::Command),
 }
 
 /// Runs one command line: the program's name and its arguments. What it could not do is an error; the exit code is another
@@ -86,6 +91,8 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Bench(bench) => bench.run(),
         Subcommands::Traces(traces) => traces.run(),
         Subcommands::Completions(completions) => completions.run(),
+        #[cfg(feature = "man")]
+        Subcommands::Man(man) => man.run(),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

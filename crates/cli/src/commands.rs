@@ -8,6 +8,8 @@ pub mod config;
 pub mod doctor;
 pub mod keys;
 pub mod lock;
+#[cfg(feature = "man")]
+pub mod man;
 pub mod mem;
 pub mod node;
 pub mod proxy;

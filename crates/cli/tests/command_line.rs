@@ -124,6 +124,20 @@ fn completions_name_the_subcommands() {
 }
 
 #[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = verbena(&["man", folder.path().to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let shown: Vec<_> = subcommands().into_iter().filter(|path| path[0] != "man").collect();
+    for path in &shown {
+        let page = std::fs::read_to_string(folder.path().join(format!("verbena-{}.1", path.join("-")))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{path:?}: {page}");
+    }
+    let pages = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(pages, shown.len() + 1, "a page each, and one of `verbena` itself");
+}
+
+#[test]
 fn nothing_is_coloured_where_it_is_not_seen() {
     let help = verbena(&["--help"]).output().unwrap().stdout;
     let mistake = verbena(&["config", "show", "--config", "/nonexistent/verbena.toml"]).output().unwrap().stderr;
