@@ -76,6 +76,8 @@ typedef enum verbena_result {
   VERBENA_LATE = 23,
   // The segment's home took its memory back, and the value went with it. Its name is free.
   VERBENA_RECLAIMED = 24,
+  // Somebody holds the lock or waits for it, and verbena_last_error says who: it was not removed.
+  VERBENA_IN_USE = 25,
 } verbena_result;
 
 // How a lock is held.
@@ -200,6 +202,16 @@ enum verbena_result verbena_release(struct verbena_locks *locks,
 // As for verbena_release.
 enum verbena_result verbena_share(struct verbena_locks *locks,
                                   const struct verbena_hold *hold);
+
+// Makes a lock's home forget it, for a name that will not be used again; `name` as for verbena_acquire. VERBENA_IN_USE says that somebody holds it or waits
+// for it, verbena_last_error who, and nothing has changed. `*was_known` says whether its home knew it, if it is not NULL; false after an error.
+//
+// The caller sees to it:
+// `locks` is null, or of verbena_connect and not closed; `name` is null or `length` bytes; `was_known` is null or can be written.
+enum verbena_result verbena_lock_remove(struct verbena_locks *locks,
+                                        const void *name,
+                                        size_t length,
+                                        bool *was_known);
 
 // Whether the lock is still held, now. Asks nobody and does not wait: three loads and a look at the clock. False as soon as anybody else could have it,
 // and for what is no hold of this connection.

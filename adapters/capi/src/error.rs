@@ -62,6 +62,8 @@ pub enum verbena_result {
     VERBENA_LATE = 23,
     /// The segment's home took its memory back, and the value went with it. Its name is free.
     VERBENA_RECLAIMED = 24,
+    /// Somebody holds the lock or waits for it, and verbena_last_error says who: it was not removed.
+    VERBENA_IN_USE = 25,
 }
 
 use verbena_result::*;
@@ -82,6 +84,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let result = match &error {
             Error::NotFree | Error::NotInTime { .. } => VERBENA_NOT_IN_TIME,
+            Error::InUse { .. } => VERBENA_IN_USE,
             Error::Lost => VERBENA_LOST,
             Error::NotOurs => VERBENA_NOT_HELD,
             Error::Deadlock { .. } => VERBENA_DEADLOCK,

@@ -118,14 +118,8 @@ pub unsafe extern "C" fn verbena_acquire(
         unsafe { hold.write(verbena_hold::NONE) };
         // SAFETY: null or open, says the caller.
         let locks = unsafe { reach(locks) }?;
-        if name.is_null() {
-            return Err(bad("the name is NULL"));
-        }
-        if length == 0 || length > VERBENA_MAX_NAME_BYTES {
-            return Err(bad(&format!("a lock's name of {length} bytes: it must have 1 to {VERBENA_MAX_NAME_BYTES}")));
-        }
-        // SAFETY: not null and not long, and so many bytes can be read, says the caller; they are read before this returns.
-        let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) };
+        // SAFETY: null or so many bytes, says the caller.
+        let name = unsafe { lock_name(name, length) }?;
         let acquired = locks.acquire(mode, timeout_ms, |_| Ok(name.to_vec()))?;
         // SAFETY: as above.
         unsafe { hold.write(acquired) };
@@ -170,6 +164,30 @@ pub unsafe extern "C" fn verbena_share(locks: *mut verbena_locks, hold: *const v
         // Also after an error: it may count as shared then.
         locks.holds().insert(number, held);
         Ok(shared?)
+    })
+}
+
+/// Makes a lock's home forget it, for a name that will not be used again; `name` as for verbena_acquire. VERBENA_IN_USE says that somebody holds it or waits
+/// for it, verbena_last_error who, and nothing has changed. `*was_known` says whether its home knew it, if it is not NULL; false after an error.
+///
+/// # Safety
+/// `locks` is null, or of verbena_connect and not closed; `name` is null or `length` bytes; `was_known` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_lock_remove(
+    locks: *mut verbena_locks,
+    name: *const c_void,
+    length: usize,
+    was_known: *mut bool,
+) -> verbena_result {
+    tell(|| {
+        // SAFETY: null or writable, says the caller.
+        unsafe { write(was_known, false) };
+        // SAFETY: null or open, null or so many bytes, says the caller.
+        let (locks, name) = unsafe { (reach(locks)?, lock_name(name, length)?) };
+        let removed = locks.enter()?.locks().remove(name)?;
+        // SAFETY: as above.
+        unsafe { write(was_known, removed) };
+        Ok(())
     })
 }
 
@@ -314,6 +332,19 @@ unsafe fn reach<'a>(locks: *const verbena_locks) -> Result<&'a verbena_locks, Fa
 }
 
 /// # Safety
+/// It is null, or `length` bytes that stay while the result is used.
+unsafe fn lock_name<'a>(name: *const c_void, length: usize) -> Result<&'a [u8], Failure> {
+    if name.is_null() {
+        return Err(bad("the name is NULL"));
+    }
+    if length == 0 || length > VERBENA_MAX_NAME_BYTES {
+        return Err(bad(&format!("a lock's name of {length} bytes: it must have 1 to {VERBENA_MAX_NAME_BYTES}")));
+    }
+    // SAFETY: not null and not long, and so many bytes can be read, says the caller.
+    Ok(unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) })
+}
+
+/// # Safety
 /// It is null or can be read.
 unsafe fn read(hold: *const verbena_hold) -> Result<u64, Failure> {
     // SAFETY: a number of C's, aligned as C aligns it and readable, says the caller; any number is one.
@@ -329,4 +360,13 @@ unsafe fn look<'a>(
     // SAFETY: as they demand, says the caller.
     let (locks, number) = unsafe { (reach(locks)?, read(hold)?) };
     locks.find(number).map(|held| (locks, held))
+}
+
+/// # Safety
+/// It is null or can be written.
+pub(crate) unsafe fn write<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: not null, so it can be written, says the caller.
+        unsafe { place.write(value) };
+    }
 }

@@ -7,7 +7,7 @@ use verbena_client::{
 };
 
 use crate::error::{Failure, bad, tell, tell_value, verbena_result};
-use crate::locks::{verbena_hold, verbena_locks, verbena_release};
+use crate::locks::{verbena_hold, verbena_locks, verbena_release, write};
 
 /// Longest name of a segment, bytes.
 pub const VERBENA_MAX_SEGMENT_NAME_BYTES: usize = 255;
@@ -470,13 +470,4 @@ unsafe fn clear<T>(place: *mut T, none: T, what: &str) -> Result<(), Failure> {
     // SAFETY: not null, so it can be written, says the caller.
     unsafe { place.write(none) };
     Ok(())
-}
-
-/// # Safety
-/// It is null or can be written.
-unsafe fn write<T>(place: *mut T, value: T) {
-    if !place.is_null() {
-        // SAFETY: not null, so it can be written, says the caller.
-        unsafe { place.write(value) };
-    }
 }

@@ -69,7 +69,9 @@ fn compile(source: &str, link: Link, directory: &Path) -> PathBuf {
     cc.arg(here.join(source)).arg("-o").arg(&program);
     match link {
         Link::Shared => {
-            cc.arg("-L").arg(libraries).arg("-lverbena").arg(format!("-Wl,-rpath,{}", libraries.display()));
+            // As an old one, which comes before `LD_LIBRARY_PATH`: cargo puts what lies one above there.
+            let path = format!("-Wl,--disable-new-dtags,-rpath,{}", libraries.display());
+            cc.arg("-L").arg(libraries).arg("-lverbena").arg(path);
         }
         Link::Static => {
             cc.arg(libraries.join("libverbena.a")).args(["-lpthread", "-ldl", "-lm", "-lgcc_s"]);

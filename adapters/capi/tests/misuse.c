@@ -91,6 +91,42 @@ static void one_at_a_time(verbena_locks *here, verbena_locks *there) {
     expect(verbena_release(there, &other), VERBENA_OK);
 }
 
+static void what_nobody_uses_is_forgotten(verbena_locks *here, verbena_locks *there) {
+    verbena_hold hold, other;
+    bool was_known = true;
+    char holder[64];
+    expect(verbena_lock_remove(NULL, "x", 1, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_lock_remove(here, NULL, 1, &was_known), VERBENA_BAD_ARGUMENT);
+    expect(was_known, 0);
+    expect(verbena_lock_remove(here, "", 0, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_acquire(here, "removed", 7, VERBENA_EXCLUSIVE, 5000, &hold), VERBENA_OK);
+    expect(verbena_acquire(there, "removed too", 11, VERBENA_EXCLUSIVE, 5000, &other), VERBENA_OK);
+    snprintf(holder, sizeof holder, "process %d at a holds it", (int)getpid());
+    was_known = true;
+    expect(verbena_lock_remove(there, "removed", 7, &was_known), VERBENA_IN_USE);
+    expect(was_known, 0);
+    expect(says("in use, and not removed") && says(holder) && !says("at b"), 1);
+    expect(verbena_lock_remove(here, "removed", 7, NULL), VERBENA_IN_USE);
+    expect(verbena_is_held(here, &hold), 1);
+    /* One whose name only begins so is another one. */
+    expect(verbena_lock_remove(there, "remove", 6, &was_known), VERBENA_OK);
+    expect(was_known, 0);
+    expect(verbena_release(here, &hold), VERBENA_OK);
+    expect(verbena_release(there, &other), VERBENA_OK);
+    verbena_result result = VERBENA_IN_USE;
+    for (int nth = 0; result == VERBENA_IN_USE; nth++) {
+        expect(nth < 10000, 1);
+        usleep(1000);
+        result = verbena_lock_remove(there, "removed", 7, &was_known);
+    }
+    expect(result, VERBENA_OK);
+    expect(was_known, 1);
+    expect(verbena_lock_remove(there, "removed", 7, &was_known), VERBENA_OK);
+    expect(was_known, 0);
+    expect(verbena_acquire(there, "removed", 7, VERBENA_EXCLUSIVE, 5000, &hold), VERBENA_OK);
+    expect(verbena_release(there, &hold), VERBENA_OK);
+}
+
 static void *holds_y_wants_x(void *there) {
     verbena_hold x, y;
     expect(verbena_acquire(there, "y", 1, VERBENA_EXCLUSIVE, 5000, &y), VERBENA_OK);
@@ -160,6 +196,7 @@ int main(int count, char **sockets) {
     null_and_nonsense(here);
     words_fit_their_buffer();
     one_at_a_time(here, there);
+    what_nobody_uses_is_forgotten(here, there);
     threads_are_told(here, there);
     who_waits_for_itself_is_told(here, there);
     a_child_connects_for_itself(here);

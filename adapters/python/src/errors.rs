@@ -11,6 +11,7 @@ import_exception!(verbena._errors, Exists);
 import_exception!(verbena._errors, Failed);
 import_exception!(verbena._errors, Forked);
 import_exception!(verbena._errors, Gone);
+import_exception!(verbena._errors, InUse);
 import_exception!(verbena._errors, Late);
 import_exception!(verbena._errors, Lost);
 import_exception!(verbena._errors, NoAnswer);
@@ -32,6 +33,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
     let words = error.to_string();
     match error {
         Error::NotFree | Error::NotInTime { .. } => NotInTime::new_err(words),
+        Error::InUse { .. } => InUse::new_err(words),
         Error::Lost => Lost::new_err(words),
         Error::Deadlock { .. } => Deadlock::new_err(words),
         Error::Refused(_) => Refused::new_err(words),

@@ -44,6 +44,12 @@ impl Locks {
         self.shared.acquire(py, &Wanted { timeout, shared, stop }, |_| Ok(name))
     }
 
+    /// Makes a lock's home forget it, for a name that will not be used again, and says whether it knew it. Raises InUse, with who holds it.
+    fn remove(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let name = arguments::name(name)?;
+        self.shared.with(py, |memory| memory.locks().remove(&name))
+    }
+
     /// Closes the connection: all that it holds is released.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.close(py)

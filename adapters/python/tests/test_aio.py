@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import threading
 
@@ -68,6 +69,26 @@ def test_a_task_that_is_cancelled_leaves_nothing_behind(nodes: list[Node]) -> No
         if thread is not threading.current_thread():
             thread.join(5)
     assert threading.active_count() == 1
+
+
+def test_what_nobody_uses_is_forgotten(nodes: list[Node]) -> None:
+    here, there = nodes[0].socket, nodes[1].socket
+
+    async def main() -> None:
+        async with aio.lock("x", path=here) as hold:
+            with pytest.raises(verbena.InUse, match="at a holds it"):
+                await aio.remove("x", path=there)
+            assert hold.held
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(verbena.InUse):
+                    assert await aio.remove("x", path=there)
+                    break
+        assert not await aio.remove("x", path=there)
+        with pytest.raises(verbena.NoHelper):
+            await aio.remove("x", path="/nowhere/at/all.sock")
+
+    asyncio.run(main())
 
 
 def test_a_block_whose_lock_was_lost_says_so(nodes: list[Node]) -> None:

@@ -123,6 +123,28 @@ def test_what_is_released_twice_or_forgotten(nodes: list[Node]) -> None:
         here.acquire("x")
 
 
+def test_what_nobody_uses_is_forgotten(nodes: list[Node]) -> None:
+    with verbena.Locks(nodes[0].socket) as here, verbena.Locks(nodes[1].socket) as there:
+        with here.acquire("x") as hold:
+            for locks in (here, there):
+                with pytest.raises(verbena.InUse, match=f"in use, and not removed: process {os.getpid()} at a holds it"):
+                    locks.remove("x")
+            assert hold.held and there.remove(b"y") is False
+        until = time.monotonic() + 20
+        while True:
+            try:
+                assert there.remove("x") is True
+                break
+            except verbena.InUse:
+                assert time.monotonic() < until
+        assert there.remove("x") is False
+        there.acquire("x", timeout=5).release()
+        with pytest.raises(ValueError, match="must have 1 to 1024"):
+            here.remove("")
+    with pytest.raises(verbena.Disconnected, match="closed"):
+        here.remove("x")
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_block_whose_lock_was_lost_says_so(nodes: list[Node], how: signal.Signals) -> None:
     with verbena.Locks(nodes[1].socket) as locks, verbena.Locks(nodes[0].socket) as others:

@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 use verbena_terms::FormatError;
 
+use crate::locks::LockList;
 use crate::memory_wire::Failure;
 use crate::place::Place;
 use crate::socket::MODE_VARIABLE;
@@ -91,6 +92,12 @@ pub enum Error {
     /// A lock that was tried is not free.
     #[error("the lock is not free")]
     NotFree,
+    /// A lock that somebody holds or waits for is not removed.
+    #[error("the lock is in use, and not removed: {users}")]
+    InUse {
+        /// Who uses it, as far as nodes say: of this lock alone.
+        users: LockList,
+    },
     /// A lock was not free in time.
     #[error("the lock was not free within {waited:?}")]
     NotInTime {

@@ -1,6 +1,7 @@
 //! Locks of the cluster, for a program.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +17,9 @@ use crate::wire::{Answer, BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockAt, LockMod
 
 /// How long a helper may take for what is done at once.
 const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// Holders that an error names.
+const MOST_NAMED: usize = 3;
 
 /// Longest name of a lock.
 pub const MAX_NAME_BYTES: usize = 1024;
@@ -62,6 +66,38 @@ pub struct LockList {
     pub locks: Vec<LockAt>,
     /// Names of members that did not answer: what their programs have is not in it.
     pub silent: BTreeSet<String>,
+}
+
+/// One line, for errors: who holds, and how many others wait.
+impl fmt::Display for LockList {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holders = || self.locks.iter().flat_map(|at| at.holders.iter().map(move |holder| (at, holder)));
+        for (nth, (at, holder)) in holders().take(MOST_NAMED).enumerate() {
+            let and = if nth > 0 { ", " } else { "" };
+            match holder.pid {
+                0 => write!(out, "{and}a process at {} holds it", at.node)?,
+                pid => write!(out, "{and}process {pid} at {} holds it", at.node)?,
+            }
+        }
+        let count = holders().count();
+        let unnamed = self.locks.iter().map(|at| u64::from(at.more_holders)).sum::<u64>()
+            + count.saturating_sub(MOST_NAMED) as u64;
+        let waiting: u64 = self.locks.iter().map(|at| at.waiting.len() as u64 + u64::from(at.more_waiting)).sum();
+        if count == 0 {
+            out.write_str("nobody says that it holds it")?;
+        }
+        if unnamed > 0 {
+            write!(out, ", and {unnamed} more")?;
+        }
+        if waiting > 0 {
+            write!(out, "; waiting for it: {waiting}")?;
+        }
+        if self.silent.is_empty() {
+            return Ok(());
+        }
+        let silent: Vec<&str> = self.silent.iter().map(String::as_str).collect();
+        write!(out, "; no answer from {}", silent.join(", "))
+    }
 }
 
 /// A lock that is held. Dropping it releases nothing: give it to [`Locks::release`].
@@ -239,11 +275,15 @@ impl Locks {
     /// growing if it is wanted again.
     ///
     /// # Errors
-    /// [`Error::NotFree`] if somebody holds it or waits for it, and nothing has changed; [`Error::Refused`] for a name that cannot be, and if its home does not answer.
+    /// [`Error::InUse`] if somebody holds it or waits for it, and nothing has changed; [`Error::Refused`] for a name that cannot be, and if its home does not answer.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
         match self.call(LockRequest::Remove { name: name.to_vec() })? {
             LockAnswer::Removed { was_known } => Ok(was_known),
-            LockAnswer::NotFree => Err(Error::NotFree),
+            LockAnswer::NotFree => {
+                let mut users = self.list(name)?;
+                users.locks.retain(|at| at.name == name);
+                Err(Error::InUse { users })
+            }
             other => Err(unexpected(other)),
         }
     }

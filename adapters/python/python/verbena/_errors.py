@@ -9,6 +9,10 @@ class NotInTime(Error, TimeoutError):
     """The lock was not free in time. Nothing is held, and nothing is waited for."""
 
 
+class InUse(Error):
+    """Somebody holds the lock or waits for it: it was not removed."""
+
+
 class Lost(Error):
     """The lock was not held to the end: others may have had it, and what was done under it may have come too late."""
 

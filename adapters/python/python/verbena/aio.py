@@ -16,12 +16,11 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Callable, TypeVar, final
+from typing import Callable, final
 
 from ._errors import Error
 from ._native import Hold, Locks
-
-_T = TypeVar("_T")
+from ._threads import Thread, to_the_end
 
 
 def lock(
@@ -34,6 +33,19 @@ def lock(
 ) -> Lock:
     """A lock to be held by `async with`, which gives its Hold. Arguments as of Locks and Locks.acquire."""
     return Lock(lambda stop: _take(name, timeout, shared, path, connect_timeout, stop))
+
+
+async def remove(
+    name: str | bytes, *, path: str | os.PathLike[str] | None = None, connect_timeout: float = 5.0
+) -> bool:
+    """As Locks.remove: whether the lock's home knew it. Raises InUse."""
+
+    def work() -> bool:
+        with Locks(path, connect_timeout) as locks:
+            return locks.remove(name)
+
+    with contextlib.closing(Thread("verbena-lock")) as thread:
+        return await thread.do(work)
 
 
 def _take(
@@ -75,11 +87,11 @@ class Lock:
         loop = asyncio.get_running_loop()
         taking = loop.run_in_executor(self._thread, self._take, stop)
         try:
-            self._held = await _to_the_end(taking, stop.set)
+            self._held = await to_the_end(taking, stop.set)
         except BaseException:
             if taking.done() and not taking.cancelled() and taking.exception() is None:
                 # It came, and the task was cancelled.
-                await _to_the_end(loop.run_in_executor(self._thread, _drop, *taking.result()))
+                await to_the_end(loop.run_in_executor(self._thread, _drop, *taking.result()))
             self._end()
             raise
         return self._held[1]
@@ -95,7 +107,7 @@ class Lock:
                 hold.__exit__(why, raised, trace)
 
         try:
-            await _to_the_end(asyncio.get_running_loop().run_in_executor(self._thread, give_back))
+            await to_the_end(asyncio.get_running_loop().run_in_executor(self._thread, give_back))
         finally:
             self._end()
 
@@ -104,19 +116,3 @@ class Lock:
             # It has nothing to do any more.
             self._thread.shutdown(wait=False)
             self._thread = None
-
-
-async def _to_the_end(work: asyncio.Future[_T], stop: Callable[[], None] = lambda: None) -> _T:
-    """Waits for what a thread does also if the task is cancelled meanwhile: `stop` makes it short. Then raises the cancellation."""
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait({work})
-        except asyncio.CancelledError as error:
-            stop()
-            cancelled = error
-    if cancelled is not None:
-        # An error of a wait that was stopped is no news.
-        work.exception()
-        raise cancelled
-    return work.result()

@@ -66,11 +66,10 @@ impl Command {
         let (outcome, list) = match locks.remove(name) {
             Ok(true) => (Outcome::Removed, LockList::default()),
             Ok(false) => (Outcome::Unknown, LockList::default()),
-            Err(Error::NotFree) => (Outcome::InUse, locks.list(name)?),
+            Err(Error::InUse { users }) => (Outcome::InUse, users),
             Err(error) => return Err(error.into()),
         };
-        let users: Vec<_> = list.locks.into_iter().filter(|at| at.name == name).collect();
-        let shown = Shown { outcome, lock: (!users.is_empty()).then(|| Lock::of(&users)) };
+        let shown = Shown { outcome, lock: (!list.locks.is_empty()).then(|| Lock::of(&list.locks)) };
         let mut out = output();
         if self.format.json {
             write_json(&mut out, &shown)?;
