@@ -165,7 +165,15 @@ fn beyond_those_that_may_wait_a_page_is_refused_at_once() {
 #[test]
 fn nobody_waits_for_a_place_longer_than_for_the_application() {
     let scene = Scene::with(|config| (config.fills, config.origin_timeout.0) = (1, Duration::from_millis(2000)));
-    let mut clients = scene.all_ask(&paths(3), 2);
+    let mut clients = scene.all_ask(&paths(1), 0);
+    // Asked at the same time, the second would be given up at the same time as the first.
+    std::thread::sleep(Duration::from_millis(500));
+    for (waiting, path) in ["/1", "/2"].into_iter().enumerate() {
+        let mut client = scene.client();
+        client.get(path);
+        clients.push(client);
+        scene.comes("its turn", |scene| scene.gauge("verbena_proxy_fills_waiting") == (waiting + 1) as f64);
+    }
     // It is silent: when the first is given up the second gets its place, and the third has waited long enough before that is over.
     let _silent = [scene.origin.asked("/0"), scene.origin.asked("/1")];
     clients[2].answer().has(503).said("detail=fills-crowded");
