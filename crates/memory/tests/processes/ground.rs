@@ -52,7 +52,11 @@ impl Ground {
 
     /// Bytes of a value that two writers put without a pause. What is put in many frames, or by an emulated processor, takes long.
     pub fn large(&self) -> u64 {
-        if self.networks.is_some() || self.is_emulated() { 128 << 10 } else { 1 << 20 }
+        match (&self.networks, self.is_emulated()) {
+            (Some(_), _) => 32 << 10,
+            (None, true) => 128 << 10,
+            (None, false) => 1 << 20,
+        }
     }
 
     /// Bytes of a value that takes long to put.
