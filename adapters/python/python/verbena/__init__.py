@@ -42,13 +42,16 @@ from ._errors import (
     Reclaimed,
     Refused,
     Released,
+    RolledBack,
     Unknown,
     WrongThread,
 )
-from ._native import Hold, Locks, Memory, Segment, Stat, Value
+from ._native import CheckpointState, Checkpoints, Hold, Joined, Locks, Memory, Segment, Stat, Value
 from ._wan import Site, Wan, wan
 
 __all__ = [
+    "CheckpointState",
+    "Checkpoints",
     "Conflict",
     "Deadlock",
     "Disconnected",
@@ -59,6 +62,7 @@ __all__ = [
     "Gone",
     "Hold",
     "InUse",
+    "Joined",
     "Late",
     "Locks",
     "Lost",
@@ -75,6 +79,7 @@ __all__ = [
     "Reclaimed",
     "Refused",
     "Released",
+    "RolledBack",
     "Segment",
     "Site",
     "Stat",
