@@ -12,6 +12,8 @@
         value = memory.find("table").get()
         numpy.frombuffer(value, "f4")
 
+`verbena.aio.Memory` is that for asyncio.
+
     with verbena.wan(delay="10ms", loss="0.1%") as wan:
         server = wan.b.run(socket.create_server, (wan.b.address, 8000))
         client = wan.a.run(socket.create_connection, (wan.b.address, 8000))
