@@ -27,7 +27,7 @@
 typedef enum verbena_result {
   // It is done.
   VERBENA_OK = 0,
-  // The lock was not free in time, or not free at all where the limit was 0. Nothing is held, and nothing is waited for.
+  // The lock was not free in time, or not free at all where the limit was 0: nothing is held, and nothing is waited for. Or a checkpoint was not complete in time.
   VERBENA_NOT_IN_TIME = 1,
   // The lock was held, and was lost before this call: others may have had it. The hold is over.
   VERBENA_LOST = 2,
@@ -54,7 +54,7 @@ typedef enum verbena_result {
   VERBENA_INTERNAL = 12,
   // Those who hold the lock wait for locks that this connection holds, and it was the last that began to wait: release what it holds, and begin anew.
   VERBENA_DEADLOCK = 13,
-  // There is no segment of this name.
+  // There is no segment of this name, or no such complete checkpoint.
   VERBENA_NOT_FOUND = 14,
   // There is a segment of this name.
   VERBENA_EXISTS = 15,
@@ -78,6 +78,8 @@ typedef enum verbena_result {
   VERBENA_RECLAIMED = 24,
   // Somebody holds the lock or waits for it, and verbena_last_error says who: it was not removed.
   VERBENA_IN_USE = 25,
+  // Another process began again: all go back to the newest complete checkpoint, so this one is to join again.
+  VERBENA_ROLLED_BACK = 26,
 } verbena_result;
 
 // How a lock is held.
@@ -142,6 +144,38 @@ typedef struct verbena_segment_info {
   // Milliseconds until its home takes its memory back; UINT64_MAX where that has given no notice.
   uint64_t goes_in_ms;
 } verbena_segment_info;
+
+// A process's place among those that save.
+typedef struct verbena_joined {
+  // The era that it is in: what it says when it saves. From 1 on.
+  uint64_t era;
+  // The newest complete checkpoint, from which it goes on; 0 if there is none.
+  uint64_t number;
+} verbena_joined;
+
+// How the saving of checkpoints stands.
+typedef struct verbena_checkpoints {
+  // How often all began again, and 1.
+  uint64_t era;
+  // The oldest complete checkpoint that is there.
+  uint64_t oldest;
+  // The newest; 0 if there is none.
+  uint64_t complete;
+  // Bytes that the part of a process may have.
+  uint64_t bytes;
+  // How many checkpoints have room: the one that is being saved, and so many complete ones.
+  uint32_t kept;
+  // How many processes save.
+  uint32_t processes;
+} verbena_checkpoints;
+
+// How far a process is.
+typedef struct verbena_checkpoint_process {
+  // Whether it has joined in this era.
+  bool has_joined;
+  // Which checkpoint it saved last in this era; 0 if it has saved none.
+  uint64_t saved;
+} verbena_checkpoint_process;
 
 #ifdef __cplusplus
 extern "C" {
@@ -374,6 +408,95 @@ enum verbena_result verbena_memory_lock(struct verbena_memory *memory,
 // `memory` is null, or of verbena_memory_connect and not closed; `hold` is null or can be read.
 enum verbena_result verbena_memory_unlock(struct verbena_memory *memory,
                                           const struct verbena_hold *hold);
+
+// Makes room for checkpoints of this name, of `processes` processes with parts of up to `bytes` bytes. `kept`: how many have room, 2 to 64, 0 for 2: the one that is being saved, and
+// so many complete ones. `copies`: nodes that hold each part, 1 to 4, 0 for 1. `placement` as for verbena_memory_allocate; NULL: "spread".
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; the two texts are null or end with a null byte.
+enum verbena_result verbena_checkpoints_make(struct verbena_memory *memory,
+                                             const char *name,
+                                             uint32_t processes,
+                                             uint64_t bytes,
+                                             uint32_t kept,
+                                             uint32_t copies,
+                                             const char *placement);
+
+// A process begins, or begins again: it is to go on from checkpoint `joined->number`, of which its part is copied into `part` if that has `capacity` bytes enough. `*length` is how
+// many it has, also if that is more: verbena_checkpoints_part reads it then. 0 bytes where there is no checkpoint. A process that joins twice in an era has crashed, and all go back
+// to that checkpoint. After an error `*joined` is zeros.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `name` is null or ends with a null byte; `joined` is null or can be written; `part` is null, or `capacity` bytes can
+// be written there; `length` is null or can be written.
+enum verbena_result verbena_checkpoints_join(struct verbena_memory *memory,
+                                             const char *name,
+                                             uint32_t process,
+                                             struct verbena_joined *joined,
+                                             void *part,
+                                             size_t capacity,
+                                             size_t *length);
+
+// Saves a process's part of checkpoint `number`, the next after the newest complete one, in the era that it joined. `*complete` is the newest complete one then, if it is not NULL.
+// VERBENA_ROLLED_BACK: another process began again; this one is to join again, and what it did since the checkpoint that it then gets did not happen.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `name` is null or ends with a null byte; `part` is null or `length` bytes; `complete` is null or can be written.
+enum verbena_result verbena_checkpoints_save(struct verbena_memory *memory,
+                                             const char *name,
+                                             uint32_t process,
+                                             uint64_t era,
+                                             uint64_t number,
+                                             const void *part,
+                                             size_t length,
+                                             uint64_t *complete);
+
+// Waits until all have saved a checkpoint, `timeout_ms` at most: VERBENA_NOT_IN_TIME if it is not complete by then. VERBENA_ROLLED_BACK as for verbena_checkpoints_save.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `name` is null or ends with a null byte.
+enum verbena_result verbena_checkpoints_wait(struct verbena_memory *memory,
+                                             const char *name,
+                                             uint64_t era,
+                                             uint64_t number,
+                                             uint32_t timeout_ms);
+
+// Copies a process's part of a complete checkpoint into `part` if that has `capacity` bytes enough, for who only looks; `*length` as for verbena_checkpoints_join.
+// VERBENA_NOT_FOUND: it is not complete, or not there any more.
+//
+// The caller sees to it:
+// As for verbena_checkpoints_join.
+enum verbena_result verbena_checkpoints_part(struct verbena_memory *memory,
+                                             const char *name,
+                                             uint32_t process,
+                                             uint64_t number,
+                                             void *part,
+                                             size_t capacity,
+                                             size_t *length);
+
+// How the saving of this name stands; how far each process is goes to `processes`, `capacity` at most, which may be 0. After an error `*checkpoints` is as it was.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `name` is null or ends with a null byte; `checkpoints` is null or can be written; so can `capacity` processes.
+enum verbena_result verbena_checkpoints_show(struct verbena_memory *memory,
+                                             const char *name,
+                                             struct verbena_checkpoints *checkpoints,
+                                             struct verbena_checkpoint_process *processes,
+                                             size_t capacity);
+
+// Makes all processes begin again from an older complete checkpoint: each is told by its next save.
+//
+// The caller sees to it:
+// As for verbena_checkpoints_wait.
+enum verbena_result verbena_checkpoints_roll_back(struct verbena_memory *memory,
+                                                  const char *name,
+                                                  uint64_t number);
+
+// Releases the segments of all checkpoints of this name. If that ends early it can be done again.
+//
+// The caller sees to it:
+// As for verbena_checkpoints_wait.
+enum verbena_result verbena_checkpoints_remove(struct verbena_memory *memory, const char *name);
 
 #ifdef __cplusplus
 }  // extern "C"

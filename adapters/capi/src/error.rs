@@ -13,7 +13,7 @@ use verbena_client::{Error, Failure as Why};
 pub enum verbena_result {
     /// It is done.
     VERBENA_OK = 0,
-    /// The lock was not free in time, or not free at all where the limit was 0. Nothing is held, and nothing is waited for.
+    /// The lock was not free in time, or not free at all where the limit was 0: nothing is held, and nothing is waited for. Or a checkpoint was not complete in time.
     VERBENA_NOT_IN_TIME = 1,
     /// The lock was held, and was lost before this call: others may have had it. The hold is over.
     VERBENA_LOST = 2,
@@ -40,7 +40,7 @@ pub enum verbena_result {
     VERBENA_INTERNAL = 12,
     /// Those who hold the lock wait for locks that this connection holds, and it was the last that began to wait: release what it holds, and begin anew.
     VERBENA_DEADLOCK = 13,
-    /// There is no segment of this name.
+    /// There is no segment of this name, or no such complete checkpoint.
     VERBENA_NOT_FOUND = 14,
     /// There is a segment of this name.
     VERBENA_EXISTS = 15,
@@ -64,6 +64,8 @@ pub enum verbena_result {
     VERBENA_RECLAIMED = 24,
     /// Somebody holds the lock or waits for it, and verbena_last_error says who: it was not removed.
     VERBENA_IN_USE = 25,
+    /// Another process began again: all go back to the newest complete checkpoint, so this one is to join again.
+    VERBENA_ROLLED_BACK = 26,
 }
 
 use verbena_result::*;
@@ -85,6 +87,7 @@ impl From<Error> for Failure {
         let result = match &error {
             Error::NotFree | Error::NotInTime { .. } => VERBENA_NOT_IN_TIME,
             Error::InUse { .. } => VERBENA_IN_USE,
+            Error::RolledBack => VERBENA_ROLLED_BACK,
             Error::Lost => VERBENA_LOST,
             Error::NotOurs => VERBENA_NOT_HELD,
             Error::Deadlock { .. } => VERBENA_DEADLOCK,

@@ -9,10 +9,16 @@
 //!
 //! `include/verbena.h` is made from these files and held against them by the tests.
 
+mod checkpoints;
 mod error;
 mod locks;
 mod memory;
 
+pub use checkpoints::{
+    verbena_checkpoint_process, verbena_checkpoints, verbena_checkpoints_join, verbena_checkpoints_make,
+    verbena_checkpoints_part, verbena_checkpoints_remove, verbena_checkpoints_roll_back, verbena_checkpoints_save,
+    verbena_checkpoints_show, verbena_checkpoints_wait, verbena_joined,
+};
 pub use error::{verbena_last_error, verbena_result, verbena_version};
 pub use locks::{
     VERBENA_MAX_NAME_BYTES, VERBENA_NO_LIMIT, verbena_acquire, verbena_close, verbena_connect, verbena_good_for_ns,

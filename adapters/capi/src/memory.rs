@@ -430,7 +430,7 @@ fn chars<const N: usize>(text: &str) -> [c_char; N] {
 
 /// # Safety
 /// It is null, or of `verbena_memory_connect` and not closed while the result is used.
-unsafe fn reach<'a>(memory: *const verbena_memory) -> Result<&'a verbena_locks, Failure> {
+pub(crate) unsafe fn reach<'a>(memory: *const verbena_memory) -> Result<&'a verbena_locks, Failure> {
     // SAFETY: a box of `verbena_memory_connect` that is not closed, says the caller; it is only ever shared, its parts have mutexes.
     unsafe { memory.as_ref() }.map(|memory| &memory.locks).ok_or_else(|| bad("memory is NULL"))
 }
@@ -450,7 +450,7 @@ unsafe fn read(segment: *const verbena_segment) -> Result<Which, Failure> {
 
 /// # Safety
 /// It is null or ends with a null byte, and stays while the result is used.
-unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>, Failure> {
+pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>, Failure> {
     if text.is_null() {
         return Ok(None);
     }
@@ -463,7 +463,7 @@ unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>, F
 ///
 /// # Safety
 /// It is null or can be written.
-unsafe fn clear<T>(place: *mut T, none: T, what: &str) -> Result<(), Failure> {
+pub(crate) unsafe fn clear<T>(place: *mut T, none: T, what: &str) -> Result<(), Failure> {
     if place.is_null() {
         return Err(bad(&format!("{what} is NULL")));
     }

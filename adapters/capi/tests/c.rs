@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nodes::{Cluster, Node, are_in};
 use verbena_client::wire::LockMode;
@@ -171,6 +171,51 @@ fn the_table_of_counters_with_the_shared_library() {
 #[test]
 fn the_table_of_counters_with_the_static_library() {
     the_table(Link::Static);
+}
+
+/// Three processes save together, and one of them is killed: all go on from one checkpoint, and none loses or repeats a step.
+#[test]
+fn who_is_killed_goes_on_from_a_checkpoint_and_the_others_with_it() {
+    const LAST: u64 = 1500;
+    let (cluster, _nodes) = two();
+    let program = compile("examples/checkpoint.c", Link::Shared, cluster.path());
+    let sockets = ["a", "b"].map(|node| socket(&cluster, node));
+    let start = |process: usize| {
+        let mut command = Command::new(&program);
+        command.args(["run", &process.to_string(), "3", &LAST.to_string()]).arg(&sockets[process % 2]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let first_line = |child: &mut std::process::Child| {
+        let mut line = String::new();
+        BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line
+    };
+    let mut first = start(0);
+    assert_eq!(first_line(&mut first), "process 0 goes on from 0 in era 1\n");
+    let (mut killed, third) = (start(1), start(2));
+    let mut memory = Memory::connect(&Socket::at(&sockets[0]), Duration::from_secs(5)).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while memory.checkpoints("run").unwrap().complete < 10 {
+        assert!(Instant::now() < until, "{:?}", memory.checkpoints("run"));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    killed.kill().unwrap();
+    assert!(!killed.wait().unwrap().success(), "it had come to its end");
+    let mut again = start(1);
+    let line = first_line(&mut again);
+    let from = line.strip_prefix("process 1 goes on from ").and_then(|rest| rest.strip_suffix(" in era 2\n"));
+    let from: u64 = from.unwrap_or_else(|| panic!("{line}")).parse().unwrap();
+    assert!((10..LAST).contains(&from), "{from}");
+    for (process, child) in [first, again, third].into_iter().enumerate() {
+        let (code, said) = ended(child.wait_with_output().unwrap());
+        let sum = LAST * (LAST + 1) / 2;
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(said.lines().last().unwrap(), format!("process {process} has {sum} at checkpoint {LAST}"));
+        let with_it = format!("process {process} goes on from {from} in era 2");
+        assert!(process == 1 || said.lines().any(|line| line == with_it), "{said}");
+    }
+    let record = memory.checkpoints("run").unwrap();
+    assert_eq!((record.era, record.complete), (2, LAST));
 }
 
 fn misuse(source: &str) {

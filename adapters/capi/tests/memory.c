@@ -165,6 +165,76 @@ static void what_is_known(verbena_memory *here, verbena_memory *there) {
     expect(count, 0);
 }
 
+static void checkpoints(verbena_memory *here, verbena_memory *there) {
+    verbena_joined joined, again;
+    verbena_checkpoints shown;
+    verbena_checkpoint_process processes[2];
+    char part[100];
+    size_t length = 7;
+    uint64_t complete = 7;
+    expect(verbena_checkpoints_make(NULL, "run", 2, 100, 0, 0, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_make(here, NULL, 2, 100, 0, 0, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_make(here, "run", 0, 100, 0, 0, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_make(here, "run", 2, 100, 65, 0, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_make(here, "run", 2, 100, 0, 256, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_make(here, "run", 2, 100, 0, 0, "nobody"), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_show(here, "run", &shown, NULL, 0), VERBENA_NOT_FOUND);
+    expect(verbena_checkpoints_make(here, "run", 2, 100, 3, 2, "a"), VERBENA_OK);
+    expect(verbena_checkpoints_make(there, "run", 2, 100, 0, 0, NULL), VERBENA_EXISTS);
+    /* What cannot be does nothing: nobody has joined after it. */
+    expect(verbena_checkpoints_join(NULL, "run", 0, &joined, part, 100, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_join(here, NULL, 0, &joined, part, 100, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_join(here, "run", 0, NULL, part, 100, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_join(here, "run", 0, &joined, NULL, 100, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_join(here, "run", 2, &joined, part, 100, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_show(here, "run", NULL, processes, 2), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_show(here, "run", &shown, NULL, 2), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_show(there, "run", &shown, processes, 2), VERBENA_OK);
+    expect(shown.era == 1 && shown.complete == 0 && shown.kept == 3 && shown.bytes == 100 && shown.processes == 2, 1);
+    expect(processes[0].has_joined || processes[1].has_joined, 0);
+    expect(verbena_checkpoints_join(here, "run", 0, &joined, NULL, 0, &length), VERBENA_OK);
+    expect(joined.era == 1 && joined.number == 0 && length == 0, 1);
+    expect(verbena_checkpoints_save(NULL, "run", 0, 1, 1, "0-1", 3, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_save(here, NULL, 0, 1, 1, "0-1", 3, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_save(here, "run", 0, 1, 1, NULL, 3, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_save(here, "run", 0, 1, 1, part, (size_t)-1, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_save(here, "run", 0, 1, 1, &shown, 101, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_save(here, "run", 0, 1, 2, "0-2", 3, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_save(here, "run", 1, 1, 1, "1-1", 3, NULL), VERBENA_ROLLED_BACK);
+    expect(verbena_checkpoints_save(here, "run", 0, 1, 1, "0-1", 3, &complete), VERBENA_OK);
+    expect(complete, 0);
+    expect(verbena_checkpoints_part(there, "run", 0, 1, part, 100, NULL), VERBENA_NOT_FOUND);
+    expect(verbena_checkpoints_wait(here, "run", 1, 1, 30), VERBENA_NOT_IN_TIME);
+    expect(says("checkpoint 1 of run was not complete within 30ms"), 1);
+    expect(verbena_checkpoints_join(there, "run", 1, &joined, part, 100, NULL), VERBENA_OK);
+    expect(verbena_checkpoints_save(there, "run", 1, joined.era, 1, "1-1 and more", 12, &complete), VERBENA_OK);
+    expect(complete, 1);
+    expect(verbena_checkpoints_wait(here, "run", 1, 1, 0), VERBENA_OK);
+    /* One without bytes is one. */
+    expect(verbena_checkpoints_save(here, "run", 0, 1, 2, "", 0, NULL), VERBENA_OK);
+    expect(verbena_checkpoints_save(there, "run", 1, 1, 2, "1-2", 3, NULL), VERBENA_OK);
+    expect(verbena_checkpoints_show(here, "run", &shown, processes, 1), VERBENA_OK);
+    expect(shown.oldest == 1 && shown.complete == 2 && processes[0].has_joined && processes[0].saved == 2, 1);
+    expect(verbena_checkpoints_part(here, "run", 0, 2, part, 100, &length), VERBENA_OK);
+    expect(length, 0);
+    expect(verbena_checkpoints_part(here, "run", 0, 2, NULL, 1, &length), VERBENA_BAD_ARGUMENT);
+    /* Process 1 begins again, where its part has no room at first. */
+    memset(part, '.', sizeof part);
+    expect(verbena_checkpoints_join(here, "run", 1, &again, part, 2, &length), VERBENA_OK);
+    expect(again.era == 2 && again.number == 2 && length == 3 && part[0] == '.', 1);
+    expect(verbena_checkpoints_part(here, "run", 1, 2, part, 3, &length), VERBENA_OK);
+    expect(memcmp(part, "1-2.", 4), 0);
+    expect(verbena_checkpoints_save(here, "run", 0, 1, 3, "late", 4, NULL), VERBENA_ROLLED_BACK);
+    expect(verbena_checkpoints_wait(here, "run", 1, 3, 0), VERBENA_ROLLED_BACK);
+    expect(verbena_checkpoints_roll_back(there, "run", 3), VERBENA_NOT_FOUND);
+    expect(verbena_checkpoints_roll_back(there, "run", 1), VERBENA_OK);
+    expect(verbena_checkpoints_join(here, "run", 1, &again, part, sizeof part, &length), VERBENA_OK);
+    expect(again.era == 3 && again.number == 1 && length == 12 && memcmp(part, "1-1 and more", 12) == 0, 1);
+    expect(verbena_checkpoints_remove(NULL, "run"), VERBENA_BAD_ARGUMENT);
+    expect(verbena_checkpoints_remove(here, "run"), VERBENA_OK);
+    expect(verbena_checkpoints_remove(here, "run"), VERBENA_NOT_FOUND);
+}
+
 static void *waits(void *there) {
     verbena_segment segment;
     verbena_hold hold;
@@ -224,6 +294,7 @@ int main(int count, char **sockets) {
     null_and_nonsense(here);
     values(here, there);
     what_is_known(here, there);
+    checkpoints(here, there);
     locks_threads_and_children(here, there);
     for (const char *name = names; *name != 0; name += 2)
         lost = made(here, name, 8, NULL, "b");

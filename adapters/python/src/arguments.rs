@@ -42,6 +42,11 @@ pub(crate) fn limit(seconds: Option<f64>) -> PyResult<Limit> {
     }
 }
 
+/// Whether an event that ends a wait is set.
+pub(crate) fn is_set(stop: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    stop.map_or(Ok(false), |stop| stop.call_method0("is_set")?.is_truthy())
+}
+
 pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|error| PyValueError::new_err(format!("a timeout of {seconds} seconds: {error}")))

@@ -17,7 +17,7 @@ use crate::errors::{NotInTime, WrongThread, closed, raised};
 use crate::hold::Hold;
 
 /// How long a thread that waits for a lock keeps the connection from others, and whoever waits Ctrl-C from being heard.
-const TURN: Duration = Duration::from_millis(20);
+pub(crate) const TURN: Duration = Duration::from_millis(20);
 
 /// A connection, shared by those who use it and by what is held. One for locks is no less than one for memory.
 pub(crate) struct Shared {
@@ -146,9 +146,9 @@ impl Shared {
             if let Err(interrupt) = py.check_signals() {
                 break interrupt;
             }
-            match wanted.stop.map(|stop| stop.call_method0("is_set")?.is_truthy()).transpose() {
-                Ok(Some(true)) => break NotInTime::new_err("the wait was stopped"),
-                Ok(_) => {}
+            match arguments::is_set(wanted.stop) {
+                Ok(true) => break NotInTime::new_err("the wait was stopped"),
+                Ok(false) => {}
                 Err(error) => break error,
             }
         };

@@ -26,6 +26,7 @@ import_exception!(verbena._errors, OutOfRange);
 import_exception!(verbena._errors, Reclaimed);
 import_exception!(verbena._errors, Refused);
 import_exception!(verbena._errors, Released);
+import_exception!(verbena._errors, RolledBack);
 import_exception!(verbena._errors, Unknown);
 import_exception!(verbena._errors, WrongThread);
 
@@ -34,6 +35,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
     match error {
         Error::NotFree | Error::NotInTime { .. } => NotInTime::new_err(words),
         Error::InUse { .. } => InUse::new_err(words),
+        Error::RolledBack => RolledBack::new_err(words),
         Error::Lost => Lost::new_err(words),
         Error::Deadlock { .. } => Deadlock::new_err(words),
         Error::Refused(_) => Refused::new_err(words),

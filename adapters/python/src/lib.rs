@@ -11,6 +11,7 @@
 //! What is Python in Python is in `python/verbena`: the errors, asyncio, and what is done in the sites of a WAN.
 
 mod arguments;
+mod checkpoints;
 mod connection;
 mod errors;
 mod hold;
@@ -23,6 +24,8 @@ use pyo3::pymodule;
 /// What `verbena` is made of.
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::checkpoints::{CheckpointState, Checkpoints, Joined};
     #[pymodule_export]
     use super::hold::Hold;
     #[pymodule_export]

@@ -9,8 +9,9 @@ use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use verbena_client::{NewSegment, PutOptions, SegmentInfo};
+use verbena_client::{CheckpointOptions, NewSegment, PutOptions, SegmentInfo};
 
+use crate::checkpoints::Checkpoints;
 use crate::connection::{Shared, Wanted};
 use crate::errors::{Late, OutOfRange};
 use crate::hold::Hold;
@@ -102,6 +103,35 @@ impl Memory {
     /// Gives up the segment of this name; of one whose home is gone, the name.
     fn release(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.shared.with(py, |memory| memory.release(name))
+    }
+
+    /// Makes room for checkpoints of `processes` processes with parts of up to `bytes` bytes. Raises Exists, NoRoom.
+    ///
+    /// kept: how many have room, 2 to 64: the one that is being saved, and so many complete ones.
+    /// copies: nodes that hold each part, 1 to 4.
+    /// placement: "most-free", "local", "spread" or a node's name.
+    #[allow(clippy::too_many_arguments, reason = "as Python names them")]
+    #[pyo3(signature = (name, processes, bytes, *, kept=2, copies=1, placement="spread"))]
+    fn make_checkpoints(
+        &self,
+        py: Python<'_>,
+        name: String,
+        processes: u32,
+        bytes: u64,
+        kept: u32,
+        copies: u8,
+        placement: &str,
+    ) -> PyResult<Checkpoints> {
+        let Ok(placement) = placement.parse();
+        let options = CheckpointOptions { processes, bytes, copies, kept, placement };
+        self.shared.with(py, |memory| memory.make_checkpoints(&name, &options))?;
+        Ok(Checkpoints::new(self.shared.clone(), name))
+    }
+
+    /// The checkpoints of this name. Raises NotFound.
+    fn checkpoints(&self, py: Python<'_>, name: String) -> PyResult<Checkpoints> {
+        self.shared.with(py, |memory| memory.checkpoints(&name))?;
+        Ok(Checkpoints::new(self.shared.clone(), name))
     }
 
     /// Closes the connection: the locks that it holds are released.
@@ -198,20 +228,18 @@ impl Segment {
     /// over: the version that it is to replace, and no other; raises Conflict.
     #[pyo3(signature = (data, offset=0, over=None))]
     fn put(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64, over: Option<u64>) -> PyResult<u64> {
-        let data = plain(data)?;
-        let (id, length) = (self.info.id, data.len_bytes());
+        let (id, given) = (self.info.id, plain(data)?);
+        let length = given.len_bytes();
         if length as u64 > self.info.bytes {
             return Err(OutOfRange::new_err(format!("{length} bytes for a segment of {} bytes", self.info.bytes)));
         }
-        let mut bytes = Vec::<u8>::with_capacity(length);
-        // SAFETY: a buffer of so many bytes in one piece, which is kept where it is as long as `data` is there; whoever else has it needs the interpreter. So many
-        // have room in the vector, and are written then.
-        unsafe {
-            std::ptr::copy_nonoverlapping(data.buf_ptr().cast_const().cast(), bytes.as_mut_ptr(), length);
-            bytes.set_len(length);
-        }
-        drop(data);
+        let bytes = copied(given);
         self.shared.with(py, |memory| memory.put_with(id, &bytes, PutOptions { offset, over }))
+    }
+
+    /// The same segment by another connection. Asks nobody.
+    fn by(&self, memory: &Memory) -> Segment {
+        memory.segment(self.info.clone())
     }
 
     /// How old its value is.
@@ -325,6 +353,23 @@ impl Stat {
     fn __repr__(&self) -> String {
         format!("<verbena.Stat version {}, stamp_ns {}>", self.version, self.stamp_ns)
     }
+}
+
+/// The bytes of a buffer.
+pub(crate) fn bytes_of(buffer: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    plain(buffer).map(copied)
+}
+
+fn copied(buffer: PyUntypedBuffer) -> Vec<u8> {
+    let length = buffer.len_bytes();
+    let mut bytes = Vec::<u8>::with_capacity(length);
+    // SAFETY: a buffer of so many bytes in one piece (`plain` is where they come from), which is kept where it is as long as `buffer` is there; whoever else has it needs the
+    // interpreter. So many have room in the vector, and are written then.
+    unsafe {
+        std::ptr::copy_nonoverlapping(buffer.buf_ptr().cast_const().cast(), bytes.as_mut_ptr(), length);
+        bytes.set_len(length);
+    }
+    bytes
 }
 
 /// A buffer that is bytes in one piece.

@@ -12,6 +12,8 @@
         value = memory.find("table").get()
         numpy.frombuffer(value, "f4")
 
+`verbena.aio.Memory` is that for asyncio.
+
     with verbena.wan(delay="10ms", loss="0.1%") as wan:
         server = wan.b.run(socket.create_server, (wan.b.address, 8000))
         client = wan.a.run(socket.create_connection, (wan.b.address, 8000))
@@ -42,13 +44,16 @@ from ._errors import (
     Reclaimed,
     Refused,
     Released,
+    RolledBack,
     Unknown,
     WrongThread,
 )
-from ._native import Hold, Locks, Memory, Segment, Stat, Value
+from ._native import CheckpointState, Checkpoints, Hold, Joined, Locks, Memory, Segment, Stat, Value
 from ._wan import Site, Wan, wan
 
 __all__ = [
+    "CheckpointState",
+    "Checkpoints",
     "Conflict",
     "Deadlock",
     "Disconnected",
@@ -59,6 +64,7 @@ __all__ = [
     "Gone",
     "Hold",
     "InUse",
+    "Joined",
     "Late",
     "Locks",
     "Lost",
@@ -75,6 +81,7 @@ __all__ = [
     "Reclaimed",
     "Refused",
     "Released",
+    "RolledBack",
     "Segment",
     "Site",
     "Stat",

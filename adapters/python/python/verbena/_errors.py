@@ -6,7 +6,7 @@ class Error(Exception):
 
 
 class NotInTime(Error, TimeoutError):
-    """The lock was not free in time. Nothing is held, and nothing is waited for."""
+    """The lock was not free in time: nothing is held, and nothing is waited for. Or not all had saved a checkpoint in time."""
 
 
 class InUse(Error):
@@ -30,7 +30,7 @@ class Deadlock(Error):
 
 
 class NotFound(Error, LookupError):
-    """There is no segment of this name."""
+    """There is no segment of this name, or no such complete checkpoint."""
 
 
 class Exists(Error):
@@ -43,6 +43,10 @@ class Released(Error):
 
 class Reclaimed(Error):
     """The segment's home took its memory back, and the value went with it. Its name is free."""
+
+
+class RolledBack(Error):
+    """Another process began again: all go back to the newest complete checkpoint, so this one is to join again."""
 
 
 class Conflict(Error):

@@ -1,12 +1,4 @@
-"""Locks for asyncio.
-
-    async with verbena.aio.lock("nightly-report", timeout=10) as hold:
-        await store.write(value, token=hold.token)
-
-Each lock has a connection and a thread of its own, from when it is asked for until it is released: so thousands of tasks that wait at
-once are not what this is for, and a task that asks for what it has waits for itself. A task that is cancelled while it waits has left the
-queue, and released what came all the same, before it sees the cancellation; one that is cancelled under the lock releases it as any block does.
-"""
+"""Locks for asyncio."""
 
 from __future__ import annotations
 
@@ -14,13 +6,15 @@ import asyncio
 import contextlib
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Callable, final
+from typing import Callable, Generic, TypeVar, final
 
-from ._errors import Error
-from ._native import Hold, Locks
+from .. import _native
+from .._errors import Error
+from .._native import Hold, Locks
 from ._threads import Thread, to_the_end
+
+_Connection = TypeVar("_Connection", bound=_native.Locks | _native.Memory)
 
 
 def lock(
@@ -30,7 +24,7 @@ def lock(
     shared: bool = False,
     path: str | os.PathLike[str] | None = None,
     connect_timeout: float = 5.0,
-) -> Lock:
+) -> Lock[Locks]:
     """A lock to be held by `async with`, which gives its Hold. Arguments as of Locks and Locks.acquire."""
     return Lock(lambda stop: _take(name, timeout, shared, path, connect_timeout, stop))
 
@@ -64,55 +58,61 @@ def _take(
         raise
 
 
-def _drop(locks: Locks, hold: Hold) -> None:
+def _drop(connection: _native.Locks | _native.Memory, hold: Hold) -> None:
     # Released and then closed: who is gone is noticed a moment later than who says so.
-    with locks, contextlib.suppress(Error):
+    with connection, contextlib.suppress(Error):
         hold.release()
 
 
 @final
-class Lock:
+class Lock(Generic[_Connection]):
     """What `lock` returns. For one `async with` at a time."""
 
-    def __init__(self, take: Callable[[threading.Event], tuple[Locks, Hold]]) -> None:
+    def __init__(self, take: Callable[[threading.Event], tuple[_Connection, Hold]]) -> None:
         self._take = take
-        self._thread: ThreadPoolExecutor | None = None
-        self._held: tuple[Locks, Hold] | None = None
+        self._thread: Thread | None = None
+        self._held: tuple[_Connection, Hold] | None = None
 
     async def __aenter__(self) -> Hold:
         if self._thread is not None:
             raise RuntimeError("this lock is in use: make one for each `async with`")
-        self._thread = ThreadPoolExecutor(1, "verbena-lock")
+        self._thread = Thread("verbena-lock")
         stop = threading.Event()
-        loop = asyncio.get_running_loop()
-        taking = loop.run_in_executor(self._thread, self._take, stop)
+        taking = self._thread.begin(self._take, stop)
         try:
             self._held = await to_the_end(taking, stop.set)
         except BaseException:
             if taking.done() and not taking.cancelled() and taking.exception() is None:
                 # It came, and the task was cancelled.
-                await to_the_end(loop.run_in_executor(self._thread, _drop, *taking.result()))
+                await to_the_end(self._thread.begin(_drop, *taking.result()))
             self._end()
             raise
-        return self._held[1]
+        _connection, hold = self._held
+        return hold
 
     async def __aexit__(
         self, why: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._held is not None and self._thread is not None
-        (locks, hold), self._held = self._held, None
+        (connection, hold), self._held = self._held, None
 
         def give_back() -> None:
-            with locks:
+            with connection:
                 hold.__exit__(why, raised, trace)
 
         try:
-            await to_the_end(asyncio.get_running_loop().run_in_executor(self._thread, give_back))
+            await to_the_end(self._thread.begin(give_back))
         finally:
             self._end()
+
+    def _inside(self) -> tuple[Thread, _Connection, Hold]:
+        """While it is held: the thread, what it connected, and the hold."""
+        assert self._held is not None and self._thread is not None
+        connection, hold = self._held
+        return self._thread, connection, hold
 
     def _end(self) -> None:
         if self._thread is not None:
             # It has nothing to do any more.
-            self._thread.shutdown(wait=False)
+            self._thread.close()
             self._thread = None
