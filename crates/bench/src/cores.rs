@@ -1,16 +1,15 @@
 //! Cores to stay on.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use verbena_terms::usable_cores;
 
 use crate::error::BenchError;
 
 /// Two that this process may use, by their numbers, for the row `name`, which `needs` them.
 pub(crate) fn two(name: &'static str, needs: &str) -> Result<[usize; 2], BenchError> {
     let missing = |reason: String| BenchError::NothingToMeasure { name, reason };
-    let set = sched_getaffinity(None).map_err(|error| missing(format!("the cores are not told: {error}")))?;
-    let mut usable = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
-    match (usable.next(), usable.next()) {
-        (Some(one), Some(other)) => Ok([one, other]),
+    match usable_cores().map_err(|error| missing(format!("the cores are not told: {error}")))?[..] {
+        [one, other, ..] => Ok([one, other]),
         _ => Err(missing(format!("it needs two cores, {needs}"))),
     }
 }
@@ -54,7 +53,7 @@ mod tests {
     #[test]
     fn a_thread_stays_on_its_core_and_goes_back() {
         let before = sched_getaffinity(None).unwrap();
-        let core = (0..CpuSet::MAX_CPU).rfind(|core| before.is_set(*core)).unwrap();
+        let core = *usable_cores().unwrap().last().unwrap();
         let stay = Stay::on(core).unwrap();
         let here = sched_getaffinity(None).unwrap();
         assert_eq!((here.count(), here.is_set(core)), (1, true));

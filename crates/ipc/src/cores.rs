@@ -4,13 +4,9 @@ use crate::error::Error;
 
 /// Refuses a core that this thread may not use.
 pub(crate) fn check(core: usize) -> Result<(), Error> {
-    let usable =
-        verbena_terms::usable_cores().map_err(|source| Error::system("read which cores may be used", source))?;
-    if usable.contains(&core) {
-        return Ok(());
-    }
-    let usable: Vec<String> = usable.iter().map(usize::to_string).collect();
-    Err(Error::Core { core, usable: usable.join(", ") })
+    let instead = verbena_terms::usable_instead_of(core)
+        .map_err(|source| Error::system("read which cores may be used", source))?;
+    instead.map_or(Ok(()), |usable| Err(Error::Core { core, usable }))
 }
 
 /// Keeps this thread there from now on.

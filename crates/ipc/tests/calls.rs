@@ -331,8 +331,7 @@ fn a_mode_that_is_not_served_is_refused() {
 }
 
 fn a_helper_that_polls_serves_and_never_sleeps(mode: Mode) {
-    let usable = sched_getaffinity(None).unwrap();
-    let core = (0..CpuSet::MAX_CPU).rfind(|core| usable.is_set(*core)).unwrap();
+    let core = *verbena_terms::usable_cores().unwrap().last().unwrap();
     let (tell, told) = mpsc::channel();
     let helper = Helper::start(Options { progress_core: Some(core), ..small() }, move |event| {
         if matches!(event, Event::Arrived { .. }) {

@@ -12,6 +12,16 @@ pub fn usable_cores() -> Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
+/// The cores that this thread may use, as text such as `0, 1`, if `core` is none of them.
+///
+/// # Errors
+/// What the system said, which it has no reason to.
+pub fn usable_instead_of(core: usize) -> Result<Option<String>> {
+    let usable = usable_cores()?;
+    let list = || usable.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    Ok((!usable.contains(&core)).then(list))
+}
+
 /// Keeps this thread, and whatever it starts, off that core from now on. Where it may use no other one it stays as it is.
 ///
 /// It takes no lock and allocates nothing, so a child may call it between fork and exec.
@@ -59,6 +69,17 @@ mod tests {
         let (first, rest) = all.split_first().unwrap();
         assert_eq!(left(vec![*first]), if rest.is_empty() { &all } else { rest });
         assert_eq!(left(all.clone()), all[all.len() - 1..]);
+    }
+
+    #[test]
+    fn a_core_that_may_not_be_used_is_told_with_those_that_may() {
+        let told = std::thread::spawn(|| {
+            let core = rustix::thread::sched_getcpu();
+            stay_on(core).unwrap();
+            (core, usable_instead_of(core).unwrap(), usable_instead_of(usize::MAX).unwrap())
+        });
+        let (core, own, other) = told.join().unwrap();
+        assert_eq!((own, other), (None, Some(core.to_string())));
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod time;
 
 pub use coherence::{Coherence, CoherenceError};
 pub use complaints::Complaints;
-pub use cores::{keep_off, stay_on, usable_cores};
+pub use cores::{keep_off, stay_on, usable_cores, usable_instead_of};
 pub use dependency::{
     DEPENDENCY_FIELD, MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, dependency_field,
 };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use verbena_terms::usable_cores;
+use verbena_terms::usable_instead_of;
 
 use crate::backend::Backend;
 use crate::netem;
@@ -247,12 +247,8 @@ impl Plan {
 
 fn check_core(core: usize) -> Result<(), PlanError> {
     // Where the system does not say which may be used, it says so of the one when its thread goes there.
-    let Ok(usable) = usable_cores() else { return Ok(()) };
-    if usable.contains(&core) {
-        return Ok(());
-    }
-    let usable: Vec<String> = usable.iter().map(usize::to_string).collect();
-    Err(PlanError::Core { core, usable: usable.join(", ") })
+    let instead = usable_instead_of(core).ok().flatten();
+    instead.map_or(Ok(()), |usable| Err(PlanError::Core { core, usable }))
 }
 
 fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a String>) -> Result<(), PlanError> {

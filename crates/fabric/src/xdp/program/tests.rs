@@ -455,11 +455,8 @@ fn of_two_copies_on_two_processors_one_is_executed() {
 
 /// To one processor of those that this process may run on.
 fn pin(nth: usize) {
-    let all = rustix::thread::sched_getaffinity(None).unwrap();
-    let may: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
-    let mut one = rustix::thread::CpuSet::new();
-    one.set(may[nth % may.len()]);
-    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    let may = verbena_terms::usable_cores().unwrap();
+    verbena_terms::stay_on(may[nth % may.len()]).unwrap();
 }
 
 #[test]
