@@ -1,7 +1,7 @@
 //! `verbena mem` as a user types it.
 
 use std::io::Write;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -13,6 +13,11 @@ use crate::three;
 pub fn mem(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> Output {
     let mut command = verbena(&["mem"]);
     command.args(arguments).args(["--cluster-name", node]).current_dir(cluster.path());
+    ended(command, input)
+}
+
+/// What a command printed that had this on standard input.
+pub fn ended(mut command: Command, input: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // One that does not read ends before it is all there.
@@ -21,7 +26,11 @@ pub fn mem(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> O
 }
 
 pub fn said(cluster: &Cluster, node: &str, arguments: &[&str], input: &[u8]) -> String {
-    let output = mem(cluster, node, arguments, input);
+    good(mem(cluster, node, arguments, input), arguments)
+}
+
+/// Standard output of what has to succeed.
+pub fn good(output: Output, arguments: &[&str]) -> String {
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

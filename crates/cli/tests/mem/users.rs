@@ -1,13 +1,12 @@
 //! Nodes of one cluster that different users run: a helper takes programs of its own user alone, and what these own is no other's.
 
 use std::fs::Permissions;
-use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use crate::commands::{json, said};
+use crate::commands::{ended, good, json, mem, said};
 use crate::common::nodes::{Cluster, are_in};
 
 /// Whoever runs node `c`. He is in no file of the system.
@@ -37,16 +36,11 @@ impl Stranger {
         let mut command = Command::new(cluster.path().join("verbena"));
         command.arg("mem").args(arguments).args(["--cluster-name", "c"]).current_dir(cluster.path());
         self.changes(&mut command);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // One that does not read ends before it is all there.
-        let _ = child.stdin.take().unwrap().write_all(input);
-        child.wait_with_output().unwrap()
+        ended(command, input)
     }
 
     fn said(&self, cluster: &Cluster, arguments: &[&str], input: &[u8]) -> String {
-        let output = self.mem(cluster, arguments, input);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        good(self.mem(cluster, arguments, input), arguments)
     }
 }
 
@@ -94,7 +88,7 @@ fn what_another_user_owns_is_not_to_be_had() {
     stranger.said(&cluster, &["put", "his", "--new", "--placement", "a"], b"his");
     assert_eq!(stranger.said(&cluster, &["get", "his"], b""), "his");
     for arguments in [&["get", "his"][..], &["rm", "his"]] {
-        is_refused(&crate::commands::mem(&cluster, "a", arguments, b""), STRANGER, &format!("{arguments:?}"));
+        is_refused(&mem(&cluster, "a", arguments, b""), STRANGER, &format!("{arguments:?}"));
     }
     assert_eq!(stranger.said(&cluster, &["get", "his"], b""), "his");
     stranger.said(&cluster, &["rm", "his"], b"");
