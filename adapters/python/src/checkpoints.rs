@@ -82,8 +82,8 @@ impl Checkpoints {
     /// How the saving stands.
     fn show(&self, py: Python<'_>) -> PyResult<CheckpointState> {
         let record = self.shared.with(py, |memory| memory.checkpoints(&self.name))?;
-        let CheckpointRecord { era, oldest, complete, kept, bytes, processes } = record;
-        let processes = processes.into_iter().map(|(joined, saved)| (joined == era, saved)).collect();
+        let processes = record.progress().collect();
+        let CheckpointRecord { era, oldest, complete, kept, bytes, .. } = record;
         Ok(CheckpointState { era, oldest, complete, kept, bytes, processes })
     }
 

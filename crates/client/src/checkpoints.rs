@@ -81,6 +81,13 @@ pub struct CheckpointRecord {
     pub processes: Vec<(u64, u64)>,
 }
 
+impl CheckpointRecord {
+    /// Of each process: whether it has joined in this era, and which checkpoint it saved last in that.
+    pub fn progress(&self) -> impl Iterator<Item = (bool, u64)> {
+        self.processes.iter().map(|(joined, saved)| (*joined == self.era, *saved))
+    }
+}
+
 impl Memory {
     /// Makes the segments of checkpoints of this name: the record, and a slot for each process and kept checkpoint.
     ///
