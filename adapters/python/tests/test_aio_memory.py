@@ -179,7 +179,8 @@ def test_tasks_of_one_connection_save_together(nodes: list[Node]) -> None:
             # Who waits keeps the connection from nobody.
             waits = asyncio.create_task(joined.wait(20, 60))
             await asyncio.sleep(0.1)
-            assert (await made.show()).processes[0] == (True, 20) and not waits.done()
+            async with asyncio.timeout(30):
+                assert (await made.show()).processes[0] == (True, 20) and not waits.done()
             waits.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waits
