@@ -176,6 +176,14 @@ def test_tasks_of_one_connection_save_together(nodes: list[Node]) -> None:
             with pytest.raises(verbena.NotInTime, match="checkpoint 20 was not complete"):
                 await joined.wait(20, 0.1)
             assert time.monotonic() - began >= 0.1
+            # Who waits keeps the connection from nobody.
+            waits = asyncio.create_task(joined.wait(20, 60))
+            await asyncio.sleep(0.1)
+            async with asyncio.timeout(30):
+                assert (await made.show()).processes[0] == (True, 20) and not waits.done()
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
             await made.remove()
             with pytest.raises(verbena.NotFound):
                 await memory.checkpoints("run")

@@ -5,40 +5,36 @@
 //! that checkpoint, and the others are told by their next save to join as well. So all go on from one checkpoint.
 //!
 //! ```text
-//!  segment NAME (coherence version):    | "VCKP" 1 | era | oldest | complete | kept | processes | bytes of a part |  then of each process: era that it joined | last saved
-//!  segment NAME/PROCESS/SLOT (read):    | "VCKP" 1 | number | bytes | the part |       of checkpoint `number`, whose slot is `number` modulo `kept`
+//!  segment NAME:                "VCKP" 2 | era | oldest | complete | kept | processes | bytes of a part |  of each slot: era of its checkpoint |  of each process: era that it joined
+//!  segment NAME/PROCESS/SLOT:   "VCKP" 2 | era | number | bytes | the part |       of checkpoint `number`, whose slot is `number` modulo `kept`
 //! ```
 //!
-//! All words are little-endian, 64 bits; the header of a format is one.
+//! All words are little-endian, 64 bits; the header of a format is one. All segments are coherent by `strict`: who reads after a put sees it.
 //!
-//! | what could happen | why it does not |
-//! |---|---|
-//! | a checkpoint is made of parts of two runs | a part counts when the record was swapped in the era in which it was joined; a new era counts none |
-//! | a process that was believed dead writes over its successor's part | it looks at the part's version before it looks at the era, and puts over that version |
-//! | a complete checkpoint that is there is written over | one that is saved is the next after `complete`, whose slot is that of `complete` + 1 - `kept`: `oldest` is more |
+//! A save is one put, of the process's own part; so processes that save together do not keep each other waiting. Whoever finds that all parts of the next checkpoint are there says so in the
+//! record, which is the last one that saves; who waits long looks too, because that one may have died. [`steps`] has the order, and docs/MEMORY.md what could happen.
 
 use std::time::{Duration, Instant};
 
-use verbena_terms::{Coherence, Format, SegmentId};
+use verbena_terms::{Coherence, SegmentId};
 
+pub use self::record::MAX_PROCESSES;
+use self::record::{Head, KEPT, PART_HEAD_BYTES, Record, Refusal};
+use self::steps::{Complete, Join, Machine, Save, Seen, Step};
 use crate::error::{Error, Result};
 use crate::memory::{Memory, PutOptions};
 use crate::memory_wire::{Failure, NewSegment, Placement};
 
-const FORMAT: Format = Format::new(*b"VCKP", 1);
-const WORD: usize = 8;
-/// Words before those of processes, and before the bytes of a part.
-const RECORD_HEAD: usize = 7;
-const PART_HEAD: usize = 3;
-/// Processes of one checkpoint, at the most.
-pub const MAX_PROCESSES: u32 = 1 << 16;
-/// Checkpoints that may be kept.
-const KEPT: std::ops::RangeInclusive<u32> = 2..=64;
+#[cfg(test)]
+mod every_order;
+mod record;
+mod steps;
+
 /// From one look at a record to the next.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// How often a record that others change is tried to be changed.
-const ATTEMPTS: usize = 100_000;
+/// Reads and puts of one call: each process's part several times.
+const STEPS: usize = 1 << 20;
 
 /// What is to be saved by whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,10 +99,8 @@ impl Memory {
             );
             return Err(Error::Memory { why: Failure::Bad, text });
         }
-        let processes = vec![(0, 0); *processes as usize];
-        let record = CheckpointRecord { era: 1, oldest: 1, complete: 0, kept: *kept, bytes: *bytes, processes };
-        let words = record.encode();
-        let new = NewSegment::of(words.len() as u64).named(name).coherent(Coherence::Version).copied(*copies);
+        let words = Record::new(*processes, *kept, *bytes).encode();
+        let new = NewSegment::of(words.len() as u64).named(name).coherent(Coherence::Strict).copied(*copies);
         let made = self.allocate(new.placed(placement.clone()))?.id;
         let mut parts = vec![];
         let filled = self.make_parts(name, options, &mut parts).and_then(|()| {
@@ -124,9 +118,9 @@ impl Memory {
     fn make_parts(&mut self, name: &str, options: &CheckpointOptions, made: &mut Vec<SegmentId>) -> Result<()> {
         for process in 0..options.processes {
             for slot in 0..options.kept {
-                let bytes = options.bytes.saturating_add((PART_HEAD * WORD) as u64);
-                let new =
-                    NewSegment { writers: 1, ..NewSegment::of(bytes).coherent(Coherence::Read).copied(options.copies) };
+                let bytes = options.bytes.saturating_add(PART_HEAD_BYTES as u64);
+                let new = NewSegment::of(bytes).coherent(Coherence::Strict).copied(options.copies);
+                let new = NewSegment { writers: 1, ..new };
                 made.push(
                     self.allocate(new.named(&part_name(name, process, slot)).placed(options.placement.clone()))?.id,
                 );
@@ -140,7 +134,16 @@ impl Memory {
     /// # Errors
     /// [`Error::Memory`]; [`Error::Malformed`] if the segment is no record.
     pub fn checkpoints(&mut self, name: &str) -> Result<CheckpointRecord> {
-        self.record(name).map(|(record, _)| record)
+        let (record, _) = self.record(name)?;
+        let slot = record.slot(record.complete + 1);
+        let mut processes = vec![];
+        for (process, joined) in (0..).zip(&record.joined) {
+            let next = if *joined == record.era { self.head(name, process, slot)?.0 } else { Head::default() };
+            processes.push((*joined, record.last_saved(process, next)));
+        }
+        let kept = record.kept();
+        let Record { era, oldest, complete, bytes, .. } = record;
+        Ok(CheckpointRecord { era, oldest, complete, kept, bytes, processes })
     }
 
     /// A process begins, or was told to join again. Gives its place, and its part of the newest complete checkpoint, if there is one.
@@ -148,19 +151,10 @@ impl Memory {
     /// # Errors
     /// As [`checkpoints`](Self::checkpoints); [`Failure::Bad`] for a process that there is not.
     pub fn join_checkpoints(&mut self, name: &str, process: u32) -> Result<(Joined, Option<Vec<u8>>)> {
-        let record = self.change(name, |record| {
-            let era = record.era;
-            if record.process(process)?.0 == era {
-                // It was there before, and what it has saved since is of a run that has ended.
-                record.begin_era(record.complete);
-            }
-            let era = record.era;
-            *record.process(process)? = (era, 0);
-            Ok(())
-        })?;
+        let record = self.drive(name, &[], &mut Join::new(process))?;
         let joined = Joined { era: record.era, number: record.complete };
         // It stays until this process itself has saved the next one.
-        let part = (joined.number > 0).then(|| self.checkpoint_part(name, process, joined.number)).transpose()?;
+        let part = (joined.number > 0).then(|| self.part(name, &record, process, joined.number)).transpose()?;
         Ok((joined, part))
     }
 
@@ -168,34 +162,10 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::RolledBack`] if a new era has begun: the process is to join again, and what it did since the checkpoint that it then gets did not happen. [`Failure::Bad`] for
-    /// a checkpoint that is not the next after the newest complete one, and for a part that is too long. After any other it may be saved: it is to join again.
+    /// a checkpoint that is not the next after the newest complete one, for one that it has saved already, and for a part that is too long. After any other it may be saved: it is to
+    /// join again.
     pub fn save_checkpoint(&mut self, name: &str, process: u32, era: u64, number: u64, part: &[u8]) -> Result<u64> {
-        let length = part.len() as u64;
-        let (record, _) = self.record(name)?;
-        record.check(process, era, number, length)?;
-        let slot = part_name(name, process, (number % u64::from(record.kept)) as u32);
-        let over = self.stat(&slot)?.version;
-        // After the part's version: whoever has the part by then is of an era that is seen.
-        self.record(name)?.0.check(process, era, number, length)?;
-        let head = [u64::from_le_bytes(FORMAT.header()), number, length];
-        let bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).chain(part.iter().copied()).collect();
-        match self.put_with(&slot, &bytes, PutOptions { offset: 0, over: Some(over) }) {
-            Ok(_) => {}
-            // Its successor has put there.
-            Err(Error::Memory { why: Failure::Conflict { .. }, .. }) => return Err(Error::RolledBack),
-            Err(error) => return Err(error),
-        }
-        let record = self.change(name, |record| {
-            record.check(process, era, number, length)?;
-            record.process(process)?.1 = number;
-            if record.processes.iter().all(|(joined, last)| (*joined, *last) == (era, number)) {
-                record.complete = number;
-                // The next one has the slot of the one before it.
-                record.oldest = record.oldest.max((number + 2).saturating_sub(record.kept.into()));
-            }
-            Ok(())
-        })?;
-        Ok(record.complete)
+        self.drive(name, part, &mut Save::new(process, era, number, part.len() as u64))
     }
 
     /// Waits until all have saved a checkpoint, as long as `at_most`: whether it is complete by then.
@@ -204,15 +174,22 @@ impl Memory {
     /// [`Error::RolledBack`] if a new era has begun.
     pub fn wait_for_checkpoint(&mut self, name: &str, era: u64, number: u64, at_most: Duration) -> Result<bool> {
         let until = Instant::now() + at_most;
-        let mut pause = SHORTEST_PAUSE;
+        let (mut pause, mut complete) = (SHORTEST_PAUSE, Complete::new(era, number));
         loop {
-            let record = self.checkpoints(name)?;
+            let left = until.saturating_duration_since(Instant::now());
+            let (record, _) = self.record(name)?;
             if record.era != era {
                 return Err(Error::RolledBack);
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if record.complete >= number || left.is_zero() {
-                return Ok(record.complete >= number);
+            if record.complete >= number {
+                return Ok(true);
+            }
+            // The last one that saved says that it is complete; unless it has died.
+            if (pause == LONGEST_PAUSE || left.is_zero()) && self.drive(name, &[], &mut complete)? {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
             }
             std::thread::sleep(pause.min(left));
             pause = LONGEST_PAUSE.min(pause * 2);
@@ -226,19 +203,7 @@ impl Memory {
     pub fn checkpoint_part(&mut self, name: &str, process: u32, number: u64) -> Result<Vec<u8>> {
         let (record, _) = self.record(name)?;
         record.place(process)?;
-        let missing = || {
-            let text = format!("there is no complete checkpoint {number} of {name}: {} is the newest", record.complete);
-            Error::Memory { why: Failure::NotFound, text }
-        };
-        if !record.is_there(number) {
-            return Err(missing());
-        }
-        let value = self.get(&part_name(name, process, (number % u64::from(record.kept)) as u32))?;
-        let words = words_of(&value.bytes, PART_HEAD)?;
-        let (its, length) = (words[1], words[2] as usize);
-        let part = value.bytes.get(PART_HEAD * WORD..).and_then(|rest| rest.get(..length));
-        // It may have been saved over meanwhile.
-        part.filter(|_| its == number).map(<[u8]>::to_vec).ok_or_else(missing)
+        self.part(name, &record, process, number)
     }
 
     /// Makes all processes begin again from an older complete checkpoint: each is told by its next save.
@@ -246,16 +211,15 @@ impl Memory {
     /// # Errors
     /// [`Failure::NotFound`] for one that is not there any more.
     pub fn roll_back(&mut self, name: &str, number: u64) -> Result<()> {
-        self.change(name, |record| {
-            if !record.is_there(number) {
-                let text =
-                    format!("there is no complete checkpoint {number} of {name}: {} is the newest", record.complete);
-                return Err(Error::Memory { why: Failure::NotFound, text });
-            }
+        for _ in 0..STEPS {
+            let (mut record, over) = self.record(name)?;
+            record.head(number).ok_or_else(|| missing(name, &record, number))?;
             record.begin_era(number);
-            Ok(())
-        })
-        .map(|_| ())
+            if self.put_over(name, &record.encode(), over)? {
+                return Ok(());
+            }
+        }
+        Err(Error::Unsteady)
     }
 
     /// Releases the segments of checkpoints of this name, the record last: if that ends early it can be done again.
@@ -264,8 +228,8 @@ impl Memory {
     /// [`Error::Memory`].
     pub fn remove_checkpoints(&mut self, name: &str) -> Result<()> {
         let (record, _) = self.record(name)?;
-        for process in 0..record.processes.len() as u32 {
-            for slot in 0..record.kept {
+        for process in 0..record.processes() {
+            for slot in 0..record.kept() {
                 match self.release(&part_name(name, process, slot)) {
                     Ok(()) | Err(Error::Memory { why: Failure::NotFound, .. }) => {}
                     Err(error) => return Err(error),
@@ -275,104 +239,83 @@ impl Memory {
         self.release(name)
     }
 
-    /// With its version.
-    fn record(&mut self, name: &str) -> Result<(CheckpointRecord, u64)> {
-        let value = self.get(name)?;
-        Ok((CheckpointRecord::decode(&value.bytes)?, value.version))
-    }
-
-    /// Changes the record, again if somebody else does. Gives what it is now.
-    fn change(&mut self, name: &str, change: impl Fn(&mut CheckpointRecord) -> Result<()>) -> Result<CheckpointRecord> {
-        for _ in 0..ATTEMPTS {
-            let (mut record, version) = self.record(name)?;
-            change(&mut record)?;
-            match self.put_with(name, &record.encode(), PutOptions { offset: 0, over: Some(version) }) {
-                Ok(_) => return Ok(record),
-                Err(Error::Memory { why: Failure::Conflict { .. }, .. }) => {}
-                Err(error) => return Err(error),
-            }
+    /// What a machine wants is done, until it is.
+    fn drive<T>(&mut self, name: &str, part: &[u8], machine: &mut impl Machine<T>) -> Result<T> {
+        let mut step = Step::Look;
+        for _ in 0..STEPS {
+            let seen = match step {
+                Step::Look => {
+                    let (record, version) = self.record(name)?;
+                    Seen::Record(record, version)
+                }
+                Step::Head { process, slot } => {
+                    let (head, version) = self.head(name, process, slot)?;
+                    Seen::Head(head, version)
+                }
+                Step::Put { process, slot, head, over } => {
+                    Seen::Put(self.put_over(&part_name(name, process, slot), &head.encode(part), over)?)
+                }
+                Step::Swap { record, over } => Seen::Put(self.put_over(name, &record.encode(), over)?),
+                Step::Done(done) => return Ok(done?),
+            };
+            step = machine.next(seen);
         }
         Err(Error::Unsteady)
     }
+
+    /// With its version.
+    fn record(&mut self, name: &str) -> Result<(Record, u64)> {
+        let value = self.get(name)?;
+        Ok((Record::decode(&value.bytes)?, value.version))
+    }
+
+    /// What a slot has, with its version.
+    fn head(&mut self, name: &str, process: u32, slot: u32) -> Result<(Head, u64)> {
+        let value = self.get_part(part_name(name, process, slot).as_str(), 0, Some(PART_HEAD_BYTES as u64))?;
+        Ok((Head::decode(&value.bytes)?.0, value.version))
+    }
+
+    fn part(&mut self, name: &str, record: &Record, process: u32, number: u64) -> Result<Vec<u8>> {
+        let missing = || missing(name, record, number);
+        let wanted = record.head(number).ok_or_else(missing)?;
+        let mut bytes = self.get(&part_name(name, process, record.slot(number)))?.bytes;
+        let (head, length) = Head::decode(&bytes)?;
+        // It may have been saved over meanwhile.
+        if head != wanted {
+            return Err(missing());
+        }
+        if bytes.len() - PART_HEAD_BYTES < length {
+            return Err(Error::Malformed(format!("a part of {length} bytes in {}", bytes.len())));
+        }
+        bytes.truncate(PART_HEAD_BYTES + length);
+        bytes.drain(..PART_HEAD_BYTES);
+        Ok(bytes)
+    }
+
+    /// Whether it was put: not if there is another version.
+    fn put_over(&mut self, which: &str, bytes: &[u8], over: u64) -> Result<bool> {
+        match self.put_with(which, bytes, PutOptions { offset: 0, over: Some(over) }) {
+            Ok(_) => Ok(true),
+            Err(Error::Memory { why: Failure::Conflict { .. }, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::RolledBack => Error::RolledBack,
+            Refusal::Bad(text) => Error::Memory { why: Failure::Bad, text },
+        }
+    }
+}
+
+fn missing(name: &str, record: &Record, number: u64) -> Error {
+    let text = format!("there is no complete checkpoint {number} of {name}: {} is the newest", record.complete);
+    Error::Memory { why: Failure::NotFound, text }
 }
 
 fn part_name(name: &str, process: u32, slot: u32) -> String {
     format!("{name}/{process}/{slot}")
-}
-
-fn words_of(bytes: &[u8], count: usize) -> Result<Vec<u64>> {
-    let words: Vec<u64> = bytes
-        .chunks_exact(WORD)
-        .take(count)
-        .map(|word| u64::from_le_bytes(word.try_into().expect("invariant: a chunk has as many bytes as a word")))
-        .collect();
-    if words.len() < count {
-        return Err(Error::Malformed(format!("{} bytes are no checkpoint", bytes.len())));
-    }
-    FORMAT.check(&bytes[..WORD])?;
-    Ok(words)
-}
-
-impl CheckpointRecord {
-    fn encode(&self) -> Vec<u8> {
-        let head = [u64::from_le_bytes(FORMAT.header()), self.era, self.oldest, self.complete, self.kept.into()];
-        let head = head.into_iter().chain([self.processes.len() as u64, self.bytes]);
-        let rest = self.processes.iter().flat_map(|(joined, last)| [*joined, *last]);
-        head.chain(rest).flat_map(u64::to_le_bytes).collect()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self> {
-        let malformed = || Error::Malformed(format!("{} bytes are no record of checkpoints", bytes.len()));
-        let head = words_of(bytes, RECORD_HEAD)?;
-        let [_, era, oldest, complete, kept, processes, part] = head[..] else { return Err(malformed()) };
-        let kept = u32::try_from(kept).ok().filter(|kept| KEPT.contains(kept)).ok_or_else(malformed)?;
-        if processes > MAX_PROCESSES.into() || bytes.len() != (RECORD_HEAD + 2 * processes as usize) * WORD {
-            return Err(malformed());
-        }
-        let rest = words_of(bytes, RECORD_HEAD + 2 * processes as usize)?;
-        let processes = rest[RECORD_HEAD..].chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-        Ok(CheckpointRecord { era, oldest, complete, kept, bytes: part, processes })
-    }
-
-    /// Where a process is among them.
-    fn place(&self, process: u32) -> Result<usize> {
-        let (place, count) = (process as usize, self.processes.len());
-        let text = || format!("there is no process {process}: {count}, from 0 on");
-        if place < count { Ok(place) } else { Err(Error::Memory { why: Failure::Bad, text: text() }) }
-    }
-
-    fn process(&mut self, process: u32) -> Result<&mut (u64, u64)> {
-        let place = self.place(process)?;
-        Ok(&mut self.processes[place])
-    }
-
-    /// Nobody has joined it, and nothing counts that was saved after this checkpoint.
-    fn begin_era(&mut self, number: u64) {
-        (self.era, self.complete) = (self.era + 1, number);
-        self.processes.iter_mut().for_each(|process| process.1 = 0);
-    }
-
-    /// Whether a complete checkpoint has its slots still.
-    fn is_there(&self, number: u64) -> bool {
-        (self.oldest..=self.complete).contains(&number)
-    }
-
-    /// Whether a process may save this.
-    fn check(&self, process: u32, era: u64, number: u64, length: u64) -> Result<()> {
-        let bad = |text| Err(Error::Memory { why: Failure::Bad, text });
-        let (joined, _) = self.processes[self.place(process)?];
-        if era != self.era || joined != era {
-            return Err(Error::RolledBack);
-        }
-        if number <= self.complete {
-            return bad(format!("checkpoint {number} is complete: {} is the newest", self.complete));
-        }
-        if number > self.complete + 1 {
-            return bad(format!("checkpoint {number} comes after {}, which is not complete", self.complete + 1));
-        }
-        if length > self.bytes {
-            return bad(format!("a part of {length} bytes: at most {}", self.bytes));
-        }
-        Ok(())
-    }
 }

@@ -406,7 +406,10 @@ impl Memory {
             && let Some(handle) = self.handles.get_mut(&segment)
         {
             handle.open += 1;
-            handle.used = self.now;
+            // Who only gets keeps no slot from others.
+            if !handle.puts.is_empty() {
+                handle.used = self.now;
+            }
         }
         self.posts.insert(id, whose);
         out.push(Action::Post(Post { id, home, steps }, until));

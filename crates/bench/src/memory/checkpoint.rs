@@ -427,7 +427,8 @@ fn notes(outcomes: &[Outcome]) -> Vec<String> {
             sum(|happened| happened.restarts),
             sum(|happened| happened.rolled_back),
         ),
-        "A save puts the process's part and swaps a record that all of them share; it is counted until that is done. Then the process waits until all have saved, and does something else \
+        "A save puts the process's part, and looks at those of others until one is missing: the last one says in a record that all of them share that the checkpoint is complete. It is \
+         counted until that is done. Then the process waits until all have saved, and does something else \
          for up to a millisecond."
             .to_owned(),
         format!(

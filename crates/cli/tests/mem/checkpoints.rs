@@ -166,6 +166,7 @@ fn who_was_believed_dead_changes_nothing() {
     let (joined, found) = b.join_checkpoints("run", 0).unwrap();
     assert_eq!((joined.era, joined.number, found), (2, 4, Some(part(0, 1, 4))));
     b.save_checkpoint("run", 0, 2, 5, &part(0, 2, 5)).unwrap();
+    assert_eq!(why(b.save_checkpoint("run", 0, 2, 5, b"once more")), Failure::Bad);
     assert!(matches!(a.save_checkpoint("run", 0, 1, 5, b"late"), Err(Error::RolledBack)));
     assert!(matches!(c.save_checkpoint("run", 1, 1, 5, b"late"), Err(Error::RolledBack)));
     assert!(matches!(c.save_checkpoint("run", 1, 2, 5, b"has not joined"), Err(Error::RolledBack)));

@@ -250,6 +250,21 @@ fn a_put_against_an_old_version_is_refused() {
 }
 
 #[test]
+fn who_only_reads_on_gives_back_what_it_put_with() {
+    let mut nodes = Nodes::new(2);
+    nodes.allocate(0, wanted("a", 8, Coherence::Strict), Placement::Node(Rank(1)));
+    assert_eq!(nodes.ask(0, put(named("a"), 0, &[1; 8])), Answer::Put(2));
+    let waits = nodes.nodes[1].0.request(put(named("a"), 0, &[2; 8]), Duration::from_millis(200));
+    // More often than a slot is kept.
+    for _ in 0..60 {
+        nodes.ask(0, get(named("a"), 0, None));
+    }
+    let answer = nodes.answers.iter().find(|(node, id, _)| (*node, *id) == (1, waits)).map(|(_, _, answer)| answer);
+    assert_eq!(answer, Some(&Answer::Put(3)));
+    assert_eq!(nodes.ask(0, get(named("a"), 0, None)), value(&[2; 8], 3, 77));
+}
+
+#[test]
 fn values_outlive_views_and_what_is_lost_is_said_to_be() {
     let mut nodes = Nodes::new(3);
     let strict = |name: &str| wanted(name, 4, Coherence::Strict);
