@@ -27,7 +27,7 @@ cargo build --release --locked -p verbena-cli --features verbs --bin verbena
 never-stale() {
     VM_TIMEOUT=300 scripts/rdma-vm "$1" -- "${CARGO_TARGET_DIR:-$PWD/target}/release/never-stale" --fabric verbs --scheme dependency-lists \
         --seconds 60 --faults 3 --lease-ms 3000 --longest-transaction-ms 7000 --readers 4 --writers 2 --every-ms 300 --min-answers 4000 \
-        --min-soon 50 --min-hits-percent 10 --min-updates 40 --min-by-adapters 100
+        --min-soon 50 --min-hits-percent 10 --min-updates 40 --min-by-adapters 1000
 }
 never-stale rxe
 never-stale siw
