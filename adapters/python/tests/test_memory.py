@@ -180,7 +180,9 @@ import sys, verbena
 with verbena.Memory(sys.argv[1]) as memory:
     counter = memory.find("counter")
     conflicts = 0
-    for _ in range(100):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for _ in range(400):
         while True:
             value = counter.get()
             try:
@@ -205,13 +207,22 @@ def test_nothing_is_lost_over_a_version_or_under_a_lock(nodes: list[Node], pytho
         counter = memory.allocate(16, "counter")
         command = [python, "-c", COUNTS.replace("int.from_bytes(value,", "int.from_bytes(bytes(value)[:8],")]
         programs = [
-            subprocess.Popen([*command, str(nodes[nth % 2].socket)], stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [*command, str(nodes[nth % 2].socket)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             for nth in range(3)
         ]
+        # Together, or none would be in another's way: their work takes less time than their start.
+        for program in programs:
+            assert program.stdout and program.stdout.readline() == "ready\n"
+        for program in programs:
+            assert program.stdin
+            program.stdin.write("go\n")
+            program.stdin.flush()
         said = [program.communicate(timeout=60)[0] for program in programs]
         assert [program.returncode for program in programs] == [0, 0, 0]
         assert sum(int(conflicts) for conflicts in said) > 0
-        assert list(counter.array("<u8")) == [300, 150]
+        assert list(counter.array("<u8")) == [1200, 150]
 
 
 WRITES = """
