@@ -215,13 +215,13 @@ pub unsafe extern "C" fn verbena_checkpoints_show(
         if checkpoints.is_null() || (processes.is_null() && capacity > 0) {
             return Err(bad("checkpoints is NULL, or processes is"));
         }
-        let record = locks.enter()?.checkpoints(name)?;
-        let CheckpointRecord { era, oldest, complete, kept, bytes, .. } = record;
-        let count = record.processes.len() as u32;
+        let CheckpointRecord { era, oldest, complete, kept, bytes, processes: all } =
+            locks.enter()?.checkpoints(name)?;
+        let count = all.len() as u32;
         let shown = verbena_checkpoints { era, oldest, complete, bytes, kept, processes: count };
         // SAFETY: not null, so it can be written, says the caller.
         unsafe { checkpoints.write(shown) };
-        for (nth, (has_joined, saved)) in record.progress().take(capacity).enumerate() {
+        for (nth, (has_joined, saved)) in all.into_iter().take(capacity).enumerate() {
             // SAFETY: less than `capacity`, so it is not null and can be written, says the caller.
             unsafe { processes.add(nth).write(verbena_checkpoint_process { has_joined, saved }) };
         }

@@ -82,8 +82,7 @@ impl Checkpoints {
     /// How the saving stands.
     fn show(&self, py: Python<'_>) -> PyResult<CheckpointState> {
         let record = self.shared.with(py, |memory| memory.checkpoints(&self.name))?;
-        let processes = record.progress().collect();
-        let CheckpointRecord { era, oldest, complete, kept, bytes, .. } = record;
+        let CheckpointRecord { era, oldest, complete, kept, bytes, processes } = record;
         Ok(CheckpointState { era, oldest, complete, kept, bytes, processes })
     }
 

@@ -73,15 +73,8 @@ pub struct CheckpointRecord {
     pub kept: u32,
     /// Bytes that a part may have.
     pub bytes: u64,
-    /// Of each process: the era that it joined last, and which checkpoint it saved last in that.
-    pub processes: Vec<(u64, u64)>,
-}
-
-impl CheckpointRecord {
-    /// Of each process: whether it has joined in this era, and which checkpoint it saved last in that.
-    pub fn progress(&self) -> impl Iterator<Item = (bool, u64)> {
-        self.processes.iter().map(|(joined, saved)| (*joined == self.era, *saved))
-    }
+    /// Of each process: whether it has joined in this era, and which checkpoint it saved last in it; 0 if none.
+    pub processes: Vec<(bool, u64)>,
 }
 
 impl Memory {
@@ -138,8 +131,9 @@ impl Memory {
         let slot = record.slot(record.complete + 1);
         let mut processes = vec![];
         for (process, joined) in (0..).zip(&record.joined) {
-            let next = if *joined == record.era { self.head(name, process, slot)?.0 } else { Head::default() };
-            processes.push((*joined, record.last_saved(process, next)));
+            let has_joined = *joined == record.era;
+            let next = if has_joined { self.head(name, process, slot)?.0 } else { Head::default() };
+            processes.push((has_joined, record.last_saved(process, next)));
         }
         let kept = record.kept();
         let Record { era, oldest, complete, bytes, .. } = record;

@@ -138,7 +138,7 @@ fn who_was_believed_dead_changes_nothing() {
     let save_all = |memory: &mut verbena_client::Memory, number: u64| {
         let record = memory.checkpoints("run").unwrap();
         for process in 0..PROCESSES {
-            if record.processes[process as usize].0 != record.era {
+            if !record.processes[process as usize].0 {
                 memory.join_checkpoints("run", process).unwrap();
             }
             memory.save_checkpoint("run", process, record.era, number, &part(process, record.era, number)).unwrap();

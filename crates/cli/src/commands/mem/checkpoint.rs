@@ -232,9 +232,9 @@ impl Command {
 
 impl Shown {
     fn of(record: CheckpointRecord) -> Shown {
-        let processes = record.progress().map(|(has_joined, saved)| Process { has_joined, saved }).collect();
-        let CheckpointRecord { era, oldest, complete, kept, bytes, .. } = record;
-        Shown { era, oldest, complete, kept, bytes, processes }
+        let CheckpointRecord { era, oldest, complete, kept, bytes, processes } = record;
+        let process = |(has_joined, saved)| Process { has_joined, saved };
+        Shown { era, oldest, complete, kept, bytes, processes: processes.into_iter().map(process).collect() }
     }
 
     fn print(&self, out: &mut impl Write) -> Result<()> {
