@@ -102,17 +102,19 @@ pub fn control_does_not_wait_behind_bulk(harness: &mut dyn Harness) -> Able<()> 
     let way = peer(&*from, &*to);
     let body = vec![7; (from.capabilities().largest_message as usize).min(64 << 10)];
     for attempt in 1..=ATTEMPTS {
-        let (mut bulk, mut urgent, mut is_full) = (0, 0, false);
-        while bulk < MOST && !is_full {
-            let before = bulk;
-            // A full queue, or so much that it takes a while.
-            while bulk < before + EVERY && !is_full {
-                is_full = way.send(Class::Bulk, VIEW, PORT, bulk, &body).is_err();
-                bulk += u64::from(!is_full);
-            }
+        let (mut bulk, mut urgent) = (0, 0);
+        let mut urge = |bulk| {
             way.send(Class::Control, VIEW, PORT, bulk, b"urgent").expect("a message of control is taken");
             urgent += 1;
+        };
+        // A full queue, or so much that it takes a while.
+        while bulk < MOST && way.send(Class::Bulk, VIEW, PORT, bulk, &body).is_ok() {
+            bulk += 1;
+            if bulk % EVERY == 0 {
+                urge(bulk);
+            }
         }
+        urge(bulk);
         assert!(bulk > 1, "a backlog has more than {bulk} messages");
         let (mut come, mut overtook) = (0, 0);
         for _ in 0..bulk + urgent {
