@@ -1,4 +1,4 @@
-//! The helper's own page, which its clients map for reading only: whether it sleeps, and its board.
+//! The helper's own page, which its clients map for reading only: whether it sleeps, where it runs, how many ask it, and its board.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 
 use crate::bell;
 use crate::error::Error;
-use crate::layout::{BEACON, BEACON_BYTES, BOARD, BOARD_WORDS, FORMAT_WORD, HELPER_POLLS, HELPER_SLEEPS};
+use crate::layout::{
+    BEACON, BEACON_BYTES, BOARD, BOARD_WORDS, FORMAT_WORD, HELPER_CORE, HELPER_CROWD, HELPER_POLLS, HELPER_SLEEPS,
+};
 use crate::memory::{Mapping, Memory, Sharing};
 
 /// The page in which the helper says whether it sleeps.
@@ -32,6 +34,21 @@ impl Beacon {
     /// Sleeps by `sleep` with the beacon up, unless something is `there`. Whether it slept.
     pub(crate) fn sleep_unless(&self, there: impl FnMut() -> bool, sleep: impl FnOnce()) -> bool {
         bell::sleep_unless(&self.page, HELPER_SLEEPS, 1, there, sleep)
+    }
+
+    /// Says on which core the helper is.
+    pub(crate) fn say_core(&self, core: usize) {
+        self.page.store(HELPER_CORE, core as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// Says how many clients ask it.
+    pub(crate) fn say_crowd(&self, clients: usize) {
+        self.page.store(HELPER_CROWD, clients as u64, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        self.page.load(at, Ordering::Relaxed)
     }
 
     /// Writes a word of the board. What this process does after it comes after it for whoever reads the word.

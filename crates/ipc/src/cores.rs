@@ -1,4 +1,4 @@
-//! A core for one thread.
+//! Cores of threads.
 
 use crate::error::Error;
 
@@ -13,4 +13,9 @@ pub(crate) fn check(core: usize) -> Result<(), Error> {
 pub(crate) fn stay_on(core: usize) -> Result<(), Error> {
     check(core)?;
     verbena_terms::stay_on(core).map_err(|source| Error::system("stay on a core", source))
+}
+
+/// The one that this thread is on. It may be on another one when this returns.
+pub(crate) fn current() -> usize {
+    rustix::thread::sched_getcpu()
 }

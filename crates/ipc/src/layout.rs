@@ -42,6 +42,8 @@
 //! ```text
 //!     0      0   format: "VIPB", version
 //!     8      1   1 where the helper polls and never sleeps, so that nobody has to look whether it does; else 0
+//!    16      2   the core that the helper was on when it last looked, plus 1; 0: not known
+//!    24      3   clients that it had requests of in the last hundredth of a second
 //!   128     16   helper sleeps: 0 or 1
 //!   256     32   the board: eight words that services of the helper write for all clients
 //! ```
@@ -67,6 +69,8 @@ const RING_START: usize = 512;
 
 pub(crate) const BEACON_BYTES: usize = 4096;
 pub(crate) const HELPER_POLLS: usize = 1;
+pub(crate) const HELPER_CORE: usize = 2;
+pub(crate) const HELPER_CROWD: usize = 3;
 pub(crate) const HELPER_SLEEPS: usize = 16;
 pub(crate) const BOARD: usize = 32;
 

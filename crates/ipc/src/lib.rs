@@ -27,7 +27,7 @@
 //! the same, and the error says so (rule F2).
 //!
 //! The files, in the order of the story: `layout` and `message` (the bytes in the memory), `memory`, `ring`, `bell` (how
-//! one sleeps and the other wakes it, and why no wake-up is lost), `spin`, `beacon` and `wires` (what all modes share), `rings` (the
+//! one sleeps and the other wakes it, and why no wake-up is lost), `spin`, `beacon`, `hints` and `wires` (what all modes share), `rings` (the
 //! modes `rcq` and `adaptive`), `queue`, `piece`, `record` and `watchdog` (what it takes to use queues), `queues` (the modes `mq` and
 //! `rmq`), `cores` and `config` (what a helper may be told), `mode` (where the modes plug in), `handshake` (the bytes on the socket), `directory` and `peer` (where it lies and who may
 //! come), `session`, `request`, `server` (the helper), `connection` (the program).
@@ -43,6 +43,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
 mod handshake;
+mod hints;
 mod layout;
 mod memory;
 mod message;

@@ -16,7 +16,7 @@ use crate::layout::{CLIENT_SLEEPS, FOR_RESPONSE, FOR_ROOM, Geometry};
 use crate::memory::{Mapping, Memory};
 use crate::mode::{ClientEnd, HelperEnd, Waited, Want};
 use crate::ring::{Consumer, Header, Producer};
-use crate::spin::{self, GLANCE, Spin};
+use crate::spin::{self, GLANCE, Spin, Spun};
 use crate::wires::{ClientWires, HelperWires};
 
 /// How a client of shared rings waits.
@@ -155,19 +155,23 @@ impl ClientEnd for Client {
         let memory = &wires.memory;
         let mut there = || is_there(memory, requests, responses, want);
         let Waits::Sleeping(spins) = waits else {
-            return match spin::until(&BootClock, at_most, there) {
-                Some(_) => Waited::Spun,
-                None => Waited::InVain,
+            return match spin::until(&BootClock, at_most, there, || false) {
+                Spun::Came { .. } => Waited::Spun,
+                Spun::Over | Spun::Pointless => Waited::InVain,
             };
         };
         let spin = &mut spins[usize::from(!want.is_call)];
-        let budget = spin.budget().min(at_most);
+        let in_the_way = || wires.keeps_helper_from_its_core();
+        let budget = if in_the_way() { Duration::ZERO } else { spin.budget(wires.crowd()).min(at_most) };
         if !budget.is_zero() {
-            if let Some(after) = spin::until(&BootClock, budget, &mut there) {
-                spin.paid(after);
-                return Waited::Spun;
+            match spin::until(&BootClock, budget, &mut there, in_the_way) {
+                Spun::Came { after } => {
+                    spin.paid(after);
+                    return Waited::Spun;
+                }
+                Spun::Over => spin.wasted(budget),
+                Spun::Pointless => {}
             }
-            spin.wasted();
         }
         let mut what = 0;
         if want.response {
@@ -189,6 +193,7 @@ fn is_there(memory: &Mapping, requests: &mut Producer, responses: &Consumer, wan
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cores;
     use crate::memory::Sharing;
     use crate::message::{ANSWER, REQUEST};
     use std::sync::atomic::Ordering;
@@ -261,6 +266,24 @@ mod tests {
             assert_eq!(client.wait(want, Duration::from_millis(5)), Waited::InVain);
             assert_eq!(client.wait(Want { room: Some(1024), ..Want::default() }, Duration::ZERO), room);
         }
+    }
+
+    /// It would keep the helper from answering.
+    #[test]
+    fn nobody_spins_on_the_core_of_the_helper() {
+        let spins = std::thread::available_parallelism().unwrap().get() > 1;
+        let here_and_elsewhere = [(0, Waited::Slept), (1, if spins { Waited::Spun } else { Waited::Slept })];
+        let pairs = [pair(), pair()];
+        let on_one_core = move || {
+            verbena_terms::stay_on(cores::current()).unwrap();
+            for ((beacon, mut helper, mut client), (further, waited)) in pairs.into_iter().zip(here_and_elsewhere) {
+                beacon.say_core(cores::current() + further);
+                assert!(helper.send(Header { kind: ANSWER, number: 1 }, b"").unwrap());
+                let want = Want { response: true, ..Want::default() };
+                assert_eq!(client.wait(want, Duration::from_secs(10)), waited);
+            }
+        };
+        std::thread::spawn(on_one_core).join().unwrap();
     }
 
     /// What it announces by mistake, or out of malice, costs the helper no system call.

@@ -26,6 +26,7 @@ use crate::counters::Counters;
 use crate::directory::Claim;
 use crate::error::Error;
 use crate::handshake::{Farewell, HELLO_BYTES, Reply, parse_hello};
+use crate::hints::Hints;
 use crate::layout::Geometry;
 use crate::mode::{self, Common, Mode};
 use crate::peer::{self, Peer};
@@ -79,6 +80,7 @@ pub struct Server {
     sessions: BTreeMap<u64, Session>,
     last_client: u64,
     spin: Spin,
+    hints: Hints,
     counters: Counters,
     /// Until it is there.
     core_to_go_to: Option<usize>,
@@ -148,6 +150,7 @@ impl Server {
             sessions: BTreeMap::new(),
             last_client: 0,
             spin: Spin::for_this_process(),
+            hints: Hints::default(),
             counters: Counters { swept_queues, ..Counters::default() },
             core_to_go_to: None,
             turns: TURNS,
@@ -241,7 +244,11 @@ impl Server {
         timeout: Duration,
         handler: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<usize>, Error> {
-        let budget = if self.options.progress_core.is_some() { timeout } else { self.spin.budget().min(timeout) };
+        let budget = if self.options.progress_core.is_some() {
+            timeout
+        } else {
+            self.spin.budget(self.hints.crowd()).min(timeout)
+        };
         if budget.is_zero() {
             return Ok(None);
         }
@@ -265,11 +272,12 @@ impl Server {
         if self.options.progress_core.is_some() {
             return Ok(Some(0));
         }
-        self.spin.wasted();
+        self.spin.wasted(budget);
         Ok(None)
     }
 
     fn look_if_due(&mut self, now: Time, handler: &mut dyn FnMut(Event<'_>)) -> Result<(), Error> {
+        self.hints.say_core(&self.common.beacon);
         if now < self.look_due {
             return Ok(());
         }
@@ -282,6 +290,9 @@ impl Server {
         let events = self.wait(at_most, &mut space)?;
         let now = BootClock.now();
         self.look_due = now + LOOK_EVERY;
+        self.hints.say_core(&self.common.beacon);
+        let asked = self.sessions.values_mut().map(|session| &mut session.asked);
+        self.hints.count(now, &self.common.beacon, asked);
         for event in events {
             let (client, which) = (event.data.u64() >> 2, event.data.u64() & 3);
             match which {

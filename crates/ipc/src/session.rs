@@ -32,11 +32,14 @@ pub(crate) struct Session {
     deferred: usize,
     kept: VecDeque<(Header, Vec<u8>)>,
     breach: Option<Breach>,
+    /// A request was taken; until the count of those who ask is begun anew (hints.rs).
+    pub(crate) asked: bool,
 }
 
 impl Session {
     pub(crate) fn new(client: ClientId, mode: Mode, peer: Peer, socket: OwnedFd, end: Box<dyn HelperEnd>) -> Self {
-        Session { client, mode, peer, socket, end, last_number: 0, deferred: 0, kept: VecDeque::new(), breach: None }
+        let (kept, breach) = (VecDeque::new(), None);
+        Session { client, mode, peer, socket, end, last_number: 0, deferred: 0, kept, breach, asked: false }
     }
 
     /// Sends what was kept, then takes a batch of requests. The number of requests.
@@ -65,6 +68,7 @@ impl Session {
             }
         }
         self.flush(counters);
+        self.asked |= taken > 0;
         taken
     }
 

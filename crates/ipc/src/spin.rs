@@ -7,7 +7,9 @@
 //! too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is made now and then, ever
 //! more seldom while tries fail. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
 //! sides that both sleep would never find back to spinning, each because of the other. On one core nothing can come while
-//! we spin: nobody does.
+//! we spin: nobody does. Nor does a client on the core that its helper was on last: it sleeps at once, and spins again when one of them
+//! has moved. Where more clients ask than there are cores (hints.rs), a core that spins is one that somebody else could use who would have an answer:
+//! nobody spins for longer there than a sleep would cost.
 
 use std::time::Duration;
 
@@ -47,19 +49,20 @@ impl Spin {
         Spin::new(std::thread::available_parallelism().map_or(1, |cores| cores.get()))
     }
 
-    /// How long the wait that begins now may spin.
-    pub(crate) fn budget(&mut self) -> Duration {
+    /// How long the wait that begins now may spin, where so many clients ask the helper.
+    pub(crate) fn budget(&mut self, crowd: usize) -> Duration {
         if self.cores < 2 {
             return Duration::ZERO;
         }
+        let most = if crowd < self.cores { MOST } else { ENOUGH };
         if self.budget.is_zero() {
             self.waits_since_try += 1;
             if self.waits_since_try >= self.try_after {
                 self.waits_since_try = 0;
-                return MOST;
+                return most;
             }
         }
-        self.budget
+        self.budget.min(most)
     }
 
     /// Whether waits spin at the moment, but for a try now and then.
@@ -74,12 +77,12 @@ impl Spin {
         self.try_after = FIRST_TRY_AFTER;
     }
 
-    /// The budget ran out. (A wait that had none says nothing.)
-    pub(crate) fn wasted(&mut self) {
+    /// The budget of so much ran out. (A wait that had none says nothing.)
+    pub(crate) fn wasted(&mut self, spun: Duration) {
         if self.budget.is_zero() {
             self.try_after = (self.try_after * 2).min(LONGEST_BETWEEN_TRIES);
         }
-        self.budget /= 2;
+        self.budget = self.budget.min(spun) / 2;
         if self.budget < LEAST {
             self.budget = Duration::ZERO;
         }
@@ -92,15 +95,34 @@ pub(crate) fn glance(looks: u32, mut there: impl FnMut() -> bool) -> bool {
     (0..looks).any(|_| there())
 }
 
-/// Spins until `there`, or until `budget` is over. After how long it came, if it did.
-pub(crate) fn until(clock: &impl Clock, budget: Duration, mut there: impl FnMut() -> bool) -> Option<Duration> {
+/// How a spin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spun {
+    /// It came.
+    Came { after: Duration },
+    /// The budget is.
+    Over,
+    /// Nothing can come while we spin.
+    Pointless,
+}
+
+/// Spins until `there`, until `budget` is over, or until it is `pointless`.
+pub(crate) fn until(
+    clock: &impl Clock,
+    budget: Duration,
+    mut there: impl FnMut() -> bool,
+    pointless: impl Fn() -> bool,
+) -> Spun {
     let began: Time = clock.now();
     loop {
         if glance(LOOKS, &mut there) {
-            return Some(clock.now().since(began));
+            return Spun::Came { after: clock.now().since(began) };
         }
         if clock.now() >= began + budget {
-            return None;
+            return Spun::Over;
+        }
+        if pointless() {
+            return Spun::Pointless;
         }
         std::hint::spin_loop();
     }
@@ -115,10 +137,10 @@ mod tests {
     fn spun_in_vain(spin: &mut Spin, waits: u32) -> Duration {
         let mut spun = Duration::ZERO;
         for _ in 0..waits {
-            let budget = spin.budget();
+            let budget = spin.budget(1);
             if !budget.is_zero() {
                 spun += budget;
-                spin.wasted();
+                spin.wasted(budget);
             }
         }
         spun
@@ -127,15 +149,15 @@ mod tests {
     #[test]
     fn on_one_core_nobody_spins() {
         let mut spin = Spin::new(1);
-        assert!(spin.budget().is_zero());
+        assert!(spin.budget(1).is_zero());
         spin.paid(MOST);
-        assert!(spin.budget().is_zero());
+        assert!(spin.budget(1).is_zero());
     }
 
     #[test]
     fn spinning_that_does_not_pay_ends() {
         let mut spin = Spin::new(2);
-        assert_eq!(spin.budget(), MOST);
+        assert_eq!(spin.budget(1), MOST);
         spun_in_vain(&mut spin, 1_000);
         let later = spun_in_vain(&mut spin, 2_560);
         assert!(later <= MOST * 10 && later >= MOST * 9, "{later:?}");
@@ -145,10 +167,10 @@ mod tests {
     fn spinning_that_pays_comes_back() {
         let mut spin = Spin::new(2);
         spun_in_vain(&mut spin, 1_000);
-        let tries = (0..LONGEST_BETWEEN_TRIES).filter(|_| !spin.budget().is_zero()).count();
+        let tries = (0..LONGEST_BETWEEN_TRIES).filter(|_| !spin.budget(1).is_zero()).count();
         assert_eq!(tries, 1);
         spin.paid(MOST);
-        assert_eq!(spin.budget(), MOST);
+        assert_eq!(spin.budget(1), MOST);
     }
 
     #[test]
@@ -156,11 +178,23 @@ mod tests {
         let mut spin = Spin::new(2);
         let quick = Duration::from_micros(1);
         (0..100).for_each(|_| spin.paid(quick));
-        assert_eq!(spin.budget(), ENOUGH);
+        assert_eq!(spin.budget(1), ENOUGH);
         spin.paid(MOST / 4);
-        assert_eq!(spin.budget(), MOST / 2);
+        assert_eq!(spin.budget(1), MOST / 2);
         (0..100).for_each(|_| spin.paid(quick));
-        assert_eq!(spin.budget(), ENOUGH);
+        assert_eq!(spin.budget(1), ENOUGH);
+    }
+
+    #[test]
+    fn in_a_crowd_nobody_spins_for_longer_than_a_sleep_costs() {
+        let mut spin = Spin::new(4);
+        spin.paid(MOST);
+        assert_eq!([3, 4, 512].map(|crowd| spin.budget(crowd)), [MOST, ENOUGH, ENOUGH]);
+        while spin.pays() {
+            spin.wasted(MOST);
+        }
+        let tries: Vec<Duration> = (0..512).map(|_| spin.budget(512)).filter(|spun| !spun.is_zero()).collect();
+        assert!(!tries.is_empty() && tries.iter().all(|spun| *spun == ENOUGH), "{tries:?}");
     }
 
     struct Ticking(Cell<u64>);
@@ -177,11 +211,14 @@ mod tests {
     fn a_spin_is_bounded_and_sees_what_comes() {
         let clock = Ticking(Cell::new(0));
         let mut looks = 0;
-        let came = until(&clock, Duration::from_micros(10), || {
+        let look = || {
             looks += 1;
             false
-        });
-        assert_eq!((came, looks), (None, 10 * LOOKS));
-        assert_eq!(until(&clock, Duration::ZERO, || true), Some(Duration::from_micros(1)));
+        };
+        assert_eq!(until(&clock, Duration::from_micros(10), look, || false), Spun::Over);
+        assert_eq!(looks, 10 * LOOKS);
+        let after = Duration::from_micros(1);
+        assert_eq!(until(&clock, Duration::ZERO, || true, || true), Spun::Came { after });
+        assert_eq!(until(&clock, Duration::from_secs(1), || false, || true), Spun::Pointless);
     }
 }

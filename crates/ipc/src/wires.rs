@@ -20,9 +20,11 @@ use rustix::event::EventfdFlags;
 
 use crate::beacon::{Beacon, BoardReader, copy};
 use crate::bell;
+use crate::cores;
 use crate::error::Error;
 use crate::layout::{
-    BEACON, BEACON_BYTES, FORMAT_WORD, Geometry, HELPER_POLLS, HELPER_SLEEPS, HELPER_WANTS_ROOM, RINGS, SIZES_WORD,
+    BEACON, BEACON_BYTES, FORMAT_WORD, Geometry, HELPER_CORE, HELPER_CROWD, HELPER_POLLS, HELPER_SLEEPS,
+    HELPER_WANTS_ROOM, RINGS, SIZES_WORD,
 };
 use crate::memory::{Mapping, Memory, Sharing};
 
@@ -91,6 +93,16 @@ impl ClientWires {
         if self.helper_sleeps && bell::announced(&self.memory, HELPER_WANTS_ROOM, 1) {
             self.ring_if_asleep();
         }
+    }
+
+    /// Whether the helper, when it last looked, was on the core that this thread is on: it does nothing while we spin.
+    pub(crate) fn keeps_helper_from_its_core(&self) -> bool {
+        self.beacon.load(HELPER_CORE, Ordering::Relaxed) == cores::current() as u64 + 1
+    }
+
+    /// Clients that ask the helper, as it last counted.
+    pub(crate) fn crowd(&self) -> usize {
+        self.beacon.load(HELPER_CROWD, Ordering::Relaxed) as usize
     }
 
     pub(crate) fn board(&self) -> BoardReader {
