@@ -1,4 +1,4 @@
-//! The helper's own page, which its clients map for reading only: whether it sleeps, where it runs, how many ask it, and its board.
+//! The helper's own page, which its clients map for reading only: whether it sleeps, where it runs, whether a crowd asks it, and its board.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ impl Beacon {
         self.page.store(HELPER_CORE, core as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Says how many clients ask it.
-    pub(crate) fn say_crowd(&self, clients: usize) {
-        self.page.store(HELPER_CROWD, clients as u64, Ordering::Relaxed);
+    /// Says whether a crowd asks it.
+    pub(crate) fn say_crowd(&self, is_one: bool) {
+        self.page.store(HELPER_CROWD, is_one.into(), Ordering::Relaxed);
     }
 
     #[cfg(test)]

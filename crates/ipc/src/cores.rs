@@ -15,7 +15,12 @@ pub(crate) fn stay_on(core: usize) -> Result<(), Error> {
     verbena_terms::stay_on(core).map_err(|source| Error::system("stay on a core", source))
 }
 
-/// The one that this thread is on. It may be on another one when this returns.
+/// How many this process may use: at least 1.
+pub(crate) fn of_this_process() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get())
+}
+
+/// The one that this thread is on. It may be on another one when this returns. No system call on x86; on aarch64 it is one.
 pub(crate) fn current() -> usize {
     rustix::thread::sched_getcpu()
 }

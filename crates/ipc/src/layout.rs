@@ -43,7 +43,7 @@
 //!     0      0   format: "VIPB", version
 //!     8      1   1 where the helper polls and never sleeps, so that nobody has to look whether it does; else 0
 //!    16      2   the core that the helper was on when it last looked, plus 1; 0: not known
-//!    24      3   clients that it had requests of in the last hundredth of a second
+//!    24      3   1 where a crowd asks, as it last counted (hints.rs); else 0
 //!   128     16   helper sleeps: 0 or 1
 //!   256     32   the board: eight words that services of the helper write for all clients
 //! ```

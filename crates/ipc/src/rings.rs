@@ -11,6 +11,7 @@ use verbena_terms::BootClock;
 
 use crate::beacon::{Beacon, BoardReader};
 use crate::bell;
+use crate::cores;
 use crate::error::{Breach, Error};
 use crate::layout::{CLIENT_SLEEPS, FOR_RESPONSE, FOR_ROOM, Geometry};
 use crate::memory::{Mapping, Memory};
@@ -112,7 +113,10 @@ pub(crate) fn accept(
     let (requests, responses) = (Producer::new(geometry.requests()), Consumer::new(geometry.responses()));
     let waits = match waiting {
         Waiting::Polls => Waits::Polling,
-        Waiting::Sleeps => Waits::Sleeping([Spin::for_this_process(), Spin::for_this_process()]),
+        Waiting::Sleeps => {
+            let cores = cores::of_this_process();
+            Waits::Sleeping([Spin::new(cores), Spin::new(cores)])
+        }
     };
     Ok(Box::new(Client { wires, requests, responses, waits }))
 }
@@ -157,20 +161,27 @@ impl ClientEnd for Client {
         let Waits::Sleeping(spins) = waits else {
             return match spin::until(&BootClock, at_most, there, || false) {
                 Spun::Came { .. } => Waited::Spun,
-                Spun::Over | Spun::Pointless => Waited::InVain,
+                Spun::Over | Spun::Pointless { .. } => Waited::InVain,
             };
         };
         let spin = &mut spins[usize::from(!want.is_call)];
-        let in_the_way = || wires.keeps_helper_from_its_core();
-        let budget = if in_the_way() { Duration::ZERO } else { spin.budget(wires.crowd()).min(at_most) };
+        let in_the_way = || wires.helper_is_on_this_core();
+        let allowed = if in_the_way() { Duration::ZERO } else { spin.budget(wires.is_crowded()) };
+        let (budget, mut spun) = (allowed.min(at_most), Duration::ZERO);
         if !budget.is_zero() {
             match spin::until(&BootClock, budget, &mut there, in_the_way) {
                 Spun::Came { after } => {
                     spin.paid(after);
                     return Waited::Spun;
                 }
-                Spun::Over => spin.wasted(budget),
-                Spun::Pointless => {}
+                Spun::Over => {
+                    spun = budget;
+                    // That it was cut short says nothing of what it is worth.
+                    if spun == allowed {
+                        spin.wasted(spun);
+                    }
+                }
+                Spun::Pointless { after } => spun = after,
             }
         }
         let mut what = 0;
@@ -180,7 +191,7 @@ impl ClientEnd for Client {
         if want.room.is_some() {
             what |= FOR_ROOM;
         }
-        let sleep = || memory.sleep(CLIENT_SLEEPS, what, at_most.saturating_sub(budget));
+        let sleep = || memory.sleep(CLIENT_SLEEPS, what, at_most.saturating_sub(spun));
         bell::sleep_unless(memory, CLIENT_SLEEPS, what, &mut there, sleep);
         if there() { Waited::Slept } else { Waited::InVain }
     }
@@ -193,7 +204,6 @@ fn is_there(memory: &Mapping, requests: &mut Producer, responses: &Consumer, wan
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cores;
     use crate::memory::Sharing;
     use crate::message::{ANSWER, REQUEST};
     use std::sync::atomic::Ordering;

@@ -97,6 +97,8 @@ pub struct Server {
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Turns between two looks at the clock.
 const TURNS: u32 = 16;
+/// Looks into rings between two looks at the clock, where nothing comes.
+const LOOKS: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 128;
 const ACCEPTS_AT_ONCE: usize = 16;
@@ -137,6 +139,7 @@ impl Server {
         let common =
             Arc::new(Common { beacon: Beacon::new(options.progress_core.is_some())?, queues: Arc::new(queues) });
         let mailbox = Arc::new(Mailbox::new(common.clone(), geometry.longest_message())?);
+        let cores = cores::of_this_process();
         let mut server = Server {
             claim,
             listener,
@@ -149,8 +152,8 @@ impl Server {
             newcomers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             last_client: 0,
-            spin: Spin::for_this_process(),
-            hints: Hints::default(),
+            spin: Spin::new(cores),
+            hints: Hints::new(cores),
             counters: Counters { swept_queues, ..Counters::default() },
             core_to_go_to: None,
             turns: TURNS,
@@ -244,17 +247,15 @@ impl Server {
         timeout: Duration,
         handler: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<usize>, Error> {
-        let budget = if self.options.progress_core.is_some() {
-            timeout
-        } else {
-            self.spin.budget(self.hints.crowd()).min(timeout)
-        };
+        let is_dedicated = self.options.progress_core.is_some();
+        let allowed = if is_dedicated { timeout } else { self.spin.budget(self.hints.is_crowded()) };
+        let budget = allowed.min(timeout);
         if budget.is_zero() {
             return Ok(None);
         }
         let mut now = started;
         loop {
-            for _ in 0..TURNS {
+            for _ in 0..(LOOKS / self.sessions.len().max(1)).clamp(1, TURNS as usize) {
                 let handled = self.turn(handler);
                 if handled > 0 || self.mailbox.take_interruption() {
                     self.spin.paid(now.since(started));
@@ -269,10 +270,13 @@ impl Server {
                 break;
             }
         }
-        if self.options.progress_core.is_some() {
+        if is_dedicated {
             return Ok(Some(0));
         }
-        self.spin.wasted(budget);
+        // That it was cut short says nothing of what it is worth.
+        if budget == allowed {
+            self.spin.wasted(budget);
+        }
         Ok(None)
     }
 
@@ -292,7 +296,7 @@ impl Server {
         self.look_due = now + LOOK_EVERY;
         self.hints.say_core(&self.common.beacon);
         let asked = self.sessions.values_mut().map(|session| &mut session.asked);
-        self.hints.count(now, &self.common.beacon, asked);
+        self.hints.count(now, &self.common.beacon, self.counters.requests, asked);
         for event in events {
             let (client, which) = (event.data.u64() >> 2, event.data.u64() & 3);
             match which {
@@ -527,3 +531,6 @@ fn listen(path: &Path, for_others: bool) -> Result<OwnedFd, Error> {
     rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
     Ok(socket)
 }
+
+#[cfg(test)]
+mod tests;

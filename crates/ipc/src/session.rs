@@ -32,7 +32,7 @@ pub(crate) struct Session {
     deferred: usize,
     kept: VecDeque<(Header, Vec<u8>)>,
     breach: Option<Breach>,
-    /// A request was taken; until the count of those who ask is begun anew (hints.rs).
+    /// A request was taken; until the counting of those who ask begins anew (hints.rs).
     pub(crate) asked: bool,
 }
 

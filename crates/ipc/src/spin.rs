@@ -7,16 +7,16 @@
 //! too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is made now and then, ever
 //! more seldom while tries fail. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
 //! sides that both sleep would never find back to spinning, each because of the other. On one core nothing can come while
-//! we spin: nobody does. Nor does a client on the core that its helper was on last: it sleeps at once, and spins again when one of them
-//! has moved. Where more clients ask than there are cores (hints.rs), a core that spins is one that somebody else could use who would have an answer:
-//! nobody spins for longer there than a sleep would cost.
+//! we spin: nobody does. Nor does a client, but for a glance, on the core that its helper was on last: it sleeps, and spins again when one of
+//! them has moved. In a crowd (hints.rs) a core that spins is one that somebody else could use who would have an answer: there nobody spins for longer
+//! than a sleep would cost, also in a try, because a crowd keeps its helper awake.
 
 use std::time::Duration;
 
 use verbena_terms::{Clock, Time};
 
 /// About what a wake-up costs where it costs much, on virtual machines whose idle cores halt.
-const MOST: Duration = Duration::from_micros(100);
+pub(crate) const MOST: Duration = Duration::from_micros(100);
 /// About what a wake-up costs at least: spinning so long costs no more than sleeping, whatever comes of it.
 const ENOUGH: Duration = Duration::from_micros(10);
 /// Below this a spin is not worth its beginning.
@@ -44,17 +44,12 @@ impl Spin {
         Spin { cores, budget: MOST, longest: MOST, waits_since_try: 0, try_after: FIRST_TRY_AFTER }
     }
 
-    /// With the cores that this process may use.
-    pub(crate) fn for_this_process() -> Self {
-        Spin::new(std::thread::available_parallelism().map_or(1, |cores| cores.get()))
-    }
-
-    /// How long the wait that begins now may spin, where so many clients ask the helper.
-    pub(crate) fn budget(&mut self, crowd: usize) -> Duration {
+    /// How long the wait that begins now may spin, in a crowd or without one.
+    pub(crate) fn budget(&mut self, is_crowded: bool) -> Duration {
         if self.cores < 2 {
             return Duration::ZERO;
         }
-        let most = if crowd < self.cores { MOST } else { ENOUGH };
+        let most = if is_crowded { ENOUGH } else { MOST };
         if self.budget.is_zero() {
             self.waits_since_try += 1;
             if self.waits_since_try >= self.try_after {
@@ -100,10 +95,10 @@ pub(crate) fn glance(looks: u32, mut there: impl FnMut() -> bool) -> bool {
 pub(crate) enum Spun {
     /// It came.
     Came { after: Duration },
-    /// The budget is.
+    /// The budget ran out.
     Over,
     /// Nothing can come while we spin.
-    Pointless,
+    Pointless { after: Duration },
 }
 
 /// Spins until `there`, until `budget` is over, or until it is `pointless`.
@@ -122,7 +117,7 @@ pub(crate) fn until(
             return Spun::Over;
         }
         if pointless() {
-            return Spun::Pointless;
+            return Spun::Pointless { after: clock.now().since(began) };
         }
         std::hint::spin_loop();
     }
@@ -137,7 +132,7 @@ mod tests {
     fn spun_in_vain(spin: &mut Spin, waits: u32) -> Duration {
         let mut spun = Duration::ZERO;
         for _ in 0..waits {
-            let budget = spin.budget(1);
+            let budget = spin.budget(false);
             if !budget.is_zero() {
                 spun += budget;
                 spin.wasted(budget);
@@ -149,15 +144,15 @@ mod tests {
     #[test]
     fn on_one_core_nobody_spins() {
         let mut spin = Spin::new(1);
-        assert!(spin.budget(1).is_zero());
+        assert!(spin.budget(false).is_zero());
         spin.paid(MOST);
-        assert!(spin.budget(1).is_zero());
+        assert!(spin.budget(false).is_zero());
     }
 
     #[test]
     fn spinning_that_does_not_pay_ends() {
         let mut spin = Spin::new(2);
-        assert_eq!(spin.budget(1), MOST);
+        assert_eq!(spin.budget(false), MOST);
         spun_in_vain(&mut spin, 1_000);
         let later = spun_in_vain(&mut spin, 2_560);
         assert!(later <= MOST * 10 && later >= MOST * 9, "{later:?}");
@@ -167,10 +162,10 @@ mod tests {
     fn spinning_that_pays_comes_back() {
         let mut spin = Spin::new(2);
         spun_in_vain(&mut spin, 1_000);
-        let tries = (0..LONGEST_BETWEEN_TRIES).filter(|_| !spin.budget(1).is_zero()).count();
+        let tries = (0..LONGEST_BETWEEN_TRIES).filter(|_| !spin.budget(false).is_zero()).count();
         assert_eq!(tries, 1);
         spin.paid(MOST);
-        assert_eq!(spin.budget(1), MOST);
+        assert_eq!(spin.budget(false), MOST);
     }
 
     #[test]
@@ -178,22 +173,24 @@ mod tests {
         let mut spin = Spin::new(2);
         let quick = Duration::from_micros(1);
         (0..100).for_each(|_| spin.paid(quick));
-        assert_eq!(spin.budget(1), ENOUGH);
+        assert_eq!(spin.budget(false), ENOUGH);
         spin.paid(MOST / 4);
-        assert_eq!(spin.budget(1), MOST / 2);
+        assert_eq!(spin.budget(false), MOST / 2);
         (0..100).for_each(|_| spin.paid(quick));
-        assert_eq!(spin.budget(1), ENOUGH);
+        assert_eq!(spin.budget(false), ENOUGH);
     }
 
     #[test]
     fn in_a_crowd_nobody_spins_for_longer_than_a_sleep_costs() {
-        let mut spin = Spin::new(4);
+        let mut spin = Spin::new(2);
         spin.paid(MOST);
-        assert_eq!([3, 4, 512].map(|crowd| spin.budget(crowd)), [MOST, ENOUGH, ENOUGH]);
+        assert_eq!([false, true].map(|is_crowded| spin.budget(is_crowded)), [MOST, ENOUGH]);
+        spin.wasted(ENOUGH);
+        assert_eq!([false, true].map(|is_crowded| spin.budget(is_crowded)), [ENOUGH / 2; 2]);
         while spin.pays() {
-            spin.wasted(MOST);
+            spin.wasted(ENOUGH);
         }
-        let tries: Vec<Duration> = (0..512).map(|_| spin.budget(512)).filter(|spun| !spun.is_zero()).collect();
+        let tries: Vec<Duration> = (0..512).map(|_| spin.budget(true)).filter(|spun| !spun.is_zero()).collect();
         assert!(!tries.is_empty() && tries.iter().all(|spun| *spun == ENOUGH), "{tries:?}");
     }
 
@@ -219,6 +216,7 @@ mod tests {
         assert_eq!(looks, 10 * LOOKS);
         let after = Duration::from_micros(1);
         assert_eq!(until(&clock, Duration::ZERO, || true, || true), Spun::Came { after });
-        assert_eq!(until(&clock, Duration::from_secs(1), || false, || true), Spun::Pointless);
+        let pointless = until(&clock, Duration::from_secs(1), || false, || true);
+        assert_eq!(pointless, Spun::Pointless { after: 2 * after });
     }
 }

@@ -96,13 +96,16 @@ impl ClientWires {
     }
 
     /// Whether the helper, when it last looked, was on the core that this thread is on: it does nothing while we spin.
-    pub(crate) fn keeps_helper_from_its_core(&self) -> bool {
-        self.beacon.load(HELPER_CORE, Ordering::Relaxed) == cores::current() as u64 + 1
+    pub(crate) fn helper_is_on_this_core(&self) -> bool {
+        match self.beacon.load(HELPER_CORE, Ordering::Relaxed) {
+            0 => false,
+            core => core == cores::current() as u64 + 1,
+        }
     }
 
-    /// Clients that ask the helper, as it last counted.
-    pub(crate) fn crowd(&self) -> usize {
-        self.beacon.load(HELPER_CROWD, Ordering::Relaxed) as usize
+    /// Whether a crowd asks the helper, as it last counted.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.beacon.load(HELPER_CROWD, Ordering::Relaxed) != 0
     }
 
     pub(crate) fn board(&self) -> BoardReader {
