@@ -30,7 +30,7 @@
 //! one sleeps and the other wakes it, and why no wake-up is lost), `spin`, `beacon`, `hints` and `wires` (what all modes share), `rings` (the
 //! modes `rcq` and `adaptive`), `queue`, `piece`, `record` and `watchdog` (what it takes to use queues), `queues` (the modes `mq` and
 //! `rmq`), `cores` and `config` (what a helper may be told), `mode` (where the modes plug in), `handshake` (the bytes on the socket), `directory` and `peer` (where it lies and who may
-//! come), `session`, `request`, `server` (the helper), `connection` (the program).
+//! come), `session`, `request`, `watch`, `newcomers`, `server` (the helper), `connection` (the program).
 
 mod beacon;
 mod bell;
@@ -48,6 +48,7 @@ mod layout;
 mod memory;
 mod message;
 mod mode;
+mod newcomers;
 mod peer;
 mod piece;
 mod queue;
@@ -59,6 +60,7 @@ mod rings;
 mod server;
 mod session;
 mod spin;
+mod watch;
 mod watchdog;
 mod wires;
 

@@ -7,17 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
-};
+use rustix::net::RecvFlags;
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::beacon::Beacon;
@@ -25,15 +22,16 @@ use crate::cores;
 use crate::counters::Counters;
 use crate::directory::Claim;
 use crate::error::Error;
-use crate::handshake::{Farewell, HELLO_BYTES, Reply, parse_hello};
+use crate::handshake::{Farewell, Reply};
 use crate::hints::Hints;
 use crate::layout::Geometry;
 use crate::mode::{self, Common, Mode};
-use crate::peer::{self, Peer};
+use crate::newcomers::{Greeting, Newcomers, tell};
 use crate::record::Queues;
 use crate::request::{Board, ClientId, Event, Late, Mailbox, Waker};
 use crate::session::{BATCH, Session};
 use crate::spin::Spin;
+use crate::watch::{EVENTS_AT_ONCE, Ready, Space, Watch};
 
 /// What a helper may be told.
 #[derive(Clone, Debug)]
@@ -69,16 +67,13 @@ impl Default for Options {
 /// The helper's end of every client on one socket.
 pub struct Server {
     claim: Claim,
-    listener: OwnedFd,
-    epoll: OwnedFd,
+    watch: Watch,
     options: Options,
     geometry: Geometry,
-    uid: u32,
     common: Arc<Common>,
     mailbox: Arc<Mailbox>,
-    newcomers: BTreeMap<u64, (OwnedFd, Peer)>,
+    newcomers: Newcomers,
     sessions: BTreeMap<u64, Session>,
-    last_client: u64,
     spin: Spin,
     hints: Hints,
     counters: Counters,
@@ -88,8 +83,6 @@ pub struct Server {
     turns: u32,
     /// When to look at the sockets without having slept.
     look_due: Time,
-    /// Set while no descriptors are left to accept with.
-    accept_again: Option<Time>,
     payload: Vec<u8>,
     late: Vec<Late>,
 }
@@ -99,16 +92,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const TURNS: u32 = 16;
 /// Looks into rings between two looks at the clock, where nothing comes.
 const LOOKS: usize = 64;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const BACKLOG: i32 = 128;
-const ACCEPTS_AT_ONCE: usize = 16;
-const EVENTS_AT_ONCE: usize = 64;
-
-/// What epoll says is ready: `[client << 2 | which]`; clients count from 1.
-const LISTENER: u64 = 0;
-const MAILBOX: u64 = 1;
-const SOCKET: u64 = 2;
-const DOORBELL: u64 = 3;
 
 impl Server {
     /// Listens as `directory`/`name`. The directory must exist and be writable by nobody else
@@ -133,39 +116,32 @@ impl Server {
         let claim = Claim::take(directory, name)?;
         let uid = rustix::process::geteuid().as_raw();
         let (queues, swept_queues) = Queues::swept(claim.socket(), uid)?;
-        let listener = listen(claim.socket(), !options.allowed_uids.is_empty())?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|source| Error::system("make an epoll instance", source))?;
+        let watch = Watch::new()?;
+        let uids = [&[uid], &options.allowed_uids[..]].concat();
+        let newcomers = Newcomers::listen(claim.socket(), uids, &watch)?;
         let common =
             Arc::new(Common { beacon: Beacon::new(options.progress_core.is_some())?, queues: Arc::new(queues) });
         let mailbox = Arc::new(Mailbox::new(common.clone(), geometry.longest_message())?);
-        let cores = cores::of_this_process();
-        let mut server = Server {
+        watch.add(mailbox.bell(), Ready::Mailbox)?;
+        let (cores, core_to_go_to) = (cores::of_this_process(), options.progress_core);
+        Ok(Server {
             claim,
-            listener,
-            epoll,
+            watch,
             options,
             geometry,
-            uid,
             common,
             mailbox,
-            newcomers: BTreeMap::new(),
+            newcomers,
             sessions: BTreeMap::new(),
-            last_client: 0,
             spin: Spin::new(cores),
             hints: Hints::new(cores),
             counters: Counters { swept_queues, ..Counters::default() },
-            core_to_go_to: None,
+            core_to_go_to,
             turns: TURNS,
             look_due: Time::ZERO,
-            accept_again: None,
             payload: Vec::new(),
             late: Vec::new(),
-        };
-        server.core_to_go_to = server.options.progress_core;
-        server.watch(server.listener.as_fd(), LISTENER, epoll::EventFlags::IN)?;
-        server.watch(server.mailbox.bell(), MAILBOX, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        Ok(server)
+        })
     }
 
     /// Where clients connect.
@@ -175,7 +151,7 @@ impl Server {
 
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
-        Counters { clients: self.sessions.len() as u64, ..self.counters }
+        Counters { clients: self.sessions.len() as u64, refused_clients: self.newcomers.refused(), ..self.counters }
     }
 
     /// What services write for all clients.
@@ -290,7 +266,7 @@ impl Server {
 
     /// Looks at sockets and doorbells, and sleeps up to `at_most` if nothing is ready anywhere.
     fn look(&mut self, at_most: Duration, handler: &mut dyn FnMut(Event<'_>)) -> Result<(), Error> {
-        let mut space = [MaybeUninit::uninit(); EVENTS_AT_ONCE];
+        let mut space: Space = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];
         let events = self.wait(at_most, &mut space)?;
         let now = BootClock.now();
         self.look_due = now + LOOK_EVERY;
@@ -298,103 +274,37 @@ impl Server {
         let asked = self.sessions.values_mut().map(|session| &mut session.asked);
         self.hints.count(now, &self.common.beacon, self.counters.requests, asked);
         for event in events {
-            let (client, which) = (event.data.u64() >> 2, event.data.u64() & 3);
-            match which {
-                LISTENER => self.accept(now),
-                SOCKET if self.newcomers.contains_key(&client) => self.greet(client, handler),
-                SOCKET => self.hear(client, handler),
-                // A ring of the bell has done its work when epoll returned.
-                MAILBOX | DOORBELL => {}
-                _ => unreachable!("two bits"),
-            }
-        }
-        if self.accept_again.is_some_and(|again| now >= again) {
-            self.accept_again = None;
-            self.listen_for(epoll::EventFlags::IN)?;
-        }
-        Ok(())
-    }
-
-    fn wait<'a>(
-        &mut self,
-        at_most: Duration,
-        space: &'a mut [MaybeUninit<epoll::Event>],
-    ) -> Result<&'a [epoll::Event], Error> {
-        let Server { sessions, mailbox, options, common, epoll, counters, accept_again, .. } = self;
-        let mut waited = Ok(&mut [][..]);
-        let wait = |at_most: Duration| {
-            let timeout = Timespec::try_from(at_most).ok();
-            waited = epoll::wait(&*epoll, space, timeout.as_ref()).map(|(events, _)| events);
-        };
-        if at_most.is_zero() {
-            wait(Duration::ZERO);
-        } else {
-            let pause = accept_again.map_or(at_most, |again| again.since(BootClock.now()).min(at_most));
-            let there = || is_ready(sessions, mailbox, options);
-            if common.beacon.sleep_unless(there, || wait(pause)) {
-                counters.sleeps += 1;
-            }
-        }
-        match waited {
-            Ok(events) => Ok(events),
-            Err(Errno::INTR) => Ok(&[]),
-            Err(source) => Err(Error::system("wait for clients", source)),
-        }
-    }
-
-    fn accept(&mut self, now: Time) {
-        for _ in 0..ACCEPTS_AT_ONCE {
-            match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.admit(socket),
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => return,
-                // No descriptors or no memory: leave the others in the queue for a moment instead of asking again
-                // at once.
-                Err(_) => {
-                    self.counters.refused_clients += 1;
-                    self.accept_again = Some(now + ACCEPT_PAUSE);
-                    // If even this fails, epoll tells of the listener again and again: slow, not wrong.
-                    let _ = self.listen_for(epoll::EventFlags::empty());
-                    return;
+            match Ready::of(event.data) {
+                Ready::Listener => {
+                    self.newcomers.accept(now, self.sessions.len(), self.options.max_clients, &self.watch);
                 }
+                Ready::Socket(client) if self.newcomers.has(client) => self.greet(client, handler),
+                Ready::Socket(client) => self.hear(client, handler),
+                // A ring of the bell has done its work when epoll returned.
+                Ready::Mailbox | Ready::Doorbell(_) => {}
             }
         }
+        self.newcomers.listen_again_if_due(now, &self.watch)
     }
 
-    fn admit(&mut self, socket: OwnedFd) {
-        let Ok(peer) = peer::of(socket.as_fd()) else { return };
-        if peer.uid != self.uid && !self.options.allowed_uids.contains(&peer.uid) {
-            return self.turn_away(socket, Farewell::Stranger);
+    fn wait<'a>(&mut self, at_most: Duration, space: &'a mut Space) -> Result<&'a [epoll::Event], Error> {
+        let Server { sessions, mailbox, options, common, watch, counters, newcomers, .. } = self;
+        if at_most.is_zero() {
+            return watch.wait(at_most, space);
         }
-        if self.newcomers.len() + self.sessions.len() >= self.options.max_clients {
-            // Who connected and never greeted gives way, or a few of them would lock everybody out.
-            match self.newcomers.pop_first() {
-                Some((_, (silent, _))) => self.turn_away(silent, Farewell::Crowded),
-                None => return self.turn_away(socket, Farewell::Crowded),
-            }
+        let at_most = newcomers.sleep_of(at_most, BootClock.now());
+        let mut waited = None;
+        let there = || is_ready(sessions, mailbox, options);
+        if common.beacon.sleep_unless(there, || waited = Some(watch.wait(at_most, space))) {
+            counters.sleeps += 1;
         }
-        self.last_client += 1;
-        let client = self.last_client;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        match self.watch(socket.as_fd(), client << 2 | SOCKET, flags) {
-            Ok(()) => drop(self.newcomers.insert(client, (socket, peer))),
-            Err(_) => self.turn_away(socket, Farewell::Exhausted),
-        }
+        waited.unwrap_or(Ok(&[]))
     }
 
     /// A newcomer said something.
     fn greet(&mut self, client: u64, handler: &mut dyn FnMut(Event<'_>)) {
-        let mut hello = [0; HELLO_BYTES + 1];
-        let (socket, peer) = self.newcomers.remove(&client).expect("invariant: looked up by the caller");
-        let length = match rustix::net::recv(&socket, &mut hello[..], RecvFlags::DONTWAIT) {
-            Ok((_, length)) => length,
-            Err(Errno::AGAIN | Errno::INTR) => return drop(self.newcomers.insert(client, (socket, peer))),
-            Err(_) => return,
-        };
-        if length == 0 {
-            return;
-        }
-        let opened = parse_hello(&hello[..length]).and_then(|mode| {
+        let Some(Greeting { socket, peer, mode }) = self.newcomers.hear(client) else { return };
+        let opened = mode.and_then(|mode| {
             if !self.options.modes.contains(&mode) {
                 return Err(Farewell::NotServed);
             }
@@ -403,17 +313,16 @@ impl Server {
         });
         let (mode, end, passed) = match opened {
             Ok(opened) => opened,
-            Err(reason) => return self.turn_away(socket, reason),
+            Err(reason) => return self.newcomers.turn_away(socket, reason),
         };
-        let doorbell = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        if self.watch(end.bell(), client << 2 | DOORBELL, doorbell).is_err() {
-            return self.turn_away(socket, Farewell::Exhausted);
+        if self.watch.add(end.bell(), Ready::Doorbell(client)).is_err() {
+            return self.newcomers.turn_away(socket, Farewell::Exhausted);
         }
         let id = ClientId(client);
         let session = Session::new(id, mode, peer, socket, end);
         let welcome = Reply::Welcome { ring_bytes: self.geometry.ring_bytes(), client };
         if !tell(session.socket.as_fd(), welcome, &passed) {
-            self.forget_bell(&session);
+            self.watch.forget(session.bell());
             return;
         }
         self.counters.of_mode[mode as usize].clients += 1;
@@ -458,31 +367,9 @@ impl Server {
     fn remove(&mut self, client: ClientId, handler: &mut dyn FnMut(Event<'_>)) {
         let session = self.sessions.remove(&client.0).expect("invariant: the caller found it");
         self.counters.of_mode[session.mode as usize].clients -= 1;
-        self.forget_bell(&session);
+        self.watch.forget(session.bell());
         drop(session);
         handler(Event::Gone { client });
-    }
-
-    /// epoll watches what a descriptor refers to, not the descriptor, and the client has its own of the same doorbell: to
-    /// close ours would not end the watching.
-    fn forget_bell(&self, session: &Session) {
-        let forgotten = epoll::delete(&self.epoll, session.bell());
-        debug_assert!(forgotten.is_ok());
-    }
-
-    fn turn_away(&mut self, socket: OwnedFd, reason: Farewell) {
-        self.counters.refused_clients += 1;
-        tell(socket.as_fd(), Reply::Farewell(reason), &[]);
-    }
-
-    fn watch(&self, what: BorrowedFd<'_>, token: u64, flags: epoll::EventFlags) -> Result<(), Error> {
-        epoll::add(&self.epoll, what, epoll::EventData::new_u64(token), flags)
-            .map_err(|source| Error::system("watch a descriptor", source))
-    }
-
-    fn listen_for(&self, flags: epoll::EventFlags) -> Result<(), Error> {
-        epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), flags)
-            .map_err(|source| Error::system("watch the listener", source))
     }
 }
 
@@ -491,9 +378,7 @@ impl Drop for Server {
         for session in self.sessions.values_mut() {
             say_farewell(session, Farewell::ShuttingDown, true);
         }
-        for (socket, _) in self.newcomers.values() {
-            tell(socket.as_fd(), Reply::Farewell(Farewell::ShuttingDown), &[]);
-        }
+        self.newcomers.dismiss();
     }
 }
 
@@ -505,31 +390,6 @@ fn is_ready(sessions: &mut BTreeMap<u64, Session>, mailbox: &Mailbox, options: &
 fn say_farewell(session: &mut Session, reason: Farewell, keeps: bool) {
     tell(session.socket.as_fd(), Reply::Farewell(reason), &[]);
     session.hang_up(keeps);
-}
-
-/// Says one thing on a socket, if it takes it at once. Whether it did.
-fn tell(socket: BorrowedFd<'_>, reply: Reply, passed: &[OwnedFd]) -> bool {
-    let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !passed.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&passed)) {
-        return false;
-    }
-    let bytes = reply.encode();
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(socket, &[std::io::IoSlice::new(&bytes)], &mut ancillary, flags).is_ok()
-}
-
-fn listen(path: &Path, for_others: bool) -> Result<OwnedFd, Error> {
-    let failed = |source: Errno| Error::file("listen at", path, source);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
-    // To connect takes the right to write. Who connects is checked again, by name; nobody can before `listen`.
-    let mode = if for_others { 0o622 } else { 0o600 };
-    rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode)).map_err(failed)?;
-    rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
-    Ok(socket)
 }
 
 #[cfg(test)]
