@@ -188,9 +188,9 @@ impl Memory {
                 let answer = self.home.hold(segment);
                 self.reply(from, number, answer, out);
             }
-            Question::Drop(id) if is_home => {
+            Question::Drop { id, end } if is_home => {
                 self.remember(asker);
-                self.home_acts(out, |home, actions| home.drop_copy(id, actions));
+                self.home_acts(out, |home, actions| home.drop_copy(id, end, actions));
                 self.reply(from, number, Reply::Done, out);
             }
             Question::Release { id, .. } | Question::Where(id) | Question::Notice(id) | Question::Yield(id)

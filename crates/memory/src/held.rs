@@ -97,6 +97,11 @@ impl Stage {
         matches!(self, Stage::Marking(..) | Stage::Unregistering | Stage::Forgetting(_) | Stage::Settling)
     }
 
+    /// Whether it is a copy, or a place for one, of what another home leads.
+    pub(crate) fn is_copy(&self) -> bool {
+        matches!(self, Stage::Backup { .. } | Stage::Emptying)
+    }
+
     /// Whether it is more than an intention when the view ends.
     pub(crate) fn lasts(&self, has_copies: bool) -> bool {
         match self {

@@ -112,6 +112,9 @@ impl Home {
         let lasts = |held: &Held| held.stage.lasts(held.segment.has_copies() && !held.is_null());
         let gone: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| !lasts(held)).map(|(id, _)| *id).collect();
         for id in gone {
+            if let Some(held) = self.segments.get_mut(&id).filter(|held| held.stage.is_copy()) {
+                held.end = End::Moved;
+            }
             let is_null = self.remove(id).is_some_and(|held| held.is_null());
             if is_null && let Some(others) = self.left.get_mut(&id) {
                 // What it would have been given by them is nowhere.
@@ -381,7 +384,7 @@ impl Home {
         let control = Control { word: control.next(), claims: 1, ..control };
         if let Some(Held { asker, segment, .. }) = self.remove(id) {
             out.extend(asker.map(|to| HomeAction::Reply { to, reply: refused }));
-            self.drop_copies(&segment, out);
+            self.drop_copies(&segment, End::Released, out);
             self.controls.push(control);
             self.discard_at(segment.at, out);
         }
@@ -422,14 +425,14 @@ impl Home {
         let steps = vec![Step::ReadWord(word_at(control)), Step::ReadWord(claims_at(control))];
         out.push(HomeAction::Post { id, at, steps });
         if held.segment.home == self.me {
-            let segment = held.segment.clone();
-            self.drop_copies(&segment, out);
+            let (segment, end) = (held.segment.clone(), held.end);
+            self.drop_copies(&segment, end, out);
         }
     }
 
-    fn drop_copies(&self, segment: &Segment, out: &mut Vec<HomeAction>) {
+    fn drop_copies(&self, segment: &Segment, end: End, out: &mut Vec<HomeAction>) {
         for place in &segment.backups {
-            out.push(HomeAction::Tell { to: place.home, question: Question::Drop(segment.id) });
+            out.push(HomeAction::Tell { to: place.home, question: Question::Drop { id: segment.id, end } });
         }
     }
 
@@ -439,7 +442,7 @@ impl Home {
             self.tokens.remove(token);
         }
         self.is_gone(id, held.end);
-        self.has_left(&held.segment);
+        self.has_left(&held);
         let bytes = held.segment.wanted.extent_bytes();
         self.heap.give(held.place.at, bytes);
         self.taken -= bytes;

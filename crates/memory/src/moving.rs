@@ -94,8 +94,10 @@ impl Home {
         let held = self.segments.get(&id);
         let holders: Vec<Incarnation> = match held.map(|held| &held.stage) {
             // Who made it, and gave it away, may hold a copy again.
-            Some(Stage::Backup { .. } | Stage::Emptying | Stage::Settling) => {
-                held.filter(|held| held.segment.home != self.me)?.segment.places().map(|place| place.home).collect()
+            Some(stage) if stage.is_copy() || matches!(stage, Stage::Settling) => {
+                let goes_on =
+                    |held: &&Held| held.segment.home != self.me && (held.stage.is_copy() || held.end == End::Moved);
+                held.filter(goes_on)?.segment.places().map(|place| place.home).collect()
             }
             None => self.left.get(&id)?.clone(),
             Some(_) => return None,
@@ -104,9 +106,10 @@ impl Home {
         Some(by.map_or(Reply::Elsewhere(id), |by| Reply::Held { id, by }))
     }
 
-    /// It holds it no more, and will not lead it again. Others do.
-    pub(crate) fn has_left(&mut self, segment: &Segment) {
-        if segment.home == self.me {
+    /// It holds it no more, and will not lead it again. Where others do, it is remembered who: all of them still did when this one left, so who is sent from one to the next
+    /// comes to those who left later, and never in a circle.
+    pub(crate) fn has_left(&mut self, Held { segment, end, .. }: &Held) {
+        if segment.home == self.me || *end != End::Moved {
             return;
         }
         if self.left.len() >= REMEMBERED {
@@ -180,7 +183,14 @@ impl Home {
         match reply {
             reply if is_copying => self.copy_answered(id, from, reply, view, out),
             Reply::Place(place) if self.leavers.contains_key(&id) => self.stop(id, Some(place), view, out),
-            Reply::Place(place) => out.push(HomeAction::Tell { to: place.home, question: Question::Drop(id) }),
+            Reply::Place(place) => {
+                let end = match self.segments.get(&id) {
+                    Some(held) if held.stage.is_ending() => held.end,
+                    None if !self.left.contains_key(&id) => End::Released,
+                    _ => End::Moved,
+                };
+                out.push(HomeAction::Tell { to: place.home, question: Question::Drop { id, end } });
+            }
             _ => self.look_for_place(id, view, out),
         }
     }
@@ -299,8 +309,9 @@ impl Home {
 
     /// Its leader has it hold the segment no more.
     pub(crate) fn leave(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get(&id) else { return };
+        let Some(held) = self.segments.get_mut(&id) else { return };
         if matches!(held.stage, Stage::Backup { .. }) {
+            held.end = End::Moved;
             out.push(HomeAction::Note(Note::Moved(held.segment.clone(), held.segment.home)));
             self.settle(id, out);
         }
@@ -399,6 +410,11 @@ impl Home {
             Reply::Segment(now) if now.places().any(|place| place.home == me) => {
                 *is_told = true;
                 self.look_who_goes();
+            }
+            // It goes on without this one.
+            Reply::Segment(now) => {
+                (held.segment, held.end) = (now, End::Moved);
+                self.settle(id, out);
             }
             // Nobody works on it in this view.
             reply => {

@@ -22,7 +22,7 @@ use verbena_terms::Incarnation;
 use crate::access::{Given, Step};
 use crate::held::{Asked, Control, HomeAction, Stage, Stands};
 use crate::home::Home;
-use crate::layout::{FILLING, Word, claims_at, word_at};
+use crate::layout::{End, FILLING, Word, claims_at, word_at};
 use crate::wire::{Question, Reply};
 use crate::{Place, Refusal, Segment, SegmentId};
 
@@ -136,7 +136,11 @@ impl Home {
         let leader = Self::leader(&held.segment, view);
         held.end = word.end().unwrap_or_default();
         // A place that was never filled; or there is nobody who would have to be told.
-        if word.version() == 0 || leader == Some(me) && word.slot().is_none() {
+        let is_empty = word.version() == 0;
+        if is_empty || leader == Some(me) && word.slot().is_none() {
+            if is_empty {
+                held.end = End::Moved;
+            }
             drop(self.remove(id));
             return;
         }
@@ -412,9 +416,10 @@ impl Home {
         Reply::Holds(bits)
     }
 
-    /// Nobody works on it any more.
-    pub(crate) fn drop_copy(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
-        if self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Backup { .. })) {
+    /// Nobody works on it any more, here or at all.
+    pub(crate) fn drop_copy(&mut self, id: SegmentId, end: End, out: &mut Vec<HomeAction>) {
+        if let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Backup { .. })) {
+            held.end = end;
             self.settle(id, out);
         }
     }

@@ -48,7 +48,7 @@ use crate::layout::End;
 use crate::{MAX_COPIES, Place, Refusal, Segment, SegmentId, SegmentName, Wanted};
 
 /// What a frame begins with.
-pub const FRAME: Format = Format::new(*b"VMSG", 3);
+pub const FRAME: Format = Format::new(*b"VMSG", 4);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 /// Segments in one frame.
@@ -170,7 +170,12 @@ pub enum Question {
     /// Which word it holds of this one, whose copies are there.
     Hold(Segment),
     /// A copy is not needed any more.
-    Drop(SegmentId),
+    Drop {
+        /// Of which.
+        id: SegmentId,
+        /// How it came to its end; `Moved`: it has not, and others hold it.
+        end: End,
+    },
     /// Who serves a segment whose maker has gone.
     Holder(SegmentId),
     /// Whether, and after how long, its home takes its memory back.
@@ -358,7 +363,7 @@ mod tests {
         let mut other = good.clone();
         other[4] = 9;
         let said = Frame::decode(&other).unwrap_err().to_string();
-        assert_eq!(said, "block \"VMSG\" has version 9, this program speaks version 3");
+        assert_eq!(said, "block \"VMSG\" has version 9, this program speaks version 4");
         assert!((0..good.len()).all(|length| Frame::decode(&good[..length]).is_err()));
         assert!(Frame::decode(&[good.clone(), vec![0]].concat()).unwrap_err().to_string().contains("behind its end"));
         assert_eq!(Frame::decode(&vec![0; MAX_FRAME_BYTES + 1]), Err(FrameError::TooLong(MAX_FRAME_BYTES + 1)));
@@ -405,7 +410,7 @@ mod tests {
             Question::Forget { id, end: End::Reclaimed },
             Question::Reserve(segment.clone()),
             Question::Hold(segment.clone()),
-            Question::Drop(id),
+            Question::Drop { id, end: End::Moved },
             Question::Holder(id),
             Question::Notice(id),
             Question::Yield(id),

@@ -142,6 +142,56 @@ fn what_is_released_while_a_place_is_looked_for_needs_none() {
     assert!(home.segments[&id].stage.is_ending() && home.segments[&id].end == End::Reclaimed);
 }
 
+/// Home 2 holds a copy of what home 1 leads, and home 3 another.
+fn copy() -> (Home, Segment) {
+    let (led, id) = two();
+    let segment = led.find(id).unwrap().clone();
+    let (mut home, mut out) = (home(2), vec![]);
+    home.reserve(Asked { from: rank(1), number: 1 }, Segment { backups: vec![], ..segment.clone() }, &mut out);
+    home.completed(id, &[], &view(1, &[1, 2, 3]), &mut out);
+    let segment = Segment { backups: vec![home.segments[&id].place, place(3)], ..segment };
+    assert_eq!(home.hold(segment.clone()), Reply::Holds(0));
+    (home, segment)
+}
+
+/// Who led it may be gone by then, and who held the other copy says the same.
+#[test]
+fn who_held_a_copy_of_what_was_released_sends_nobody_to_others_who_did() {
+    let (next, words) = (view(2, &[2, 3]), [Given::Word(0), Given::Word(1)]);
+    for (end, says) in [(End::Released, None), (End::Moved, Some(3))] {
+        let ((mut home, segment), mut out) = (copy(), vec![]);
+        let id = segment.id;
+        let says = says.map(|by| Reply::Held { id, by: rank(by) });
+        home.drop_copy(id, end, &mut out);
+        assert_eq!(home.elsewhere(id, &next), says);
+        home.completed(id, &words, &next, &mut out);
+        assert_eq!((home.taken(), home.elsewhere(id, &next)), (0, says));
+    }
+    // It hears of it in the next view.
+    let told = [
+        (Reply::Refused(Refusal::Released { id: copy().1.id }), None),
+        (Reply::Segment(Segment { backups: vec![place(4)], ..copy().1 }), Some(4)),
+    ];
+    for (reply, says) in told {
+        let ((mut home, segment), mut out) = (copy(), vec![]);
+        let (id, next) = (segment.id, view(2, &[1, 2, 3]));
+        home.view_ends();
+        home.renewed(extents_at(4) + BYTES, &[Stands { id, word: Word::new(6, 1) }], &next, &mut out);
+        home.told_where(id, rank(1), reply, &next, &mut out);
+        home.completed(id, &words, &next, &mut out);
+        let says = says.map(|by| Reply::Held { id, by: rank(by) });
+        assert_eq!((home.taken(), home.elsewhere(id, &view(3, &[2, 3, 4]))), (0, says));
+    }
+    // A place that was not filled when the view ended.
+    let ((mut home, segment), mut out) = (copy(), vec![]);
+    let id = segment.id;
+    home.drop_copy(id, End::Released, &mut out);
+    home.completed(id, &words, &next, &mut out);
+    home.reserve(Asked { from: rank(3), number: 2 }, Segment { home: rank(3), backups: vec![], ..segment }, &mut out);
+    home.view_ends();
+    assert_eq!((home.taken(), home.elsewhere(id, &next)), (0, Some(Reply::Held { id, by: rank(3) })));
+}
+
 #[test]
 fn who_holds_an_older_list_strikes_off_who_has_left() {
     // Home 2 holds a copy of what home 1 led.
