@@ -12,7 +12,7 @@ mod sending;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -143,6 +143,9 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
         what_has_come_unanswered_does_not_come_again(&mut nodes, |fate| happen(1, fate));
     }
     who_takes_none_by_its_adapter_is_told_by_tcp(&mut nodes);
+    if !kind.has_links {
+        ports_that_others_have_are_passed_over(&mut nodes);
+    }
     let (come, lost) = a_target_that_takes_none_for_a_while_loses_or_takes_each_once(&mut nodes);
     println!("counted: {sent} messages by {kind:?}; to a target that was stopped {come} came and {lost} were lost");
 }
@@ -200,6 +203,27 @@ fn who_takes_none_by_its_adapter_is_told_by_tcp(nodes: &mut Nodes) {
     assert_eq!(from.messages(), Messages { unconnected: 50, ..Messages::default() });
     let refused = to.connections().refused;
     assert!((1..=10).contains(&refused), "it was asked {refused} times, and is to be left in peace");
+}
+
+/// The kernel chooses the port of whoever calls by iWARP, and does not look whether TCP has it.
+fn ports_that_others_have_are_passed_over(nodes: &mut Nodes) {
+    const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+    const CALLS: usize = 12;
+    let before = std::fs::read_to_string(RANGE).expect("the range of ports is told");
+    std::fs::write(RANGE, "40000 40255").expect("the range of ports is set");
+    let take = |port| TcpListener::bind((Ipv4Addr::new(10, 77, 0, 1), port)).ok();
+    let taken: Vec<TcpListener> = (40_000..40_256).step_by(2).filter_map(take).collect();
+    assert!(taken.len() > 100, "{} ports are taken", taken.len());
+    let target = Incarnation::new(nodes.rank(), 1);
+    let target = nodes.processes.start(nodes.kind.target, target, 64);
+    for _ in 0..CALLS {
+        let from = nodes.open_plain(0, |_| {});
+        let peer = from.connect(target.incarnation, &target.address).expect("a node connects");
+        let soon = from.clock().now() + PATIENCE;
+        let remote = peer.open(&target.key, soon).expect("a key opens its region");
+        remote.post(Batch::read_words(&[0]), Class::Control, soon).wait().expect("a word is read");
+    }
+    std::fs::write(RANGE, before).expect("the range of ports is set");
 }
 
 /// How many came of what was sent while the target stood still, and how many were lost.

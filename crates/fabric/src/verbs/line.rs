@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::{ibv_qp_attr, ibv_qp_state, ibv_req_notify_cq};
 use sideway::ibverbs::AccessFlags;
@@ -41,6 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const NOT_READY: u8 = 20;
 /// Bytes that are sent with the request itself, not fetched by the adapter.
 const INLINE: u32 = 8;
+
+/// Ports that are tried, of those that the system chooses.
+const MOST_PORTS: u32 = 32;
 
 /// The status of a completion (ibv_wc_status): all others than these end a connection with its last request unknown.
 const SUCCESS: u32 = 0;
@@ -102,18 +105,26 @@ impl Line {
         let reads = self.adapter.asks.min(to.serves);
         let caller =
             Caller { adapter: &self.adapter, ticket: &to.ticket, traffic_class: traffic_class(self.class), reads };
-        let way = manager::find(&caller, SocketAddr::new(from.ip(), 0), to.at, PATIENCE)?;
-        let Line { pair, .. } = self;
-        let queue_pair = pair.qp_number();
-        way.identifier().modify(pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, self.adapter.sink()))?;
-        let ready = |id: &Identifier| {
-            id.modify(pair, ibv_qp_state::IBV_QPS_RTR, |_| {})?;
-            id.modify(pair, ibv_qp_state::IBV_QPS_RTS, |state| {
-                (state.timeout, state.retry_cnt, state.rnr_retry) = (TIMEOUT, RETRIES, RETRIES_NOT_READY);
-            })
-        };
-        self.call = Some(way.connect(&caller, queue_pair, ready)?);
-        Ok(())
+        let Line { pair, call, .. } = self;
+        let (queue_pair, until) = (pair.qp_number(), Instant::now() + PATIENCE);
+        for _ in 0..MOST_PORTS {
+            let left = until.saturating_duration_since(Instant::now());
+            let way = manager::find(&caller, SocketAddr::new(from.ip(), 0), to.at, left)?;
+            way.identifier().modify(pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, self.adapter.sink()))?;
+            let ready = |id: &Identifier| {
+                id.modify(pair, ibv_qp_state::IBV_QPS_RTR, |_| {})?;
+                id.modify(pair, ibv_qp_state::IBV_QPS_RTS, |state| {
+                    (state.timeout, state.retry_cnt, state.rnr_retry) = (TIMEOUT, RETRIES, RETRIES_NOT_READY);
+                })
+            };
+            *call = way.connect(&caller, queue_pair, ready)?;
+            if call.is_some() {
+                return Ok(());
+            }
+        }
+        let reason =
+            format!("others have each of the {MOST_PORTS} ports that the system chose: net.ipv4.ip_local_port_range");
+        Err(Error::System { what: "call an adapter", reason })
     }
 
     /// Posts the requests of a batch with one doorbell. Their buffers stay where they are until they are complete, or this is dropped.

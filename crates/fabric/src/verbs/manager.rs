@@ -338,17 +338,20 @@ impl Way {
         &self.id
     }
 
-    /// Calls, with a queue pair that is initialised. `ready` brings it to where it can send, where the manager does not do that itself.
+    /// Calls, with a queue pair that is initialised. `ready` brings it to where it can send, where the manager does not do that itself. `None` if the kernel chose a
+    /// port of this end that somebody has: those of iWARP are TCP's, and it does not look whether TCP has them. Another way has another one.
     pub(super) fn connect(
         mut self,
         caller: &Caller<'_>,
         queue_pair: u32,
         ready: impl FnOnce(&Identifier) -> Result<()>,
-    ) -> Result<Identifier> {
+    ) -> Result<Option<Identifier>> {
         let mut parameters = parameters(queue_pair, 1, caller.reads, caller.ticket);
         // SAFETY: the way was found; the ticket is there during the call, and nothing of the parameters is kept.
         if unsafe { rdma_connect(self.id.id.as_ptr(), &raw mut parameters) } != 0 {
-            return Err(refused("call an adapter"));
+            let error = io::Error::last_os_error();
+            let is_taken = Errno::from_io_error(&error) == Some(Errno::ADDRINUSE);
+            return if is_taken { Ok(None) } else { Err(Error::system("call an adapter", error)) };
         }
         let heard =
             self.expect_one_of(&[event_type::RDMA_CM_EVENT_ESTABLISHED, event_type::RDMA_CM_EVENT_CONNECT_RESPONSE])?;
@@ -359,7 +362,7 @@ impl Way {
                 return Err(refused("connect an adapter"));
             }
         }
-        Ok(self.id)
+        Ok(Some(self.id))
     }
 
     fn expect(&mut self, kind: event_type::Type) -> Result<()> {
