@@ -205,7 +205,7 @@ fn who_takes_none_by_its_adapter_is_told_by_tcp(nodes: &mut Nodes) {
     assert!((1..=10).contains(&refused), "it was asked {refused} times, and is to be left in peace");
 }
 
-/// The kernel chooses the port of whoever calls by iWARP, and does not look whether TCP has it.
+/// The kernel chooses the ports of who calls and who is called by iWARP, and does not look whether TCP has them.
 fn ports_that_others_have_are_passed_over(nodes: &mut Nodes) {
     const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
     const CALLS: usize = 12;
@@ -217,7 +217,7 @@ fn ports_that_others_have_are_passed_over(nodes: &mut Nodes) {
     let target = Incarnation::new(nodes.rank(), 1);
     let target = nodes.processes.start(nodes.kind.target, target, 64);
     for _ in 0..CALLS {
-        let from = nodes.open_plain(0, |_| {});
+        let from = nodes.open_plain(0, |config| config.rdma_cm_port = 0);
         let peer = from.connect(target.incarnation, &target.address).expect("a node connects");
         let soon = from.clock().now() + PATIENCE;
         let remote = peer.open(&target.key, soon).expect("a key opens its region");

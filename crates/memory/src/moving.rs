@@ -106,8 +106,8 @@ impl Home {
         Some(by.map_or(Reply::Elsewhere(id), |by| Reply::Held { id, by }))
     }
 
-    /// It holds it no more, and will not lead it again. Where others do, it is remembered who: all of them still did when this one left, so who is sent from one to the next
-    /// comes to those who left later, and never in a circle.
+    /// It holds it no more, and will not lead it again. Where others do, it is remembered who: all of them did still when this one left. So who is sent from one to the next
+    /// comes to those who left later, and not in a circle.
     pub(crate) fn has_left(&mut self, Held { segment, end, .. }: &Held) {
         if segment.home == self.me || *end != End::Moved {
             return;

@@ -140,6 +140,9 @@ impl Home {
         if is_empty || leader == Some(me) && word.slot().is_none() {
             if is_empty {
                 held.end = End::Moved;
+                // Places are filled in turn: who comes later holds nothing either.
+                let before = held.segment.backups.iter().position(|place| place.home == me);
+                held.segment.backups.truncate(before.unwrap_or(0));
             }
             drop(self.remove(id));
             return;
@@ -193,9 +196,8 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         if let Some(end) = copying.words.values().find_map(|word| word.end()) {
-            held.end = end;
-            // Whoever asked for that may have been told.
-            self.unregister(id, view, out);
+            // Whoever asked for that may have been told. Others may hold it unmarked, and lead it if this one goes.
+            self.mark_ended(id, end, None, out);
             return self.compare_more(view, out);
         }
         copying.word = copying.words.values().copied().max_by_key(|word| word.version()).unwrap_or(copying.word);

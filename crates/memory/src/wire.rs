@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VMSG" |    3    |    0    |  one frame, postcard 1 (varints)          |
+//!  | "VMSG" |    4    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  frame    = view from to letter
@@ -22,7 +22,7 @@
 //!           | 10 forget id end                    home -> all: it is no more; say when you have nothing on its way to it
 //!           | 11 reserve segment                  its home -> home: a place for a copy
 //!           | 12 hold segment                     its home -> who holds a copy: these do; which word do you hold?
-//!           | 13 drop id                          its home -> who holds a copy: nobody works on it any more
+//!           | 13 drop id end                      its home -> who holds a copy: nobody works on it any more; moved: not on this copy
 //!           | 14 holder id                        member -> registrar of the number: who serves it now?
 //!           | 15 notice id                        member -> home: after how long is its memory taken back?
 //!           | 16 yield id                         who holds a copy -> its home: move it from here

@@ -42,9 +42,6 @@ const NOT_READY: u8 = 20;
 /// Bytes that are sent with the request itself, not fetched by the adapter.
 const INLINE: u32 = 8;
 
-/// Ports that are tried, of those that the system chooses.
-const MOST_PORTS: u32 = 32;
-
 /// The status of a completion (ibv_wc_status): all others than these end a connection with its last request unknown.
 const SUCCESS: u32 = 0;
 const REMOTE_INVALID_REQUEST: u32 = 9;
@@ -107,8 +104,11 @@ impl Line {
             Caller { adapter: &self.adapter, ticket: &to.ticket, traffic_class: traffic_class(self.class), reads };
         let Line { pair, call, .. } = self;
         let (queue_pair, until) = (pair.qp_number(), Instant::now() + PATIENCE);
-        for _ in 0..MOST_PORTS {
+        for _ in 0..manager::MOST_PORTS {
             let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
             let way = manager::find(&caller, SocketAddr::new(from.ip(), 0), to.at, left)?;
             way.identifier().modify(pair, ibv_qp_state::IBV_QPS_INIT, |state| allow(state, self.adapter.sink()))?;
             let ready = |id: &Identifier| {
@@ -123,7 +123,7 @@ impl Line {
             }
         }
         let reason =
-            format!("others have each of the {MOST_PORTS} ports that the system chose: net.ipv4.ip_local_port_range");
+            "others have each of the ports that the system chose: net.ipv4.ip_local_port_range says from which".into();
         Err(Error::System { what: "call an adapter", reason })
     }
 

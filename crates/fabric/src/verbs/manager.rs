@@ -224,16 +224,32 @@ pub(super) struct Listener {
 impl Listener {
     /// At an address of the adapter's; port 0 is one that is free.
     pub(super) fn new(adapter: &Adapter, address: SocketAddr) -> Result<Self> {
+        let is_chosen = address.port() == 0;
+        for _ in 0..if is_chosen { MOST_PORTS } else { 1 } {
+            if let Some(listener) = Listener::at(adapter, address)? {
+                return Ok(listener);
+            }
+        }
+        let port = address.port();
+        let (why, remedy) = if is_chosen {
+            let why = format!("others have each of the {MOST_PORTS} ports that the system chose");
+            (why, "net.ipv4.ip_local_port_range says from which; or name one with fabric.verbs_rdma_cm_port".to_owned())
+        } else {
+            let remedy = "another fabric.verbs_rdma_cm_port, or 0 for one that is free";
+            (format!("somebody else has port {port}"), remedy.to_owned())
+        };
+        Err(unusable(format!("connections to {} cannot be made through {address}: {why}", adapter.name), &remedy))
+    }
+
+    /// `None` where somebody has that port, or the one that the system chose: those of iWARP are TCP's, and it does not look whether TCP has them.
+    fn at(adapter: &Adapter, address: SocketAddr) -> Result<Option<Self>> {
         let channel = Channel::new()?;
         let id = Identifier::new(&channel)?;
         let to = SockaddrStorage::from(address);
         // SAFETY: the address is there during the call, and is not written to.
         if unsafe { rdma_bind_addr(id.id.as_ptr(), to.as_ptr().cast_mut().cast()) } != 0 {
-            return Err(no_listener(
-                adapter,
-                address,
-                "The address is that of the adapter's interface; `verbena doctor` shows both",
-            ));
+            let remedy = "The address is that of the adapter's interface; `verbena doctor` shows both";
+            return no_listener(adapter, address, remedy);
         }
         if !id.is_at(adapter) {
             return Err(unusable(
@@ -243,11 +259,11 @@ impl Listener {
         }
         // SAFETY: the identifier is bound.
         if unsafe { rdma_listen(id.id.as_ptr(), BACKLOG) } != 0 {
-            return Err(no_listener(adapter, address, "`verbena doctor` shows the device"));
+            return no_listener(adapter, address, "`verbena doctor` shows the device");
         }
         // SAFETY: as above; its address is of IPv4 or IPv6, where the port is at one place, in the order of the network.
         let port = u16::from_be(unsafe { id.id.as_ref().route.addr.src_addr_union.src_sin.sin_port });
-        Ok(Listener { _id: id, channel, address: SocketAddr::new(address.ip(), port) })
+        Ok(Some(Listener { _id: id, channel, address: SocketAddr::new(address.ip(), port) }))
     }
 
     /// The next call, if one comes within that time. What else is told needs nothing done: queue pairs tell it too.
@@ -256,18 +272,17 @@ impl Listener {
     }
 }
 
-/// Why nobody can be called at an address, from the last error of the system.
-fn no_listener(adapter: &Adapter, address: SocketAddr, remedy: &str) -> Error {
+/// Why nobody can be called at an address, from the last error of the system; nothing where somebody has its port.
+fn no_listener(adapter: &Adapter, address: SocketAddr, remedy: &str) -> Result<Option<Listener>> {
     let error = io::Error::last_os_error();
-    let remedy = match Errno::from_io_error(&error) {
-        Some(Errno::ADDRINUSE) => {
-            let port = address.port();
-            &format!("somebody else has port {port}: another fabric.verbs_rdma_cm_port, or 0 for one that is free")
-        }
-        _ => remedy,
-    };
-    unusable(format!("connections to {} cannot be made through {address}: {error}", adapter.name), remedy)
+    if Errno::from_io_error(&error) == Some(Errno::ADDRINUSE) {
+        return Ok(None);
+    }
+    Err(unusable(format!("connections to {} cannot be made through {address}: {error}", adapter.name), remedy))
 }
+
+/// Ports that are tried, of those that the system chooses.
+pub(super) const MOST_PORTS: u32 = 32;
 
 /// What a caller says about itself.
 pub(super) struct Caller<'a> {
@@ -303,7 +318,7 @@ fn look(caller: &Caller<'_>, from: SocketAddr, to: SocketAddr, until: Instant) -
     // SAFETY: one byte that is there during the call. Kernels that do not know it go on without.
     unsafe { rdma_set_option(id.id.as_ptr(), OPTION_ID, OPTION_ID_TOS, (&raw mut tos).cast(), 1) };
     let pointer = |address: &SockaddrStorage| address.as_ptr().cast_mut().cast();
-    let mut way = Way { id, channel, until: Instant::now() + LOOK, to };
+    let mut way = Way { id, channel, until: until.min(Instant::now() + LOOK), to };
     // SAFETY: both addresses are there during the call, and are not written to.
     if unsafe { rdma_resolve_addr(way.id.id.as_ptr(), pointer(&source), pointer(&target), milliseconds) } != 0 {
         return Err(refused("find an adapter by its address"));
@@ -350,7 +365,8 @@ impl Way {
         // SAFETY: the way was found; the ticket is there during the call, and nothing of the parameters is kept.
         if unsafe { rdma_connect(self.id.id.as_ptr(), &raw mut parameters) } != 0 {
             let error = io::Error::last_os_error();
-            let is_taken = Errno::from_io_error(&error) == Some(Errno::ADDRINUSE);
+            // Of a connection that has just ended its two ends' ports are had for a while.
+            let is_taken = matches!(Errno::from_io_error(&error), Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL));
             return if is_taken { Ok(None) } else { Err(Error::system("call an adapter", error)) };
         }
         let heard =

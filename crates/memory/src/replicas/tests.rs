@@ -104,7 +104,15 @@ fn copies_are_brought_to_the_highest_word_that_is_left() {
 
 #[test]
 fn a_release_that_was_begun_is_ended() {
-    let (home, id, said) = compared(Word::new(5, 0).ended(End::Released));
+    let (mut home, id, mut said) = compared(Word::new(5, 0).ended(End::Released));
+    // Everywhere first: who holds it unmarked would lead it if this one went.
+    let (view, mut out) = (view(2, &[1, 2]), vec![]);
+    for (at, word) in [(2, Word::new(5, 0).ended(End::Released)), (1, Word::new(5, 0)), (1, Word::new(5, 0))] {
+        assert_eq!(said, [format!("1 steps at {at}")]);
+        assert!(home.is_comparing(id), "who asks meanwhile is told nothing");
+        home.completed(id, &[Given::Word(word.to_bits())], &view, &mut out);
+        said = asked(&mut out);
+    }
     assert!(said[0].starts_with("Unregister"), "{said:?}");
     assert_eq!(home.find(id), Err(Refusal::Released { id }));
 }
@@ -163,6 +171,10 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let (said, led) = in_next(second.clone(), &[2, 3], Word::new(5, 0));
     assert_eq!((said, led.segments[&id].segment.backups.clone()), (vec!["Hold 3".to_owned()], vec![third]));
     assert_eq!(led.led(&view(2, &[2, 3])).len(), 1);
+    // Of two places that were never filled the later one sends who asks to the one before it, and that one to the registrar.
+    let next = view(2, &[2, 3]);
+    let (_, left) = in_next(second.clone(), &[2, 3], Word::default());
+    assert_eq!(left.elsewhere(id, &next), Some(Reply::Elsewhere(id)));
     // A place that was never filled, and what was released, is nobody's.
     for word in [Word::default(), Word::new(5, 0).ended(End::Released)] {
         let (said, left) = in_next(second.clone(), &[2, 3], word);
