@@ -176,10 +176,7 @@ impl ClientEnd for Client {
                 }
                 Spun::Over => {
                     spun = budget;
-                    // That it was cut short says nothing of what it is worth.
-                    if spun == allowed {
-                        spin.wasted(spun);
-                    }
+                    spin.wasted(spun, allowed);
                 }
                 Spun::Pointless { after } => spun = after,
             }

@@ -249,16 +249,13 @@ impl Server {
         if is_dedicated {
             return Ok(Some(0));
         }
-        // That it was cut short says nothing of what it is worth.
-        if budget == allowed {
-            self.spin.wasted(budget);
-        }
+        self.spin.wasted(budget, allowed);
         Ok(None)
     }
 
     fn look_if_due(&mut self, now: Time, handler: &mut dyn FnMut(Event<'_>)) -> Result<(), Error> {
-        self.hints.say_core(&self.common.beacon);
         if now < self.look_due {
+            self.hints.say_core(&self.common.beacon);
             return Ok(());
         }
         self.look(Duration::ZERO, handler)

@@ -72,8 +72,11 @@ impl Spin {
         self.try_after = FIRST_TRY_AFTER;
     }
 
-    /// The budget of so much ran out. (A wait that had none says nothing.)
-    pub(crate) fn wasted(&mut self, spun: Duration) {
+    /// So much ran out, of the budget that it `allowed`. (A wait that had none says nothing, and one that something else cut short neither.)
+    pub(crate) fn wasted(&mut self, spun: Duration, allowed: Duration) {
+        if spun < allowed {
+            return;
+        }
         if self.budget.is_zero() {
             self.try_after = (self.try_after * 2).min(LONGEST_BETWEEN_TRIES);
         }
@@ -135,7 +138,7 @@ mod tests {
             let budget = spin.budget(false);
             if !budget.is_zero() {
                 spun += budget;
-                spin.wasted(budget);
+                spin.wasted(budget, budget);
             }
         }
         spun
@@ -185,10 +188,12 @@ mod tests {
         let mut spin = Spin::new(2);
         spin.paid(MOST);
         assert_eq!([false, true].map(|is_crowded| spin.budget(is_crowded)), [MOST, ENOUGH]);
-        spin.wasted(ENOUGH);
+        spin.wasted(ENOUGH / 8, ENOUGH);
+        assert_eq!(spin.budget(false), MOST, "a wait that was cut short");
+        spin.wasted(ENOUGH, ENOUGH);
         assert_eq!([false, true].map(|is_crowded| spin.budget(is_crowded)), [ENOUGH / 2; 2]);
         while spin.pays() {
-            spin.wasted(ENOUGH);
+            spin.wasted(ENOUGH, ENOUGH);
         }
         let tries: Vec<Duration> = (0..512).map(|_| spin.budget(true)).filter(|spun| !spun.is_zero()).collect();
         assert!(!tries.is_empty() && tries.iter().all(|spun| *spun == ENOUGH), "{tries:?}");
