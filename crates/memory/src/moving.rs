@@ -91,13 +91,14 @@ impl Moving {
 impl Home {
     /// What is said of a segment that this home gave to others in this life, or holds for them: who serves it, as far as is known here.
     pub(crate) fn elsewhere(&self, id: SegmentId, view: &View) -> Option<Reply> {
-        let held = self.segments.get(&id);
-        let holders: Vec<Incarnation> = match held.map(|held| &held.stage) {
+        let goes_on = |held: &Held| match held.stage {
+            Stage::Settling => held.end == End::Moved,
+            _ => held.stage.is_copy(),
+        };
+        let holders: Vec<Incarnation> = match self.segments.get(&id) {
             // Who made it, and gave it away, may hold a copy again.
-            Some(stage) if stage.is_copy() || matches!(stage, Stage::Settling) => {
-                let goes_on =
-                    |held: &&Held| held.segment.home != self.me && (held.stage.is_copy() || held.end == End::Moved);
-                held.filter(goes_on)?.segment.places().map(|place| place.home).collect()
+            Some(held) if held.segment.home != self.me && goes_on(held) => {
+                held.segment.places().map(|place| place.home).collect()
             }
             None => self.left.get(&id)?.clone(),
             Some(_) => return None,
