@@ -230,15 +230,14 @@ impl Listener {
                 return Ok(listener);
             }
         }
-        let port = address.port();
-        let (why, remedy) = if is_chosen {
-            let why = format!("others have each of the {MOST_PORTS} ports that the system chose");
-            (why, "net.ipv4.ip_local_port_range says from which; or name one with fabric.verbs_rdma_cm_port".to_owned())
+        let (who, remedy) = if is_chosen {
+            let remedy = "net.ipv4.ip_local_port_range says from which; or name one with fabric.verbs_rdma_cm_port";
+            (format!("others have each of the {MOST_PORTS} ports that the system chose"), remedy)
         } else {
             let remedy = "another fabric.verbs_rdma_cm_port, or 0 for one that is free";
-            (format!("somebody else has port {port}"), remedy.to_owned())
+            (format!("somebody else has port {}", address.port()), remedy)
         };
-        Err(unusable(format!("connections to {} cannot be made through {address}: {why}", adapter.name), &remedy))
+        Err(unusable(format!("connections to {} cannot be made through {address}: {who}", adapter.name), remedy))
     }
 
     /// `None` where somebody has that port, or the one that the system chose: those of iWARP are TCP's, and it does not look whether TCP has them.
