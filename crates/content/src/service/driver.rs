@@ -19,7 +19,7 @@ use super::life::{Life, PROTOCOL};
 use super::opening::{Opened, Opening};
 use super::routes::{Routes, Table};
 use super::{Command, Counts, Finish, Membership, Options, Refused, Shared};
-use crate::home::HomeAction;
+use crate::home::{Home, HomeAction};
 use crate::rules::Rules;
 use crate::updater::{Outcome, UpdateId, Updater, UpdaterAction, UpdaterCounts};
 use crate::wire::{Message, Registered};
@@ -144,14 +144,16 @@ impl Driver {
     /// Acknowledgements and deadlines.
     fn look_around(&mut self) {
         self.look_at_lease();
-        let (now, mut updated, mut held) = (self.now(), Vec::new(), Vec::new());
+        let (now, mut updated) = (self.now(), Vec::new());
+        self.at_home(|home, out| {
+            if home.next_deadline().is_some_and(|at| at <= now) {
+                home.tick(now, out);
+            }
+        });
         if let Some(life) = &mut self.life {
             let words: Vec<u32> = self.updater.waiting_words().collect();
             for word in words {
                 self.updater.acknowledged(word, life.acknowledgement(word), now, &mut updated);
-            }
-            if life.home.next_deadline().is_some_and(|at| at <= now) {
-                life.home.tick(now, &mut held);
             }
             life.writes.look(now);
         }
@@ -159,7 +161,6 @@ impl Driver {
             self.updater.tick(now, &mut updated);
         }
         self.update(updated);
-        self.hold(held);
         self.leave();
         if self.updater.is_drained()
             && let Some(membership) = self.closing.take()
@@ -274,10 +275,9 @@ impl Driver {
         self.shared.routes.store(Arc::new(routes));
         self.membership = Some(membership);
         self.leaving = view.member(life.me()).is_none().then(|| view.number());
-        let (mut held, mut updated) = (Vec::new(), Vec::new());
-        life.home.view(view, now, &mut held);
+        self.at_home(|home, out| home.view(view, now, out));
+        let mut updated = Vec::new();
         self.updater.view(view, now, &mut updated);
-        self.hold(held);
         self.update(updated);
     }
 
@@ -322,11 +322,8 @@ impl Driver {
                 }
             }
             message => {
-                let (now, mut actions) = (self.now(), Vec::new());
-                if let Some(life) = &mut self.life {
-                    life.home.receive(message, now, &mut actions);
-                }
-                self.hold(actions);
+                let now = self.now();
+                self.at_home(|home, out| home.receive(message, now, out));
             }
         }
     }
@@ -352,7 +349,12 @@ impl Driver {
 
     // What the machines say.
 
-    fn hold(&mut self, actions: Vec<HomeAction>) {
+    /// Lets the home act, and does all that it says before it can act again: the updater's own messages reach it within a turn, and of two
+    /// words for one place the later one has to stay.
+    fn at_home(&mut self, event: impl FnOnce(&mut Home, &mut Vec<HomeAction>)) {
+        let Some(life) = &mut self.life else { return };
+        let mut actions = Vec::new();
+        event(&mut life.home, &mut actions);
         for action in actions {
             match action {
                 HomeAction::Store { offset, word } => {

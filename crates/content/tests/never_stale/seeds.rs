@@ -129,10 +129,13 @@ fn hold(name: &str, seeds: u64, settings: impl Fn(Seed) -> Settings) -> (u64, Co
         pauses + crashes + leaves + cuts + jumps + away
     );
     assert!(answers > 800 * count, "{answers} answers");
-    assert!(hits * 12 > answers, "{hits} hits of {answers} answers");
-    assert!(acknowledged > 20 * count, "{acknowledged} updates acknowledged");
-    assert!(pauses.min(cuts) > count || count < 100, "{struck:?}");
-    assert!(crashes.min(5 * jumps).min(5 * leaves) > count / 2 || count < 100, "{struck:?}");
+    // What seeds come to on the average: of one that is replayed nothing follows.
+    if count >= 100 {
+        assert!(hits * 12 > answers, "{hits} hits of {answers} answers");
+        assert!(acknowledged > 20 * count, "{acknowledged} updates acknowledged");
+        assert!(pauses.min(cuts) > count, "{struck:?}");
+        assert!(crashes.min(5 * jumps).min(5 * leaves) > count / 2, "{struck:?}");
+    }
     (count, all)
 }
 
