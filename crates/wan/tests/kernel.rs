@@ -61,13 +61,12 @@ fn send(wan: &Wan, probe: &mut Probe, count: u64, gap: Duration) -> (Vec<u64>, S
     }
     let (began, mut last) = (Instant::now(), Instant::now());
     loop {
-        let before = came.len();
+        let (seen, before) = (settled(wan), came.len());
+        // After that: to ask the kernel can take long, and what came meanwhile is looked at too.
         came.extend(std::iter::from_fn(|| probe.receive().unwrap()));
         if came.len() > before {
             last = Instant::now();
-        }
-        let seen = settled(wan);
-        if last.elapsed() > Duration::from_millis(300) {
+        } else if last.elapsed() > Duration::from_millis(300) {
             let packets = seen.counts.packets - packets_before;
             assert!((count..=count + HOUSEKEEPING).contains(&packets), "{seen:?}");
             return (came, seen);
