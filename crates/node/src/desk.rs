@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use verbena_cluster::{Answer, MAX_DEPARTED};
+use verbena_cluster::{Answer, View};
 use verbena_fabric::Address;
 use verbena_terms::{Incarnation, ViewNumber};
-
-/// Settled incarnations that are kept for one service. A view lists no more departed than this; older ones go first.
-const MOST_SETTLED: usize = 2 * MAX_DEPARTED;
 
 /// The desk.
 pub(crate) struct Desk {
@@ -21,7 +18,7 @@ pub(crate) struct Desk {
 struct Papers {
     /// Of each service: the newest view that it is ready for.
     prepared: Vec<ViewNumber>,
-    /// Of each service: whom it has settled.
+    /// Of each service: whom it has settled. A view forgets who departed no longer in it, so there are no more than that.
     settled: Vec<BTreeSet<Incarnation>>,
     /// Of each service: that it is closed, and whether it is at rest.
     closed: Vec<Option<bool>>,
@@ -77,12 +74,15 @@ impl Desk {
 
     pub(crate) fn settled(&self, service: usize, who: Incarnation) {
         self.put(|papers| {
-            let settled = &mut papers.settled[service];
-            settled.insert(who);
-            if settled.len() > MOST_SETTLED {
-                settled.pop_first();
-            }
+            papers.settled[service].insert(who);
         });
+    }
+
+    /// Nobody waits for those to be settled whom this view does not list as departed. To be said before services learn of it: what they
+    /// settle in it is kept.
+    pub(crate) fn view_learnt(&self, view: &View) {
+        let mut papers = self.papers.lock();
+        papers.settled.iter_mut().for_each(|settled| settled.retain(|who| view.has_departed(*who)));
     }
 
     pub(crate) fn closed(&self, service: usize, at_rest: bool) {
@@ -162,6 +162,8 @@ impl Desk {
 
 #[cfg(test)]
 mod tests {
+    use verbena_cluster::Departed;
+
     use super::*;
 
     #[test]
@@ -192,16 +194,24 @@ mod tests {
     }
 
     #[test]
-    fn settled_is_who_all_have_settled_and_only_so_many() {
+    fn settled_is_who_all_have_settled_until_no_view_lists_them() {
         let desk = Desk::new(2);
         let [a, b] = [1, 2].map(|start| Incarnation::new(3, start));
         desk.settled(0, a);
         desk.settled(0, b);
         desk.settled(1, b);
         assert_eq!(desk.take().settled, Some(vec![b]));
-        for start in 0..3 * MOST_SETTLED as u32 {
+        // However many: what a service has settled it says once, of the least rank too.
+        for start in 0..3000 {
             desk.settled(0, Incarnation::new(4, start));
+            desk.settled(1, Incarnation::new(4, start));
         }
-        assert_eq!(desk.papers.lock().settled[0].len(), MOST_SETTLED);
+        desk.settled(0, Incarnation::new(1, 1));
+        desk.settled(1, Incarnation::new(1, 1));
+        let listed = [Incarnation::new(1, 1), a, Incarnation::new(4, 2999)];
+        let departed = listed.map(|incarnation| Departed { incarnation, since: ViewNumber(2), at_rest: false });
+        desk.view_learnt(&View::new(ViewNumber(2), vec![], departed.into()).unwrap());
+        assert_eq!(desk.take().settled, Some(vec![listed[0], listed[2]]));
+        assert_eq!(desk.papers.lock().settled[0].len(), 3);
     }
 }

@@ -464,6 +464,7 @@ impl Driver {
         // Before anybody connects to a member of the view.
         if let Notice::ViewLearnt(view) = &notice {
             self.keeping.know(view);
+            self.parts.desk.view_learnt(view);
         }
         for (nth, service) in self.parts.services.iter_mut().enumerate() {
             service.notice(&notice, &Replies::new(self.parts.desk.clone(), nth));

@@ -118,9 +118,17 @@ impl Segments {
 
     /// Does something when nothing that a program put is on its way any more: at once, if nothing is (rules M3, F5).
     pub(crate) fn when_settled(&self, client: ClientId, then: impl FnOnce() + Send + 'static) {
-        let puts = self.programs.get(&client).map(|program| std::mem::take(&mut program.lock().puts));
-        let puts: Vec<RequestId> = puts.into_iter().flatten().filter_map(|(_, id)| id).collect();
-        if puts.is_empty() { then() } else { self.service.when_settled(puts, then) }
+        let Some(program) = self.programs.get(&client).cloned() else { return then() };
+        let puts = program.lock().puts.clone();
+        let on_their_way: Vec<RequestId> = puts.values().copied().flatten().collect();
+        if on_their_way.is_empty() {
+            return then();
+        }
+        self.service.when_settled(on_their_way, move || {
+            then();
+            // Not before: what comes next waits for the same, and so comes after this.
+            program.lock().puts.retain(|put, _| !puts.contains_key(put));
+        });
     }
 
     /// Answers, now or later. A program that has locks may make puts under them.

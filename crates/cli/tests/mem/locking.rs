@@ -22,7 +22,7 @@ fn who_waits_for_a_lock_waits_for_what_was_put_under_it() {
     let segments: Vec<_> = (0..SEGMENTS).map(|nth| at_c.allocate(new(nth)).unwrap().id).collect();
     let (held, all_held) = channel();
     let mut programs = vec![];
-    for id in segments.clone() {
+    for (nth, id) in segments.iter().copied().enumerate() {
         // All is found and open before a is stopped.
         let mut program = connect_for(&cluster, "b", Duration::from_millis(700));
         let hold = program.lock(id, LockMode::Exclusive, Some(Duration::from_secs(5))).unwrap();
@@ -35,6 +35,11 @@ fn who_waits_for_a_lock_waits_for_what_was_put_under_it() {
                 held.send(()).unwrap();
                 gone.recv().unwrap();
                 let put = program.put(id, &2u64.to_le_bytes());
+                // Who gives up another lock waits for that put too, and not instead of the one that is released.
+                if nth % 2 == 0 {
+                    let other = program.locks().ask(format!("other {nth}").as_bytes(), LockMode::Exclusive).unwrap();
+                    program.locks().give_up(other).unwrap();
+                }
                 let began = Instant::now();
                 program.unlock(hold).unwrap();
                 (put, began.elapsed(), version)
