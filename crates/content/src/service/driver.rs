@@ -4,7 +4,7 @@
 //! A home's acknowledgement is a word that it writes here one-sidedly: nothing announces it. So while one is awaited the driver has no
 //! patience: the thread looks, yields and looks again (dissertation section 6.2.2), for a bounded time, and then at the pace of the timer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -133,11 +133,10 @@ impl Driver {
         let life = self.life.as_ref();
         let looks = self.looking_since.is_some() || life.is_some_and(Life::is_reading);
         let looking = looks.then(|| now + LOOK_AGAIN);
-        let introductions =
-            life.into_iter().flat_map(|life| life.peers.values()).filter_map(|known| known.introduce_at);
         let settling = life.and_then(|life| life.home.next_deadline());
-        let deadlines = [looking, settling, self.updater.next_deadline()];
-        let next = deadlines.into_iter().flatten().chain(introductions).min();
+        let acquaintance = life.and_then(Life::next_acquaintance);
+        let deadlines = [looking, settling, acquaintance, self.updater.next_deadline()];
+        let next = deadlines.into_iter().flatten().min();
         next.map_or(IDLE, |next| next.since(now).min(IDLE))
     }
 
@@ -379,16 +378,18 @@ impl Driver {
     }
 
     fn update(&mut self, actions: Vec<UpdaterAction>) {
-        for action in actions {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
             match action {
                 UpdaterAction::Send(message) => self.send(message),
                 UpdaterAction::Forward(id) => {
                     let reply = self.begins.remove(&id);
                     // Whoever wanted it is gone: then it was not forwarded.
                     if reply.is_none_or(|reply| reply.send(Ok(id)).is_err()) {
-                        let mut actions = Vec::new();
-                        self.updater.finished(id, Outcome::NotSent, self.now(), &mut actions);
-                        self.update(actions);
+                        // Behind what was said before: homes handle nothing that comes after a gap.
+                        let mut more = Vec::new();
+                        self.updater.finished(id, Outcome::NotSent, self.now(), &mut more);
+                        actions.extend(more);
                     }
                 }
                 UpdaterAction::Abort(id) => {
@@ -418,6 +419,7 @@ impl Driver {
     fn introduce(&mut self, now: Time) {
         let Some(life) = &mut self.life else { return };
         let view = self.shared.lease().acknowledged;
+        life.connect_again(now);
         for peer in life.to_introduce(now) {
             life.introduce_to(peer, view, true, now);
         }

@@ -23,6 +23,8 @@ pub(super) const PROTOCOL: Port = Port(16);
 pub(super) const INTRODUCTIONS: Port = Port(17);
 /// Acknowledgement words: one for each home that a view can have.
 const WORDS: u32 = verbena_cluster::MAX_MEMBERS as u32;
+/// When a member whose address could not be used is tried again.
+const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 /// How often an introduction is repeated while it is not answered.
 const INTRODUCE_AGAIN: Duration = Duration::from_millis(50);
 
@@ -37,6 +39,8 @@ pub(super) struct Life {
     pub(super) introductions: Inbox,
     pub(super) view: Option<Arc<View>>,
     pub(super) peers: BTreeMap<Incarnation, Known>,
+    /// When those members that could not be connected to are tried again, if there are any.
+    connect_at: Option<Time>,
     pub(super) writes: Writes,
     /// Page tables that are open and whose heads are being read.
     heads: Vec<Head>,
@@ -82,6 +86,7 @@ impl Life {
             introductions,
             view: None,
             peers,
+            connect_at: None,
             writes,
             heads,
         })
@@ -121,11 +126,23 @@ impl Life {
 
     /// Gets to know the members of a view, and forgets who is none.
     pub(super) fn meet_members(&mut self, view: &Arc<View>, now: Time) {
-        let me = self.me();
         self.view = Some(view.clone());
         self.peers.retain(|peer, _| view.member(*peer).is_some());
         self.writes.retain(|peer| view.member(peer).is_some());
         self.heads.retain(|head| view.member(head.peer).is_some());
+        self.connect(now);
+    }
+
+    /// Connects to those members that it does not know yet, if they are to be tried now.
+    pub(super) fn connect_again(&mut self, now: Time) {
+        if self.connect_at.is_some_and(|at| at <= now) {
+            self.connect(now);
+        }
+    }
+
+    fn connect(&mut self, now: Time) {
+        let (me, Some(view)) = (self.me(), self.view.clone()) else { return };
+        self.connect_at = None;
         for member in view.members() {
             let (peer, address) = (member.incarnation, Address(member.address.clone()));
             if peer == me || self.peers.contains_key(&peer) {
@@ -139,9 +156,17 @@ impl Life {
                         Known { peer: connected, is_home, acknowledgements: None, opening: false, introduce_at };
                     self.peers.insert(peer, known);
                 }
-                Err(error) => tracing::warn!(%peer, %address, %error, "a member cannot be reached on this fabric"),
+                Err(error) => {
+                    tracing::warn!(%peer, %address, %error, "a member cannot be reached on this fabric");
+                    self.connect_at = Some(now + CONNECT_AGAIN);
+                }
             }
         }
+    }
+
+    /// When members are to be made acquaintance of: connected to, or introduced to.
+    pub(super) fn next_acquaintance(&self) -> Option<Time> {
+        self.peers.values().filter_map(|known| known.introduce_at).chain(self.connect_at).min()
     }
 
     /// To whom an introduction is due.

@@ -207,12 +207,14 @@ impl Content {
 
     /// Asks a page's home whether the page may be stored (rule P2). `None` if nobody will answer.
     pub async fn register(&self, register: Register) -> Option<Registered> {
-        self.ask(|reply| Command::Register { register, reply }).await.ok()
+        self.asked(|reply| Command::Register { register, reply }).ok()?.await.ok()
     }
 
     /// Begins an update at every home. When the ticket is here, and not before, it may be forwarded (rule P3).
     pub async fn begin(&self, scope: Scope) -> Result<Ticket, Refused> {
-        let id = self.ask(|reply| Command::Begin { scope, reply }).await??;
+        let answer = self.asked(|reply| Command::Begin { scope, reply })?;
+        let mut beginning = Beginning { answer, content: self.clone() };
+        let id = (&mut beginning.answer).await.map_err(|_| Refused::Stopped)??;
         self.shared.begun.fetch_add(1, Ordering::Relaxed);
         Ok(Ticket { id: Some(id), content: self.clone() })
     }
@@ -260,13 +262,14 @@ impl Content {
         }
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Refused> {
+    /// Where the answer to a command will be.
+    fn asked<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<oneshot::Receiver<T>, Refused> {
         if self.shared.waiting.load(Ordering::Relaxed) >= COMMANDS {
             return Err(Refused::Overloaded);
         }
         let (reply, answer) = oneshot::channel();
         self.tell(command(reply))?;
-        answer.await.map_err(|_| Refused::Stopped)
+        Ok(answer)
     }
 
     /// Without a bound: what comes this way is as rare as views or was counted when it was asked for.
@@ -279,6 +282,24 @@ impl Content {
 impl Shared {
     fn lease(&self) -> Lease {
         self.lease.get().map_or(Lease::NONE, |lease| lease.load())
+    }
+}
+
+/// An update that is to begin. Whoever wants it may go in the moment in which it has: then nobody forwards it, and it is over.
+struct Beginning {
+    answer: oneshot::Receiver<Result<UpdateId, Refused>>,
+    content: Content,
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        // From here on who answers sees that nobody waits.
+        self.answer.close();
+        if let Ok(Ok(id)) = self.answer.try_recv() {
+            let finished = Command::Finished { id, outcome: Outcome::NotSent, reply: None };
+            // A service that has stopped has nothing open.
+            let _ = self.content.tell(finished);
+        }
     }
 }
 

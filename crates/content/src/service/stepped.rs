@@ -88,11 +88,13 @@ impl Stepped {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
     use verbena_cluster::{Departed, Lease, Member, Roles, View};
     use verbena_fabric::sim::{Faults, World};
+    use verbena_fabric::{Address, Error, Layer, Peer, Result};
     use verbena_terms::{Incarnation, Rank, ViewNumber};
 
     use super::super::{Membership, Ticket};
@@ -125,21 +127,26 @@ mod tests {
         panic!("it has not come to anything");
     }
 
-    /// A node alone in its first view, which somebody has departed without a word.
-    fn alone(world: &World) -> Stepped {
+    fn stepped(world: &World) -> Stepped {
         let options = Options {
             names: Names::new([3; 16]),
             home: HomeLimits { slots: 4, ..HomeLimits::default() },
             updater: UpdaterLimits::default(),
         };
-        let mut node = Stepped::new(options, Rules::ALL, world.clock(Rank(1)));
+        Stepped::new(options, Rules::ALL, world.clock(Rank(1)))
+    }
+
+    /// A node alone in its first view, which these have departed without a word.
+    fn alone(world: &World, departed: &[Incarnation]) -> Stepped {
+        let mut node = stepped(world);
         let lease = Arc::new(LeaseWord::new());
         let fabric = world.node(ME);
         let (name, address) = ("n1".to_owned(), fabric.address().0);
         node.life_begins(fabric, &lease).unwrap();
-        let departed = Departed { incarnation: DEAD, since: FIRST, at_rest: false };
-        let view = View::new(FIRST, vec![Member { incarnation: ME, name, address, roles: Roles::ALL }], vec![departed]);
-        node.content().view_learnt(Arc::new(view.unwrap()), Nobody).unwrap();
+        let departed = departed.iter().map(|&incarnation| Departed { incarnation, since: FIRST, at_rest: false });
+        let member = Member { incarnation: ME, name, address, roles: Roles::ALL };
+        let view = View::new(FIRST, vec![member], departed.collect()).unwrap();
+        node.content().view_learnt(Arc::new(view), Nobody).unwrap();
         node.turn();
         lease.store(Lease { until: Time::FAR, acknowledged: FIRST, in_effect: FIRST });
         node
@@ -160,7 +167,7 @@ mod tests {
     #[test]
     fn who_is_settled_in_the_turn_in_which_an_own_update_ends_leaves_nothing_busy() {
         let world = World::new(1, Faults::none());
-        let mut node = alone(&world);
+        let mut node = alone(&world, &[DEAD]);
         let ticket = begun(&mut node);
         assert!(words(&mut node).everything.is_busy());
         // Its outcome is unknown: it is open for as long as the dead member may have something at the database.
@@ -171,5 +178,59 @@ mod tests {
         let (home, everything) = (node.driver.life.as_ref().unwrap().home.counts(), words(&mut node).everything);
         assert_eq!((home.awaiting, home.leaving, home.open), (0, 0, 0));
         assert!(!everything.is_busy(), "{everything:?}");
+    }
+
+    /// Whoever asked for an update may go after it has begun and before it hears so.
+    #[test]
+    fn an_update_that_nobody_has_heard_of_is_over() {
+        let world = World::new(1, Faults::none());
+        let mut node = alone(&world, &[]);
+        let content = node.content().clone();
+        let mut begins = Box::pin(content.begin(Scope::Everything));
+        assert!(begins.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        for _ in 0..3 {
+            node.turn();
+        }
+        assert!(words(&mut node).everything.is_busy(), "it has begun");
+        drop(begins);
+        node.turn();
+        assert!(!words(&mut node).everything.is_busy());
+    }
+
+    /// An address that cannot be used now can be later: the name that stands there may not be known for a moment.
+    #[test]
+    fn a_member_that_could_not_be_connected_to_is_tried_again() {
+        struct Lost(Arc<dyn Fabric>, AtomicBool);
+
+        impl Layer for Lost {
+            fn inner(&self) -> &dyn Fabric {
+                &*self.0
+            }
+
+            fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
+                if self.1.swap(false, Ordering::Relaxed) {
+                    return Err(Error::Closed);
+                }
+                self.0.connect(peer, address)
+            }
+        }
+
+        let world = World::new(1, Faults::none());
+        let (other, mut node) = (world.node(Incarnation::new(3, 1)), stepped(&world));
+        let lost = Arc::new(Lost(world.node(ME), AtomicBool::new(true)));
+        let members = [lost.clone() as Arc<dyn Fabric>, other].map(|fabric| Member {
+            incarnation: fabric.identity(),
+            name: format!("n{}", fabric.identity().rank),
+            address: fabric.address().0,
+            roles: Roles::ALL,
+        });
+        node.life_begins(lost, &Arc::new(LeaseWord::new())).unwrap();
+        node.content().view_learnt(Arc::new(View::new(FIRST, members.into(), vec![]).unwrap()), Nobody).unwrap();
+        node.turn();
+        let knows = |node: &Stepped| node.driver.life.as_ref().unwrap().peers.len();
+        assert_eq!(knows(&node), 0);
+        world.run_until(world.now() + Duration::from_secs(2));
+        node.turn();
+        assert_eq!(knows(&node), 1);
     }
 }
