@@ -40,5 +40,5 @@ pub use reason::Reason;
 pub use request::{Intent, Key, Request};
 pub use route::{Cookies, Route, Routes, Writes};
 pub use status::CacheStatus;
-pub use store::{Stored, store};
+pub use store::{Stored, is_framed, store};
 pub use variant::Variant;

@@ -46,6 +46,11 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether it says of an answer that it is for who asked: of what others are answered nothing follows.
+    pub const fn is_for_one(self) -> bool {
+        matches!(self, Reason::Cookie | Reason::Authorization | Reason::Private | Reason::SetCookie | Reason::NoStore)
+    }
+
     /// The name, in the form of a token.
     pub const fn name(self) -> &'static str {
         match self {

@@ -46,8 +46,7 @@ pub fn store(
     if !is_final(status) {
         return Err(Reason::Status);
     }
-    let framed = [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(|name| answer.contains_key(name));
-    if !framed && status != StatusCode::NO_CONTENT {
+    if !is_framed(answer) && status != StatusCode::NO_CONTENT {
         return Err(Reason::Unframed);
     }
     let control = CacheControl::of(answer);
@@ -70,6 +69,11 @@ pub fn store(
     let variant = Variant::of(answer)?;
     let lifetime = lifetime(&control, answer, now)?;
     Ok(Stored { status, headers: outgoing(answer), lifetime, shared_with_credentials, variant })
+}
+
+/// Whether a message says itself where its body ends, so that half of it cannot look like the whole (RFC 9112 section 6.3).
+pub fn is_framed(headers: &HeaderMap) -> bool {
+    [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(|name| headers.contains_key(name))
 }
 
 /// Statuses that say what a page is, rather than what became of one attempt. Those that RFC 9110 section 15.1 calls

@@ -39,6 +39,8 @@ pub struct ReaderLimits {
     pub unstorable: usize,
     /// How long a page is remembered as unstorable.
     pub unstorable_for: Duration,
+    /// How long it is remembered that the application failed to make a page.
+    pub failing_for: Duration,
 }
 
 impl Default for ReaderLimits {
@@ -49,6 +51,7 @@ impl Default for ReaderLimits {
             registration_deadline: Duration::from_millis(500),
             unstorable: 4096,
             unstorable_for: Duration::from_secs(60),
+            failing_for: Duration::from_secs(1),
         }
     }
 }
@@ -86,6 +89,9 @@ pub enum Alone {
     /// An earlier answer must not be stored.
     #[error("an earlier answer could not be stored")]
     Unstorable,
+    /// The application has just failed to make it.
+    #[error("the application has just failed to make it")]
+    Failing,
     /// There are as many fills, or as many waiters, as may be.
     #[error("too many requests for it are under way")]
     Full,
@@ -132,7 +138,7 @@ pub struct Reader<K> {
     fills: BTreeMap<FillId, Fill<K>>,
     /// The fill of a page that may be joined.
     joinable: BTreeMap<K, FillId>,
-    unstorable: Vec<(PageId, Time)>,
+    unstorable: Vec<Remembered>,
     next: u64,
 }
 
@@ -144,6 +150,14 @@ struct Fill<K> {
     words: Words,
     waiters: Vec<Waiter>,
     registering: Option<Registering>,
+}
+
+/// A page whose requests are not to wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Remembered {
+    page: PageId,
+    why: Alone,
+    until: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -167,7 +181,7 @@ impl<K: Ord + Clone> Reader<K> {
             rules,
             fills: BTreeMap::new(),
             joinable: BTreeMap::new(),
-            unstorable: vec![(PageId(0), Time::ZERO); slots],
+            unstorable: vec![Remembered { page: PageId(0), why: Alone::Unstorable, until: Time::ZERO }; slots],
             next: 1,
         }
     }
@@ -200,8 +214,8 @@ impl<K: Ord + Clone> Reader<K> {
         if words.word.is_busy() || words.everything.is_busy() {
             return Start::Alone(Alone::Busy);
         }
-        if self.is_unstorable(page, now) {
-            return Start::Alone(Alone::Unstorable);
+        if let Some(why) = self.remembered(page, now) {
+            return Start::Alone(why);
         }
         if let Some(joined) = self.join(key, view, words, waiter) {
             return joined;
@@ -258,9 +272,13 @@ impl<K: Ord + Clone> Reader<K> {
 
     /// The answer is here and must not be stored. It is remembered, so that the page's requests are not serialised.
     pub fn unstorable(&mut self, id: FillId, now: Time) -> Option<Settled<K>> {
-        let page = self.fills.get(&id)?.page;
-        let slot = self.unstorable_slot(page);
-        self.unstorable[slot] = (page, now + self.limits.unstorable_for);
+        self.remember(id, Alone::Unstorable, now + self.limits.unstorable_for);
+        self.settle(id, Err(NotStored::Unstorable), false)
+    }
+
+    /// The answer says that the application failed, and nothing of the page: remembered for a moment only.
+    pub fn failing(&mut self, id: FillId, now: Time) -> Option<Settled<K>> {
+        self.remember(id, Alone::Failing, now + self.limits.failing_for);
         self.settle(id, Err(NotStored::Unstorable), false)
     }
 
@@ -339,9 +357,16 @@ impl<K: Ord + Clone> Reader<K> {
         }
     }
 
-    fn is_unstorable(&self, page: PageId, now: Time) -> bool {
-        let (remembered, until) = self.unstorable[self.unstorable_slot(page)];
-        remembered == page && now < until
+    fn remember(&mut self, id: FillId, why: Alone, until: Time) {
+        if let Some(page) = self.fills.get(&id).map(|fill| fill.page) {
+            let slot = self.unstorable_slot(page);
+            self.unstorable[slot] = Remembered { page, why, until };
+        }
+    }
+
+    fn remembered(&self, page: PageId, now: Time) -> Option<Alone> {
+        let remembered = self.unstorable[self.unstorable_slot(page)];
+        (remembered.page == page && now < remembered.until).then_some(remembered.why)
     }
 
     fn unstorable_slot(&self, page: PageId) -> usize {
@@ -463,8 +488,12 @@ mod tests {
         assert_eq!((settled.forward, settled.stored), (vec![1], Err(NotStored::Unstorable)));
         assert_eq!(start(&mut reader, "a", 2), Start::Alone(Alone::Unstorable));
         let later = Lease { until: Time::FAR, ..LEASE };
-        let again = reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(60_000));
-        assert!(matches!(again, Start::Lead(_)));
+        let mut again = |time| reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(time));
+        let Start::Lead(fill) = again(60_000) else { panic!("it is forgotten") };
+        assert!(reader.failing(fill, at(60_000)).is_some());
+        let mut again = |time| reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(time));
+        assert_eq!(again(60_999), Start::Alone(Alone::Failing));
+        assert!(matches!(again(61_000), Start::Lead(_)));
     }
 
     #[test]

@@ -117,6 +117,7 @@ pub(crate) const fn alone(why: Alone) -> &'static str {
         Alone::NoLease => "no-lease",
         Alone::Busy => "update-open",
         Alone::Unstorable => "unstorable",
+        Alone::Failing => "failing",
         Alone::Full => "too-many-fills",
     }
 }

@@ -161,6 +161,13 @@ impl Cache {
         settled.into_iter().for_each(|settled| self.settle(settled, None));
     }
 
+    /// The answer says that the application failed.
+    pub fn failing(&self, fill: FillId) {
+        let now = self.content.now();
+        let settled = self.fills.lock().reader.failing(fill, now);
+        settled.into_iter().for_each(|settled| self.settle(settled, None));
+    }
+
     /// No whole answer came.
     pub fn failed(&self, fill: FillId) {
         let settled = self.fills.lock().reader.failed(fill);

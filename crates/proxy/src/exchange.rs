@@ -288,10 +288,13 @@ impl Exchange {
             }
             Err(reason) => {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
-                match Some(reason) == wanted.credentials {
-                    // Not for this client's like; others may share it.
-                    true => self.cache.remember_unshared(wanted.key),
-                    false => leader.unstorable(),
+                if wanted.credentials.is_some() && reason.is_for_one() {
+                    // Not for this client's like; others may share theirs.
+                    self.cache.remember_unshared(wanted.key);
+                } else if reason == Reason::Status && is_failure(answered.status) {
+                    leader.failing();
+                } else {
+                    leader.unstorable();
                 }
                 (false, Some(reason.name()), Body::Origin(passing))
             }
@@ -384,6 +387,12 @@ impl Exchange {
 fn asked_for(intent: Intent, answered: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
     let is_about_a_copy = answered.status() == StatusCode::NOT_MODIFIED;
     if is_about_a_copy && intent == Intent::Look { Err(Failure::Broken) } else { Ok(answered) }
+}
+
+/// Whether a status says what became of an attempt, which the next may not meet, and nothing of the page.
+fn is_failure(status: StatusCode) -> bool {
+    let is_in_time = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_server_error() || is_in_time.contains(&status)
 }
 
 /// Who passes messages on.

@@ -52,6 +52,13 @@ impl Leader {
             self.cache.unstorable(fill);
         }
     }
+
+    /// The application failed to make the page.
+    pub fn failing(mut self) {
+        if let Some(fill) = self.fill.take() {
+            self.cache.failing(fill);
+        }
+    }
 }
 
 impl Drop for Leader {

@@ -374,9 +374,15 @@ where
 }
 
 /// An answer that a client can be given: no change of protocol, which nobody asked for, and no coding that is taken off without being undone.
-fn usable(answer: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
-    let is_usable = !answer.status().is_informational() && is_framed_plainly(answer.headers());
-    if is_usable { Ok(answer) } else { Err(Failure::Broken) }
+fn usable(mut answer: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+    if answer.status().is_informational() || !is_framed_plainly(answer.headers()) {
+        return Err(Failure::Broken);
+    }
+    // Where there are chunks they say how long it is, and clients must not be told anything else (RFC 9112 section 6.3).
+    if answer.headers().contains_key(TRANSFER_ENCODING) {
+        answer.headers_mut().remove(CONTENT_LENGTH);
+    }
+    Ok(answer)
 }
 
 fn target(head: &request::Parts) -> Uri {

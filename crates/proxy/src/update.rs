@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::{Response, StatusCode, request};
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
-use verbena_caching::Hidden;
+use verbena_caching::{Hidden, is_framed};
 use verbena_content::service::{Finish, Refused, Ticket};
 use verbena_content::{BeginError, Scope};
 
@@ -58,6 +58,8 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> 
             return Ok(exchange.failed(failure, "method"));
         }
     };
+    // Where nothing but the end of the connection ends an answer, half of it looks like the whole, and the write may be under way still.
+    let is_framed = is_framed(answered.headers()) || answered.body().is_end_stream();
     let mut response = exchange.passed(answered, &Hidden::default(), forwarded("method", None));
     let Body::Origin(mut passing) = std::mem::replace(response.body_mut(), Body::empty()) else {
         return Err(Unanswered);
@@ -74,11 +76,11 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> 
             Some(Err(_)) => return Ok(exchange.failed(Failure::Broken, "method")),
         }
         if read.len() > READ_FIRST {
-            *response.body_mut() = hold_back(&exchange, ticket, passing, read.freeze());
+            *response.body_mut() = hold_back(&exchange, (ticket, is_framed), passing, read.freeze());
             return Ok(response);
         }
     }
-    match ticket.answered().await {
+    match end(ticket, is_framed).await {
         Finish::Answer => {
             *response.body_mut() = Body::from(read.freeze());
             Ok(response)
@@ -89,7 +91,12 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> 
 
 /// Passes a long answer on, always one piece behind, so that the client has its end only after the update ended. A client that takes no
 /// piece for too long, or has gone, gets no more of it, and the reading goes on.
-fn hold_back(exchange: &Exchange, ticket: Ticket, mut passing: Passing, mut behind: Bytes) -> Body {
+fn hold_back(
+    exchange: &Exchange,
+    (ticket, is_framed): (Ticket, bool),
+    mut passing: Passing,
+    mut behind: Bytes,
+) -> Body {
     let (pieces, body) = mpsc::channel(4);
     let (patience, unfinished) = (exchange.client_patience, exchange.unfinished.subscribe());
     tokio::spawn(async move {
@@ -113,7 +120,7 @@ fn hold_back(exchange: &Exchange, ticket: Ticket, mut passing: Passing, mut behi
                 }
             }
         }
-        let finish = ticket.answered().await;
+        let finish = end(ticket, is_framed).await;
         drop(unfinished);
         let end = match finish {
             Finish::Answer => [Ok(Some(behind)), Ok(None)].into_iter().take(2),
@@ -127,6 +134,17 @@ fn hold_back(exchange: &Exchange, ticket: Ticket, mut passing: Passing, mut behi
         }
     });
     Body::Held(body)
+}
+
+/// Ends the update whose answer has come to an end: its outcome is unknown if that may not be the answer's.
+async fn end(ticket: Ticket, is_framed: bool) -> Finish {
+    match is_framed {
+        true => ticket.answered().await,
+        false => {
+            drop(ticket);
+            Finish::Answer
+        }
+    }
 }
 
 fn not_begun(refused: &Refused) -> Response<Body> {

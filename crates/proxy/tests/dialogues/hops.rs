@@ -160,3 +160,19 @@ fn a_body_shorter_than_promised_is_the_clients_error() {
     client.answer().has(400).said("detail=head-malformed");
     client.is_closed();
 }
+
+#[test]
+fn of_two_lengths_of_an_answer_the_chunks_are_right() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    for length in [5, 20] {
+        for (method, line) in [("GET", "Accept: */*"), ("GET", "Cache-Control: no-store"), ("POST", "Accept: */*")] {
+            client.send(&format!("{method} /{length} HTTP/1.1\r\nHost: shop\r\n{line}\r\nContent-Length: 0\r\n\r\n"));
+            let mut asked = scene.origin.asked(&format!("/{length}"));
+            let fields = format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a=b");
+            asked.says(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\na\r\n0123456789\r\n0\r\n\r\n"));
+            drop(asked);
+            client.answer().is(200, "0123456789");
+        }
+    }
+}

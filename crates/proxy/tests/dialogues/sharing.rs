@@ -56,7 +56,17 @@ fn what_is_for_one_user_is_not_for_another() {
         assert_eq!(scene.counted("verbena_proxy_not_stored_total", ("reason", reason)), 1, "{reason}");
         assert_eq!(scene.counted("verbena_proxy_misses_total", ("reason", reason)), 1, "{reason}");
     }
-    // One user's answer says nothing against keeping everybody's.
+    // One user's answer says nothing against keeping everybody's, whoever says so: the page that greets who is known is kept for who is not.
+    for says in ["Cache-Control: private", "Cache-Control: no-store", "Set-Cookie: user=1"] {
+        let path = format!("/known?{says}").replace(' ', "");
+        for _ in 0..2 {
+            client.get_with(&path, &["Cookie: user=1"]);
+            scene.origin.asked(&path).answers(&[says], "hello, one");
+            client.answer().is(200, "hello, one");
+        }
+        scene.fills(&path, "front", "hello");
+        scene.hits(&path, "hello");
+    }
     scene.fills("/cookie", "front", "ours");
     // What was fetched for nobody in particular is not for somebody, unless it says so.
     scene.fills("/page", "front", "anonymous");

@@ -314,3 +314,28 @@ fn a_graceful_stop_ends_what_is_under_way_and_takes_nothing_new() {
         counts.forwarded + counts.unknown == 0
     });
 }
+
+#[test]
+fn an_answer_that_does_not_say_where_it_ends_leaves_the_outcome_unknown() {
+    let scene = Scene::new();
+    scene.fills("/", "front", "old");
+    for (nth, length) in [(1, 11), (2, 100_000)] {
+        let half = "h".repeat(length);
+        let mut writer = scene.client();
+        writer.post("/buy", "");
+        let mut bought = scene.origin.asked("/buy");
+        bought.says(&format!("HTTP/1.0 200 OK\r\n\r\n{half}"));
+        bought.closes();
+        writer.answer().is(200, &half);
+        // Who was killed in the middle of it may have a transaction at the database.
+        scene.comes("an unknown outcome", |scene| scene.node.content.counts().updater.unknown == nth);
+        scene.misses("/");
+    }
+    // What has no body has an end.
+    let mut writer = scene.client();
+    writer.post("/buy", "");
+    scene.origin.asked("/buy").says("HTTP/1.1 204 No Content\r\n\r\n");
+    writer.answer().has(204);
+    scene.comes("the end", |scene| scene.node.content.counts().updater.forwarded == 0);
+    assert_eq!(scene.node.content.counts().updater.unknown, 2);
+}

@@ -52,6 +52,11 @@ impl Origin {
         asked
     }
 
+    /// The next request, whatever it is for.
+    pub fn asked_any(&self) -> Asked {
+        self.asked.recv_timeout(PATIENCE).unwrap()
+    }
+
     /// The next request, if one comes soon.
     pub fn asked_soon(&self) -> Option<Asked> {
         self.asked.recv_timeout(Duration::from_millis(50)).ok()
