@@ -178,6 +178,7 @@ impl Exchange {
 
     /// Answers with what was found, or fetches it.
     async fn judge(self: &Arc<Self>, wants: Wants, mut first: Option<Looked>) -> (Done, Response<Body>) {
+        let mut has_waited = false;
         loop {
             let Wants { head, wanted, route, began, .. } = &wants;
             let looked = match first.take().unwrap_or_else(|| self.look(head, wanted, route)) {
@@ -214,8 +215,13 @@ impl Exchange {
                             shared.key == shared.variant.key(wanted.key, &head.headers, &route.cookies)
                         });
                         match (shared.map(|shared| shared.copy), wanted.credentials) {
+                            // Updates come faster than the page is made, or it fails: one after the other they would wait for ever.
+                            (None, _) if has_waited => ("fills-lost", true),
                             // It failed, or was of another variant: of those who waited, one leads next.
-                            (None, _) => continue,
+                            (None, _) => {
+                                has_waited = true;
+                                continue;
+                            }
                             (Some(copy), Some(reason)) if !copy.is_for_credentials() => {
                                 self.cache.remember_unshared(wanted.key);
                                 (reason.name(), false)

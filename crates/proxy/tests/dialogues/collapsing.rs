@@ -53,6 +53,34 @@ fn a_fill_that_an_update_overtook_serves_nobody_who_waited() {
 }
 
 #[test]
+fn who_has_waited_twice_for_nothing_waits_no_longer() {
+    let scene = Scene::new();
+    let (mut leader, asked, mut one) = scene.two_ask("/");
+    let mut two = scene.client();
+    two.get("/");
+    scene.has_in_flight(3);
+    scene.ends(scene.begins(Some("front")));
+    asked.depends("front", "old");
+    leader.answer().is(200, "old");
+    // One of the two leads now, and a third comes to wait.
+    let asked = scene.origin.asked("/");
+    let mut three = scene.client();
+    three.get("/");
+    scene.has_in_flight(3);
+    scene.ends(scene.begins(Some("front")));
+    asked.depends("front", "old too");
+    // The third leads, and who has waited twice goes beside it.
+    for asked in [scene.origin.asked("/"), scene.origin.asked("/")] {
+        asked.depends("front", "new");
+    }
+    scene.origin.is_left_alone();
+    let lost = [&mut one, &mut two].map(|client| client.answer().field("cache-status").unwrap());
+    assert_eq!(lost.iter().filter(|said| said.contains("detail=fills-lost")).count(), 1, "{lost:?}");
+    three.answer().is(200, "new").said("stored");
+    scene.hits("/", "new");
+}
+
+#[test]
 fn a_fill_during_which_the_lease_is_lost_serves_nobody_who_waited() {
     let scene = Scene::new();
     let (mut leader, asked, mut other) = scene.two_ask("/");
