@@ -43,7 +43,7 @@ pub use fuzzing::{Headers, content_message, dependency_header};
 pub use hit::{Stamp, Verdict, Words, look};
 pub use home::{Home, HomeAction, HomeCounts, HomeLimits};
 pub use names::{Dependency, Names, PageId, Scope};
-pub use reader::{Alone, FillId, NotStored, Reader, ReaderLimits, Settled, Start, Waiter};
+pub use reader::{Alone, FillId, NotStored, Reader, ReaderLimits, Settled, Start, Unstorable, Waiter};
 #[doc(hidden)]
 pub use rules::Rules;
 pub use serialised::{

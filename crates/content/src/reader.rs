@@ -97,6 +97,15 @@ pub enum Alone {
     Full,
 }
 
+/// Of what an answer that must not be stored says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unstorable {
+    /// Of the page: its next answer will be no other.
+    Page,
+    /// Of this attempt, in which the application failed: remembered for a moment only.
+    Failure,
+}
+
 /// Why a fill was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum NotStored {
@@ -271,14 +280,14 @@ impl<K: Ord + Clone> Reader<K> {
     }
 
     /// The answer is here and must not be stored. It is remembered, so that the page's requests are not serialised.
-    pub fn unstorable(&mut self, id: FillId, now: Time) -> Option<Settled<K>> {
-        self.remember(id, Alone::Unstorable, now + self.limits.unstorable_for);
-        self.settle(id, Err(NotStored::Unstorable), false)
-    }
-
-    /// The answer says that the application failed, and nothing of the page: remembered for a moment only.
-    pub fn failing(&mut self, id: FillId, now: Time) -> Option<Settled<K>> {
-        self.remember(id, Alone::Failing, now + self.limits.failing_for);
+    pub fn unstorable(&mut self, id: FillId, why: Unstorable, now: Time) -> Option<Settled<K>> {
+        let page = self.fills.get(&id)?.page;
+        let (why, lasts) = match why {
+            Unstorable::Page => (Alone::Unstorable, self.limits.unstorable_for),
+            Unstorable::Failure => (Alone::Failing, self.limits.failing_for),
+        };
+        let slot = self.unstorable_slot(page);
+        self.unstorable[slot] = Remembered { page, why, until: now + lasts };
         self.settle(id, Err(NotStored::Unstorable), false)
     }
 
@@ -354,13 +363,6 @@ impl<K: Ord + Clone> Reader<K> {
     fn close(&mut self, key: &K, id: FillId) {
         if self.joinable.get(key) == Some(&id) {
             self.joinable.remove(key);
-        }
-    }
-
-    fn remember(&mut self, id: FillId, why: Alone, until: Time) {
-        if let Some(page) = self.fills.get(&id).map(|fill| fill.page) {
-            let slot = self.unstorable_slot(page);
-            self.unstorable[slot] = Remembered { page, why, until };
         }
     }
 
@@ -484,13 +486,13 @@ mod tests {
         let mut reader = reader();
         let fill = lead(&mut reader, "a");
         start(&mut reader, "a", 1);
-        let settled = reader.unstorable(fill, at(0)).unwrap();
+        let settled = reader.unstorable(fill, Unstorable::Page, at(0)).unwrap();
         assert_eq!((settled.forward, settled.stored), (vec![1], Err(NotStored::Unstorable)));
         assert_eq!(start(&mut reader, "a", 2), Start::Alone(Alone::Unstorable));
         let later = Lease { until: Time::FAR, ..LEASE };
         let mut again = |time| reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(time));
         let Start::Lead(fill) = again(60_000) else { panic!("it is forgotten") };
-        assert!(reader.failing(fill, at(60_000)).is_some());
+        assert!(reader.unstorable(fill, Unstorable::Failure, at(60_000)).is_some());
         let mut again = |time| reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(time));
         assert_eq!(again(60_999), Start::Alone(Alone::Failing));
         assert!(matches!(again(61_000), Start::Lead(_)));

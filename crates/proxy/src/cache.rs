@@ -10,7 +10,7 @@ use verbena_caching::{Key, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
     Alone, FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp, Start,
-    Store, Waiter, Words,
+    Store, Unstorable, Waiter, Words,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -155,16 +155,9 @@ impl Cache {
     }
 
     /// The answer must not be stored.
-    pub fn unstorable(&self, fill: FillId) {
+    pub fn unstorable(&self, fill: FillId, why: Unstorable) {
         let now = self.content.now();
-        let settled = self.fills.lock().reader.unstorable(fill, now);
-        settled.into_iter().for_each(|settled| self.settle(settled, None));
-    }
-
-    /// The answer says that the application failed.
-    pub fn failing(&self, fill: FillId) {
-        let now = self.content.now();
-        let settled = self.fills.lock().reader.failing(fill, now);
+        let settled = self.fills.lock().reader.unstorable(fill, why, now);
         settled.into_iter().for_each(|settled| self.settle(settled, None));
     }
 

@@ -14,7 +14,7 @@ use verbena_caching::{
     store,
 };
 use verbena_content::service::Reading;
-use verbena_content::{Declared, DependencyField, PageId, Verdict, Words, look};
+use verbena_content::{Declared, DependencyField, PageId, Unstorable, Verdict, Words, look};
 use verbena_metrics::Latency;
 use verbena_terms::ViewNumber;
 
@@ -298,9 +298,9 @@ impl Exchange {
                     // Not for this client's like; others may share theirs.
                     self.cache.remember_unshared(wanted.key);
                 } else if reason == Reason::Status && is_failure(answered.status) {
-                    leader.failing();
+                    leader.unstorable(Unstorable::Failure);
                 } else {
-                    leader.unstorable();
+                    leader.unstorable(Unstorable::Page);
                 }
                 (false, Some(reason.name()), Body::Origin(passing))
             }

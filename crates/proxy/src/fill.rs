@@ -16,7 +16,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 use verbena_caching::{Key, Reason, Stored, entity_tag_of};
-use verbena_content::{FillId, PageId, Scope};
+use verbena_content::{FillId, PageId, Scope, Unstorable};
 use verbena_terms::Time;
 
 use crate::body::{Body, Cut, Passing};
@@ -47,16 +47,9 @@ impl Leader {
         }
     }
 
-    pub fn unstorable(mut self) {
+    pub fn unstorable(mut self, why: Unstorable) {
         if let Some(fill) = self.fill.take() {
-            self.cache.unstorable(fill);
-        }
-    }
-
-    /// The application failed to make the page.
-    pub fn failing(mut self) {
-        if let Some(fill) = self.fill.take() {
-            self.cache.failing(fill);
+            self.cache.unstorable(fill, why);
         }
     }
 }
@@ -161,7 +154,7 @@ async fn pump(mut passing: Passing, kept: Kept, pieces: UnboundedSender<Piece>, 
     match reason {
         // Another time there may be room.
         Reason::TooMuch => drop(kept),
-        _ => kept.leader.unstorable(),
+        _ => kept.leader.unstorable(Unstorable::Page),
     }
     let _ = pieces.send(Piece::Rest(passing));
 }

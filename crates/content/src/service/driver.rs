@@ -144,11 +144,7 @@ impl Driver {
     fn look_around(&mut self) {
         self.look_at_lease();
         let (now, mut updated) = (self.now(), Vec::new());
-        self.at_home(|home, out| {
-            if home.next_deadline().is_some_and(|at| at <= now) {
-                home.tick(now, out);
-            }
-        });
+        self.at_home(|home, out| home.tick(now, out));
         if let Some(life) = &mut self.life {
             let words: Vec<u32> = self.updater.waiting_words().collect();
             for word in words {

@@ -216,7 +216,7 @@ impl Content {
         let mut beginning = Beginning { answer, content: self.clone() };
         let id = (&mut beginning.answer).await.map_err(|_| Refused::Stopped)??;
         self.shared.begun.fetch_add(1, Ordering::Relaxed);
-        Ok(Ticket { id: Some(id), content: self.clone() })
+        Ok(self.ticket(id))
     }
 
     /// How it was a moment ago.
@@ -262,6 +262,10 @@ impl Content {
         }
     }
 
+    fn ticket(&self, id: UpdateId) -> Ticket {
+        Ticket { id: Some(id), content: self.clone() }
+    }
+
     /// Where the answer to a command will be.
     fn asked<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<oneshot::Receiver<T>, Refused> {
         if self.shared.waiting.load(Ordering::Relaxed) >= COMMANDS {
@@ -296,9 +300,7 @@ impl Drop for Beginning {
         // From here on who answers sees that nobody waits.
         self.answer.close();
         if let Ok(Ok(id)) = self.answer.try_recv() {
-            let finished = Command::Finished { id, outcome: Outcome::NotSent, reply: None };
-            // A service that has stopped has nothing open.
-            let _ = self.content.tell(finished);
+            self.content.ticket(id).not_sent();
         }
     }
 }

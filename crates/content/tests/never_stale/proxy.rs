@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use verbena_cluster::Lease;
 use verbena_content::service::{Content as Service, Finish, Refused};
 use verbena_content::{
-    FillId, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Verdict, Waiter, Words, look,
+    FillId, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Unstorable, Verdict, Waiter, Words,
+    look,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -134,7 +135,7 @@ impl Proxy {
         self.outside.answer(request, &content, "origin");
         let now = self.service.now();
         if self.outside.strikes(20) {
-            let settled = self.reader.borrow_mut().unstorable(fill, now);
+            let settled = self.reader.borrow_mut().unstorable(fill, Unstorable::Page, now);
             return settled.into_iter().for_each(|settled| self.settle(settled, None));
         }
         let declares = !self.outside.happens(self.outside.settings.pages_of_everything);
