@@ -7,6 +7,7 @@
 //! A frame is stamped by the kernel when it comes, so what the router does at that moment delays nothing twice. What it costs to hand a frame
 //! over is measured all the time ([`gauge`]), and taken off the delay.
 
+mod buffers;
 mod frame;
 mod gauge;
 mod port;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use verbena_terms::Time;
 
+use super::buffers::Buffers;
 use super::frame::{Frame, HEADER};
 use super::port::{Frames, Port};
 use super::{arrival, clocks, now};
@@ -34,7 +35,7 @@ const NUMBER: usize = HEADER + 14;
 pub(super) struct Gauge {
     ends: Option<[Port; 2]>,
     frames: [Frame; 2],
-    received: Frame,
+    buffers: Buffers,
     kinds: [Recent; 2],
     turn: usize,
     number: u64,
@@ -82,7 +83,7 @@ impl Gauge {
         let mut gauge = Gauge {
             ends,
             frames: SIZES.map(frame),
-            received: Frame::default(),
+            buffers: Buffers::default(),
             kinds: Default::default(),
             turn: 0,
             number: 0,
@@ -131,9 +132,11 @@ impl Gauge {
         let began = now();
         from.send(frame).ok()?;
         while now().since(began) < patience {
-            let Some(stamp) = to.receive(&mut self.received) else { continue };
+            let Some((received, stamp)) = to.receive(&mut self.buffers) else { continue };
             // One that was given up before comes first.
-            if self.received.0.get(NUMBER..NUMBER + 8) == Some(&self.number.to_le_bytes()) {
+            let is_it = received.0.get(NUMBER..NUMBER + 8) == Some(&self.number.to_le_bytes());
+            self.buffers.take_back(received);
+            if is_it {
                 return Some(arrival(stamp, clocks()).since(began));
             }
         }

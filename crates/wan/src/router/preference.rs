@@ -28,6 +28,11 @@ impl Preference {
         Preference { work: 0, looked: Time::ZERO, goes_first: false }
     }
 
+    /// Whether it is to now.
+    pub fn goes_first(&self) -> bool {
+        self.goes_first
+    }
+
     /// A frame of so many bytes has come.
     pub fn note(&mut self, bytes: u32) {
         self.work += FRAME + u64::from(bytes);

@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{sched_getcpu, set_current_timer_slack};
+use rustix::thread::{sched_getcpu, sched_yield, set_current_timer_slack};
 use verbena_terms::{Time, stay_on};
 
+use super::buffers::Buffers;
 use super::frame::Frame;
 use super::gauge::{Cost, Gauge};
 use super::port::{Frames, Port};
@@ -24,8 +25,6 @@ use crate::way::Way;
 /// Frames taken from one end, or sent to one, before the others are looked at; and bytes taken: a large frame takes as long as many small ones.
 const AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: u32 = 128 << 10;
-/// Buffers kept for the next frames.
-const SPARE: usize = 1024;
 /// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
 const STAYS: Duration = Duration::from_millis(20);
 
@@ -56,13 +55,14 @@ pub(super) struct Runner {
     cost: Cost,
     waking: Waking,
     steering: Steering,
+    preference: Preference,
     /// Nothing where this thread goes before no other one.
-    preferred: Option<(Usual, Preference)>,
+    usual: Option<Usual>,
     /// When the way of a frame was last gone.
     gone: Time,
     /// The processor that it was on, and when that was asked.
     processor: Option<(usize, Time)>,
-    spare: Vec<Frame>,
+    buffers: Buffers,
 }
 
 impl Runner {
@@ -91,7 +91,6 @@ impl Runner {
         // Nobody else would get to run on the only processor that there is.
         let may_go_first = mode == Mode::Precise && steering.another_than(sched_getcpu()).is_some();
         let usual = if may_go_first { Usual::of_this_thread() } else { None };
-        let preferred = usual.map(|usual| (usual, Preference::new()));
         match core {
             Some(core) => steering.follow(core),
             None => steering.put(0, 0),
@@ -107,10 +106,11 @@ impl Runner {
             cost,
             waking,
             steering,
-            preferred,
+            preference: Preference::new(),
+            usual,
             gone: Time::ZERO,
             processor: None,
-            spare: vec![],
+            buffers: Buffers::default(),
         })
     }
 
@@ -143,18 +143,12 @@ impl Runner {
                 if bytes >= BYTES_AT_ONCE {
                     break;
                 }
-                let mut frame = self.spare.pop().unwrap_or_default();
-                let Some(stamp) = direction.port.receive(&mut frame) else {
-                    self.spare.push(frame);
-                    break;
-                };
+                let Some((frame, stamp)) = direction.port.receive(&mut self.buffers) else { break };
                 has_received = true;
                 let at = arrival(stamp, *set_back.get_or_insert_with(clocks));
                 let packet = frame.packet();
                 bytes += packet.bytes;
-                if let Some((_, preference)) = &mut self.preferred {
-                    preference.note(packet.bytes);
-                }
+                self.preference.note(packet.bytes);
                 if frame.is_housekeeping() {
                     direction.machine.pass(at, packet, frame);
                 } else {
@@ -166,8 +160,8 @@ impl Runner {
     }
 
     fn prefer(&mut self, now: Time) {
-        if let Some((usual, preference)) = &mut self.preferred
-            && let Some(goes_first) = preference.look(now)
+        if let Some(goes_first) = self.preference.look(now)
+            && let Some(usual) = self.usual
         {
             usual.set(goes_first);
         }
@@ -204,10 +198,7 @@ impl Runner {
             Ok(()) => {}
             Err(_) => direction.unsent += 1,
         }
-        // Large buffers go back: after a burst of large frames they would be kept for small ones.
-        if self.spare.len() < SPARE && frame.0.capacity() <= 16 << 10 || self.spare.len() < AT_ONCE {
-            self.spare.push(frame);
-        }
+        self.buffers.take_back(frame);
         done
     }
 
@@ -239,7 +230,12 @@ impl Runner {
             }
         };
         if self.mode == Mode::Precise && until.is_some_and(|until| until <= now) {
-            std::hint::spin_loop();
+            if self.preference.goes_first() {
+                std::hint::spin_loop();
+            } else {
+                // Who sends and receives as much as it can needs the core more than this thread, which would only look.
+                sched_yield();
+            }
             return;
         }
         let timeout = until.map(|until| until.since(now)).map(|sleep| Timespec {
