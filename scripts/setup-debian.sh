@@ -18,7 +18,7 @@ esac
 commands=(cc:gcc ld:binutils make:make clang:clang protoc:protobuf-compiler)
 if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are compiled against.
-    commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 pkill:procps script:bsdutils git:git)
+    commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 iptables:iptables pkill:procps script:bsdutils git:git)
     commands+=(etcd:etcd-server etcdctl:etcd-client redis-server:redis-server setpriv:util-linux)
     # A network file system beside memory.apps.
     commands+=(glusterfsd:glusterfs-server glusterfs:glusterfs-client)

@@ -5,7 +5,7 @@ use std::path::Path;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use verbena_wan::router::Mode;
+use verbena_wan::router::{DataPath, Mode};
 use verbena_wan::{Backend, BackendName, Error, OptionError, Plan, PlanError, RouterOptions, Way, read_file};
 
 use crate::errors::{Failed, Forked, NotPermitted};
@@ -62,24 +62,27 @@ impl Wan {
     }
 }
 
+/// What may be said of the router: a dictionary with all of these.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct RouterChoice {
+    mode: Option<String>,
+    path: Option<String>,
+    seed: Option<u64>,
+    core: Option<usize>,
+}
+
 #[pymethods]
 impl Wan {
     #[new]
-    fn new(
-        py: Python<'_>,
-        there: Options,
-        back: Options,
-        backend: &str,
-        mode: Option<&str>,
-        seed: Option<u64>,
-        core: Option<usize>,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, there: Options, back: Options, backend: &str, router: RouterChoice) -> PyResult<Self> {
+        let RouterChoice { mode, path, seed, core } = router;
         let backend = match backend {
             "router" => BackendName::Router,
             "kernel" => BackendName::Kernel,
             _ => return Err(PyValueError::new_err(format!("{backend:?} is no backend; there are router, kernel"))),
         };
-        let mode = match mode {
+        let mode = match mode.as_deref() {
             None => None,
             Some("precise") => Some(Mode::Precise),
             Some("sleep") => Some(Mode::Sleep),
@@ -87,8 +90,16 @@ impl Wan {
                 return Err(PyValueError::new_err(format!("{mode:?} is no mode; there are precise, sleep")));
             }
         };
-        let backend =
-            Backend::new(backend, RouterOptions { mode, seed, core }).map_err(|refused| wrong(&refused.into()))?;
+        let path = match path.as_deref() {
+            None => None,
+            Some("packet") => Some(DataPath::Packet),
+            Some("nfqueue") => Some(DataPath::Nfqueue),
+            Some(path) => {
+                return Err(PyValueError::new_err(format!("{path:?} is no path; there are packet, nfqueue")));
+            }
+        };
+        let backend = Backend::new(backend, RouterOptions { mode, path, seed, core })
+            .map_err(|refused| wrong(&refused.into()))?;
         let mut ways = [Way::default(), Way::default()];
         for (way, options) in ways.iter_mut().zip([there, back]) {
             set(way, &options)?;

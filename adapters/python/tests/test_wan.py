@@ -121,6 +121,19 @@ def test_what_runs_in_a_site_keeps_off_the_routers_core() -> None:
     assert os.sched_getaffinity(0) == usable
 
 
+def test_packets_may_stay_in_the_kernel() -> None:
+    with verbena.wan(delay="20ms", path="nfqueue") as wan:
+        assert datagrams(wan, 40) == list(range(40))
+        there = wan.stats()["there"]
+        assert there["packets"] == there["arrived"] == 40 and there["took"]["least_ns"] >= 19_900_000
+        with pytest.raises(ValueError, match="loss: the path nfqueue cannot do it"):
+            wan.set(loss="1%")
+        assert len(datagrams(wan, 10)) == 10
+    for path in ["short", "packets"]:
+        with pytest.raises(ValueError, match="there are packet, nfqueue"), verbena.wan(path=path):
+            pass
+
+
 def test_the_same_seed_is_the_same_fate() -> None:
     def came(seed: int) -> list[int]:
         with verbena.wan(loss="20%", seed=seed, mode="sleep") as wan:

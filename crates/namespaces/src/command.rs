@@ -8,6 +8,15 @@ use crate::namespace::{Error, Result};
 
 const IP: &str = "ip";
 const TC: &str = "tc";
+
+/// Of which packets a rule of netfilter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
 /// Where `tc` looks for the tables of laws of delay (tc-netem(8)), `NAME.dist` each.
 const TABLES: &str = "TC_LIB_DIR";
 
@@ -47,6 +56,31 @@ pub fn tc_batch(lines: &[String], tables: Option<&Path>) -> Result<()> {
     batch(TC, process, lines)
 }
 
+/// Has netfilter's table `filter` hold these rules of `iptables` and no others, in the network of this thread.
+///
+/// # Errors
+/// What it said.
+pub fn netfilter(family: Family, rules: &[String]) -> Result<()> {
+    let command = match family {
+        Family::V4 => "iptables-restore",
+        Family::V6 => "ip6tables-restore",
+    };
+    let mut lines = vec!["*filter".to_owned()];
+    lines.extend(["INPUT", "FORWARD", "OUTPUT"].map(|chain| format!(":{chain} ACCEPT [0:0]")));
+    lines.extend_from_slice(rules);
+    lines.push("COMMIT".to_owned());
+    let words = if rules.is_empty() { "(no rules)".to_owned() } else { rules.join("; ") };
+    let failed = |reason: String| Error::Command { command, words: words.clone(), reason };
+    // Users without root do not have these folders in their path.
+    let places = ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).join(command));
+    let program = places.into_iter().find(|place| place.exists()).unwrap_or_else(|| command.into());
+    let output = fed(&mut Command::new(program), &lines).map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().trim().to_owned()))
+}
+
 fn run(command: &'static str, words: &[&str]) -> Result<String> {
     let failed = |reason: String| Error::Command { command, words: words.join(" "), reason };
     let output = Command::new(command).args(words).output().map_err(|error| failed(error.to_string()))?;
@@ -57,18 +91,19 @@ fn run(command: &'static str, words: &[&str]) -> Result<String> {
     }
 }
 
+/// What a process answers that is given these lines.
+fn fed(process: &mut Command, lines: &[String]) -> io::Result<Output> {
+    let mut process = process.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut input) = process.stdin.take() {
+        // One that ended early has said why.
+        let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
+    }
+    process.wait_with_output()
+}
+
 fn batch(command: &'static str, mut process: Command, lines: &[String]) -> Result<()> {
-    let mut run = || -> io::Result<Output> {
-        let piped = process.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut process = piped.spawn()?;
-        if let Some(mut input) = process.stdin.take() {
-            // One that ended early has said why.
-            let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
-        }
-        process.wait_with_output()
-    };
     let failed = |words: &str, reason: String| Error::Command { command, words: words.into(), reason };
-    let output = run().map_err(|error| failed("-batch", error.to_string()))?;
+    let output = fed(process.args(["-batch", "-"]), lines).map_err(|error| failed("-batch", error.to_string()))?;
     if output.status.success() {
         return Ok(());
     }

@@ -20,6 +20,6 @@ mod command;
 mod crossing;
 mod namespace;
 
-pub use command::{ip, ip_batch, tc, tc_batch};
+pub use command::{Family, ip, ip_batch, netfilter, tc, tc_batch};
 pub use crossing::{Block, Crossing};
 pub use namespace::{End, Error, Namespace, Result, or_skipped};

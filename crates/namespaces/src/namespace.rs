@@ -25,7 +25,7 @@ pub enum Error {
     /// The command that links or queues did not.
     #[error("{command} {words}: {reason}")]
     Command {
-        /// `ip` or `tc`.
+        /// `ip`, `tc` or `iptables-restore`.
         command: &'static str,
         /// Its arguments.
         words: String,

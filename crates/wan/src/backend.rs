@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::router::Mode;
+use crate::router::{DataPath, Mode};
 use crate::way::Impossible;
 
 /// The seed where none is given.
@@ -16,6 +16,8 @@ pub enum Backend {
     Router {
         /// What it does while nothing is due.
         mode: Mode,
+        /// What packets are for it.
+        path: DataPath,
         /// Of all chance.
         seed: u64,
         /// The core that its thread stays on. What runs in the sites keeps off it, where it was told to: [`Wan::keep_off`](crate::Wan::keep_off). None: the
@@ -39,7 +41,7 @@ pub enum BackendName {
 
 impl Default for Backend {
     fn default() -> Self {
-        Backend::Router { mode: Mode::default(), seed: USUAL_SEED, core: None }
+        Backend::Router { mode: Mode::default(), path: DataPath::default(), seed: USUAL_SEED, core: None }
     }
 }
 
@@ -48,6 +50,8 @@ impl Default for Backend {
 pub struct RouterOptions {
     /// What it does while nothing is due.
     pub mode: Option<Mode>,
+    /// What packets are for it.
+    pub path: Option<DataPath>,
     /// Of all chance.
     pub seed: Option<u64>,
     /// The core of its thread.
@@ -60,12 +64,16 @@ impl Backend {
     /// # Errors
     /// Where something is said of a router, and there is none.
     pub fn new(name: BackendName, options: RouterOptions) -> Result<Self, Impossible> {
-        let RouterOptions { mode, seed, core } = options;
+        let RouterOptions { mode, path, seed, core } = options;
         match name {
-            BackendName::Router => {
-                Ok(Backend::Router { mode: mode.unwrap_or_default(), seed: seed.unwrap_or(USUAL_SEED), core })
-            }
+            BackendName::Router => Ok(Backend::Router {
+                mode: mode.unwrap_or_default(),
+                path: path.unwrap_or_default(),
+                seed: seed.unwrap_or(USUAL_SEED),
+                core,
+            }),
             BackendName::Kernel if mode.is_some() => Err(lacks("mode", "the kernel's timers release packets")),
+            BackendName::Kernel if path.is_some() => Err(lacks("path", "packets stay in the kernel")),
             BackendName::Kernel if seed.is_some() => Err(lacks("seed", "the kernel draws, and no run can be repeated")),
             BackendName::Kernel if core.is_some() => Err(lacks("core", "no thread of this program runs the links")),
             BackendName::Kernel => Ok(Backend::Kernel),
@@ -94,12 +102,14 @@ mod tests {
     fn what_a_backend_does_not_have_is_refused() {
         let none = RouterOptions::default();
         assert_eq!(Backend::new(BackendName::Router, none), Ok(Backend::default()));
-        let all = RouterOptions { mode: Some(Mode::Sleep), seed: Some(7), core: Some(3) };
-        let router = Backend::Router { mode: Mode::Sleep, seed: 7, core: Some(3) };
+        let all =
+            RouterOptions { mode: Some(Mode::Sleep), path: Some(DataPath::Nfqueue), seed: Some(7), core: Some(3) };
+        let router = Backend::Router { mode: Mode::Sleep, path: DataPath::Nfqueue, seed: 7, core: Some(3) };
         assert_eq!(Backend::new(BackendName::Router, all), Ok(router));
         assert_eq!(Backend::new(BackendName::Kernel, none), Ok(Backend::Kernel));
         for (options, said) in [
             (RouterOptions { mode: Some(Mode::Precise), ..none }, "mode: the backend kernel"),
+            (RouterOptions { path: Some(DataPath::Packet), ..none }, "path: the backend kernel"),
             (RouterOptions { seed: Some(1), ..none }, "seed: the backend kernel"),
             (RouterOptions { core: Some(0), ..none }, "core: the backend kernel"),
         ] {

@@ -51,7 +51,7 @@ impl Kernel {
             tc(&["qdisc", "show", "dev", "lo"])?;
             for (part, module, line) in PARTS {
                 let tried = tc(&line.split(' ').collect::<Vec<_>>());
-                tried.map_err(|refused| Error::Lacking { part, module, said: refused.to_string() })?;
+                tried.map_err(|refused| Error::Lacking { of: "backend", part, module, said: refused.to_string() })?;
             }
             Ok(tc_batch(&["qdisc del dev lo root", "qdisc del dev lo clsact"].map(String::from), None)?)
         })?

@@ -12,6 +12,7 @@
 //! docs/WAN.md has the options, what each means, and how to use them.
 
 mod backend;
+mod bridge;
 mod chance;
 mod codel;
 mod counts;

@@ -52,8 +52,9 @@ pub struct Machine<T> {
     number: u64,
     began: Option<Time>,
     last_arrival: Time,
-    /// The latest due time of those that keep their order.
+    /// The latest due time of those that keep their order, and what it was when the way last changed.
     last_due: Time,
+    last_due_before: Time,
     queue: Queue<Carried<T>>,
     wire: Wire,
     under_way: BinaryHeap<Reverse<Flying<T>>>,
@@ -139,6 +140,7 @@ impl<T: Clone> Machine<T> {
             began: None,
             last_arrival: Time::ZERO,
             last_due: Time::ZERO,
+            last_due_before: Time::ZERO,
             queue: Queue::new(way.codel),
             wire: Wire::new(&way, seed, number),
             under_way: BinaryHeap::new(),
@@ -162,6 +164,7 @@ impl<T: Clone> Machine<T> {
             self.queue.drop_by(way.codel);
         }
         self.began = None;
+        self.last_due_before = self.last_due;
         self.way = way;
     }
 
@@ -181,8 +184,14 @@ impl<T: Clone> Machine<T> {
         (packets + duplicated).saturating_sub(arrived + dropped.all() + self.queue.depth().0)
     }
 
-    /// A packet that was sent at `at`. Packets are given in the order in which they came; a moment before that of an earlier one counts as that.
-    pub fn arrive(&mut self, at: Time, packet: Packet, load: T) {
+    /// A packet that was sent at `at`. Packets are given in the order in which they came. One that comes with a moment before that of an earlier one was
+    /// sent by another processor, and overtaken on the way here: where there is delay alone it is put back into its place, otherwise its moment
+    /// counts as that of the earlier one, for rules count packets as they come.
+    ///
+    /// # Errors
+    /// What came with it, if there is no room for it, which is counted.
+    pub fn arrive(&mut self, at: Time, packet: Packet, load: T) -> Result<(), T> {
+        let stamp = at;
         let at = self.note(at);
         let segments = u64::from(packet.segments.max(1));
         self.counts.packets += segments;
@@ -193,28 +202,44 @@ impl<T: Clone> Machine<T> {
         self.transmit(at);
         if !self.has_room(packet) {
             self.counts.dropped.add(Cause::Memory, segments);
-            return;
+            return Err(load);
+        }
+        if self.has_delay_alone() {
+            self.held_bytes += u64::from(packet.bytes);
+            let due = (stamp + self.way.whole_delay()).max(self.last_due_before);
+            self.last_due = self.last_due.max(due);
+            self.fly(Leaving { load, packet, arrived: stamp, due, corrupt: None, is_housekeeping: false });
+            return Ok(());
         }
         let waiting = Waiting { bytes: packet.bytes.into(), packets: segments, arrived: at, load: (packet, load) };
         match self.queue.push(waiting, self.way.queue_limit(), self.rate(at)) {
             Ok(()) => {
                 self.held_bytes += u64::from(packet.bytes);
                 self.transmit(at);
+                Ok(())
             }
-            Err(_) => self.counts.dropped.add(Cause::QueueLimit, segments),
+            Err(Waiting { load: (_, load), .. }) => {
+                self.counts.dropped.add(Cause::QueueLimit, segments);
+                Err(load)
+            }
         }
     }
 
     /// What the two ends say to find each other (ARP, neighbour discovery): the kernel sends it when it likes, so it takes the delay and
     /// nothing else, and no rule counts it. Otherwise no run could be repeated.
-    pub fn pass(&mut self, at: Time, packet: Packet, load: T) {
+    ///
+    /// # Errors
+    /// What came with it, if there is no room for it.
+    pub fn pass(&mut self, at: Time, packet: Packet, load: T) -> Result<(), T> {
         let at = self.note(at);
         self.counts.housekeeping += 1;
-        if self.has_room(packet) {
-            self.held_bytes += u64::from(packet.bytes);
-            let due = at + self.delay(at);
-            self.fly(Leaving { load, packet, arrived: at, due, corrupt: None, is_housekeeping: true });
+        if !self.has_room(packet) {
+            return Err(load);
         }
+        self.held_bytes += u64::from(packet.bytes);
+        let due = at + self.delay(at);
+        self.fly(Leaving { load, packet, arrived: at, due, corrupt: None, is_housekeeping: true });
+        Ok(())
     }
 
     /// When something is to be done next.
@@ -247,6 +272,11 @@ impl<T: Clone> Machine<T> {
         self.began.get_or_insert(at);
         self.last_arrival = self.last_arrival.max(at);
         self.last_arrival
+    }
+
+    /// Nothing is drawn for any packet, and nobody waits for anything.
+    pub(crate) fn has_delay_alone(&self) -> bool {
+        !self.way.needs_single_packets() && self.way.trace.is_none() && self.queue.next().is_none()
     }
 
     fn has_room(&self, packet: Packet) -> bool {

@@ -16,12 +16,13 @@ use verbena_namespaces::{Namespace, ip_batch};
 use verbena_terms::{keep_off, usable_cores};
 
 use crate::backend::Backend;
+use crate::bridge;
 use crate::kernel::Kernel;
 use crate::offload::take_large_frames;
 use crate::options::{OptionError, Reader};
 use crate::plan::{Link, Plan, PlanError};
 use crate::receivers::{Receivers, Steering, by_any};
-use crate::router::{GAUGE_MTU, Router, Seen, Setting, Wires};
+use crate::router::{DataPath, GAUGE_MTU, Router, Seen, Setting, Wires};
 use crate::way::Way;
 
 /// Why there is no WAN.
@@ -76,16 +77,18 @@ pub enum Error {
     /// The router could not be started, or has ended.
     #[error("the router: {0}")]
     Router(#[source] io::Error),
-    /// The kernel lacks what the backend `kernel` takes. Nothing is left of what was made.
+    /// The kernel lacks what was asked for. Nothing is left of what was made.
     #[error(
-        "this kernel has no {part} (module {module}): `modprobe -a {module}` as root, or leave the backend out; {said}"
+        "this kernel has no {part} (module {module}): `modprobe -a {module}` as root, or leave the {of} out; {said}"
     )]
     Lacking {
+        /// What takes it.
+        of: &'static str,
         /// What it lacks.
         part: &'static str,
         /// The modules that have it.
         module: &'static str,
-        /// What `tc` said.
+        /// What was said by the command that was refused.
         said: String,
     },
     /// What the backend `kernel` takes could not be handed to `tc`, or not be read.
@@ -138,8 +141,10 @@ impl Wan {
     pub fn up(plan: Plan) -> Result<Self> {
         plan.check()?;
         let middle = Namespace::new()?;
-        if plan.backend == Backend::Kernel {
-            Kernel::probe(&middle)?;
+        match plan.backend {
+            Backend::Kernel => Kernel::probe(&middle)?,
+            Backend::Router { path: DataPath::Nfqueue, .. } => bridge::probe(&middle)?,
+            Backend::Router { path: DataPath::Packet, .. } => {}
         }
         // The kernel of the router says nothing on the lines itself.
         middle.enter(|| settings(&[("net/ipv6/conf/default/disable_ipv6", "1")]))??;
@@ -167,7 +172,7 @@ impl Wan {
             steering.sites.extend(receivers(site, names)?);
         }
         let runs = match plan.backend {
-            Backend::Router { mode, seed, core } => {
+            Backend::Router { mode, path, seed, core } => {
                 let inner_ends = (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)));
                 steering.router = receivers(&middle, inner_ends.collect())?;
                 middle.link_bare(GAUGE[0], &middle, GAUGE[1])?;
@@ -179,11 +184,14 @@ impl Wan {
                 };
                 let links = plan.links.iter().zip(0..).map(wires).collect();
                 let gauge = GAUGE.map(str::to_owned);
-                let setting = Setting { network: middle, links, gauge, steering, mode, seed, core };
+                if path == DataPath::Nfqueue {
+                    bridge::make(&middle, &plan.links)?;
+                }
+                let setting = Setting { network: middle, links, gauge, steering, mode, path, seed, core };
                 Runs::Router(Router::start(setting).map_err(Error::Router)?)
             }
             Backend::Kernel => {
-                steering.put(0, 0);
+                steering.put(Some(0), Some(0));
                 Runs::Kernel(Kernel::start(middle, &plan.links)?)
             }
         };
@@ -344,7 +352,7 @@ fn prepare(forwards: bool) -> Result<()> {
 }
 
 /// Those of IPv6 are not there where the kernel has none, and then need not be.
-fn settings(settings: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn settings(settings: &[(&str, &str)]) -> Result<()> {
     let of_ipv6 = Path::new("/proc/sys/net/ipv6").exists();
     for (name, value) in settings.iter().filter(|(name, _)| of_ipv6 || !name.starts_with("net/ipv6")) {
         let setting = format!("/proc/sys/{name}");

@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use verbena_terms::usable_instead_of;
 
 use crate::backend::Backend;
+use crate::bridge;
 use crate::netem;
 use crate::options::OptionError;
-use crate::router::Mode;
+use crate::router::{DataPath, Mode};
 use crate::way::{Impossible, Way};
 
 /// Letters of the name of a site or a link: as many as the name of an interface may have (IFNAMSIZ of Linux).
@@ -161,7 +162,7 @@ impl Plan {
         Plan {
             sites: vec![Site::numbered("a", 0), Site::numbered("b", 1)],
             links: vec![link],
-            backend: Backend::Router { mode, seed, core: None },
+            backend: Backend::Router { mode, path: DataPath::default(), seed, core: None },
         }
     }
 
@@ -219,7 +220,7 @@ impl Plan {
     pub(crate) fn check_way(&self, way: &Way, mtu: u32) -> Result<(), Impossible> {
         way.check()?;
         match self.backend {
-            Backend::Router { .. } => Ok(()),
+            Backend::Router { path, .. } => bridge::refuse(path, way),
             Backend::Kernel => netem::words(way, mtu, "").map(drop),
         }
     }
@@ -311,8 +312,14 @@ mod tests {
         assert_eq!(said(|plan| plan.links[0].between = [1, 1]), "sea joins tokyo with itself");
         assert!(said(|plan| plan.links[0].mtu = 576).starts_with("sea: an mtu of 576; it is 1280 to"));
         assert!(said(|plan| plan.links[0].ways[1].ooo_rate = Some(5)).starts_with("sea: ooo_rate: needs ooo_delay"));
-        let core = said(|plan| plan.backend = Backend::Router { mode: Mode::Sleep, seed: 1, core: Some(9999) });
+        let router = |path, core| Backend::Router { mode: Mode::Sleep, path, seed: 1, core };
+        let core = said(|plan| plan.backend = router(DataPath::Packet, Some(9999)));
         assert!(core.starts_with("core 9999: this process may use 0"), "{core}");
+        let of_nfqueue = said(|plan| {
+            plan.backend = router(DataPath::Nfqueue, None);
+            plan.links[0].ways[1].drop_rate = Some(5);
+        });
+        assert!(of_nfqueue.starts_with("sea: drop_rate: the path nfqueue cannot do it: "), "{of_nfqueue}");
         let of_the_kernel = said(|plan| {
             plan.backend = Backend::Kernel;
             plan.links[0].ways[1].drop_rate = Some(5);

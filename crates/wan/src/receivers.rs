@@ -35,12 +35,12 @@ impl Receivers {
         Ok(Receivers { folder: File::open("/sys/class/net")?, interfaces })
     }
 
-    /// From now on this processor receives what comes to them.
+    /// From now on this processor receives what comes to them; if there is none, that of whoever sends it.
     ///
     /// # Errors
     /// What the system said.
-    pub fn put(&self, processor: usize) -> io::Result<()> {
-        let mask = mask(processor);
+    pub fn put(&self, processor: Option<usize>) -> io::Result<()> {
+        let mask = processor.map_or_else(|| "0".to_owned(), mask);
         for interface in &self.interfaces {
             let path = format!("{interface}/queues/rx-0/rps_cpus");
             let setting = openat(&self.folder, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -65,8 +65,8 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// From now on these processors receive what comes to the sites and to the router.
-    pub fn put(&self, of_sites: usize, of_router: usize) {
+    /// From now on these processors receive what comes to the sites and to the router; for `None` that of whoever sends it.
+    pub fn put(&self, of_sites: Option<usize>, of_router: Option<usize>) {
         let sites = self.sites.iter().map(|site| (site, of_sites));
         let router = self.router.iter().map(|router| (router, of_router));
         if let Err(error) = sites.chain(router).try_for_each(|(receivers, processor)| receivers.put(processor)) {
@@ -77,7 +77,7 @@ impl Steering {
     /// What sites receive from the router, which is on this processor, is received there too: a frame need not cross to another one. What the router
     /// receives is received by another one, which it does not keep busy.
     pub fn follow(&self, router: usize) {
-        self.put(router, self.another_than(router).unwrap_or(router));
+        self.put(Some(router), Some(self.another_than(router).unwrap_or(router)));
     }
 
     /// The first processor that may be used and that is another one than `processor`, if there is one.
@@ -89,7 +89,7 @@ impl Steering {
 /// Has all frames of these interfaces received by one processor, the one with this number, so that none overtakes another. To be called by a thread
 /// that ends after it.
 pub fn pin(interfaces: impl Iterator<Item = String>, processor: usize) {
-    if let Err(error) = Receivers::of(interfaces.collect()).and_then(|receivers| receivers.put(processor)) {
+    if let Err(error) = Receivers::of(interfaces.collect()).and_then(|receivers| receivers.put(Some(processor))) {
         by_any(&error);
     }
 }

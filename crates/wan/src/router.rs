@@ -8,11 +8,14 @@
 //! over is measured all the time ([`gauge`]), and taken off the delay.
 
 mod buffers;
+mod entrance;
 mod frame;
 mod gauge;
+mod nfqueue;
 mod port;
 mod preference;
 mod runner;
+mod stamps;
 mod took;
 mod waking;
 
@@ -53,6 +56,17 @@ pub enum Mode {
     Sleep,
 }
 
+/// What packets are for the router.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataPath {
+    /// Frames that it takes from the end of a link and sends at the other one (packet sockets): everything that is Ethernet, with all options.
+    #[default]
+    Packet,
+    /// Packets of IP that stay in the kernel until it lets them go on (NFQUEUE on a bridge): nothing is copied. Delay alone.
+    Nfqueue,
+}
+
 /// A link to run: its two ends in the router's network, and what happens from the first to the second and back.
 #[derive(Clone, Debug)]
 pub struct Wires {
@@ -77,10 +91,17 @@ pub(crate) struct Setting {
     pub steering: Steering,
     /// What it does while nothing is due.
     pub mode: Mode,
+    /// What packets are for it.
+    pub path: DataPath,
     /// Of all chance.
     pub seed: u64,
     /// The core that the thread stays on.
     pub core: Option<usize>,
+}
+
+/// The number of the kernel's queue for what comes at this end of a link.
+pub(crate) fn queue(link: u16, end: usize) -> u16 {
+    link * 2 + end as u16
 }
 
 /// A running router. It ends with this value.

@@ -122,11 +122,24 @@ impl Way {
 
     /// Whether a rule here chooses or times single packets, so that several which the sender put in one large frame have to come one by one.
     pub fn needs_single_packets(&self) -> bool {
-        let chooses = [self.loss, self.duplicate, self.corrupt].iter().any(|probability| probability.part() > 0.0)
-            || self.drop_rate.is_some()
-            || self.burst.is_some()
-            || self.ooo_rate.is_some();
-        chooses || self.jitter.is_some() || self.has_rate()
+        self.rule_for_single_packets().is_some()
+    }
+
+    /// The first such rule, by the name of its option.
+    pub(crate) fn rule_for_single_packets(&self) -> Option<&'static str> {
+        let is_there = |probability: Probability| probability.part() > 0.0;
+        let rules = [
+            (is_there(self.loss), "loss"),
+            (is_there(self.duplicate), "duplicate"),
+            (is_there(self.corrupt), "corrupt"),
+            (self.drop_rate.is_some(), "drop_rate"),
+            (self.burst.is_some(), "burst"),
+            (self.ooo_rate.is_some(), "ooo_rate"),
+            (self.jitter.is_some(), "jitter"),
+            (self.rate.is_some(), "rate"),
+            (self.has_rate(), "trace"),
+        ];
+        rules.into_iter().find(|(is_there, _)| *is_there).map(|(_, name)| name)
     }
 
     fn has_rate(&self) -> bool {

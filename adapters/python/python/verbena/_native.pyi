@@ -1,7 +1,7 @@
 import os
 import threading
 from types import TracebackType
-from typing import Any, final
+from typing import Any, Mapping, final
 
 import numpy.typing as npt
 from typing_extensions import Buffer
@@ -169,9 +169,7 @@ class Wan:
         there: list[tuple[str, str]],
         back: list[tuple[str, str]],
         backend: str,
-        mode: str | None,
-        seed: int | None,
-        core: int | None,
+        router: Mapping[str, str | int | None],
     ) -> Wan: ...
     def addresses(self, site: str) -> tuple[str, str]: ...
     def join(self, site: str) -> None: ...

@@ -30,6 +30,7 @@ def wan(
     back: Mapping[str, Option] | None = None,
     backend: str = "router",
     mode: str | None = None,
+    path: str | None = None,
     seed: int | None = None,
     core: int | None = None,
     **options: Option,
@@ -40,12 +41,13 @@ def wan(
     there, back: those of the way from a to b alone, and of the way from b to a. They come after the others.
     backend: "router" is in user space and on every kernel; "kernel" is netem, with fewer options, and an Error where this kernel has none.
     mode: of the router; "precise" (None) keeps a core busy near each release, "sleep" is late by 50 to 130 us.
+    path: of packets through the router; with "nfqueue" they stay in the kernel: as much as it forwards, and delay alone. None: "packet".
     seed: of all chance of the router; 1 if None.
     core: the router's own: its thread stays there, and what runs in the sites keeps off it. None: no core is kept for it.
 
     Raises NotPermitted for whoever may not make networks, and ValueError for options that cannot be; then nothing was made.
     """
-    made = Wan(there, back, backend, mode, seed, core, options)
+    made = Wan(there, back, backend, mode, path, seed, core, options)
     try:
         yield made
     finally:
@@ -65,11 +67,14 @@ class Wan:
         back: Mapping[str, Option] | None,
         backend: str,
         mode: str | None,
+        path: str | None,
         seed: int | None,
         core: int | None,
         options: Mapping[str, Option],
     ) -> None:
-        self._native = _native.Wan(_pairs(options, there), _pairs(options, back), backend, mode, seed, core)
+        ways = _pairs(options, there), _pairs(options, back)
+        router: Mapping[str, str | int | None] = {"mode": mode, "path": path, "seed": seed, "core": core}
+        self._native = _native.Wan(*ways, backend, router)
         self.a, self.b = Site(self._native, "a"), Site(self._native, "b")
 
     def set(

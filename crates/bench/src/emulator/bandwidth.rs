@@ -38,6 +38,8 @@ const CPU: &str = "processor time";
 enum System {
     Forwarding,
     Router(Mode),
+    /// The router in its mode precise, with packets that stay in the kernel.
+    Nfqueue,
     Rattan,
 }
 
@@ -47,6 +49,7 @@ impl System {
             System::Forwarding => "kernel forwarding",
             System::Router(Mode::Precise) => "precise",
             System::Router(Mode::Sleep) => "sleep",
+            System::Nfqueue => "nfqueue",
             System::Rattan => rattan::NAME,
         }
     }
@@ -131,6 +134,15 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         };
         ways.push(Way::new(turn, carrier)?);
     }
+    let mut held = vec![];
+    for delay in DELAYS {
+        let (link, found) = Link::held(plan.seed)?;
+        if let Some(link) = link {
+            let turn = Turn { system: System::Nfqueue, crossing: Crossing::Large, delay };
+            ways.push(Way::new(turn, Carrier::Link(link))?);
+        }
+        held = vec![found];
+    }
     let (rattans, found) = rattan::all(&DELAYS)?;
     for (rattan, delay) in rattans.into_iter().zip(DELAYS) {
         let turn = Turn { system: System::Rattan, crossing: Crossing::Large, delay };
@@ -140,7 +152,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * ways.len() as u32);
     let rounds =
         interleave(plan.rounds, &mut ways, |way| way.turn.name(), |way| way.take(budget.next()), plan.progress)?;
-    let mut findings = Findings { fabrics: vec![router(), found], ..Findings::default() };
+    let mut findings = Findings { fabrics: [vec![router()], held, vec![found]].concat(), ..Findings::default() };
     summarise(&turns, &rounds, &mut findings);
     findings.notes = notes();
     Ok(findings)
@@ -241,7 +253,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Given>], findings: &mut Findings) {
         let forwarded = of(Turn { system: System::Forwarding, delay: DELAYS[0], ..*turn });
         let precise = of(Turn { system: System::Router(Mode::Precise), ..*turn });
         let against = match turn.system {
-            System::Router(_) => forwarded.map(|given| (System::Forwarding, given)),
+            System::Router(_) | System::Nfqueue => forwarded.map(|given| (System::Forwarding, given)),
             System::Rattan => precise.map(|given| (System::Router(Mode::Precise), given)),
             System::Forwarding => None,
         };
@@ -263,7 +275,8 @@ impl Turn {
     }
 
     fn wanted(&self) -> Option<f64> {
-        let is_asked = self.system == System::Router(Mode::Precise) && self.crossing == Crossing::Large;
+        let is_asked =
+            matches!(self.system, System::Router(Mode::Precise) | System::Nfqueue) && self.crossing == Crossing::Large;
         is_asked.then_some(if self.delay.is_zero() { AT_ONCE } else { DELAYED })
     }
 }
@@ -284,7 +297,8 @@ fn reason(given: &[Given], below: &[Given]) -> String {
 }
 
 fn panels(measurements: &[Measurement]) -> Vec<Panel> {
-    let systems = [System::Forwarding, System::Router(Mode::Precise), System::Router(Mode::Sleep), System::Rattan];
+    let ours = [System::Router(Mode::Precise), System::Router(Mode::Sleep), System::Nfqueue];
+    let systems: Vec<System> = [System::Forwarding].into_iter().chain(ours).chain([System::Rattan]).collect();
     let mut panels = vec![];
     for crossing in [Crossing::Large, Crossing::Single] {
         for (quantity, y) in [(THROUGHPUT, "Gbit/s"), (CPU, "CPU seconds per GB")] {
@@ -297,7 +311,7 @@ fn panels(measurements: &[Measurement]) -> Vec<Panel> {
                 Line { name: system.name().to_owned(), style, points }
             };
             let x = Axis { label: "added each way (ms)".to_owned(), logarithmic: false, bytes: false };
-            let lines = systems.into_iter().enumerate().map(line).collect();
+            let lines = systems.iter().copied().enumerate().map(line).collect();
             panels.push(panel(&format!("one stream, {}: {quantity}", crossing.name()), x, y, lines));
         }
     }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use verbena_fabric::XdpMode;
 use verbena_namespaces::{End, Namespace};
 use verbena_terms::Lapse;
-use verbena_wan::router::Mode;
-use verbena_wan::{Plan, Wan, Way, Which, pin, take_large_frames};
+use verbena_wan::router::{DataPath, Mode};
+use verbena_wan::{Backend, Plan, Wan, Way, Which, pin, take_large_frames};
 
 use crate::error::BenchError;
+use crate::report::FabricFound;
 
 /// Of so many packets the router loses one: a rule that has to see every packet by itself, and finds none to lose in an hour.
 const ONE_BY_ONE: u64 = 1_000_000_000_000;
@@ -125,8 +126,28 @@ pub(super) struct Link {
 impl Link {
     /// `single`: every packet by itself, even if the sender put several into one large frame.
     pub(super) fn new(mode: Mode, single: bool, seed: u64) -> Result<Self, BenchError> {
+        Link::by(mode, DataPath::Packet, single, seed)
+    }
+
+    /// One whose packets stay in the kernel until they go on; none where the kernel does not hold them, or without `iptables`. And what to say of it.
+    pub(super) fn held(seed: u64) -> Result<(Option<Self>, FabricFound), BenchError> {
+        let found =
+            |measured, because| FabricFound { name: "nfqueue".to_owned(), measured, because, capabilities: None };
+        match Link::by(Mode::Precise, DataPath::Nfqueue, false, seed) {
+            Ok(link) => Ok((Some(link), found(true, "the router, mode precise, path nfqueue".to_owned()))),
+            Err(
+                error @ (BenchError::Emulator(verbena_wan::Error::Lacking { .. })
+                | BenchError::Network(verbena_namespaces::Error::Command { .. })),
+            ) => Ok((None, found(false, error.to_string()))),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn by(mode: Mode, path: DataPath, single: bool, seed: u64) -> Result<Self, BenchError> {
         let way = Way { delay: PARKED, drop_rate: single.then_some(ONE_BY_ONE), ..Way::default() };
-        Ok(Link { wan: Wan::up(Plan::two_sites([way.clone(), way], mode, seed))?, mode })
+        let backend = Backend::Router { mode, path, seed, core: None };
+        let plan = Plan { backend, ..Plan::two_sites([way.clone(), way], mode, seed) };
+        Ok(Link { wan: Wan::up(plan)?, mode })
     }
 
     pub(super) fn ends(&self) -> Result<Ends<'_>, BenchError> {

@@ -82,6 +82,8 @@ impl Path {
 enum System {
     Cable,
     Router(Mode),
+    /// The router in its mode precise, with packets that stay in the kernel.
+    Nfqueue,
     Rattan,
 }
 
@@ -91,6 +93,7 @@ impl System {
             System::Cable => "cable",
             System::Router(Mode::Precise) => "precise",
             System::Router(Mode::Sleep) => "sleep",
+            System::Nfqueue => "nfqueue",
             System::Rattan => rattan::NAME,
         }
     }
@@ -116,8 +119,8 @@ impl Turn {
 /// All that packets can cross.
 struct Stage {
     cable: Cable,
-    /// By mode, and whether each packet comes by itself.
-    links: Vec<((Mode, bool), Link)>,
+    /// Of our routers, and whether each packet comes by itself.
+    links: Vec<((System, bool), Link)>,
     /// One for each delay.
     rattans: Vec<Rattan>,
     lost: u64,
@@ -130,28 +133,34 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut links = vec![];
     for mode in [Mode::Precise, Mode::Sleep] {
         for single in [false, true] {
-            links.push(((mode, single), Link::new(mode, single, plan.seed)?));
+            links.push(((System::Router(mode), single), Link::new(mode, single, plan.seed)?));
         }
     }
+    let (held, of_held) = Link::held(plan.seed)?;
+    let has_held = held.is_some();
+    links.extend(held.map(|link| ((System::Nfqueue, false), link)));
     let (rattans, found) = rattan::all(&ASKED.map(Duration::from_micros))?;
-    let mut turns = turns(found.measured);
+    let mut turns = turns(has_held, found.measured);
     let mut stage = Stage { cable, links, rattans, lost: 0, sent: 0 };
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds =
         interleave(plan.rounds, &mut turns, Turn::name, |turn| stage.take(*turn, budget.next()), plan.progress)?;
-    let mut findings = Findings { fabrics: vec![router(), found], ..Findings::default() };
+    let mut findings = Findings { fabrics: vec![router(), of_held, found], ..Findings::default() };
     summarise(&turns, &rounds, &mut findings);
     findings.notes = notes(stage.sent, stage.lost);
     Ok(findings)
 }
 
-fn turns(has_rattan: bool) -> Vec<Turn> {
+fn turns(has_held: bool, has_rattan: bool) -> Vec<Turn> {
     let each = |system, path, asked| Turn { system, path, asked, is_burst: false };
     let mut turns = vec![];
     for asked in ASKED {
         turns.extend([Path::Small, Path::Large].map(|path| each(System::Cable, path, asked)));
         for system in MODES {
             turns.extend(Path::ALL.map(|path| each(system, path, asked)));
+        }
+        if has_held {
+            turns.extend([Path::Small, Path::Large].map(|path| each(System::Nfqueue, path, asked)));
         }
         turns.extend(has_rattan.then(|| each(System::Rattan, Path::Small, asked)));
     }
@@ -167,10 +176,8 @@ fn turns(has_rattan: bool) -> Vec<Turn> {
 impl Stage {
     /// Microseconds: of each packet how long it took; of each burst how much longer its last one took than its first.
     fn take(&mut self, turn: Turn, length: Duration) -> Result<RoundSummary, BenchError> {
-        let link = self.links.iter_mut().find(|(key, _)| match turn.system {
-            System::Router(mode) => *key == (mode, turn.path == Path::Single),
-            _ => false,
-        });
+        let key = (turn.system, turn.path == Path::Single);
+        let link = self.links.iter_mut().find(|(of, _)| *of == key);
         let mut link = link.map(|(_, link)| link);
         if let Some(link) = &mut link {
             link.set(Duration::from_micros(turn.asked))?;

@@ -127,6 +127,30 @@ fn what_is_lost_is_counted_and_the_delay_is_there_both_ways() {
 }
 
 #[test]
+fn packets_may_stay_in_the_kernel_until_they_go_on() {
+    let Some(_turn) = turn() else { return };
+    let options = ["--path", "nfqueue", "--delay", "15ms", "--peer", ECHO, "--json"];
+    let output = run(&options, &["python3", "-c", ASK, "20"]);
+    if said(&output).contains("this kernel has no ") {
+        println!("skipped: this kernel does not hold packets: {}", said(&output));
+        return;
+    }
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (line, json) = text.split_once('\n').unwrap();
+    let (came, took_s) = line.split_once(' ').unwrap();
+    assert_eq!(came, "20", "{text}");
+    assert!((0.0299..0.1).contains(&took_s.parse::<f64>().unwrap()), "{took_s}");
+    let report: Value = serde_json::from_str(json).unwrap();
+    let ways = [0, 1].map(|way| &report["links"][0]["ways"][way]);
+    assert_eq!(
+        ways.map(|way| (way["packets"].as_u64(), way["arrived"].as_u64())),
+        [(Some(20), Some(20)); 2],
+        "{report:#}"
+    );
+    assert_eq!(report["path"].as_str(), Some("nfqueue"), "{report:#}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_is_made() {
     for (arguments, expected) in [
         (&["--loss", "200%"][..], "loss: \"200%\" is not a probability"),
@@ -139,6 +163,9 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         (&["--backend", "kernel", "--there", "memory=1MiB"], "wan: memory: the backend kernel cannot do it: "),
         (&["--backend", "kernel", "--seed", "1"], "seed: the backend kernel cannot do it: "),
         (&["--backend", "kernel", "--mode", "precise"], "mode: the backend kernel cannot do it: "),
+        (&["--backend", "kernel", "--path", "packet"], "path: the backend kernel cannot do it: "),
+        (&["--path", "nfqueue", "--loss", "1%"], "wan: loss: the path nfqueue cannot do it: "),
+        (&["--path", "nfqueue", "--there", "rate=1mbit"], "wan: rate: the path nfqueue cannot do it: "),
         (&["--backend", "kernel", "--core", "0"], "core: the backend kernel cannot do it: "),
         (&["--core", "9999"], "core 9999: this process may use "),
     ] {

@@ -178,6 +178,12 @@ fn what_cannot_be_is_said_with_its_place_and_changes_nothing() {
     let lab = Lab::new("");
     for (file, at, problem) in [
         ("mode = \"fast\"", "lab.toml:1:8", "`fast` is not one of the choices"),
+        ("path = \"short\"", "lab.toml:1:8", "`short` is not one of the choices"),
+        (
+            &LAB.replace("seed = 7", "path = \"nfqueue\""),
+            "lab.toml:13:1",
+            "sea: drop_rate: the path nfqueue cannot do it",
+        ),
         ("[[site]]\nname = \"a\"\nadresses = []", "lab.toml:3:1", "did you mean addresses?"),
         (
             "[[site]]\nname = \"a b\"\n[[link]]\nname = \"l\"\nbetween = [\"a b\", \"a b\"]",

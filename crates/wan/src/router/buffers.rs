@@ -42,10 +42,17 @@ impl Buffers {
         if bytes > LARGE {
             return Frame(std::mem::take(&mut self.room));
         }
-        let mut copy = self.small.pop().unwrap_or_default();
+        let mut copy = self.small(bytes);
         copy.extend_from_slice(&self.room);
         self.room.clear();
         Frame(copy)
+    }
+
+    /// With room for so many bytes and, if it was not used before, no more: it does not grow into a large one.
+    fn small(&mut self, bytes: usize) -> Vec<u8> {
+        let mut small = self.small.pop().unwrap_or_default();
+        small.reserve_exact(bytes);
+        small
     }
 
     fn large(&mut self) -> Vec<u8> {
@@ -54,7 +61,7 @@ impl Buffers {
 
     /// A frame of these bytes.
     pub fn copy_of(&mut self, bytes: &[u8]) -> Frame {
-        let mut copy = if bytes.len() > LARGE { self.large() } else { self.small.pop().unwrap_or_default() };
+        let mut copy = if bytes.len() > LARGE { self.large() } else { self.small(bytes.len()) };
         copy.extend_from_slice(bytes);
         Frame(copy)
     }
@@ -68,5 +75,60 @@ impl Buffers {
         if spare.len() < most {
             spare.push(bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of so many bytes that came into the room.
+    fn received(buffers: &mut Buffers, bytes: usize) -> Frame {
+        let room = buffers.room();
+        assert!(room.len() >= LARGEST);
+        for byte in &mut room[..bytes] {
+            byte.write(7);
+        }
+        // SAFETY: so many were just written.
+        unsafe { buffers.filled(bytes) }
+    }
+
+    #[test]
+    fn large_frames_keep_their_room_and_small_ones_do_not() {
+        let mut buffers = Buffers::default();
+        for bytes in [0, 60, LARGE, LARGE + 1, LARGEST] {
+            let frame = received(&mut buffers, bytes);
+            assert_eq!(frame.0, vec![7; bytes]);
+            let most = if bytes > LARGE { LARGEST } else { LARGE };
+            assert!((bytes..=most).contains(&frame.0.capacity()), "{} for {bytes}", frame.0.capacity());
+        }
+    }
+
+    #[test]
+    fn a_small_buffer_that_grows_is_no_room_for_large_frames() {
+        let mut buffers = Buffers::default();
+        for bytes in [20_000, 30_000, LARGEST, LARGE, LARGEST] {
+            let frame = received(&mut buffers, bytes);
+            buffers.take_back(frame);
+            let frame = buffers.copy_of(&vec![7; bytes]);
+            buffers.take_back(frame);
+        }
+        assert_eq!((buffers.small.len(), buffers.large.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_buffer_is_used_again_by_frames_of_its_kind() {
+        let mut buffers = Buffers::default();
+        for bytes in [60, LARGEST] {
+            let frame = received(&mut buffers, bytes);
+            let place = frame.0.as_ptr();
+            buffers.take_back(frame);
+            let again = buffers.copy_of(&vec![1; bytes]);
+            assert_eq!((again.0.as_ptr(), again.0.len()), (place, bytes));
+        }
+        // Of a burst not all are kept.
+        let frames: Vec<Frame> = (0..LARGE_SPARE + 10).map(|_| buffers.copy_of(&[0; LARGE + 1])).collect();
+        frames.into_iter().for_each(|frame| buffers.take_back(frame));
+        assert_eq!(buffers.large.len(), LARGE_SPARE);
     }
 }

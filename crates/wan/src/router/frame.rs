@@ -16,7 +16,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 /// VIRTIO_NET_HDR_GSO_NONE, _UDP_L4; the others that are sent are those of TCP.
 const GSO_NONE: u8 = 0;
 const GSO_UDP_L4: u8 = 5;
-const ETHERNET: usize = 14;
+pub(super) const ETHERNET: usize = 14;
 
 /// A frame with the header before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,12 +59,7 @@ impl Frame {
         let frame = self.ethernet();
         match frame.get(12..ETHERNET) {
             Some([0x08, 0x00]) => false,
-            Some([0x86, 0xdd]) => {
-                let (protocol, to) = (frame.get(ETHERNET + 6), frame.get(ETHERNET + 24..ETHERNET + 26));
-                // Neighbour discovery is ICMPv6 of type 133 to 137; what it says to one neighbour has an address of its own.
-                let kind = frame.get(ETHERNET + 40).filter(|_| protocol == Some(&58));
-                to == Some(&[0xff, 0x02]) || matches!(kind, Some(133..=137))
-            }
+            Some([0x86, 0xdd]) => finds_neighbours(&frame[ETHERNET..]),
             _ => true,
         }
     }
@@ -102,6 +97,14 @@ impl Frame {
         self.0[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
         self.0[0] &= !NEEDS_CHECKSUM;
     }
+}
+
+/// Whether a packet of IPv6 that begins like this is to all or to routers of the link, or of neighbour discovery.
+pub(super) fn finds_neighbours(packet: &[u8]) -> bool {
+    let (protocol, to) = (packet.get(6), packet.get(24..26));
+    // Neighbour discovery is ICMPv6 of type 133 to 137; what it says to one neighbour has an address of its own.
+    let kind = packet.get(40).filter(|_| protocol == Some(&58));
+    to == Some(&[0xff, 0x02]) || matches!(kind, Some(133..=137))
 }
 
 /// What happened, so that a replay of the corpus can say that every road was taken.

@@ -11,14 +11,16 @@ use rustix::thread::{sched_getcpu, sched_yield, set_current_timer_slack};
 use verbena_terms::{Time, stay_on};
 
 use super::buffers::Buffers;
-use super::frame::Frame;
+use super::entrance::{Came, Entrance, Load};
 use super::gauge::{Cost, Gauge};
+use super::nfqueue::Nfqueue;
 use super::port::{Frames, Port};
 use super::preference::{Preference, Usual};
+use super::stamps::Stamps;
 use super::took::Recorder;
 use super::waking::{LEAST, Waking};
-use super::{Mode, Order, Seen, Setting, arrival, clocks, now};
-use crate::machine::{Leaving, Machine};
+use super::{DataPath, Mode, Order, Seen, Setting, clocks, now, queue};
+use crate::machine::{Leaving, Machine, Packet};
 use crate::receivers::Steering;
 use crate::way::Way;
 
@@ -28,15 +30,34 @@ const BYTES_AT_ONCE: u32 = 128 << 10;
 /// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
 const STAYS: Duration = Duration::from_millis(20);
 
+/// And from one change of whether frames come to the router where they are sent to the next: what crosses may be much one moment and little the next.
+const STAYS_MUCH: Duration = Duration::from_millis(200);
+/// With a delay as long as this what was overtaken on its way to the router is there before either is due.
+const STAMPS_ORDER: Duration = Duration::from_micros(200);
+
+/// While much crosses by way of a queue of the kernel, what is due is looked for so often, if a delay is much longer than that: whoever sends and receives
+/// has the core meanwhile.
+const NAP: Duration = Duration::from_micros(50);
+
 /// Nearer than [`LEAST`] to a release, whoever was not needed for so long goes the way of a frame once more, so that it is in the caches; unless there is
 /// less time left than this takes where it is not.
 const COLD: Duration = Duration::from_micros(100);
 const WARMING: Duration = Duration::from_micros(60);
 
+/// Which processor receives what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Steered {
+    /// What comes to sites.
+    here: usize,
+    /// What comes to the router is received where it is sent, and otherwise by another one than that.
+    as_sent: bool,
+}
+
 /// One direction: what comes at one port leaves at the other one.
 struct Direction {
-    machine: Machine<Frame>,
-    port: Port,
+    machine: Machine<Load>,
+    entrance: Entrance,
+    stamps: Stamps,
     name: String,
     mtu: u32,
     frames: Frames,
@@ -49,6 +70,9 @@ struct Direction {
 pub(super) struct Runner {
     directions: Vec<Direction>,
     mode: Mode,
+    path: DataPath,
+    /// While much crosses: not on a core of its own, which nobody else wants.
+    naps: bool,
     /// No frame is due sooner after it has come. It is asked without rest, and a trace is long to look through.
     shortest_delay: Duration,
     gauge: Gauge,
@@ -60,23 +84,28 @@ pub(super) struct Runner {
     usual: Option<Usual>,
     /// When the way of a frame was last gone.
     gone: Time,
-    /// The processor that it was on, and when that was asked.
-    processor: Option<(usize, Time)>,
+    /// Which processor receives what since when.
+    steered: Option<(Steered, Time)>,
     buffers: Buffers,
 }
 
 impl Runner {
     /// In the network of the setting, by the thread that will run it.
     pub fn new(setting: Setting) -> io::Result<Self> {
-        let Setting { links, gauge, steering, mode, seed, core, .. } = setting;
+        let Setting { links, gauge, steering, mode, path, seed, core, .. } = setting;
         core.map_or(Ok(()), stay_on)?;
         let mut directions = vec![];
         for (link, number) in links.iter().zip(0..) {
             for (end, way) in [0, 1].into_iter().zip(&link.ways) {
                 let (name, frames) = (link.ends[end].clone(), frames(way, link.mtu));
+                let entrance = match path {
+                    DataPath::Packet => Entrance::Port(Port::open(&name, frames)?),
+                    DataPath::Nfqueue => Entrance::Queue(Nfqueue::open(queue(number, end), link.mtu)?),
+                };
                 directions.push(Direction {
-                    machine: Machine::new(way.clone(), seed, number * 2 + end as u64),
-                    port: Port::open(&name, frames)?,
+                    machine: Machine::new(way.clone(), seed, u64::from(number) * 2 + end as u64),
+                    entrance,
+                    stamps: Stamps::default(),
                     name,
                     mtu: link.mtu,
                     frames,
@@ -93,7 +122,7 @@ impl Runner {
         let usual = if may_go_first { Usual::of_this_thread() } else { None };
         match core {
             Some(core) => steering.follow(core),
-            None => steering.put(0, 0),
+            None => steering.put(Some(0), Some(0)),
         }
         let shortest_delay = shortest_delay(&directions);
         let gauge = Gauge::new(Some(&gauge));
@@ -101,6 +130,8 @@ impl Runner {
         Ok(Runner {
             directions,
             mode,
+            path,
+            naps: path == DataPath::Nfqueue && core.is_none(),
             shortest_delay,
             gauge,
             cost,
@@ -109,7 +140,7 @@ impl Runner {
             preference: Preference::new(),
             usual,
             gone: Time::ZERO,
-            processor: None,
+            steered: None,
             buffers: Buffers::default(),
         })
     }
@@ -143,16 +174,17 @@ impl Runner {
                 if bytes >= BYTES_AT_ONCE {
                     break;
                 }
-                let Some((frame, stamp)) = direction.port.receive(&mut self.buffers) else { break };
+                let Some(came) = direction.entrance.receive(&mut self.buffers) else { break };
+                let Came { load, packet, is_housekeeping, stamp } = came;
                 has_received = true;
-                let at = arrival(stamp, *set_back.get_or_insert_with(clocks));
-                let packet = frame.packet();
+                let at = direction.stamps.place(stamp, *set_back.get_or_insert_with(clocks));
                 bytes += packet.bytes;
                 self.preference.note(packet.bytes);
-                if frame.is_housekeeping() {
-                    direction.machine.pass(at, packet, frame);
-                } else {
-                    direction.machine.arrive(at, packet, frame);
+                let machine = &mut direction.machine;
+                let taken =
+                    if is_housekeeping { machine.pass(at, packet, load) } else { machine.arrive(at, packet, load) };
+                if let Err(load) = taken {
+                    direction.entrance.refuse(load, &mut self.buffers);
                 }
             }
         }
@@ -172,11 +204,9 @@ impl Runner {
         let mut has_sent = false;
         for number in 0..self.directions.len() {
             for _ in 0..AT_ONCE {
-                let machine = &mut self.directions[number].machine;
-                let Some((_, first)) = machine.ahead() else { break };
-                let Some(leaving) = machine.leave(now + self.cost.of(first.map_or(0, |packet| packet.bytes))) else {
-                    break;
-                };
+                let Some((_, first)) = self.directions[number].machine.ahead() else { break };
+                let until = now + self.cost_of(first);
+                let Some(leaving) = self.directions[number].machine.leave(until) else { break };
                 has_sent = true;
                 now = self.send(number, leaving);
             }
@@ -184,12 +214,19 @@ impl Runner {
         has_sent
     }
 
-    fn send(&mut self, number: usize, leaving: Leaving<Frame>) -> Time {
-        let Leaving { load: mut frame, arrived, corrupt, is_housekeeping, .. } = leaving;
-        if let Some(draw) = corrupt {
+    /// What handing it over costs. What stays in the kernel is not copied, so that large packets cost no more.
+    fn cost_of(&self, packet: Option<Packet>) -> Duration {
+        let copied = packet.filter(|_| self.path == DataPath::Packet);
+        self.cost.of(copied.map_or(0, |packet| packet.bytes))
+    }
+
+    fn send(&mut self, number: usize, leaving: Leaving<Load>) -> Time {
+        let Leaving { mut load, arrived, corrupt, is_housekeeping, .. } = leaving;
+        if let (Some(draw), Load::Frame(frame)) = (corrupt, &mut load) {
             frame.corrupt(draw);
         }
-        let sent = self.directions[number ^ 1].port.send(&frame);
+        let exit = if matches!(load, Load::Held(_)) { number } else { number ^ 1 };
+        let sent = self.directions[exit].entrance.send(&load);
         let done = now();
         self.gone = done;
         let direction = &mut self.directions[number];
@@ -198,7 +235,7 @@ impl Runner {
             Ok(()) => {}
             Err(_) => direction.unsent += 1,
         }
-        self.buffers.take_back(frame);
+        load.take_back(&mut self.buffers);
         done
     }
 
@@ -206,7 +243,7 @@ impl Runner {
     fn next(&self) -> Option<Time> {
         let next = |direction: &Direction| {
             let (at, packet) = direction.machine.ahead()?;
-            Some(at - self.cost.of(packet.map_or(0, |packet| packet.bytes)))
+            Some(at - self.cost_of(packet))
         };
         self.directions.iter().filter_map(next).min()
     }
@@ -214,6 +251,11 @@ impl Runner {
     /// Waits for the next frame, order or release, in the way of the mode.
     fn rest(&mut self, wake: &OwnedFd) {
         let (next, now) = (self.next(), now());
+        self.steer(now);
+        if self.naps && self.is_much() && self.shortest_delay >= NAP * 20 {
+            std::thread::sleep(NAP);
+            return;
+        }
         if next.is_none_or(|next| next.since(now) > LEAST)
             && let Some(cost) = self.gauge.tick(now)
         {
@@ -223,18 +265,16 @@ impl Runner {
         let until = match self.mode {
             Mode::Sleep => next,
             Mode::Precise => {
-                self.steer(now);
                 self.warm(next, now);
                 let margin = self.waking.margin(now);
                 if self.shortest_delay < margin { Some(now) } else { next.map(|next| next - margin) }
             }
         };
         if self.mode == Mode::Precise && until.is_some_and(|until| until <= now) {
-            if self.preference.goes_first() {
-                std::hint::spin_loop();
-            } else {
-                // Who sends and receives as much as it can needs the core more than this thread, which would only look.
+            if self.is_much() {
                 sched_yield();
+            } else {
+                std::hint::spin_loop();
             }
             return;
         }
@@ -242,7 +282,7 @@ impl Runner {
             tv_sec: sleep.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: sleep.subsec_nanos().into(),
         });
-        let ports = self.directions.iter().map(|direction| PollFd::new(&direction.port, PollFlags::IN));
+        let ports = self.directions.iter().map(|direction| PollFd::new(&direction.entrance, PollFlags::IN));
         let mut all: Vec<PollFd<'_>> = ports.chain([PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)]).collect();
         // Whatever it says, all is looked through.
         let came = poll(&mut all, timeout.as_ref());
@@ -261,13 +301,31 @@ impl Runner {
         }
     }
 
-    /// What sites receive is received by the processor of this thread, which sends it: so nothing has to cross to another one, or wake it.
+    /// What sites receive is received by the processor of this thread, which sends it: so nothing has to cross to another one, or wake it. What comes to
+    /// the router is received by another one, so that it comes in the order in which it was sent; where that is known by its stamp it need not be, and
+    /// while much crosses it is faster not to.
     fn steer(&mut self, now: Time) {
-        let here = sched_getcpu();
-        if self.processor.is_none_or(|(before, since)| before != here && now.since(since) > STAYS) {
-            self.processor = Some((here, now));
-            self.steering.follow(here);
+        if self.mode == Mode::Sleep {
+            return;
         }
+        let as_sent = self.is_much()
+            && (self.path == DataPath::Nfqueue || self.shortest_delay >= STAMPS_ORDER)
+            && self.directions.iter().all(|direction| direction.machine.has_delay_alone());
+        let wanted = Steered { here: sched_getcpu(), as_sent };
+        if let Some((before, since)) = self.steered {
+            let stays = if before.as_sent == as_sent { STAYS } else { STAYS_MUCH };
+            if before == wanted || now.since(since) <= stays {
+                return;
+            }
+        }
+        self.steered = Some((wanted, now));
+        let other = self.steering.another_than(wanted.here).unwrap_or(wanted.here);
+        self.steering.put(Some(wanted.here), (!as_sent).then_some(other));
+    }
+
+    /// Whether so much crosses that who sends and receives it needs the core more than this thread, which would only look.
+    fn is_much(&self) -> bool {
+        !self.preference.goes_first()
     }
 
     fn obey(&mut self, order: Order) {
@@ -290,8 +348,8 @@ impl Runner {
         for (direction, way) in directions.iter_mut().zip(ways) {
             if frames(&way, direction.mtu) == Frames::Large && direction.frames != Frames::Large {
                 // Frames that come in between are lost, as on a line that is plugged elsewhere.
-                direction.overrun_before += direction.port.overrun();
-                direction.port = Port::open(&direction.name, Frames::Large)?;
+                direction.overrun_before += direction.entrance.overrun();
+                direction.entrance = Entrance::Port(Port::open(&direction.name, Frames::Large)?);
                 direction.frames = Frames::Large;
             }
             direction.machine.change(way);
@@ -306,7 +364,7 @@ impl Direction {
         let (queued_packets, queued_bytes) = self.machine.queued();
         Seen {
             counts: *self.machine.counts(),
-            overrun: self.overrun_before + self.port.overrun(),
+            overrun: self.overrun_before + self.entrance.overrun(),
             unsent: self.unsent,
             under_way: self.machine.under_way(),
             queued_packets,

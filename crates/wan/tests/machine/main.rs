@@ -29,6 +29,11 @@ fn packet(bytes: u32) -> Packet {
     Packet { bytes, segments: 1 }
 }
 
+/// Whether there is room for it is seen by what is counted and what leaves.
+fn arrive<T: Clone>(machine: &mut Machine<T>, at: Time, packet: Packet, number: T) {
+    let _ = machine.arrive(at, packet, number);
+}
+
 /// What leaves by `until`, each asked for as soon as it is due.
 fn leaving(machine: &mut Machine<u64>, until: Time) -> Vec<Leaving<u64>> {
     let mut left = vec![];
@@ -45,7 +50,7 @@ fn run(options: &str, seed: u64, count: u64, apart: Duration) -> (Machine<u64>, 
     for number in 0..count {
         let now = at(0) + apart * u32::try_from(number).unwrap();
         left.extend(leaving(&mut machine, now));
-        machine.arrive(now, packet(1000), number);
+        arrive(&mut machine, now, packet(1000), number);
     }
     left.extend(leaving(&mut machine, Time::FAR));
     (machine, left)

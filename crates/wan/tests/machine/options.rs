@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::arrive;
 use proptest::prelude::*;
 use verbena_terms::Time;
 use verbena_wan::{DEFINITIONS, Machine, Packet, Way};
@@ -127,7 +128,7 @@ proptest! {
         for (number, (gap, bytes)) in gaps.iter().enumerate() {
             now = now + Duration::from_nanos(*gap);
             left.extend(std::iter::from_fn(|| machine.leave(now)));
-            machine.arrive(now, Packet { bytes: *bytes, segments: 1 }, number);
+            arrive(&mut machine, now, Packet { bytes: *bytes, segments: 1 }, number);
         }
         left.extend(std::iter::from_fn(|| machine.leave(Time::FAR)));
         let counts = *machine.counts();
@@ -139,7 +140,7 @@ proptest! {
         prop_assert_eq!((machine.queued(), machine.under_way()), ((0, 0), 0));
         // However packets went, they left their room to others.
         let (bytes, before) = (machine.way().memory.0 as u32, counts.dropped.memory);
-        machine.arrive(now, Packet { bytes, segments: 1 }, 0);
+        arrive(&mut machine, now, Packet { bytes, segments: 1 }, 0);
         prop_assert_eq!(machine.counts().dropped.memory, before);
     }
 

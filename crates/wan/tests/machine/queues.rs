@@ -6,7 +6,7 @@ use std::time::Duration;
 use verbena_terms::Time;
 use verbena_wan::{Machine, Trace, Way};
 
-use super::{at, leaving, machine, packet, run, way};
+use super::{arrive, at, leaving, machine, packet, run, way};
 
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
@@ -41,7 +41,7 @@ fn what_the_queue_does_not_hold_is_dropped_and_is_no_loss() {
 #[test]
 fn the_queue_empties_at_its_rate() {
     let mut machine = machine("rate=8mbit", 1);
-    (0..11).for_each(|number| machine.arrive(at(0), packet(1000), number));
+    (0..11).for_each(|number| arrive(&mut machine, at(0), packet(1000), number));
     assert_eq!(machine.queued(), (10, 10_000));
     assert_eq!(leaving(&mut machine, at(3_500_000)).len(), 3);
     assert_eq!((machine.queued(), machine.under_way()), ((7, 7000), 1));
@@ -73,7 +73,7 @@ fn codel_drops_more_and_more_until_packets_wait_no_longer_than_its_target() {
     // Load that answers no loss is brought down slowly (section 5.7); a queue of seconds it is not.
     assert!(dropped.codel > 500 && dropped.queue_limit == 0, "{dropped:?}");
     let (mut codel, memory) = (codel, 256 << 20);
-    codel.arrive(Time::FAR, packet(memory), 0);
+    arrive(&mut codel, Time::FAR, packet(memory), 0);
     assert_eq!(codel.counts().dropped.memory, 0, "what was dropped left no room");
     assert!(waited < waited_tail / 2, "{waited:?}");
 }
@@ -82,7 +82,7 @@ fn codel_drops_more_and_more_until_packets_wait_no_longer_than_its_target() {
 fn the_first_drop_of_codel_comes_an_interval_after_packets_wait_and_the_next_ones_by_its_law() {
     let mut machine = machine("rate=8mbit limit=100000 queue=codel:5ms,100ms", 1);
     // All at once: packet n leaves the queue at n ms and has waited as long.
-    (0..1000).for_each(|number| machine.arrive(at(0), packet(1000), number));
+    (0..1000).for_each(|number| arrive(&mut machine, at(0), packet(1000), number));
     let left: Vec<u64> = leaving(&mut machine, Time::FAR).iter().map(|leaving| leaving.load).collect();
     let dropped: Vec<u64> = (0..1000).filter(|number| left.binary_search(number).is_err()).collect();
     // At 5 ms the first waits too long, so 105 ms is when the first is dropped; the packet behind it takes its place in time, so from then
@@ -103,7 +103,7 @@ fn codel_leaves_a_queue_alone_that_drains() {
     for burst in 0..20u64 {
         let now = at(burst * 80_000_000);
         leaving(&mut machine, now);
-        (0..50).for_each(|number| machine.arrive(now, packet(1000), number));
+        (0..50).for_each(|number| arrive(&mut machine, now, packet(1000), number));
     }
     leaving(&mut machine, Time::FAR);
     assert_eq!(machine.counts().dropped.all(), 0);
@@ -125,7 +125,7 @@ fn a_trace_changes_delay_and_rate() {
     let mut took = vec![];
     for ms in [0, 9, 10, 19, 20, 29, 30, 40] {
         let now = at(0) + ms * MS;
-        machine.arrive(now, packet(1000), u64::from(ms));
+        arrive(&mut machine, now, packet(1000), u64::from(ms));
         let left = leaving(&mut machine, Time::FAR);
         took.push((ms, left[0].due.since(left[0].arrived)));
     }

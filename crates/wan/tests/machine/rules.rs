@@ -6,7 +6,7 @@ use std::time::Duration;
 use verbena_terms::Time;
 use verbena_wan::{Machine, Packet};
 
-use super::{at, leaving, machine, packet, run, way};
+use super::{arrive, at, leaving, machine, packet, run, way};
 
 const US: Duration = Duration::from_micros(1);
 const MILLION: u64 = 1_000_000;
@@ -39,7 +39,7 @@ fn every_packet_takes_exactly_the_delay() {
 #[test]
 fn nothing_leaves_before_it_is_due() {
     let mut machine = machine("delay=1ms", 1);
-    machine.arrive(at(0), packet(100), 7);
+    arrive(&mut machine, at(0), packet(100), 7);
     assert_eq!(machine.next(), Some(at(1_000_000)));
     assert_eq!(machine.leave(at(999_999)), None);
     assert_eq!(machine.leave(at(1_000_000)).unwrap().load, 7);
@@ -150,7 +150,7 @@ fn a_seed_gives_the_same_run_and_another_one_another() {
     assert_ne!(run(1), run(2));
     let other = {
         let mut machine = Machine::new(way(all), 1, 1);
-        (0..20_000).for_each(|number| machine.arrive(at(number * 5000), packet(1000), number));
+        (0..20_000).for_each(|number| arrive(&mut machine, at(number * 5000), packet(1000), number));
         leaving(&mut machine, Time::FAR).len()
     };
     assert_ne!(other, run(1).1.len(), "the ways of a seed draw alike");
@@ -168,8 +168,8 @@ fn what_a_rule_draws_does_not_depend_on_the_others() {
 #[test]
 fn housekeeping_takes_the_delay_and_no_rule_counts_it() {
     let mut machine = machine("delay=1ms drop_rate=1 duplicate=100%", 1);
-    machine.pass(at(0), packet(60), 1);
-    machine.arrive(at(5), packet(60), 2);
+    machine.pass(at(0), packet(60), 1).unwrap();
+    arrive(&mut machine, at(5), packet(60), 2);
     let left = leaving(&mut machine, Time::FAR);
     assert_eq!((left.len(), left[0].load, left[0].due), (1, 1, at(1_000_000)));
     let counts = machine.counts();
@@ -179,10 +179,10 @@ fn housekeeping_takes_the_delay_and_no_rule_counts_it() {
 #[test]
 fn a_change_holds_from_then_on_and_overtakes_nothing() {
     let mut machine = machine("delay=10ms", 1);
-    machine.arrive(at(0), packet(100), 1);
+    arrive(&mut machine, at(0), packet(100), 1);
     machine.change(way("delay=1ms"));
-    machine.arrive(at(1000), packet(100), 2);
-    machine.arrive(at(20_000_000), packet(100), 3);
+    arrive(&mut machine, at(1000), packet(100), 2);
+    arrive(&mut machine, at(20_000_000), packet(100), 3);
     let left: Vec<_> = leaving(&mut machine, Time::FAR).iter().map(|leaving| (leaving.load, leaving.due)).collect();
     assert_eq!(left, [(1, at(10_000_000)), (2, at(10_000_000)), (3, at(21_000_000))]);
 }
@@ -190,10 +190,10 @@ fn a_change_holds_from_then_on_and_overtakes_nothing() {
 #[test]
 fn what_does_not_fit_into_memory_is_dropped_and_counted_apart() {
     let mut machine = machine("delay=1s memory=3000B loss=0", 1);
-    (0..5).for_each(|number| machine.arrive(at(number), packet(1000), number));
+    (0..5).for_each(|number| arrive(&mut machine, at(number), packet(1000), number));
     assert_eq!((machine.counts().dropped.memory, machine.counts().dropped.all()), (2, 2));
     assert_eq!(leaving(&mut machine, Time::FAR).len(), 3);
-    machine.arrive(at(2_000_000_000), packet(3000), 9);
+    arrive(&mut machine, at(2_000_000_000), packet(3000), 9);
     assert_eq!(leaving(&mut machine, Time::FAR).len(), 1, "what left makes room");
 }
 
@@ -202,9 +202,44 @@ fn frames_of_several_packets_pass_whole_where_no_rule_counts() {
     let large = Packet { bytes: 60_000, segments: 41 };
     for (options, unsplit) in [("delay=1ms", 0), ("loss=1%", 41), ("rate=1gbit", 41), ("delay=1ms jitter=1ms", 41)] {
         let mut machine = machine(options, 1);
-        machine.arrive(at(0), large, 1);
+        arrive(&mut machine, at(0), large, 1);
         assert_eq!(machine.counts().unsplit, unsplit, "{options}");
         assert_eq!(machine.counts().packets, 41);
         assert_eq!(machine.way().needs_single_packets(), unsplit > 0);
     }
+}
+
+#[test]
+fn what_was_overtaken_on_the_way_here_is_put_back_into_its_place_where_there_is_delay_alone() {
+    let order = |options: &str, before: &str| {
+        let mut machine = machine(before, 1);
+        machine.arrive(at(0), packet(100), 1).unwrap();
+        machine.change(way(options));
+        for (number, sent) in [(2, 300), (3, 100), (4, 200), (5, 400)] {
+            machine.arrive(at(sent), packet(100), number).unwrap();
+        }
+        let left = leaving(&mut machine, Time::FAR);
+        left.iter().map(|one| (one.load, one.due.since(at(0)).as_nanos() as u64)).collect::<Vec<_>>()
+    };
+    let ms = |nanos: u64| 1_000_000 + nanos;
+    let sorted = [(1, ms(0)), (3, ms(100)), (4, ms(200)), (2, ms(300)), (5, ms(400))];
+    assert_eq!(order("delay=1ms", "delay=1ms"), sorted);
+    // A rule counts packets as they come.
+    let as_they_came = [(1, ms(0)), (2, ms(300)), (3, ms(300)), (4, ms(300)), (5, ms(400))];
+    assert_eq!(order("delay=1ms drop_rate=1000000", "delay=1ms"), as_they_came);
+    // A way that has become shorter does not have them overtake who was on it before.
+    let behind = [(1, ms(1_000_000)), (2, ms(1_000_000)), (3, ms(1_000_000)), (4, ms(1_000_000)), (5, ms(1_000_000))];
+    assert_eq!(order("delay=1ms", "delay=2ms"), behind);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_given_back() {
+    let mut machine = machine("delay=1ms memory=150B", 1);
+    assert_eq!(machine.arrive(at(0), packet(100), 1), Ok(()));
+    assert_eq!(machine.arrive(at(1), packet(100), 2), Err(2));
+    assert_eq!(machine.pass(at(2), packet(60), 3), Err(3));
+    assert_eq!(machine.counts().dropped.memory, 1);
+    let mut limited = self::machine("rate=1mbit limit=1", 1);
+    let taken: Vec<_> = (0..4).map(|number| limited.arrive(at(number), packet(1000), number)).collect();
+    assert_eq!(taken, [Ok(()), Ok(()), Err(2), Err(3)]);
 }

@@ -1,6 +1,7 @@
 //! Real packets between two sites, through the router.
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
+mod held;
 mod packets;
 mod streams;
 

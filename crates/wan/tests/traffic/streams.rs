@@ -11,7 +11,7 @@ use verbena_wan::{Backend, Link, Plan, Site, Way};
 
 use super::{PATIENCE, address, stage, there, wan};
 
-const MIB: usize = 1 << 20;
+pub(super) const MIB: usize = 1 << 20;
 
 /// Something of which no part is like another.
 fn content(bytes: usize) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-fn transfer(from: &Namespace, to: &Namespace, address: IpAddr, bytes: usize) {
+pub(super) fn transfer(from: &Namespace, to: &Namespace, address: IpAddr, bytes: usize) {
     let listener = to.enter(|| TcpListener::bind((address, 0)).unwrap()).unwrap();
     let at = listener.local_addr().unwrap();
     let mut sender = from.enter(|| TcpStream::connect_timeout(&at, PATIENCE).unwrap()).unwrap();

@@ -24,7 +24,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
-use verbena_wan::router::Mode;
+use verbena_wan::router::{DataPath, Mode};
 use verbena_wan::{
     Backend, BackendName, DEFINITIONS, Link, OptionError, Plan, PlanError, Reader, RouterOptions, Site, Way, read_file,
 };
@@ -37,6 +37,7 @@ struct File {
     #[serde(default)]
     backend: BackendName,
     mode: Option<Mode>,
+    path: Option<DataPath>,
     seed: Option<u64>,
     core: Option<usize>,
     #[serde(default)]
@@ -112,9 +113,10 @@ fn written(plan: &Plan) -> String {
     // As JSON escapes it, but for one letter that TOML does not take as it is.
     let quoted = |text: &str| serde_json::json!(text).to_string().replace('\u{7f}', "\\u007f");
     let mut text = match plan.backend {
-        Backend::Router { mode, seed, core } => {
+        Backend::Router { mode, path, seed, core } => {
             let core = core.map_or_else(String::new, |core| format!("core = {core}\n"));
-            format!("mode = {}\nseed = {seed}\n{core}", serde_json::json!(mode))
+            let [mode, path] = [serde_json::json!(mode), serde_json::json!(path)];
+            format!("mode = {mode}\npath = {path}\nseed = {seed}\n{core}")
         }
         Backend::Kernel => "backend = \"kernel\"\n".into(),
     };
@@ -155,7 +157,7 @@ fn plan(document: Document, reader: Reader<'_>) -> Result<Plan, config::Error> {
         let ways = ways(number, table, reader, &mut document);
         links.push(Link { name: table.name.clone(), between, mtu: table.mtu, ways });
     }
-    let options = RouterOptions { mode: read.mode, seed: read.seed, core: read.core };
+    let options = RouterOptions { mode: read.mode, path: read.path, seed: read.seed, core: read.core };
     let backend = Backend::new(read.backend, options).unwrap_or_else(|refused| {
         document.mistake(refused.option.into(), refused.problem, None);
         Backend::default()

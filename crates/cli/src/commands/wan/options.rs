@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
-use verbena_wan::router::Mode;
+use verbena_wan::router::{DataPath, Mode};
 use verbena_wan::{Backend, BackendName, DEFINITIONS, OptionError, RouterOptions, Way, read_file};
 
 /// What runs the link, as arguments.
@@ -15,6 +15,9 @@ pub struct BackendArguments {
     /// What the router does while nothing is due [default: precise].
     #[arg(long, value_enum)]
     mode: Option<ModeArgument>,
+    /// What packets are for the router [default: packet].
+    #[arg(long, value_enum)]
+    path: Option<PathArgument>,
     /// Of all chance of the router: the same packets meet the same fate again [default: 1].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -39,7 +42,12 @@ impl BackendArguments {
             BackendArgument::Router => BackendName::Router,
             BackendArgument::Kernel => BackendName::Kernel,
         };
-        let options = RouterOptions { mode: self.mode.map(Mode::from), seed: self.seed, core: self.core };
+        let options = RouterOptions {
+            mode: self.mode.map(Mode::from),
+            path: self.path.map(DataPath::from),
+            seed: self.seed,
+            core: self.core,
+        };
         Ok(Backend::new(name, options)?)
     }
 }
@@ -57,6 +65,23 @@ impl From<ModeArgument> for Mode {
         match argument {
             ModeArgument::Precise => Mode::Precise,
             ModeArgument::Sleep => Mode::Sleep,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PathArgument {
+    /// Frames, which it takes and sends: everything that is Ethernet, with all options.
+    Packet,
+    /// Packets of IP that stay in the kernel until it lets them go on: as much as a kernel forwards, but delay alone.
+    Nfqueue,
+}
+
+impl From<PathArgument> for DataPath {
+    fn from(argument: PathArgument) -> DataPath {
+        match argument {
+            PathArgument::Packet => DataPath::Packet,
+            PathArgument::Nfqueue => DataPath::Nfqueue,
         }
     }
 }

@@ -39,7 +39,11 @@ impl Queue {
         message.msg_controllen = SAID as _;
         // SAFETY: all that the message points to lives for the call and is as long as it says.
         let came = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-        let Ok(bytes) = usize::try_from(came) else { return Next::None };
+        let Ok(bytes) = usize::try_from(came) else {
+            // It has been taken, but is of a kind that cannot be said in its header, such as segments of SCTP.
+            let is_cut = std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+            return if is_cut { Next::Cut } else { Next::None };
+        };
         if message.msg_flags & libc::MSG_TRUNC != 0 {
             return Next::Cut;
         }
