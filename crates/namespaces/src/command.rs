@@ -8,6 +8,8 @@ use crate::namespace::{Error, Result};
 
 const IP: &str = "ip";
 const TC: &str = "tc";
+/// Where `tc` looks for the tables of laws of delay (tc-netem(8)), `NAME.dist` each.
+const TABLES: &str = "TC_LIB_DIR";
 
 /// Of which packets a rule of netfilter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +19,6 @@ pub enum Family {
     /// IPv6.
     V6,
 }
-/// Where `tc` looks for the tables of laws of delay (tc-netem(8)), `NAME.dist` each.
-const TABLES: &str = "TC_LIB_DIR";
 
 /// The command `ip` with these words, in the network of this thread.
 ///

@@ -75,19 +75,26 @@ pub fn delays_are_held_against_a_cable() {
     assert_eq!(targets.count(), 2 * 3 * 5 + 2, "{:?}", findings.ratios);
     let theirs = if is_measured(&findings, "rattan") { 6 } else { 0 };
     assert_eq!(of(&findings, "error of the added delay", &["rattan"]).len(), theirs);
+    let held = if is_measured(&findings, "nfqueue") { 6 } else { 0 };
+    for path in ["small datagrams", "large frames"] {
+        let errors = of(&findings, "error of the added delay", &["nfqueue", path]);
+        assert_eq!(errors.len(), held, "{errors:?}");
+        assert!(errors.iter().all(|error| error.rounds.iter().any(|round| round.min.abs() < 30_000.0)), "{errors:?}");
+    }
     let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
     assert_eq!(lines, [if theirs > 0 { 4 } else { 3 }; 4]);
 }
 
 pub fn streams_are_held_against_a_kernel_that_forwards() {
     let Some(findings) = measured("wan.bandwidth", Duration::from_secs(1)) else { return };
-    let theirs = is_measured(&findings, "rattan");
+    let [theirs, held] = ["rattan", "nfqueue"].map(|name| is_measured(&findings, name));
     for (system, crossing, delays) in [
         ("kernel forwarding", "large frames", &[0.0][..]),
         ("kernel forwarding", "single packets", &[0.0]),
         ("precise", "large frames", &[0.0, 1.0, 10.0]),
         ("precise", "single packets", &[0.0, 1.0, 10.0]),
         ("sleep", "large frames", &[0.0, 1.0, 10.0]),
+        ("nfqueue", "large frames", if held { &[0.0, 1.0, 10.0] } else { &[] }),
         ("rattan", "large frames", if theirs { &[0.0, 1.0, 10.0] } else { &[] }),
     ] {
         for quantity in ["throughput", "processor time"] {
@@ -111,6 +118,6 @@ pub fn streams_are_held_against_a_kernel_that_forwards() {
     let (single, _) = of_ratio(over, "precise, single packets, 0s");
     assert!(single.max > 0.12, "{single:?}");
     let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
-    let large = if theirs { 4 } else { 3 };
+    let large = 3 + usize::from(held) + usize::from(theirs);
     assert_eq!(lines, [large, large, 2, 2]);
 }
