@@ -62,6 +62,15 @@ impl Wan {
     }
 }
 
+/// The one of these that has this name.
+fn named<T: Copy>(what: &str, name: &str, known: &[(&str, T)]) -> PyResult<T> {
+    let found = known.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();
+        PyValueError::new_err(format!("{name:?} is no {what}; there are {}", names.join(", ")))
+    })
+}
+
 /// What may be said of the router: a dictionary with all of these.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -77,27 +86,11 @@ impl Wan {
     #[new]
     fn new(py: Python<'_>, there: Options, back: Options, backend: &str, router: RouterChoice) -> PyResult<Self> {
         let RouterChoice { mode, path, seed, core } = router;
-        let backend = match backend {
-            "router" => BackendName::Router,
-            "kernel" => BackendName::Kernel,
-            _ => return Err(PyValueError::new_err(format!("{backend:?} is no backend; there are router, kernel"))),
-        };
-        let mode = match mode.as_deref() {
-            None => None,
-            Some("precise") => Some(Mode::Precise),
-            Some("sleep") => Some(Mode::Sleep),
-            Some(mode) => {
-                return Err(PyValueError::new_err(format!("{mode:?} is no mode; there are precise, sleep")));
-            }
-        };
-        let path = match path.as_deref() {
-            None => None,
-            Some("packet") => Some(DataPath::Packet),
-            Some("nfqueue") => Some(DataPath::Nfqueue),
-            Some(path) => {
-                return Err(PyValueError::new_err(format!("{path:?} is no path; there are packet, nfqueue")));
-            }
-        };
+        let backend = named("backend", backend, &[("router", BackendName::Router), ("kernel", BackendName::Kernel)])?;
+        let modes = [("precise", Mode::Precise), ("sleep", Mode::Sleep)];
+        let mode = mode.map(|name| named("mode", &name, &modes)).transpose()?;
+        let paths = [("packet", DataPath::Packet), ("nfqueue", DataPath::Nfqueue)];
+        let path = path.map(|name| named("path", &name, &paths)).transpose()?;
         let backend = Backend::new(backend, RouterOptions { mode, path, seed, core })
             .map_err(|refused| wrong(&refused.into()))?;
         let mut ways = [Way::default(), Way::default()];
