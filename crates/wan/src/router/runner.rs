@@ -319,8 +319,11 @@ impl Runner {
             }
         }
         self.steered = Some((wanted, now));
-        let other = self.steering.another_than(wanted.here).unwrap_or(wanted.here);
-        self.steering.put(Some(wanted.here), (!as_sent).then_some(other));
+        if as_sent {
+            self.steering.put(Some(wanted.here), None);
+        } else {
+            self.steering.follow(wanted.here);
+        }
     }
 
     /// Whether so much crosses that who sends and receives it needs the core more than this thread, which would only look.
