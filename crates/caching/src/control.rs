@@ -1,13 +1,16 @@
 //! `Cache-Control`, read so that doubt means "do not share".
 //!
 //! Directive names are case-insensitive and may carry arguments (RFC 9111 section 5.2); a qualified `private="x"` or `no-store=...` is
-//! taken as if it stood alone, which is what the RFC allows a cache that does not strip single fields. A number that
-//! cannot be read counts as 0, the shortest life (section 4.2.1).
+//! taken as if it stood alone, which is what the RFC allows a cache that does not strip single fields. Directives that semicolons stand between
+//! are taken for what their writer meant. A life that cannot be read is none, and the answer is over at once (section 4.2.1).
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::CACHE_CONTROL;
+
+/// Fields for caches in front of an application.
+const TARGETED: [&str; 2] = ["cdn-cache-control", "surrogate-control"];
 
 /// The directives that matter here, of all `Cache-Control` lines of a message together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,24 +25,48 @@ pub struct CacheControl {
     pub public: bool,
     /// Not to be used when its life is over.
     pub must_revalidate: bool,
+    /// Nobody on the way is to change the body.
+    pub no_transform: bool,
     /// A request that wants a stored answer or none.
     pub only_if_cached: bool,
     /// Seconds it lives.
     pub max_age: Option<Duration>,
     /// Seconds it lives in shared caches.
     pub s_maxage: Option<Duration>,
+    /// How long it lives is said in a way that cannot be read.
+    pub is_garbled: bool,
 }
 
 impl CacheControl {
     /// Of a message's headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut control = CacheControl::default();
-        for line in headers.get_all(CACHE_CONTROL) {
-            for directive in split_list(line.as_bytes()) {
-                control.add(directive);
+        control.read(headers, CACHE_CONTROL.as_str());
+        control
+    }
+
+    /// Of an answer's: with what is refused to caches in front of an application alone (RFC 9213 section 3.1, and the field that was there before it).
+    /// Refusals are obeyed whoever is meant; permissions are not taken from there, for they are not for a cache that validates.
+    pub(crate) fn of_answer(headers: &HeaderMap) -> Self {
+        let mut targeted = CacheControl::default();
+        TARGETED.iter().for_each(|name| targeted.read(headers, name));
+        let control = CacheControl::of(headers);
+        CacheControl {
+            no_store: control.no_store || targeted.no_store,
+            private: control.private || targeted.private,
+            no_transform: control.no_transform || targeted.no_transform,
+            ..control
+        }
+    }
+
+    fn read(&mut self, headers: &HeaderMap, name: &str) {
+        for line in headers.get_all(name) {
+            for element in split_list(line.as_bytes()) {
+                let is_quoted = element.contains(&b'"');
+                let several = element.split(|byte| *byte == b';' && !is_quoted).map(<[u8]>::trim_ascii);
+                several.for_each(|directive| self.add(directive));
             }
         }
-        control
     }
 
     fn add(&mut self, directive: &[u8]) {
@@ -58,12 +85,26 @@ impl CacheControl {
             self.public = true;
         } else if is("must-revalidate") || is("proxy-revalidate") {
             self.must_revalidate = true;
+        } else if is("no-transform") {
+            self.no_transform = true;
         } else if is("only-if-cached") {
             self.only_if_cached = true;
         } else if is("max-age") {
-            self.max_age = Some(shorter(self.max_age, seconds(argument)));
+            self.max_age = self.shorter(self.max_age, argument);
         } else if is("s-maxage") {
-            self.s_maxage = Some(shorter(self.s_maxage, seconds(argument)));
+            self.s_maxage = self.shorter(self.s_maxage, argument);
+        }
+    }
+
+    /// Of several lives the shortest; 0 is none, but that each use is to be asked for, which is no bound beside another one.
+    fn shorter(&mut self, before: Option<Duration>, argument: Option<&[u8]>) -> Option<Duration> {
+        let Some(now) = seconds(argument) else {
+            self.is_garbled = true;
+            return before;
+        };
+        match before {
+            Some(before) if now.is_zero() || before < now && !before.is_zero() => Some(before),
+            _ => Some(now),
         }
     }
 }
@@ -111,18 +152,15 @@ fn quoted_bytes(line: &[u8]) -> Option<usize> {
     }
 }
 
-fn shorter(before: Option<Duration>, now: Duration) -> Duration {
-    before.map_or(now, |before| before.min(now))
-}
-
-fn seconds(argument: Option<&[u8]>) -> Duration {
+/// `None` for what is no number.
+fn seconds(argument: Option<&[u8]>) -> Option<Duration> {
     let digits = argument.unwrap_or_default();
     let digits = digits.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(digits);
     let number = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     match number {
         // More than 2^31 seconds is for ever (RFC 9111 section 1.2.2).
-        Some(text) if !text.is_empty() => Duration::from_secs(text.parse::<u32>().unwrap_or(1 << 31).into()),
-        _ => Duration::ZERO,
+        Some(text) if !text.is_empty() => Some(Duration::from_secs(text.parse::<u32>().unwrap_or(1 << 31).into())),
+        _ => None,
     }
 }
 
@@ -165,10 +203,24 @@ mod tests {
     }
 
     #[test]
-    fn doubtful_numbers_give_the_shortest_life() {
-        for line in ["max-age=soon", "max-age", "max-age=-1", "max-age=1, max-age=0", "max-age=+5"] {
-            assert_eq!(parsed(&[line]).max_age, Some(Duration::ZERO), "{line}");
+    fn a_life_that_cannot_be_read_is_said_so_and_of_several_the_shortest_counts() {
+        for line in ["max-age=soon", "max-age", "max-age=-1", "max-age=+5", "max-age=60.0", "s-maxage=1h, max-age=5"] {
+            assert!(parsed(&[line]).is_garbled, "{line}");
         }
-        assert_eq!(parsed(&["max-age=99999999999"]).max_age, Some(Duration::from_secs(1 << 31)));
+        let lives = |line| (parsed(&[line]).is_garbled, parsed(&[line]).max_age.map(|life| life.as_secs()));
+        for line in
+            ["max-age=60, max-age=0", "max-age=0, max-age=60", "max-age=60, max-age=90", "max-age=90;max-age=60"]
+        {
+            assert_eq!(lives(line), (false, Some(60)), "{line}");
+        }
+        assert_eq!(lives("max-age=0"), (false, Some(0)));
+        assert_eq!(lives("max-age=99999999999"), (false, Some(1 << 31)));
+    }
+
+    #[test]
+    fn semicolons_hide_nothing() {
+        let control = parsed(&["private; max-age=5;no-store"]);
+        assert!(control.private && control.no_store && control.max_age == Some(Duration::from_secs(5)));
+        assert!(parsed(&[r#"private="a;b""#]).private);
     }
 }

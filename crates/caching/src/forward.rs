@@ -71,6 +71,11 @@ pub fn received(head: &mut request::Parts) -> Result<(), Unfit> {
     if !target.is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS)) {
         return Err(Unfit::Target);
     }
+    // Some applications know fields by names in which `_` and `-` are one (CGI's HTTP_X_FORWARDED_HOST), and nobody looks at those here.
+    let folded: Vec<HeaderName> = head.headers.keys().filter(|name| name.as_str().contains('_')).cloned().collect();
+    for name in folded {
+        head.headers.remove(name);
+    }
     if let Some(authority) = head.uri.authority() {
         // The absolute form of a target wins (RFC 9112 section 3.2.2); whoever asks is no part of the host.
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
@@ -78,10 +83,14 @@ pub fn received(head: &mut request::Parts) -> Result<(), Unfit> {
         head.headers.insert(HOST, host);
     }
     let mut hosts = head.headers.get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_host(host) => {}
-        (None, _) if head.version < Version::HTTP_11 => {}
+    let small = match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_host(host) => small(host)?,
+        (None, _) if head.version < Version::HTTP_11 => None,
         _ => return Err(Unfit::Host),
+    };
+    // A host is the same in any case (RFC 9110 section 4.2.3), and some applications answer otherwise: with a redirect, or with 404.
+    if let Some(host) = small {
+        head.headers.insert(HOST, host);
     }
     forward_once_less(head)
 }
@@ -91,6 +100,13 @@ pub fn is_framed_plainly(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
     codings.next().is_none_or(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
         && codings.next().is_none()
+}
+
+/// A host in small letters, if it has others.
+fn small(host: &HeaderValue) -> Result<Option<HeaderValue>, Unfit> {
+    let has_others = host.as_bytes().iter().any(u8::is_ascii_uppercase);
+    let small = has_others.then(|| HeaderValue::from_bytes(&host.as_bytes().to_ascii_lowercase()));
+    small.transpose().map_err(|_| Unfit::Host)
 }
 
 fn is_host(host: &HeaderValue) -> bool {
@@ -146,15 +162,18 @@ pub fn for_origin(headers: &mut HeaderMap, intent: Intent, route: &Route, client
 pub fn for_client(headers: &mut HeaderMap, hidden: &Hidden, via: &Via) {
     remove_hop_by_hop(headers);
     hidden.keep(headers);
-    let control = CacheControl::of(headers);
+    let control = CacheControl::of_answer(headers);
     headers.remove(EXPIRES);
     remove_targeted(headers);
     headers.insert(
         CACHE_CONTROL,
-        HeaderValue::from_static(match (control.no_store, control.private) {
-            (true, _) => "no-store",
-            (false, true) => "private, no-cache",
-            (false, false) => "no-cache",
+        HeaderValue::from_static(match (control.no_store, control.private, control.no_transform) {
+            (true, _, false) => "no-store",
+            (true, _, true) => "no-store, no-transform",
+            (false, true, false) => "private, no-cache",
+            (false, true, true) => "private, no-cache, no-transform",
+            (false, false, false) => "no-cache",
+            (false, false, true) => "no-cache, no-transform",
         }),
     );
     headers.append(VIA, via.0.clone());
@@ -274,6 +293,12 @@ mod tests {
             assert!(of_shop("/", &[("host", host)]).is_ok(), "{host}");
         }
         assert!(receive("GET", "/", &[], Version::HTTP_10).is_ok());
+        // The page of one is that of the other, so what the application is asked for is, too.
+        for (target, host) in [("/", "SHOP.example:80"), ("http://Shop.Example:80/", "evil")] {
+            assert_eq!(of_shop(target, &[("host", host)]), Ok(headers(&[("host", "shop.example:80")])), "{target}");
+        }
+        let folded = [("host", "shop"), ("x_forwarded_prefix", "//evil"), ("x_http_method_override", "DELETE")];
+        assert_eq!(of_shop("/", &folded), of_shop("/", &folded[..1]));
     }
 
     #[test]
@@ -312,6 +337,9 @@ mod tests {
             headers(&[("surrogate-control", "max-age=9"), ("cdn-cache-control", "max-age=9"), ("age", "1")]);
         for_client(&mut answer, &Hidden::default(), &via());
         assert_eq!(answer, headers(&[("age", "1"), ("cache-control", "no-cache"), ("via", "1.1 verbena")]));
+        let mut refused = headers(&[("cache-control", "public"), ("cdn-cache-control", "no-store")]);
+        for_client(&mut refused, &Hidden::default(), &via());
+        assert_eq!(refused[CACHE_CONTROL], "no-store");
     }
 
     #[test]
@@ -320,6 +348,8 @@ mod tests {
             ("public, max-age=60", "no-cache"),
             ("private, max-age=60", "private, no-cache"),
             ("private, no-store", "no-store"),
+            ("public, no-transform", "no-cache, no-transform"),
+            ("no-transform, private", "private, no-cache, no-transform"),
         ] {
             let mut answer = HeaderMap::new();
             answer.insert(CACHE_CONTROL, HeaderValue::from_static(said));

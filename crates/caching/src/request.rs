@@ -122,6 +122,21 @@ impl Key {
     }
 }
 
+/// Whether all that stands in quotes is of letters of addresses, and every quote is closed: then those who take a line of `Forwarded` apart without
+/// regard to quotes, as some applications do, find the same in it as those who have it.
+fn quotes_addresses_alone(line: &[u8]) -> bool {
+    let mut is_quoted = false;
+    let all = line.iter().all(|byte| match byte {
+        b'"' => {
+            is_quoted = !is_quoted;
+            true
+        }
+        b'\\' => false,
+        byte => !is_quoted || byte.is_ascii_alphanumeric() || b".:[]_-".contains(byte),
+    });
+    all && !is_quoted
+}
+
 fn key(head: &request::Parts, fields: Fields, route: &Route) -> Key {
     let mut hash = SipHasher13::new();
     let mut part = |bytes: &[u8]| {
@@ -144,9 +159,14 @@ fn key(head: &request::Parts, fields: Fields, route: &Route) -> Key {
         }
     }
     let forwarded = fields.has(Kind::Forwarded).then(|| head.headers.get_all(FORWARDED).into_iter());
-    for element in forwarded.into_iter().flatten().flat_map(|line| split_list(line.as_bytes())) {
+    for line in forwarded.into_iter().flatten().map(|line| line.as_bytes()) {
+        if !quotes_addresses_alone(line) {
+            part(FORWARDED.as_str().as_bytes());
+            part(line);
+            continue;
+        }
         // `for` and `by` say who asks, and are different for everybody (RFC 7239 section 4).
-        for pair in element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
+        for pair in split_list(line).flat_map(|element| element.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii) {
             let is = |name: &[u8]| pair.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name));
             if !is(b"for=") && !is(b"by=") {
                 part(FORWARDED.as_str().as_bytes());
@@ -234,6 +254,13 @@ mod tests {
         assert_eq!(page(get("/a")), forwarded("for=10.0.0.1;by=\"_b\", For=10.0.0.2"));
         assert_ne!(page(get("/a")), forwarded("for=10.0.0.1; Host=evil"));
         assert_ne!(page(get("/a")), forwarded("for=10.0.0.1, proto=https"));
+        assert_eq!(page(get("/a")), forwarded("for=\"[2001:db8::17]:4711\";by=\"_b\""));
+        // Whoever takes it apart without regard to quotes finds a host.
+        for hidden in
+            ["for=\"x, host=evil, for=y\"", "for=\"x;host=evil\"", "for=\"host=evil", "for=\"x\\\", host=evil\""]
+        {
+            assert_ne!(page(get("/a")), forwarded(hidden), "{hidden}");
+        }
         assert_ne!(page(get("/a?b")), page(get("/a?b").header("cookie", "lang=de")));
         assert_ne!(page(get("/").header("cookie", "lang=de")), page(get("/").header("cookie", "lang=en")));
         assert_eq!(page(get("/").header("cookie", "sid=1; lang=de")), page(get("/").header("cookie", "lang=de")));

@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, request};
 
-use crate::control::{CacheControl, split_list};
+use crate::control::CacheControl;
 use crate::cookies;
 use crate::forward::{remove_hop_by_hop, remove_targeted};
 use crate::reason::Reason;
@@ -49,8 +49,8 @@ pub fn store(
     if !is_framed(answer) && status != StatusCode::NO_CONTENT {
         return Err(Reason::Unframed);
     }
-    let control = CacheControl::of(answer);
-    if control.no_store || targeted_no_store(answer) {
+    let control = CacheControl::of_answer(answer);
+    if control.no_store {
         return Err(Reason::NoStore);
     }
     if is_stream(answer) {
@@ -68,7 +68,7 @@ pub fn store(
     }
     let variant = Variant::of(answer)?;
     let lifetime = lifetime(&control, answer, now)?;
-    Ok(Stored { status, headers: outgoing(answer), lifetime, shared_with_credentials, variant })
+    Ok(Stored { status, headers: outgoing(answer, control), lifetime, shared_with_credentials, variant })
 }
 
 /// Whether a message says itself where its body ends, so that half of it cannot look like the whole (RFC 9112 section 6.3).
@@ -92,16 +92,6 @@ fn is_final(status: StatusCode) -> bool {
     )
 }
 
-/// `no-store` for caches in front of an application: RFC 9213 section 3.1, and the field that was there before it. Refusals are obeyed
-/// whoever is meant; permissions are not taken from there, for they are not for a cache that validates.
-fn targeted_no_store(answer: &HeaderMap) -> bool {
-    ["cdn-cache-control", "surrogate-control"]
-        .iter()
-        .flat_map(|name| answer.get_all(*name))
-        .flat_map(|line| split_list(line.as_bytes()))
-        .any(|directive| directive.eq_ignore_ascii_case(b"no-store"))
-}
-
 /// Events that go on as long as somebody listens: whoever waited for their end would not get the first one.
 fn is_stream(answer: &HeaderMap) -> bool {
     let media =
@@ -112,6 +102,9 @@ fn is_stream(answer: &HeaderMap) -> bool {
 /// The bound that the origin set. Zero and `no-cache` mean "ask before each use", which is what every hit does here, and so are no
 /// bound; an `Expires` in the past means the same (RFC 9111 section 5.3).
 fn lifetime(control: &CacheControl, answer: &HeaderMap, now: SystemTime) -> Result<Option<Duration>, Reason> {
+    if control.is_garbled {
+        return Err(Reason::Expired);
+    }
     let expires = || {
         let expires = date(answer.get(EXPIRES)?)?;
         // An answer without a date is of the moment it came (RFC 9110 section 6.6.1).
@@ -143,14 +136,15 @@ fn date(value: &HeaderValue) -> Option<std::time::SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
 }
 
-fn outgoing(answer: &HeaderMap) -> HeaderMap {
+fn outgoing(answer: &HeaderMap, control: CacheControl) -> HeaderMap {
     let mut headers = answer.clone();
     remove_hop_by_hop(&mut headers);
     remove_targeted(&mut headers);
     for name in [AGE, EXPIRES, PRAGMA, SET_COOKIE] {
         headers.remove(name);
     }
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let ask = if control.no_transform { "no-cache, no-transform" } else { "no-cache" };
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(ask));
     // A weak validator may stay the same over a change that matters here; the body's own takes its place.
     if headers.get(ETAG).is_some_and(|tag| tag.as_bytes().starts_with(b"W/") || !tag.as_bytes().starts_with(b"\"")) {
         headers.remove(ETAG);
@@ -199,6 +193,8 @@ mod tests {
         assert_eq!(refused(&[("cdn-cache-control", "max-age=9, No-Store")]), Reason::NoStore);
         assert_eq!(refused(&[("cache-control", "public"), ("surrogate-control", "no-store")]), Reason::NoStore);
         assert!(decide(200, &[("surrogate-control", "max-age=9, content=\"no-store\"")]).is_ok());
+        assert_eq!(refused(&[("cache-control", "public"), ("cdn-cache-control", "private")]), Reason::Private);
+        assert_eq!(refused(&[("cache-control", "private; max-age=0")]), Reason::Private);
         assert_eq!(refused(&[("set-cookie", "user=1")]), Reason::SetCookie);
         assert_eq!(refused(&[("vary", "*")]), Reason::VaryAll);
         assert_eq!(decide(200, &[("set-cookie", "sid=1")]).unwrap().headers.get(SET_COOKIE), None);
@@ -236,6 +232,12 @@ mod tests {
         assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "99999999999999999999")]), Err(Reason::Expired));
         assert_eq!(lifetime(&[("cache-control", "max-age=60"), ("age", "old")]), Ok(Some(60)));
         assert_eq!(lifetime(&[("cache-control", "no-cache, max-age=0")]), Ok(None));
+        assert_eq!(lifetime(&[("cache-control", "max-age=0, max-age=60")]), Ok(Some(60)));
+        assert_eq!(lifetime(&[("cache-control", "max-age=60;public")]), Ok(Some(60)));
+        for garbled in ["max-age=60.0", "s-maxage=1m, max-age=60", "max-age"] {
+            let answer = [("cache-control", garbled)];
+            assert_eq!(decide(200, &answer).map(|_| ()).unwrap_err(), Reason::Expired, "{garbled}");
+        }
         let day = [("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("expires", "Sun, 06 Nov 1994 08:50:37 GMT")];
         assert_eq!(lifetime(&day), Ok(Some(60)));
         assert_eq!(lifetime(&day[1..]), Ok(Some(30)), "an answer without a date is of now");

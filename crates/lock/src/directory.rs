@@ -5,6 +5,8 @@
 
 mod evicting;
 mod removing;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,8 +18,8 @@ use crate::heir::in_order;
 use crate::name::Name;
 use crate::wire::{Letter, Slot};
 use crate::{
-    Action, Batch, Heir, HomeSide, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Rules, Scheme, Survivor, TOKEN_WORD_AT,
-    To, Token,
+    Action, Batch, Heir, HomeSide, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Refusal, Request, Rules, Scheme, Survivor,
+    TOKEN_WORD_AT, To, Token,
 };
 use evicting::Hand;
 pub use evicting::HomeWords;
@@ -47,6 +49,8 @@ pub(crate) struct Directory {
     locks: Vec<Words>,
     /// Who stands for survivors.
     heirs: HashMap<u32, Heir>,
+    /// What servers were asked whose heir is not over ([`Scheme::Srsl`]): where there are words the heir stands in them instead.
+    behind_heirs: HashMap<u32, Vec<(Rank, Message)>>,
     evicted: Evicted,
     hand: Hand,
     wishes: Vec<Wish>,
@@ -119,6 +123,7 @@ impl Directory {
             numbers: HashMap::new(),
             locks: vec![],
             heirs: HashMap::new(),
+            behind_heirs: HashMap::new(),
             evicted: Evicted::new(members, first, rules),
             hand: Hand::default(),
             wishes: vec![],
@@ -158,7 +163,8 @@ impl Directory {
     /// When it cannot be in any order of events.
     pub fn heard(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
         let said = self.hear(from, letter, out);
-        said.and(self.tend(out))
+        self.tend(out);
+        said
     }
 
     fn hear(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
@@ -216,7 +222,8 @@ impl Directory {
             }
             Owner::Words => self.tended(slot, outcome, out),
         };
-        said.and(self.tend(out))
+        self.tend(out);
+        said
     }
 
     /// A lock gets words that nobody had in this view. They are new memory, and only what is not 0 in it is stored.
@@ -275,8 +282,29 @@ impl Directory {
             Some(Words::Evicted) if matches!(message, Message::Knock | Message::Enter) => {
                 self.act(number, Owner::Home, vec![Action::Send(To::Contender(from), Message::Moved)], out)
             }
+            _ if self.scheme == Scheme::Srsl && self.heirs.contains_key(&number) => match message {
+                Message::Ask(Request { is_try: true, .. }) => {
+                    let busy = Action::Send(To::Contender(from), Message::Refuse(Refusal::Busy));
+                    self.act(number, Owner::Home, vec![busy], out)
+                }
+                message => {
+                    self.behind_heirs.entry(number).or_default().push((from, message));
+                    Ok(())
+                }
+            },
             _ => self.at_home(number, out, |home, actions| home.heard(from, message, actions)),
         }
+    }
+
+    /// A server goes on where its heir has ended, whose tokens were of this lock and view too.
+    fn serve_on(&mut self, number: u32, last: Token, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+        let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
+        lock.home = Some(Box::new(HomeSide::new(self.scheme, last, self.rules)));
+        let mut said = Ok(());
+        for (from, message) in self.behind_heirs.remove(&number).unwrap_or_default() {
+            said = said.and(self.home(number, from, message, out));
+        }
+        said
     }
 
     fn at_home(
@@ -310,10 +338,14 @@ impl Directory {
         let said = event(heir, &mut actions);
         // Where there are no words there is nothing to leave.
         let (last, is_over) = (heir.server.last(), number >= self.slots && heir.server.is_at_rest());
-        if is_over || heir.is_over() {
+        let has_left = heir.is_over();
+        if is_over || has_left {
             self.heirs.remove(&number);
         }
-        let said = said.and(self.act(number, Owner::Heir, actions, out));
+        let mut said = said.and(self.act(number, Owner::Heir, actions, out));
+        if has_left && self.scheme == Scheme::Srsl {
+            said = said.and(self.serve_on(number, last, out));
+        }
         if is_over && let Words::Of(lock) = std::mem::replace(&mut self.locks[number as usize], Words::Free) {
             self.numbers.remove(&lock.name);
             self.evicted.ended_at(last);

@@ -189,14 +189,13 @@ impl Home {
 
     /// Whoever asked meanwhile, and is in no queue, is told.
     fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), Strange> {
-        if self.released > 0 || self.next.is_some() {
-            return Err(Strange("a lock that was evicted while it was used"));
-        }
+        let is_used = self.released > 0 || self.next.is_some();
         let asked = self.entering.drain(..).chain(self.knocked.drain(..));
         let told = asked.filter(|_| self.rules.tell_who_asked);
         out.extend(told.map(|rank| Action::Send(To::Contender(rank), Message::Moved)));
+        // The words are nobody's, whatever was said: who comes to them has to be told that they have moved.
         out.push(Action::Evicted(token));
-        Ok(())
+        if is_used { Err(Strange("a lock that was evicted while it was used")) } else { Ok(()) }
     }
 
     fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) -> Result<(), Strange> {

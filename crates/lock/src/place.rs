@@ -148,7 +148,8 @@ impl Place {
     fn pass(&mut self, behind: Behind, leave: Leave, out: &mut Vec<Action>) -> Leave {
         let Behind { writer, readers } = behind;
         self.left(readers, leave, out);
-        out.push(match readers + u32::from(leave.becomes_reader) {
+        // The number is another member's, and may be any.
+        out.push(match readers.saturating_add(leave.becomes_reader.into()) {
             0 => Action::grant(writer, leave.token),
             readers => Action::Send(To::Home, Message::After { writer, readers }),
         });

@@ -11,4 +11,6 @@ pub enum Removal {
     InUse,
     /// It had no words.
     Unknown,
+    /// Most of the tokens that this view has left would be used up with it, for all locks of this home: it keeps its words until the next view.
+    TokensUsedUp,
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VLCK" |    4    |    0    |  one frame, postcard 1 (varints)          |
+//!  | "VLCK" |    5    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  frame   = view from to first heard letters          letters are numbered, from `first` on (src/stream.rs)
@@ -38,7 +38,7 @@ use crate::name::Name;
 use crate::{Message, Removal, Survivor, To};
 
 /// What a frame begins with.
-pub const FRAME: Format = Format::new(*b"VLCK", 4);
+pub const FRAME: Format = Format::new(*b"VLCK", 5);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 
@@ -322,7 +322,7 @@ mod tests {
             Letter::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
             Letter::Forgotten { number: u64::MAX },
             Letter::Remove { number: u64::MAX, name: waiter_name },
-            Letter::Removed { number: u64::MAX, removal: Removal::Unknown },
+            Letter::Removed { number: u64::MAX, removal: Removal::TokensUsedUp },
         ];
         Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
     }

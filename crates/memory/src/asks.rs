@@ -294,7 +294,10 @@ impl Memory {
 
     /// A segment has come to its end: when nothing is on its way to it, its home is told.
     fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
-        self.forgotten.insert(id, (self.asks.span().0, end));
+        // An answer that was given before is of a question that is open: without one there is none to come.
+        if !self.asks.open.is_empty() {
+            self.forgotten.insert(id, (self.asks.span().0, end));
+        }
         match self.handles.get_mut(&id) {
             Some(handle) => {
                 handle.forget = Some((from, number, end));
@@ -317,5 +320,31 @@ impl Memory {
         if end == End::Moved {
             self.go_on_all(out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryOptions, Rules};
+
+    #[test]
+    fn what_ended_is_remembered_only_while_an_answer_is_awaited() {
+        let (home, owner_bytes) = (Incarnation::new(2, 1), u64::MAX);
+        let options = MemoryOptions { bytes: 0, segments: 0, owner_bytes, copies_bytes: 0, rules: Rules::ALL };
+        let (mut memory, mut out) = (Memory::new(options), vec![]);
+        let mut forget = |memory: &mut Memory, number| {
+            let question = Question::Forget { id: SegmentId { home, number }, end: End::Released };
+            memory.letter(home, Letter::Ask { number, oldest: number, question }, &mut out);
+            memory.forgotten.len()
+        };
+        assert_eq!((1..100).map(|number| forget(&mut memory, number)).max(), Some(0));
+        memory.ask(home, Question::Key, AskOf::Nobody, Time::FAR, &mut vec![]);
+        assert_eq!((forget(&mut memory, 100), forget(&mut memory, 101)), (1, 2));
+        for number in [1, 2] {
+            memory.letter(home, Letter::Answer { number, answer: Reply::Done }, &mut vec![]);
+            memory.ask(home, Question::Key, AskOf::Nobody, Time::FAR, &mut vec![]);
+        }
+        assert_eq!(memory.forgotten.len(), 0, "what was asked later knows of it");
     }
 }

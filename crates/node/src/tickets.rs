@@ -251,6 +251,9 @@ fn answer_to_removal(removed: Removed, names: &Names) -> Answer {
         Removed::Is(Removal::Removed) => Answer::Lock(LockAnswer::Removed { was_known: true }),
         Removed::Is(Removal::Unknown) => Answer::Lock(LockAnswer::Removed { was_known: false }),
         Removed::Is(Removal::InUse) => Answer::Lock(LockAnswer::NotFree),
+        Removed::Is(Removal::TokensUsedUp) => Answer::Refused(
+            "the lock has given most of the tokens of this view, and others would have to go on behind them: it stays until the view changes".into(),
+        ),
         Removed::Silent(home) => {
             let home = names.of(home);
             Answer::Refused(format!("the lock's home, {home}, does not answer: nobody knows whether it was removed"))

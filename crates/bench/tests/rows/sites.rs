@@ -9,6 +9,10 @@ use super::emulator::{measured, of};
 /// A turn takes as long as its delay makes it, however short it was to be.
 const MEASURING: Duration = Duration::from_secs(1);
 
+/// In microseconds: the most that is believed of what handing over a small frame costs (`router/gauge.rs`) is 10, and 1 KiB is a little more. The
+/// gauge may have found that while another program had the processor, and then a frame leaves that much too soon.
+const TAKEN_OFF: f64 = 13.0;
+
 /// `None` where networks cannot be made, or no program can stand in their receive paths.
 fn measured_with_xdp(name: &str) -> Option<Findings> {
     let findings = measured(name, MEASURING)?;
@@ -47,8 +51,8 @@ pub fn one_way_is_timed_by_size_and_by_delay() {
         let by_delay = of(&findings, "one-way latency", &["link", way, "delay"]);
         assert_eq!(xs(&by_delay), [10.0, 100.0, 1_000.0, 10_000.0]);
         for one in by_delay {
-            // Never sooner, and at least once not much later.
-            assert!(one.rounds.iter().all(|round| round.min >= one.x), "{one:?}");
+            // Never sooner than by what a precise router may take off for its own cost, and at least once not much later.
+            assert!(one.rounds.iter().all(|round| round.min >= one.x - TAKEN_OFF), "{one:?}");
             let most = 1.5 * one.x + 500.0;
             assert!(one.rounds.iter().any(|round| round.min < most), "{one:?}");
         }

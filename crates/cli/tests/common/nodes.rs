@@ -178,9 +178,22 @@ impl Node {
         panic!("{}: not {what} in time: {last:#}; its log: {}", self.name, self.log());
     }
 
+    /// One that is stopped stands still when this returns: the system tells one thread, and the others run on until that one had its turn.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let began = Instant::now();
+        while signal == Signal::STOP && !self.stands_still() {
+            assert!(began.elapsed() < PATIENCE, "{}: not stopped in time", self.name);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {
+            // Behind the name, which may have anything in it, comes the state (proc_pid_stat(5)); a thread that has ended since has none.
+            std::fs::read_to_string(stat).map_or(true, |stat| stat.rsplit_once(") ").unwrap().1.starts_with(['T', 'Z', 'X']))
+        })
     }
 
     /// Processor time that it has used, of all its threads.

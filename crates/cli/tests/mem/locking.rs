@@ -64,7 +64,7 @@ fn who_waits_for_a_lock_waits_for_what_was_put_under_it() {
     let mut unknown = 0;
     for ((wish, free), (_, program)) in wishes.iter().zip(free).zip(programs) {
         let (put, waited, version) = program.join().unwrap();
-        // One whose slot was given up is known not to be done, and one may have been answered before all of the home's threads stood still.
+        // One whose slot was given up is known not to be done.
         if put.is_err() && why(put) == Failure::Unknown {
             unknown += 1;
             assert!(free.is_none(), "a lock came while what was put is on its way");

@@ -15,7 +15,7 @@ use super::{Directory, DirectoryAction, Lock, NOWHERE, Owner, Words};
 use crate::action::Strange;
 use crate::name::Name;
 use crate::wire::Letter;
-use crate::{Batch, Change, LockWord, Outcome, Scheme, Token};
+use crate::{Batch, Change, LockWord, Outcome, Removal, Scheme, Token};
 
 /// The hand goes on while fewer than one in so many words are free or about to be: members take a while to forget, and new names find words meanwhile. Were it
 /// more, locks would lose their words that are taken again.
@@ -32,8 +32,8 @@ const MOST_STEPS: u32 = 4096;
 const AT_ONCE: usize = 16;
 /// Names that wait for words. One more is refused.
 const MOST_WANTING: usize = 4096;
-/// A lock that has given out so many of the view's 2^32 tokens keeps its words: its token would be the floor of all others.
-const KEEPS_AT: u32 = 3 << 30;
+/// A lock that has given out so many parts in four of the tokens that were left to all others keeps its words: its token would be the floor of all.
+const KEEPS_AT: u64 = 3;
 
 /// What a home does about words that are few.
 #[derive(Clone, Debug, Default)]
@@ -117,9 +117,9 @@ impl Directory {
     }
 
     /// Does what is to be done about words that are few. A bounded part of it: what it posts and says brings the next.
-    pub fn tend(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    pub fn tend(&mut self, out: &mut Vec<DirectoryAction>) {
         if !self.is_open || self.scheme == Scheme::Srsl {
-            return Ok(());
+            return;
         }
         while let Some((_, name)) = self.hand.wanting.front() {
             let number = self.numbers.get(name).copied();
@@ -141,15 +141,16 @@ impl Directory {
         while let Some((slot, batch)) = self.evicted.free_next(AT_ONCE) {
             out.push(DirectoryAction::Access { slot, owner: Owner::Words, batch });
         }
-        let said = self.turn(out);
+        self.turn(out);
         let Hand { steps, looks, evicting, wanting, .. } = &mut self.hand;
         let has_ended = *steps == 0 && looks.is_empty() && evicting.is_empty();
         if has_ended && !wanting.is_empty() && self.evicted.coming() == 0 {
             for (from, name) in std::mem::take(wanting) {
-                self.found(from, name, NOWHERE, out);
+                // Who asked for a lock while its words were being taken, which came to nothing, is told where they are.
+                let number = self.numbers.get(&name).copied().unwrap_or(NOWHERE);
+                self.found(from, name, number, out);
             }
         }
-        said
     }
 
     /// When the hand goes on, if somebody waits for that.
@@ -183,11 +184,32 @@ impl Directory {
         let has_heir = self.heirs.contains_key(&number);
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
         let given = outcome.token.to_bits() as u32;
-        let is_used = std::mem::replace(&mut lock.seen, given) != given || lock.is_used || lock.home.is_some();
-        if is_used || has_heir || outcome.before != LockWord::FREE || given >= KEEPS_AT {
+        let is_used = std::mem::replace(&mut lock.seen, given) != given || lock.is_used;
+        let (is_home_busy, is_wanted) = (lock.home.is_some(), self.is_to_be_removed(number));
+        if is_home_busy || has_heir || outcome.before != LockWord::FREE || is_used && !is_wanted {
+            self.tell_of_removal(number, Removal::InUse, out);
+            return Ok(());
+        }
+        if self.would_use_up_tokens(given) {
+            self.tell_of_removal(number, Removal::TokensUsedUp, out);
             return Ok(());
         }
         self.evict(number, out)
+    }
+
+    /// Of a lock that has given so many, when it is evicted.
+    fn would_use_up_tokens(&self, given: u32) -> bool {
+        let floor = self.evicted.floor().to_bits() as u32;
+        let (left, used) = (u64::from(u32::MAX - floor), u64::from(given.saturating_sub(floor)));
+        used * 4 >= left * KEEPS_AT
+    }
+
+    /// Sees whether these words are used, and then what is to become of them.
+    pub(super) fn look(&mut self, number: u32, out: &mut Vec<DirectoryAction>) {
+        if self.hand.looks.insert(number) {
+            let batch = Batch { change: Some(Change::Look), read: true, ..Batch::default() };
+            out.push(DirectoryAction::Access { slot: number, owner: Owner::Words, batch });
+        }
     }
 
     /// These words are to be nobody's, where the lock's home side is at rest.
@@ -236,7 +258,7 @@ impl Directory {
     }
 
     /// The hand goes on, as far as it may and has to.
-    fn turn(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    fn turn(&mut self, out: &mut Vec<DirectoryAction>) {
         let end = self.slots.min(self.locks.len() as u32);
         while self.hand.steps > 0 && self.hand.looks.len() + self.hand.evicting.len() < AT_ONCE {
             let wanted = self.hand.wanting.len();
@@ -262,12 +284,9 @@ impl Directory {
                 continue;
             };
             if !std::mem::take(is_used) && !has_heir {
-                self.hand.looks.insert(number);
-                let batch = Batch { change: Some(Change::Look), read: true, ..Batch::default() };
-                out.push(DirectoryAction::Access { slot: number, owner: Owner::Words, batch });
+                self.look(number, out);
             }
         }
-        Ok(())
     }
 
     /// Words that any lock may get.

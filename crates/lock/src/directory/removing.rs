@@ -42,7 +42,16 @@ impl Directory {
             return Ok(());
         }
         self.wishes.push(Wish { from, number, slot });
-        if is_evicting { Ok(()) } else { self.evict(slot, out) }
+        if !is_evicting {
+            // Which tokens it has given is seen there alone, and they become the floor of all others.
+            self.look(slot, out);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody waits for what becomes of these words.
+    pub(super) fn is_to_be_removed(&self, slot: u32) -> bool {
+        self.wishes.iter().any(|wish| wish.slot == slot)
     }
 
     /// A lock that was being evicted is, or is not: whoever wants to know is told.
@@ -51,6 +60,10 @@ impl Directory {
             Some(Words::Of(_)) => Removal::InUse,
             _ => Removal::Removed,
         };
+        self.tell_of_removal(slot, removal, out);
+    }
+
+    pub(super) fn tell_of_removal(&mut self, slot: u32, removal: Removal, out: &mut Vec<DirectoryAction>) {
         for wish in self.wishes.extract_if(.., |wish| wish.slot == slot) {
             tell(wish.from, wish.number, removal, out);
         }

@@ -95,7 +95,7 @@ impl Locks {
     pub(super) fn tend_words(&mut self, out: &mut Vec<LocksAction>) {
         if let Some(directory) = &mut self.directory {
             let mut actions = vec![];
-            note(self.me, directory.tend(&mut actions), out);
+            directory.tend(&mut actions);
             self.direct(actions, out);
             self.hear_self(out);
         }

@@ -26,9 +26,13 @@ pub fn me(at: usize) -> Incarnation {
 
 impl Nodes {
     pub fn new(count: usize, slots: u32) -> Nodes {
+        Nodes::of(Scheme::Ncosed, count, slots)
+    }
+
+    pub fn of(scheme: Scheme, count: usize, slots: u32) -> Nodes {
         let world = World::new(7, Faults::none());
         let nodes = (0..count).map(|at| {
-            let options = LocksOptions { scheme: Scheme::Ncosed, slots, rules: Rules::ALL };
+            let options = LocksOptions { scheme, slots, rules: Rules::ALL };
             let (mut node, lease) = (Stepped::new(options, world.clock(Rank(at as u32 + 1))), Arc::default());
             node.life_begins(world.node(me(at)), &lease).unwrap();
             (node, lease)

@@ -8,7 +8,7 @@ mod evicting;
 
 use std::time::Duration;
 
-use verbena_lock::{Answer, Mode, Refusal, Request, RequestId, Token};
+use verbena_lock::{Answer, Mode, Refusal, Request, RequestId, Scheme, Token};
 use verbena_terms::ViewNumber;
 
 use cluster::{Nodes, READ, WRITE};
@@ -169,4 +169,25 @@ fn what_is_not_held_cannot_be_released_or_shared() {
     let free = nodes.acquire(0, "a", WRITE);
     // Who gave up had its turn, and a token with it.
     assert_eq!(nodes.answers(), [(0, free, granted(1, Mode::Exclusive, 4))]);
+}
+
+/// Whoever held a lock when a view ended holds it in the next one, and those who come then stand behind, in every scheme.
+#[test]
+fn who_comes_in_a_later_view_stands_behind_those_of_the_one_before() {
+    for scheme in [Scheme::Ncosed, Scheme::Dqnl, Scheme::Srsl] {
+        let mut nodes = Nodes::of(scheme, 3, 10);
+        let (held, waits) = (nodes.acquire(1, "a", WRITE), nodes.acquire(2, "a", WRITE));
+        assert_eq!(nodes.answers(), [(1, held, granted(1, Mode::Exclusive, 2))], "{scheme:?}");
+        nodes.next_view(&[0, 1, 2]);
+        let late = nodes.acquire(0, "a", WRITE);
+        let tries = nodes.acquire(0, "a", Request { is_try: true, ..WRITE });
+        assert_eq!(nodes.answers(), [(0, tries, Answer::Refused(Refusal::Busy))], "{scheme:?}");
+        nodes.release(1, held);
+        assert_eq!(nodes.answers(), [(2, waits, granted(2, Mode::Exclusive, 2))], "{scheme:?}");
+        nodes.release(2, waits);
+        assert_eq!(nodes.answers(), [(0, late, granted(2, Mode::Exclusive, 4))], "{scheme:?}");
+        nodes.release(0, late);
+        let last = nodes.acquire(1, "a", Request { is_try: true, ..WRITE });
+        assert_eq!(nodes.answers(), [(1, last, granted(2, Mode::Exclusive, 6))], "{scheme:?}");
+    }
 }

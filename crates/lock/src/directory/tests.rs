@@ -1,0 +1,95 @@
+use std::time::Duration;
+
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+
+use super::*;
+use crate::{LockWord, Removal};
+
+const ME: Incarnation = Incarnation::new(1, 1);
+
+fn directory(slots: u32) -> Directory {
+    let mut directory = Directory::new(ME, ViewNumber(1), [ME], (Scheme::Ncosed, Rules::ALL, slots));
+    let mut out = vec![];
+    directory.heard(ME, Letter::Reported, &mut out).unwrap();
+    directory.in_effect(&mut out).unwrap();
+    assert_eq!(out, []);
+    directory
+}
+
+/// What is posted finds these words. Gives what is told.
+fn heard(directory: &mut Directory, letter: Letter, [lock, token]: [u64; 2]) -> Vec<Letter> {
+    let (mut out, mut told) = (vec![], vec![]);
+    directory.heard(ME, letter, &mut out).unwrap();
+    while !out.is_empty() {
+        match out.remove(0) {
+            DirectoryAction::Access { slot, owner, .. } => {
+                let (before, token) = (LockWord::from_bits(lock), Token::from_bits(token));
+                let outcome = Outcome { before, token, ..Outcome::default() };
+                directory.completed(slot, owner, &outcome, &mut out).unwrap();
+            }
+            DirectoryAction::Tell(Rank(1), Letter::Removed { number: 7, removal }) => {
+                told.push(Letter::Removed { number: 7, removal });
+            }
+            DirectoryAction::Store { .. } | DirectoryAction::TellAll(_) | DirectoryAction::Tell(..) => {}
+        }
+    }
+    told
+}
+
+fn name(name: &str) -> Name {
+    Name::new(name.as_bytes()).unwrap()
+}
+
+/// Its token would be the floor of all locks of this home, and none of them had another one until the next view.
+#[test]
+fn a_lock_that_has_used_up_most_tokens_is_not_removed() {
+    let first = Token::first_of(ViewNumber(1)).to_bits();
+    let removed = |removal| vec![Letter::Removed { number: 7, removal }];
+    let mut directory = directory(4);
+    let mut remove = |lock, given: u64| {
+        heard(&mut directory, Letter::Resolve(name("a")), [0, 0]);
+        let letters = heard(&mut directory, Letter::Remove { number: 7, name: name("a") }, [lock, first + given]);
+        (letters, directory.evicted.floor().to_bits() - first)
+    };
+    let held = LockWord::writer(Rank(1)).to_bits();
+    assert_eq!(remove(0, 0xFFFF_FFFE), (removed(Removal::TokensUsedUp), 0));
+    assert_eq!(remove(0, 3 << 30), (removed(Removal::TokensUsedUp), 0));
+    assert_eq!(remove(held, 3), (removed(Removal::InUse), 0));
+    assert_eq!(remove(0, 2 << 30), (removed(Removal::Removed), 2 << 30));
+    // Of what is left behind the floor, one may have so much again, and the tokens never end.
+    assert_eq!(remove(0, (2 << 30) + 6), (removed(Removal::Removed), (2 << 30) + 6));
+    assert_eq!(remove(0, 0xF000_0000), (removed(Removal::TokensUsedUp), (2 << 30) + 6));
+    assert_eq!(remove(0, 0xC800_0000), (removed(Removal::Removed), 0xC800_0000));
+}
+
+/// The one lock that has words is to be evicted for another, and is taken in that moment.
+#[test]
+fn who_asks_during_an_eviction_that_fails_is_told_where_the_words_are() {
+    let mut directory = directory(1);
+    heard(&mut directory, Letter::Resolve(name("a")), [0, 0]);
+    let mut out = vec![];
+    directory.heard(ME, Letter::Remove { number: 7, name: name("a") }, &mut out).unwrap();
+    let mut letters = vec![Letter::Resolve(name("b")), Letter::Resolve(name("a"))];
+    let (mut found, mut now) = (vec![], Time::ZERO);
+    while found.len() < 2 && now < Time::ZERO + Duration::from_secs(1) {
+        now = now + Duration::from_millis(1);
+        directory.at(now);
+        directory.tend(&mut out);
+        for action in std::mem::take(&mut out) {
+            match action {
+                DirectoryAction::Access { slot, owner, .. } => {
+                    let is_taken = owner == Owner::Home;
+                    if is_taken {
+                        letters.drain(..).for_each(|letter| directory.heard(ME, letter, &mut out).unwrap());
+                    }
+                    let taken = LockWord::writer(Rank(1));
+                    let before = if letters.is_empty() { taken } else { LockWord::FREE };
+                    directory.completed(slot, owner, &Outcome { before, ..Outcome::default() }, &mut out).unwrap();
+                }
+                DirectoryAction::Tell(_, Letter::Found { name, slot }) => found.push((name, slot)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(found, [(name("b"), None), (name("a"), Some(0))]);
+}
