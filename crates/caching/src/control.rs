@@ -7,10 +7,12 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, HeaderName};
 
-/// Fields for caches in front of an application.
-const TARGETED: [&str; 2] = ["cdn-cache-control", "surrogate-control"];
+/// Whether it is for caches in front of an application, or some of them (RFC 9213).
+pub(crate) fn is_targeted(name: &HeaderName) -> bool {
+    name == "surrogate-control" || name.as_str().ends_with("-cache-control")
+}
 
 /// The directives that matter here, of all `Cache-Control` lines of a message together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl CacheControl {
     /// Of a message's headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut control = CacheControl::default();
-        control.read(headers, CACHE_CONTROL.as_str());
+        control.read(headers, &CACHE_CONTROL);
         control
     }
 
@@ -49,7 +51,7 @@ impl CacheControl {
     /// Refusals are obeyed whoever is meant; permissions are not taken from there, for they are not for a cache that validates.
     pub(crate) fn of_answer(headers: &HeaderMap) -> Self {
         let mut targeted = CacheControl::default();
-        TARGETED.iter().for_each(|name| targeted.read(headers, name));
+        headers.keys().filter(|name| is_targeted(name)).for_each(|name| targeted.read(headers, name));
         let control = CacheControl::of(headers);
         CacheControl {
             no_store: control.no_store || targeted.no_store,
@@ -59,17 +61,17 @@ impl CacheControl {
         }
     }
 
-    fn read(&mut self, headers: &HeaderMap, name: &str) {
+    fn read(&mut self, headers: &HeaderMap, name: &HeaderName) {
         for line in headers.get_all(name) {
             for element in split_list(line.as_bytes()) {
-                let is_quoted = element.contains(&b'"');
-                let several = element.split(|byte| *byte == b';' && !is_quoted).map(<[u8]>::trim_ascii);
-                several.for_each(|directive| self.add(directive));
+                let is_doubtful = split(element, b';').nth(1).is_some();
+                split(element, b';').for_each(|directive| self.add(directive, is_doubtful));
             }
         }
     }
 
-    fn add(&mut self, directive: &[u8]) {
+    /// Of what is doubtful refusals and lives are believed, and no permission.
+    fn add(&mut self, directive: &[u8], is_doubtful: bool) {
         let (name, argument) = match directive.iter().position(|byte| *byte == b'=') {
             Some(at) => (directive[..at].trim_ascii(), Some(directive[at + 1..].trim_ascii())),
             None => (directive, None),
@@ -82,17 +84,23 @@ impl CacheControl {
         } else if is("private") {
             self.private = true;
         } else if is("public") {
-            self.public = true;
+            self.public |= !is_doubtful;
         } else if is("must-revalidate") || is("proxy-revalidate") {
             self.must_revalidate = true;
         } else if is("no-transform") {
             self.no_transform = true;
         } else if is("only-if-cached") {
             self.only_if_cached = true;
-        } else if is("max-age") {
+        } else if is("max-age") || is_doubtful && is("s-maxage") {
             self.max_age = self.shorter(self.max_age, argument);
         } else if is("s-maxage") {
             self.s_maxage = self.shorter(self.s_maxage, argument);
+        }
+        // Where a comma is missing.
+        let words = directive.split(u8::is_ascii_whitespace).filter(|_| !directive.contains(&b'"'));
+        for word in words {
+            self.no_store |= word.eq_ignore_ascii_case(b"no-store");
+            self.private |= word.eq_ignore_ascii_case(b"private");
         }
     }
 
@@ -112,24 +120,28 @@ impl CacheControl {
 /// The elements of a comma-separated list, commas inside quoted strings left alone, empty elements left out. A quote that is never
 /// closed quotes nothing: what stands behind it may forbid to share.
 pub(crate) fn split_list(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    split(line, b',')
+}
+
+fn split(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     let mut quotes_close = true;
     let elements = std::iter::from_fn(move || {
         let line = rest?;
-        let end = element_end(line, &mut quotes_close);
+        let end = element_end(line, separator, &mut quotes_close);
         rest = line.get(end + 1..);
         Some(&line[..end])
     });
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// Where the first comma outside quotes is. `quotes_close` becomes false at a quote that is never closed; then none behind it is, and
+/// Where the first separator outside quotes is. `quotes_close` becomes false at a quote that is never closed; then none behind it is, and
 /// looking again at each would take time that grows with the square of the line.
-fn element_end(line: &[u8], quotes_close: &mut bool) -> usize {
+fn element_end(line: &[u8], separator: u8, quotes_close: &mut bool) -> usize {
     let mut at = 0;
     while let Some(&byte) = line.get(at) {
         at += match byte {
-            b',' => return at,
+            byte if byte == separator => return at,
             b'"' if *quotes_close => quoted_bytes(&line[at..]).unwrap_or_else(|| {
                 *quotes_close = false;
                 1
@@ -222,5 +234,15 @@ mod tests {
         let control = parsed(&["private; max-age=5;no-store"]);
         assert!(control.private && control.no_store && control.max_age == Some(Duration::from_secs(5)));
         assert!(parsed(&[r#"private="a;b""#]).private);
+        for line in
+            [r#"no-cache="Set-Cookie"; no-store"#, r#"x="a; no-store"#, "max-age=9 no-store", "no-store max-age=9"]
+        {
+            assert!(parsed(&[line]).no_store, "{line}");
+        }
+        for line in [r#"public; private="x""#, "private max-age=0"] {
+            assert!(parsed(&[line]).private, "{line}");
+        }
+        let doubtful = parsed(&["max-age=60; public; s-maxage=5"]);
+        assert_eq!((doubtful.public, doubtful.s_maxage, doubtful.max_age), (false, None, Some(Duration::from_secs(5))));
     }
 }

@@ -9,7 +9,7 @@ use http::header::{
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
-use crate::control::{CacheControl, split_list};
+use crate::control::{CacheControl, is_targeted, split_list};
 use crate::cookies::{self, Hidden};
 use crate::fields::{Fields, HOP_BY_HOP, Kind};
 use crate::request::Intent;
@@ -71,8 +71,10 @@ pub fn received(head: &mut request::Parts) -> Result<(), Unfit> {
     if !target.is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS)) {
         return Err(Unfit::Target);
     }
-    // Some applications know fields by names in which `_` and `-` are one (CGI's HTTP_X_FORWARDED_HOST), and nobody looks at those here.
-    let folded: Vec<HeaderName> = head.headers.keys().filter(|name| name.as_str().contains('_')).cloned().collect();
+    // Some applications know fields by names in which `-` and `_`, or all that is no letter or digit, are one (CGI's HTTP_X_FORWARDED_HOST), and nobody looks
+    // at those here.
+    let is_plain = |name: &HeaderName| name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let folded: Vec<HeaderName> = head.headers.keys().filter(|name| !is_plain(name)).cloned().collect();
     for name in folded {
         head.headers.remove(name);
     }
@@ -181,10 +183,8 @@ pub fn for_client(headers: &mut HeaderMap, hidden: &Hidden, via: &Via) {
 
 /// Takes off what tells certain caches farther out that they need not ask: RFC 9213, and what was there before it.
 pub(crate) fn remove_targeted(headers: &mut HeaderMap) {
-    let is_targeted = |name: &&HeaderName| {
-        name.as_str().ends_with("-cache-control") || matches!(name.as_str(), "surrogate-control" | "x-accel-expires")
-    };
-    let targeted: Vec<HeaderName> = headers.keys().filter(is_targeted).cloned().collect();
+    let is_it = |name: &&HeaderName| is_targeted(name) || name.as_str() == "x-accel-expires";
+    let targeted: Vec<HeaderName> = headers.keys().filter(is_it).cloned().collect();
     for name in targeted {
         headers.remove(name);
     }
@@ -297,7 +297,12 @@ mod tests {
         for (target, host) in [("/", "SHOP.example:80"), ("http://Shop.Example:80/", "evil")] {
             assert_eq!(of_shop(target, &[("host", host)]), Ok(headers(&[("host", "shop.example:80")])), "{target}");
         }
-        let folded = [("host", "shop"), ("x_forwarded_prefix", "//evil"), ("x_http_method_override", "DELETE")];
+        let folded = [
+            ("host", "shop"),
+            ("x_forwarded_prefix", "//evil"),
+            ("x_http_method_override", "DELETE"),
+            ("x.forwarded.port", "9"),
+        ];
         assert_eq!(of_shop("/", &folded), of_shop("/", &folded[..1]));
     }
 

@@ -6,7 +6,7 @@ use http::header::{AUTHORIZATION, FORWARDED, HOST};
 use http::{Method, request};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::control::{CacheControl, split_list};
+use crate::control::CacheControl;
 use crate::cookies;
 use crate::fields::{ADDRESS, Fields, Kind, OTHER_METHOD, OTHER_PATH};
 use crate::reason::Reason;
@@ -122,19 +122,27 @@ impl Key {
     }
 }
 
-/// Whether all that stands in quotes is of letters of addresses, and every quote is closed: then those who take a line of `Forwarded` apart without
-/// regard to quotes, as some applications do, find the same in it as those who have it.
-fn quotes_addresses_alone(line: &[u8]) -> bool {
-    let mut is_quoted = false;
-    let all = line.iter().all(|byte| match byte {
-        b'"' => {
-            is_quoted = !is_quoted;
-            true
-        }
-        b'\\' => false,
-        byte => !is_quoted || byte.is_ascii_alphanumeric() || b".:[]_-".contains(byte),
-    });
-    all && !is_quoted
+/// The pairs of an element of `Forwarded`, by those who have no regard to quotes.
+fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
+    element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
+}
+
+/// The value of a pair that says who asks, or by whom it was asked.
+fn who(pair: &[u8]) -> Option<&[u8]> {
+    let of = |name: &[u8]| pair.split_at_checked(name.len()).filter(|(found, _)| found.eq_ignore_ascii_case(name));
+    of(b"for=").or_else(|| of(b"by=")).map(|(_, value)| value)
+}
+
+/// Whether all applications find the same in a line of `Forwarded`: those that have regard to quotes, those that do not, and those that look for
+/// `host=` anywhere in it.
+fn has_one_reading(line: &[u8]) -> bool {
+    let is_address = |value: &[u8]| {
+        let bare = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);
+        bare.iter().all(|byte| byte.is_ascii_alphanumeric() || b".:[]_-".contains(byte))
+    };
+    let has_closed = |pair: &[u8]| pair.iter().filter(|byte| **byte == b'"').count() % 2 == 0;
+    let mut all = line.split(|byte| *byte == b',').flat_map(pairs);
+    !line.contains(&b'\\') && all.all(|pair| has_closed(pair) && who(pair).is_none_or(is_address))
 }
 
 fn key(head: &request::Parts, fields: Fields, route: &Route) -> Key {
@@ -144,7 +152,8 @@ fn key(head: &request::Parts, fields: Fields, route: &Route) -> Key {
         hash.write(bytes);
     };
     // A host is the same in any case (RFC 9110 section 4.2.3). The absolute form of a target wins over `Host` (section 7.2).
-    let host = head.uri.authority().map(|authority| authority.as_str().as_bytes());
+    let host =
+        head.uri.authority().map(|authority| authority.as_str().rsplit('@').next().unwrap_or_default().as_bytes());
     let host = host.or_else(|| head.headers.get(HOST).map(|host| host.as_bytes())).unwrap_or_default();
     match host.iter().any(u8::is_ascii_uppercase) {
         true => part(&host.to_ascii_lowercase()),
@@ -160,15 +169,16 @@ fn key(head: &request::Parts, fields: Fields, route: &Route) -> Key {
     }
     let forwarded = fields.has(Kind::Forwarded).then(|| head.headers.get_all(FORWARDED).into_iter());
     for line in forwarded.into_iter().flatten().map(|line| line.as_bytes()) {
-        if !quotes_addresses_alone(line) {
+        if !has_one_reading(line) {
             part(FORWARDED.as_str().as_bytes());
             part(line);
             continue;
         }
-        // `for` and `by` say who asks, and are different for everybody (RFC 7239 section 4).
-        for pair in split_list(line).flat_map(|element| element.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii) {
-            let is = |name: &[u8]| pair.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name));
-            if !is(b"for=") && !is(b"by=") {
+        // `for` and `by` say who asks, and are different for everybody (RFC 7239 section 4). But some applications look at the first element alone, and
+        // some at no `X-Forwarded-*` where there is any.
+        for element in line.split(|byte| *byte == b',') {
+            part(b"element");
+            for pair in pairs(element).filter(|pair| who(pair).is_none()) {
                 part(FORWARDED.as_str().as_bytes());
                 part(pair);
             }
@@ -244,6 +254,7 @@ mod tests {
         let page = |builder| of(builder, &route).key;
         assert_eq!(page(get("/a?b")), page(Http::get("/a?b").header(HOST, "SHOP.example")));
         assert_eq!(page(get("/a?b")), page(Http::get("http://shop.example/a?b").header(HOST, "other")));
+        assert_eq!(page(get("/a?b")), page(Http::get("http://u@shop.example/a?b").header(HOST, "other")));
         assert_eq!(Some(page(get("/a?b"))), Key::of_page("shop.example", "/a?b"));
         assert_eq!(Key::of_page("shop.example", "a b"), None);
         assert_ne!(page(get("/a?b")), page(get("/a")));
@@ -251,15 +262,29 @@ mod tests {
             assert_ne!(page(get("/a")), page(get("/a").header(name, "evil")), "{name}");
         }
         let forwarded = |said| page(get("/a").header("forwarded", said));
-        assert_eq!(page(get("/a")), forwarded("for=10.0.0.1;by=\"_b\", For=10.0.0.2"));
-        assert_ne!(page(get("/a")), forwarded("for=10.0.0.1; Host=evil"));
-        assert_ne!(page(get("/a")), forwarded("for=10.0.0.1, proto=https"));
-        assert_eq!(page(get("/a")), forwarded("for=\"[2001:db8::17]:4711\";by=\"_b\""));
+        let by_one = forwarded("for=10.0.0.1");
+        for same in ["for=10.0.0.2;by=\"_b\"", "For=\"[2001:db8::17]:4711\"; by=unknown"] {
+            assert_eq!(forwarded(same), by_one, "{same}");
+        }
+        // Some look at nothing else where there is one, and some at the first alone.
+        assert_ne!(by_one, page(get("/a")));
+        assert_ne!(by_one, forwarded("for=10.0.0.1, for=10.0.0.2"));
+        assert_ne!(forwarded("for=10.0.0.1, for=10.0.0.2;host=a"), forwarded("for=10.0.0.1;host=a, for=10.0.0.2"));
+        assert_ne!(by_one, forwarded("for=10.0.0.1; Host=evil"));
+        assert_ne!(by_one, forwarded("for=10.0.0.1;host=\"a, for=b, c\""));
         // Whoever takes it apart without regard to quotes finds a host.
-        for hidden in
-            ["for=\"x, host=evil, for=y\"", "for=\"x;host=evil\"", "for=\"host=evil", "for=\"x\\\", host=evil\""]
-        {
-            assert_ne!(page(get("/a")), forwarded(hidden), "{hidden}");
+        for hidden in [
+            "for=\"x, host=evil, for=y\"",
+            "for=\"x;host=evil\"",
+            "for=\"host=evil",
+            "for=\"x\\\", host=evil\"",
+            "for=host=evil",
+            "for=1.2.3.4 proto=https",
+            "by=x host=evil",
+            "for=\"1.2.3.4\"host=evil",
+        ] {
+            assert_ne!(by_one, forwarded(hidden), "{hidden}");
+            assert_ne!(forwarded("for=x"), forwarded(hidden), "{hidden}");
         }
         assert_ne!(page(get("/a?b")), page(get("/a?b").header("cookie", "lang=de")));
         assert_ne!(page(get("/").header("cookie", "lang=de")), page(get("/").header("cookie", "lang=en")));

@@ -106,14 +106,21 @@ fn lifetime(control: &CacheControl, answer: &HeaderMap, now: SystemTime) -> Resu
         return Err(Reason::Expired);
     }
     let expires = || {
-        let expires = date(answer.get(EXPIRES)?)?;
+        let said = answer.get(EXPIRES)?;
+        // A number is a way to say that it is over (RFC 9111 section 5.3). Whoever writes a date that cannot be read may mean one to come.
+        let is_number = said.to_str().is_ok_and(|said| said.trim().parse::<i64>().is_ok());
+        let Some(expires) = date(said) else { return (!is_number).then_some(Err(Reason::Expired)) };
         // An answer without a date is of the moment it came (RFC 9110 section 6.6.1).
         let made = answer.get(DATE).and_then(date).unwrap_or(now);
-        Some(expires.duration_since(made).unwrap_or_default())
+        Some(Ok(expires.duration_since(made).unwrap_or_default()))
     };
-    let Some(given) = control.s_maxage.or(control.max_age).or_else(expires).filter(|given| !given.is_zero()) else {
+    let given = match control.s_maxage.filter(|life| !life.is_zero()).or(control.max_age).or(control.s_maxage) {
+        Some(given) => given,
+        None => expires().transpose()?.unwrap_or_default(),
+    };
+    if given.is_zero() {
         return Ok(None);
-    };
+    }
     match given.checked_sub(age(answer)) {
         Some(left) if !left.is_zero() => Ok(Some(left)),
         _ => Err(Reason::Expired),
@@ -195,6 +202,7 @@ mod tests {
         assert!(decide(200, &[("surrogate-control", "max-age=9, content=\"no-store\"")]).is_ok());
         assert_eq!(refused(&[("cache-control", "public"), ("cdn-cache-control", "private")]), Reason::Private);
         assert_eq!(refused(&[("cache-control", "private; max-age=0")]), Reason::Private);
+        assert_eq!(refused(&[("cloudflare-cdn-cache-control", "no-store")]), Reason::NoStore);
         assert_eq!(refused(&[("set-cookie", "user=1")]), Reason::SetCookie);
         assert_eq!(refused(&[("vary", "*")]), Reason::VaryAll);
         assert_eq!(decide(200, &[("set-cookie", "sid=1")]).unwrap().headers.get(SET_COOKIE), None);
@@ -238,6 +246,9 @@ mod tests {
             let answer = [("cache-control", garbled)];
             assert_eq!(decide(200, &answer).map(|_| ()).unwrap_err(), Reason::Expired, "{garbled}");
         }
+        assert_eq!(lifetime(&[("cache-control", "s-maxage=0, max-age=60")]), Ok(Some(60)));
+        assert_eq!(lifetime(&[("expires", "Sun, 06-Nov-1994 08:50:37 GMT")]), Err(Reason::Expired));
+        assert_eq!((lifetime(&[("expires", "0")]), lifetime(&[("expires", "-1")])), (Ok(None), Ok(None)));
         let day = [("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("expires", "Sun, 06 Nov 1994 08:50:37 GMT")];
         assert_eq!(lifetime(&day), Ok(Some(60)));
         assert_eq!(lifetime(&day[1..]), Ok(Some(30)), "an answer without a date is of now");
