@@ -275,7 +275,8 @@ impl Locks {
     /// growing if it is wanted again.
     ///
     /// # Errors
-    /// [`Error::InUse`] if somebody holds it or waits for it, and nothing has changed; [`Error::Refused`] for a name that cannot be, and if its home does not answer.
+    /// [`Error::InUse`] if somebody holds it or waits for it, and nothing has changed; [`Error::Refused`] for a name that cannot be, if its home does not answer, and
+    /// if the lock has given most of the tokens of the view.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
         match self.call(LockRequest::Remove { name: name.to_vec() })? {
             LockAnswer::Removed { was_known } => Ok(was_known),

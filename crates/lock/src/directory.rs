@@ -18,8 +18,8 @@ use crate::heir::in_order;
 use crate::name::Name;
 use crate::wire::{Letter, Slot};
 use crate::{
-    Action, Batch, Heir, HomeSide, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Refusal, Request, Rules, Scheme, Survivor,
-    TOKEN_WORD_AT, To, Token,
+    Action, Batch, Heir, HomeSide, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Refusal, Request, Rules, Scheme,
+    Survivor, TOKEN_WORD_AT, To, Token,
 };
 use evicting::Hand;
 pub use evicting::HomeWords;

@@ -185,7 +185,10 @@ impl Directory {
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
         let given = outcome.token.to_bits() as u32;
         let is_used = std::mem::replace(&mut lock.seen, given) != given || lock.is_used;
-        let (is_home_busy, is_wanted) = (lock.home.is_some(), self.is_to_be_removed(number));
+        let is_wanted = self.wishes.iter().any(|wish| wish.is_for(number));
+        // The hand looks for itself, and would take what this look found for old.
+        lock.is_used |= is_used && is_wanted;
+        let is_home_busy = lock.home.is_some();
         if is_home_busy || has_heir || outcome.before != LockWord::FREE || is_used && !is_wanted {
             self.tell_of_removal(number, Removal::InUse, out);
             return Ok(());

@@ -19,6 +19,12 @@ pub(super) struct Wish {
     slot: u32,
 }
 
+impl Wish {
+    pub(super) fn is_for(&self, slot: u32) -> bool {
+        self.slot == slot
+    }
+}
+
 impl Directory {
     /// A member wants this lock evicted, if nobody uses it.
     pub(super) fn remove(
@@ -47,11 +53,6 @@ impl Directory {
             self.look(slot, out);
         }
         Ok(())
-    }
-
-    /// Whether somebody waits for what becomes of these words.
-    pub(super) fn is_to_be_removed(&self, slot: u32) -> bool {
-        self.wishes.iter().any(|wish| wish.slot == slot)
     }
 
     /// A lock that was being evicted is, or is not: whoever wants to know is told.
