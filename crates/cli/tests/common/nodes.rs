@@ -192,7 +192,8 @@ impl Node {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {
             // Behind the name, which may have anything in it, comes the state (proc_pid_stat(5)); a thread that has ended since has none.
-            std::fs::read_to_string(stat).map_or(true, |stat| stat.rsplit_once(") ").unwrap().1.starts_with(['T', 'Z', 'X']))
+            std::fs::read_to_string(stat)
+                .map_or(true, |stat| stat.rsplit_once(") ").unwrap().1.starts_with(['T', 'Z', 'X']))
         })
     }
 
