@@ -15,6 +15,7 @@ mod line;
 mod node;
 mod overlap;
 mod paths;
+mod places;
 mod precision;
 mod rattan;
 mod throughput;

@@ -134,14 +134,10 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         };
         ways.push(Way::new(turn, carrier)?);
     }
-    let mut held = vec![];
-    for delay in DELAYS {
-        let (link, found) = Link::held(plan.seed)?;
-        if let Some(link) = link {
-            let turn = Turn { system: System::Nfqueue, crossing: Crossing::Large, delay };
-            ways.push(Way::new(turn, Carrier::Link(link))?);
-        }
-        held = vec![found];
+    let (links, held) = Link::held(DELAYS.len(), plan.seed)?;
+    for (link, delay) in links.into_iter().zip(DELAYS) {
+        let turn = Turn { system: System::Nfqueue, crossing: Crossing::Large, delay };
+        ways.push(Way::new(turn, Carrier::Link(link))?);
     }
     let (rattans, found) = rattan::all(&DELAYS)?;
     for (rattan, delay) in rattans.into_iter().zip(DELAYS) {
@@ -152,7 +148,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * ways.len() as u32);
     let rounds =
         interleave(plan.rounds, &mut ways, |way| way.turn.name(), |way| way.take(budget.next()), plan.progress)?;
-    let mut findings = Findings { fabrics: [vec![router()], held, vec![found]].concat(), ..Findings::default() };
+    let mut findings = Findings { fabrics: vec![router(), held, found], ..Findings::default() };
     summarise(&turns, &rounds, &mut findings);
     findings.notes = notes();
     Ok(findings)

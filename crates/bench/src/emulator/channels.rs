@@ -12,6 +12,7 @@ use verbena_fabric::{Batch, Buffer, Class, Completed, Done, Operation, Pending};
 use super::far::Pair;
 use super::line::{BODY_AT, LARGEST_CONTROL};
 use super::node::{PATIENCE, text};
+use super::places::Places;
 
 /// Datagrams between two looks of their sender at whether others want the core.
 const TOGETHER: u64 = 16;
@@ -53,7 +54,7 @@ pub(super) fn write(pair: &Pair, bytes: usize, window: usize, length: Duration) 
 
 /// Messages of so many bytes by each of these connections, as many as they take, until something was sent and `go_on` says that it is enough.
 pub(super) fn stream(connections: &[TcpStream], message: usize, go_on: impl Fn() -> bool) -> io::Result<Sent> {
-    let body = vec![0x5a; message];
+    let mut body = Places::of(message, 0x5a);
     let (began, mut bytes) = (Instant::now(), 0);
     while bytes == 0 || go_on() {
         if bytes == 0 && began.elapsed() > PATIENCE {
@@ -62,7 +63,7 @@ pub(super) fn stream(connections: &[TcpStream], message: usize, go_on: impl Fn()
         let mut all: Vec<PollFd<'_>> = connections.iter().map(|one| PollFd::new(one, PollFlags::OUT)).collect();
         poll(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }))?;
         for mut connection in connections {
-            match connection.write(&body) {
+            match connection.write(body.next()) {
                 Ok(written) => bytes += written as u64,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),

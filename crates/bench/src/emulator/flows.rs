@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use verbena_namespaces::Namespace;
 
 use super::paths::{Ends, set_ipv4};
+use super::places::Places;
 use crate::error::BenchError;
 
 /// What is written and read at once.
@@ -61,10 +62,10 @@ impl Flow {
         // So that an end that waits sees when it is to end.
         to.set_read_timeout(Some(LOOKS))?;
         from.set_write_timeout(Some(LOOKS))?;
-        let (block, mut room) = (vec![0x5a; BLOCK], vec![0; BLOCK]);
+        let (mut block, mut room) = (Places::of(BLOCK, 0x5a), Places::of(BLOCK, 0));
         Flow::new(
-            move || from.write(&block).map(|bytes| bytes as u64),
-            move || to.read(&mut room).map(|bytes| bytes as u64),
+            move || from.write(block.next()).map(|bytes| bytes as u64),
+            move || to.read(room.next()).map(|bytes| bytes as u64),
             SENDS_AGAIN,
         )
     }

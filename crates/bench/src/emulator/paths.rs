@@ -129,16 +129,17 @@ impl Link {
         Link::by(mode, DataPath::Packet, single, seed)
     }
 
-    /// One whose packets stay in the kernel until they go on; none where the kernel does not hold them, or without `iptables`. And what to say of it.
-    pub(super) fn held(seed: u64) -> Result<(Option<Self>, FabricFound), BenchError> {
+    /// So many whose packets stay in the kernel until they go on; none where the kernel does not hold them, or without `iptables`. And what to say of them.
+    pub(super) fn held(count: usize, seed: u64) -> Result<(Vec<Self>, FabricFound), BenchError> {
         let found =
             |measured, because| FabricFound { name: "nfqueue".to_owned(), measured, because, capabilities: None };
-        match Link::by(Mode::Precise, DataPath::Nfqueue, false, seed) {
-            Ok(link) => Ok((Some(link), found(true, "the router, mode precise, path nfqueue".to_owned()))),
+        let links = (0..count).map(|_| Link::by(Mode::Precise, DataPath::Nfqueue, false, seed));
+        match links.collect::<Result<Vec<_>, _>>() {
+            Ok(links) => Ok((links, found(true, "the router, mode precise, path nfqueue".to_owned()))),
             Err(
                 error @ (BenchError::Emulator(verbena_wan::Error::Lacking { .. })
                 | BenchError::Network(verbena_namespaces::Error::Command { .. })),
-            ) => Ok((None, found(false, error.to_string()))),
+            ) => Ok((vec![], found(false, error.to_string()))),
             Err(other) => Err(other),
         }
     }

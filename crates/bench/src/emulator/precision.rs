@@ -136,9 +136,9 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
             links.push(((System::Router(mode), single), Link::new(mode, single, plan.seed)?));
         }
     }
-    let (held, of_held) = Link::held(plan.seed)?;
-    let has_held = held.is_some();
-    links.extend(held.map(|link| ((System::Nfqueue, false), link)));
+    let (held, of_held) = Link::held(1, plan.seed)?;
+    let has_held = !held.is_empty();
+    links.extend(held.into_iter().map(|link| ((System::Nfqueue, false), link)));
     let (rattans, found) = rattan::all(&ASKED.map(Duration::from_micros))?;
     let mut turns = turns(has_held, found.measured);
     let mut stage = Stage { cable, links, rattans, lost: 0, sent: 0 };

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::line::{Line, Route};
+use super::places::Places;
 
 /// What it is told to do.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -144,7 +145,7 @@ impl Source<'_> {
 
 pub(super) struct Taking<'a> {
     sources: Vec<Source<'a>>,
-    into: Box<[u8]>,
+    into: Places,
     bytes: u64,
     calls: u64,
     first: Option<Instant>,
@@ -153,7 +154,7 @@ pub(super) struct Taking<'a> {
 
 impl<'a> Taking<'a> {
     fn new(sources: Vec<Source<'a>>) -> Self {
-        Taking { sources, into: vec![0; AT_ONCE].into(), bytes: 0, calls: 0, first: None, last: None }
+        Taking { sources, into: Places::of(AT_ONCE, 0), bytes: 0, calls: 0, first: None, last: None }
     }
 
     fn sleep(&self) -> io::Result<()> {
@@ -168,9 +169,10 @@ impl<'a> Taking<'a> {
         for source in &self.sources {
             // So that nobody waits for one whose sender never rests.
             for _ in 0..64 {
-                match source.read(&mut self.into) {
+                let into = self.into.next();
+                match source.read(into) {
                     Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                    Ok(bytes) if source.is_late(&self.into[..bytes]) => {}
+                    Ok(bytes) if source.is_late(&into[..bytes]) => {}
                     Ok(bytes) => {
                         self.bytes += bytes as u64;
                         self.calls += 1;

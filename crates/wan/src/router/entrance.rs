@@ -56,12 +56,19 @@ impl Entrance {
         }
     }
 
-    /// Sends a frame that came at the port of the other direction, or lets go on what is held here.
-    pub fn send(&self, load: &Load) -> io::Result<()> {
-        match (self, load) {
-            (Entrance::Port(port), Load::Frame(frame)) => port.send(frame),
-            (Entrance::Queue(queue), Load::Held(id)) => queue.decide(*id, true),
-            _ => Err(io::ErrorKind::InvalidInput.into()),
+    /// Sends a frame that came at the port of the other direction.
+    pub fn send(&self, frame: &Frame) -> io::Result<()> {
+        match self {
+            Entrance::Port(port) => port.send(frame),
+            Entrance::Queue(_) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Lets go on what is held here.
+    pub fn let_go(&self, ids: &[u32]) -> io::Result<()> {
+        match self {
+            Entrance::Queue(queue) => queue.decide(ids, true),
+            Entrance::Port(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 
@@ -69,7 +76,7 @@ impl Entrance {
     pub fn refuse(&self, load: Load, buffers: &mut Buffers) {
         match (self, load) {
             // Of a queue that is gone nothing is held.
-            (Entrance::Queue(queue), Load::Held(id)) => drop(queue.decide(id, false)),
+            (Entrance::Queue(queue), Load::Held(id)) => drop(queue.decide(&[id], false)),
             (_, load) => load.take_back(buffers),
         }
     }

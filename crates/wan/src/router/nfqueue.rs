@@ -21,6 +21,8 @@ use super::port::set;
 use crate::machine::Packet;
 
 const HEADER: usize = 20;
+/// Bytes of a message that decides about a packet.
+const VERDICT: usize = HEADER + 12;
 /// The parts of a message and their lengths are multiples of this.
 const ALIGNMENT: usize = 4;
 const SUBSYSTEM: u16 = (libc::NFNL_SUBSYS_QUEUE as u16) << 8;
@@ -102,7 +104,7 @@ impl Nfqueue {
             }
             // It came in between. Nobody would know of it.
             if let Some(held) = held(&self.room[..bytes], self.mtu) {
-                self.decide(held.id, true)?;
+                self.decide(&[held.id], true)?;
             }
         }
         Err(io::ErrorKind::InvalidData.into())
@@ -123,14 +125,18 @@ impl Nfqueue {
         }
     }
 
-    /// Lets a packet go on, or not.
-    pub fn decide(&self, id: u32, goes_on: bool) -> io::Result<()> {
-        let mut verdict = [0; 8];
-        verdict[..4].copy_from_slice(&(if goes_on { ACCEPT } else { DROP }).to_be_bytes());
-        verdict[4..].copy_from_slice(&id.to_be_bytes());
-        let attributes: [(i32, &[u8]); 1] = [(libc::NFQA_VERDICT_HDR, &verdict)];
-        let message = message(libc::NFQNL_MSG_VERDICT as u16, libc::NLM_F_REQUEST as u16, self.number, &attributes);
-        send(&self.socket, &message, SendFlags::DONTWAIT)?;
+    /// Lets packets go on in this order, or not, by one call: the kernel takes as many messages as it is given.
+    pub fn decide(&self, ids: &[u32], goes_on: bool) -> io::Result<()> {
+        let mut messages = Vec::with_capacity(ids.len() * VERDICT);
+        for id in ids {
+            let mut verdict = [0; 8];
+            verdict[..4].copy_from_slice(&(if goes_on { ACCEPT } else { DROP }).to_be_bytes());
+            verdict[4..].copy_from_slice(&id.to_be_bytes());
+            let attributes: [(i32, &[u8]); 1] = [(libc::NFQA_VERDICT_HDR, &verdict)];
+            let kind = libc::NFQNL_MSG_VERDICT as u16;
+            write(&mut messages, kind, libc::NLM_F_REQUEST as u16, self.number, &attributes);
+        }
+        send(&self.socket, &messages, SendFlags::DONTWAIT)?;
         Ok(())
     }
 
@@ -150,6 +156,13 @@ impl AsFd for Nfqueue {
 /// A message to the queue with this number.
 fn message(kind: u16, flags: u16, queue: u16, attributes: &[(i32, &[u8])]) -> Vec<u8> {
     let mut message = Vec::with_capacity(64);
+    write(&mut message, kind, flags, queue, attributes);
+    message
+}
+
+/// Puts one behind what is there, which ends at a multiple of [`ALIGNMENT`] as this does.
+fn write(message: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, attributes: &[(i32, &[u8])]) {
+    let begin = message.len();
     message.extend([0; 4]);
     message.extend((SUBSYSTEM | kind).to_ne_bytes());
     message.extend(flags.to_ne_bytes());
@@ -162,9 +175,8 @@ fn message(kind: u16, flags: u16, queue: u16, attributes: &[(i32, &[u8])]) -> Ve
         message.extend(*value);
         message.resize(message.len().next_multiple_of(ALIGNMENT), 0);
     }
-    let bytes = message.len() as u32;
-    message[..4].copy_from_slice(&bytes.to_ne_bytes());
-    message
+    let bytes = (message.len() - begin) as u32;
+    message[begin..begin + 4].copy_from_slice(&bytes.to_ne_bytes());
 }
 
 /// What the kernel says to an order, if this is that.
@@ -346,7 +358,7 @@ mod tests {
             to.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             let from = UdpSocket::bind("127.0.0.1:0").unwrap();
             let mut held = vec![];
-            for number in 0..3 {
+            for number in 0..4 {
                 from.send_to(&[number; 72], to.local_addr().unwrap()).unwrap();
                 held.push(queue.receive().unwrap());
             }
@@ -356,12 +368,13 @@ mod tests {
                 let table = fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap();
                 table.split_whitespace().nth(2).map(str::to_owned)
             };
-            assert_eq!(waiting().as_deref(), Some("3"));
-            for (number, goes_on) in [(1, true), (0, false), (2, true)] {
-                queue.decide(held[number].id, goes_on).unwrap();
+            assert_eq!(waiting().as_deref(), Some("4"));
+            for (numbers, goes_on) in [(&[1][..], true), (&[0], false), (&[3, 2], true)] {
+                let ids: Vec<u32> = numbers.iter().map(|number: &usize| held[*number].id).collect();
+                queue.decide(&ids, goes_on).unwrap();
             }
             let mut room = [0; 100];
-            assert_eq!([(); 2].map(|()| to.recv(&mut room).map(|_| room[0]).unwrap()), [1, 2]);
+            assert_eq!([(); 3].map(|()| to.recv(&mut room).map(|_| room[0]).unwrap()), [1, 3, 2]);
             assert!(to.recv(&mut room).is_err());
             assert_eq!((waiting().as_deref(), queue.overrun()), (Some("0"), 0));
         })

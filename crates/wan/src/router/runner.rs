@@ -35,9 +35,11 @@ const STAYS_MUCH: Duration = Duration::from_millis(200);
 /// With a delay as long as this what was overtaken on its way to the router is there before either is due.
 const STAMPS_ORDER: Duration = Duration::from_micros(200);
 
-/// While much crosses by way of a queue of the kernel, what is due is looked for so often, if a delay is much longer than that: whoever sends and receives
-/// has the core meanwhile.
-const NAP: Duration = Duration::from_micros(50);
+/// While much crosses by way of a queue of the kernel, what is due is looked for so many times in the shortest delay, but not more often or rarer than in
+/// these times: whoever sends and receives has the core meanwhile. With less delay than that is looked for without a nap.
+const NAPS: u32 = 20;
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_micros(500);
 
 /// Nearer than [`LEAST`] to a release, whoever was not needed for so long goes the way of a frame once more, so that it is in the caches; unless there is
 /// less time left than this takes where it is not.
@@ -87,6 +89,9 @@ pub(super) struct Runner {
     /// Which processor receives what since when.
     steered: Option<(Steered, Time)>,
     buffers: Buffers,
+    /// What is held by a queue and is let go on now, and when it came; empty but while that is done.
+    going: Vec<u32>,
+    left: Vec<(Time, bool)>,
 }
 
 impl Runner {
@@ -142,6 +147,8 @@ impl Runner {
             gone: Time::ZERO,
             steered: None,
             buffers: Buffers::default(),
+            going: vec![],
+            left: vec![],
         })
     }
 
@@ -208,7 +215,16 @@ impl Runner {
                 let until = now + self.cost_of(first);
                 let Some(leaving) = self.directions[number].machine.leave(until) else { break };
                 has_sent = true;
-                now = self.send(number, leaving);
+                if let Load::Held(id) = leaving.load {
+                    // All of them by one call.
+                    self.going.push(id);
+                    self.left.push((leaving.arrived, leaving.is_housekeeping));
+                } else {
+                    now = self.send(number, leaving);
+                }
+            }
+            if !self.going.is_empty() {
+                now = self.let_go(number);
             }
         }
         has_sent
@@ -220,13 +236,29 @@ impl Runner {
         self.cost.of(copied.map_or(0, |packet| packet.bytes))
     }
 
+    fn let_go(&mut self, number: usize) -> Time {
+        let direction = &mut self.directions[number];
+        let sent = direction.entrance.let_go(&self.going);
+        let done = now();
+        self.gone = done;
+        self.going.clear();
+        for (arrived, is_housekeeping) in self.left.drain(..) {
+            match sent {
+                Ok(()) if !is_housekeeping => direction.took.record(done.since(arrived)),
+                Ok(()) => {}
+                Err(_) => direction.unsent += 1,
+            }
+        }
+        done
+    }
+
     fn send(&mut self, number: usize, leaving: Leaving<Load>) -> Time {
         let Leaving { mut load, arrived, corrupt, is_housekeeping, .. } = leaving;
-        if let (Some(draw), Load::Frame(frame)) = (corrupt, &mut load) {
+        let Load::Frame(frame) = &mut load else { return now() };
+        if let Some(draw) = corrupt {
             frame.corrupt(draw);
         }
-        let exit = if matches!(load, Load::Held(_)) { number } else { number ^ 1 };
-        let sent = self.directions[exit].entrance.send(&load);
+        let sent = self.directions[number ^ 1].entrance.send(frame);
         let done = now();
         self.gone = done;
         let direction = &mut self.directions[number];
@@ -252,8 +284,11 @@ impl Runner {
     fn rest(&mut self, wake: &OwnedFd) {
         let (next, now) = (self.next(), now());
         self.steer(now);
-        if self.naps && self.is_much() && self.shortest_delay >= NAP * 20 {
-            std::thread::sleep(NAP);
+        if self.naps
+            && self.is_much()
+            && let Some(nap) = nap(self.shortest_delay)
+        {
+            std::thread::sleep(nap);
             return;
         }
         if next.is_none_or(|next| next.since(now) > LEAST)
@@ -382,6 +417,22 @@ fn shortest_delay(directions: &[Direction]) -> Duration {
     directions.iter().map(|direction| direction.machine.way().shortest_delay()).min().unwrap_or(Duration::MAX)
 }
 
+/// Where nothing is due sooner after it has come.
+fn nap(delay: Duration) -> Option<Duration> {
+    Some(delay / NAPS).filter(|nap| *nap >= SHORTEST_NAP).map(|nap| nap.min(LONGEST_NAP))
+}
+
 fn frames(way: &Way, mtu: u32) -> Frames {
     if way.needs_single_packets() { Frames::Single { mtu } } else { Frames::Large }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nap_is_a_twentieth_of_the_delay() {
+        let micros = |delay| nap(Duration::from_micros(delay)).map(|nap| nap.as_micros());
+        assert_eq!([0, 999, 1_000, 4_000, 100_000].map(micros), [None, None, Some(50), Some(200), Some(500)]);
+    }
 }
