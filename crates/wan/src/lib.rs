@@ -21,6 +21,7 @@ mod files;
 mod fuzzing;
 mod jitter;
 mod kernel;
+mod largest;
 mod loss;
 mod machine;
 mod netem;
@@ -44,6 +45,7 @@ pub use files::read_file;
 #[doc(hidden)]
 pub use fuzzing::{FrameOutcomes, Outcomes, wan_files, wan_frame, wan_options};
 pub use jitter::Jitter;
+pub use largest::{LARGEST_FRAME, take_frames_of};
 pub use loss::Burst;
 pub use machine::{Leaving, Machine, Packet};
 pub use network::{Error, Wan, Which};

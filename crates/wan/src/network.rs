@@ -18,6 +18,7 @@ use verbena_terms::{keep_off, usable_cores};
 use crate::backend::Backend;
 use crate::bridge;
 use crate::kernel::Kernel;
+use crate::largest::{LARGEST_FRAME, take_frames_of};
 use crate::offload::take_large_frames;
 use crate::options::{OptionError, Reader};
 use crate::plan::{Link, Plan, PlanError};
@@ -158,6 +159,12 @@ impl Wan {
             }
         }
         middle.enter(|| ip_batch(&router_commands(&plan)))??;
+        let inner_ends: Vec<String> =
+            (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end))).collect();
+        let takes_larger = matches!(plan.backend, Backend::Router { path: DataPath::Nfqueue, .. });
+        if takes_larger {
+            enlarge(&middle, &inner_ends)?;
+        }
         let usable = usable_cores().unwrap_or_default();
         let mut steering = Steering { usable, ..Steering::default() };
         for (site, number) in sites.iter().zip(0..) {
@@ -168,13 +175,15 @@ impl Wan {
                     segment(&link.name, &link.ways[end])
                 })
             })??;
-            let names = links_of(&plan, number).map(|link| plan.links[link].name.clone()).collect();
+            let names: Vec<String> = links_of(&plan, number).map(|link| plan.links[link].name.clone()).collect();
+            if takes_larger {
+                enlarge(site, &names)?;
+            }
             steering.sites.extend(receivers(site, names)?);
         }
         let runs = match plan.backend {
             Backend::Router { mode, path, seed, core } => {
-                let inner_ends = (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end)));
-                steering.router = receivers(&middle, inner_ends.collect())?;
+                steering.router = receivers(&middle, inner_ends)?;
                 middle.link_bare(GAUGE[0], &middle, GAUGE[1])?;
                 middle.enter(|| ip_batch(&GAUGE.map(|name| format!("link set dev {name} mtu {GAUGE_MTU} up"))))??;
                 let wires = |(link, number): (&Link, usize)| Wires {
@@ -304,6 +313,15 @@ fn router_commands(plan: &Plan) -> Vec<String> {
 fn segment(link: &str, way: &Way) -> Result<()> {
     let done = take_large_frames(link, !way.needs_single_packets());
     done.map_err(|source| Error::Segmentation { link: link.into(), source })
+}
+
+/// Frames that nobody copies may be larger than is usual.
+fn enlarge(network: &Namespace, ends: &[String]) -> Result<()> {
+    let enlarge = |link: &String| {
+        let done = take_frames_of(link, LARGEST_FRAME);
+        done.map_err(|source| Error::Segmentation { link: link.clone(), source })
+    };
+    network.enter(|| ends.iter().try_for_each(enlarge))?
 }
 
 fn site_commands(plan: &Plan, number: usize) -> Vec<String> {

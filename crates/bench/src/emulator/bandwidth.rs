@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use verbena_terms::Lapse;
+use verbena_wan::LARGEST_FRAME;
 use verbena_wan::router::Mode;
 
 use super::flows::{Flow, SENDS_AGAIN, large_windows};
@@ -36,7 +37,8 @@ const CPU: &str = "processor time";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
-    Forwarding,
+    /// In frames of so many bytes of IP, where they are large.
+    Forwarding(u32),
     Router(Mode),
     /// The router in its mode precise, with packets that stay in the kernel.
     Nfqueue,
@@ -46,14 +48,28 @@ enum System {
 impl System {
     fn name(self) -> &'static str {
         match self {
-            System::Forwarding => "kernel forwarding",
+            System::Forwarding(LARGEST_FRAME) => "kernel forwarding, larger",
+            System::Forwarding(_) => "kernel forwarding",
             System::Router(Mode::Precise) => "precise",
             System::Router(Mode::Sleep) => "sleep",
             System::Nfqueue => "nfqueue",
             System::Rattan => rattan::NAME,
         }
     }
+
+    /// What its figures are parts of.
+    fn held_against(self) -> &'static [System] {
+        match self {
+            System::Router(_) => &[System::Forwarding(USUAL_FRAME)],
+            System::Nfqueue => &[System::Forwarding(USUAL_FRAME), System::Forwarding(LARGEST_FRAME)],
+            System::Rattan => &[System::Router(Mode::Precise)],
+            System::Forwarding(_) => &[],
+        }
+    }
 }
+
+/// What frames have on an interface of which nothing else is said, in bytes of IP.
+const USUAL_FRAME: u32 = 64 << 10;
 
 /// What crosses, and as what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +146,8 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         let is_single = turn.crossing != Crossing::Large;
         let carrier = match turn.system {
             System::Router(mode) => Carrier::Link(Link::new(mode, is_single, plan.seed)?),
-            _ => Carrier::Forwarding(Forwarding::new(is_single)?),
+            System::Nfqueue | System::Rattan => unreachable!("invariant: these two come next"),
+            System::Forwarding(frame) => Carrier::Forwarding(Forwarding::new(is_single, frame)?),
         };
         ways.push(Way::new(turn, carrier)?);
     }
@@ -157,7 +174,12 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 fn ours() -> Vec<Turn> {
     let mut turns = vec![];
     for crossing in [Crossing::Large, Crossing::Single] {
-        turns.push(Turn { system: System::Forwarding, crossing, delay: DELAYS[0] });
+        let frames = if crossing == Crossing::Large { &[USUAL_FRAME, LARGEST_FRAME][..] } else { &[USUAL_FRAME] };
+        turns.extend(frames.iter().map(|frame| Turn {
+            system: System::Forwarding(*frame),
+            crossing,
+            delay: DELAYS[0],
+        }));
         // What sleeping costs and saves is seen in large frames.
         let modes = if crossing == Crossing::Large { &[Mode::Precise, Mode::Sleep][..] } else { &[Mode::Precise] };
         for mode in modes {
@@ -165,7 +187,7 @@ fn ours() -> Vec<Turn> {
         }
     }
     let smallest = |system| Turn { system, crossing: Crossing::Smallest, delay: DELAYS[0] };
-    turns.extend([System::Forwarding, System::Router(Mode::Precise)].map(smallest));
+    turns.extend([System::Forwarding(USUAL_FRAME), System::Router(Mode::Precise)].map(smallest));
     turns
 }
 
@@ -246,21 +268,17 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Given>], findings: &mut Findings) {
         say(CPU, per, |round| round.cpu_s, 1.0);
     }
     for (turn, given) in turns.iter().zip(rounds) {
-        let forwarded = of(Turn { system: System::Forwarding, delay: DELAYS[0], ..*turn });
-        let precise = of(Turn { system: System::Router(Mode::Precise), ..*turn });
-        let against = match turn.system {
-            System::Router(_) | System::Nfqueue => forwarded.map(|given| (System::Forwarding, given)),
-            System::Rattan => precise.map(|given| (System::Router(Mode::Precise), given)),
-            System::Forwarding => None,
-        };
-        let Some((other, below)) = against else { continue };
-        let Some(spread) = Spread::ratio(&rates(given), &rates(below)) else { continue };
-        let what = format!("{}, {} over {}", turn.rate_of(), turn.system.name(), other.name());
-        let claim = turn.wanted().map(|least| {
-            let reason = reason(given, below);
-            Claim::at_least(least, &format!("at least {least}, our own"), &spread, reason)
-        });
-        findings.ratios.push(Ratio { what, under: turn.name(), spread, claim });
+        for other in turn.system.held_against() {
+            let delay = if matches!(other, System::Forwarding(_)) { DELAYS[0] } else { turn.delay };
+            let Some(below) = of(Turn { system: *other, delay, ..*turn }) else { continue };
+            let Some(spread) = Spread::ratio(&rates(given), &rates(below)) else { continue };
+            let what = format!("{}, {} over {}", turn.rate_of(), turn.system.name(), other.name());
+            let claim = turn.wanted(*other).map(|least| {
+                let reason = reason(given, below);
+                Claim::at_least(least, &format!("at least {least}, our own"), &spread, reason)
+            });
+            findings.ratios.push(Ratio { what, under: turn.name(), spread, claim });
+        }
     }
     findings.panels = panels(&findings.measurements);
 }
@@ -270,9 +288,11 @@ impl Turn {
         if self.crossing == Crossing::Smallest { PACKETS } else { THROUGHPUT }
     }
 
-    fn wanted(&self) -> Option<f64> {
-        let is_asked =
-            matches!(self.system, System::Router(Mode::Precise) | System::Nfqueue) && self.crossing == Crossing::Large;
+    /// At least so much of what a kernel forwards that was told nothing of frames.
+    fn wanted(&self, other: System) -> Option<f64> {
+        let is_asked = self.crossing == Crossing::Large
+            && matches!(self.system, System::Router(Mode::Precise) | System::Nfqueue)
+            && other == System::Forwarding(USUAL_FRAME);
         is_asked.then_some(if self.delay.is_zero() { AT_ONCE } else { DELAYED })
     }
 }
@@ -294,7 +314,8 @@ fn reason(given: &[Given], below: &[Given]) -> String {
 
 fn panels(measurements: &[Measurement]) -> Vec<Panel> {
     let ours = [System::Router(Mode::Precise), System::Router(Mode::Sleep), System::Nfqueue];
-    let systems: Vec<System> = [System::Forwarding].into_iter().chain(ours).chain([System::Rattan]).collect();
+    let forwarding = [USUAL_FRAME, LARGEST_FRAME].map(System::Forwarding);
+    let systems: Vec<System> = forwarding.into_iter().chain(ours).chain([System::Rattan]).collect();
     let mut panels = vec![];
     for crossing in [Crossing::Large, Crossing::Single] {
         for (quantity, y) in [(THROUGHPUT, "Gbit/s"), (CPU, "CPU seconds per GB")] {
@@ -319,6 +340,11 @@ fn notes() -> Vec<String> {
         format!(
             "One connection for each variant, kept over all rounds, with windows that may grow to 256 MB. It flows for {ROUND_TRIPS} times there and back before it is measured. \
              The kernel forwards between two veths, each end received by one processor, and adds no delay: every stream is held against that."
+        ),
+        format!(
+            "A frame of several packets has up to {} KiB of IP, as a kernel has it that is told nothing, and up to {} by the path nfqueue and where the kernel that forwards is told so: `larger`.",
+            USUAL_FRAME >> 10,
+            LARGEST_FRAME >> 10
         ),
         "Processor time is that of the whole machine meanwhile, sender and receiver among it: nothing else should run. In the mode precise the router keeps a core busy where a delay \
          is short, whatever goes through."

@@ -7,7 +7,7 @@ use verbena_fabric::XdpMode;
 use verbena_namespaces::{End, Namespace};
 use verbena_terms::Lapse;
 use verbena_wan::router::{DataPath, Mode};
-use verbena_wan::{Backend, Plan, Wan, Way, Which, pin, take_large_frames};
+use verbena_wan::{Backend, Plan, Wan, Way, Which, pin, take_frames_of, take_large_frames};
 
 use crate::error::BenchError;
 use crate::report::FabricFound;
@@ -96,11 +96,15 @@ const FORWARDED: [[Ipv4Addr; 2]; 2] = [
 ];
 
 impl Forwarding {
-    /// `single`: senders segment before they send.
-    pub(super) fn new(single: bool) -> Result<Self, BenchError> {
+    /// `single`: senders segment before they send. Otherwise frames have up to so many bytes of IP.
+    pub(super) fn new(single: bool, frame: u32) -> Result<Self, BenchError> {
         let (near, middle, far) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         for (site, name, [inner, outer]) in [(&near, "left", FORWARDED[0]), (&far, "right", FORWARDED[1])] {
             middle.link(End::new(name, inner), site, End::new("end", outer))?;
+            for (network, end) in [(&middle, name), (site, "end")] {
+                let sizes = network.enter(|| take_frames_of(end, frame))?;
+                sizes.map_err(|error| BenchError::io(end.as_ref(), error))?;
+            }
             if single {
                 let segments = site.enter(|| take_large_frames("end", false))?;
                 segments.map_err(|error| BenchError::io("end".as_ref(), error))?;

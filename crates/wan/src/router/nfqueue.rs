@@ -44,6 +44,7 @@ const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 /// NFQA_SKB_GSO: several packets in one frame.
 const SEVERAL: u32 = 1 << 1;
+const HOP_BY_HOP: u8 = 0;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -228,13 +229,19 @@ fn is_v6(first: &u8) -> bool {
 fn segments(head: &[u8], length: u32, mtu: u32) -> u16 {
     let at = |place: usize| head.get(place).copied().unwrap_or(0);
     let (network, protocol) = if is_v6(&at(0)) { (40, at(6)) } else { (usize::from(at(0) & 15) * 4, at(9)) };
+    // It says how long a frame is that has more than 64 KiB, and no packet of it has it on the wire.
+    let (option, protocol) = match (network, protocol) {
+        (40, HOP_BY_HOP) if is_v6(&at(0)) => ((usize::from(at(41)) + 1) * 8, at(40)),
+        _ => (0, protocol),
+    };
     let transport = match protocol {
-        TCP => usize::from(at(network + 12) >> 4) * 4,
+        TCP => usize::from(at(network + option + 12) >> 4) * 4,
         UDP => 8,
         _ => 0,
     };
     let headers = (network + transport) as u32;
-    let (payload, each) = (length.saturating_sub(headers), mtu.saturating_sub(headers).max(1));
+    let payload = length.saturating_sub(headers + option as u32);
+    let each = mtu.saturating_sub(headers).max(1);
     u16::try_from(payload.div_ceil(each).max(1)).unwrap_or(u16::MAX)
 }
 
@@ -302,6 +309,12 @@ mod tests {
         (v6[0], v6[6]) = (0x60, TCP);
         v6.extend(tcp(12));
         assert_eq!(large(&v6, 72 + 3 * 8928, 9000).segments, 3);
+        // With the option that says the length of a frame beyond 64 KiB.
+        let mut jumbo = vec![0; 40];
+        jumbo[0] = 0x60;
+        jumbo.extend([TCP, 0, 0xc2, 4, 0, 2, 0, 0]);
+        jumbo.extend(tcp(12));
+        assert_eq!(large(&jumbo, 80 + 100 * 1428, 1500).segments, 100);
         // What holds several is one where it is not said so, and what cannot be is one, too.
         assert_eq!(held(&told(&v4(TCP, &tcp(12)), Some(60_000), 0), 1500).unwrap().packet.segments, 1);
         assert_eq!(large(&[], 0, 0).segments, 1);
