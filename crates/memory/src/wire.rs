@@ -303,6 +303,9 @@ impl Frame {
         if copies > usize::from(MAX_COPIES) {
             return Err(FrameError::Copies(copies));
         }
+        if let Some(problem) = segments.iter().find_map(|segment| segment.wanted.check().err()) {
+            return Err(unreadable(&problem));
+        }
         match &frame.letter {
             Letter::Ask { question: Question::Allocate { others, .. }, .. } if others.len() > MOST_HOMES => {
                 Err(FrameError::Homes(others.len()))
@@ -380,6 +383,10 @@ mod tests {
             let many = framed(Letter::Ask { number: 1, oldest: 1, question });
             assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(5)));
         }
+        let wanted = Wanted { writers: u8::MAX, ..segment().wanted };
+        let impossible = Question::Register(Segment { wanted, ..segment() });
+        let impossible = framed(Letter::Ask { number: 1, oldest: 1, question: impossible });
+        assert!(Frame::decode(&impossible.encode()).unwrap_err().to_string().contains("255"));
         let (token, wanted) = (Token { asker: Incarnation::new(2, 1), request: 300 }, segment().wanted);
         let others = vec![Incarnation::new(2, 1); MOST_HOMES + 1];
         let question = Question::Allocate { token, wanted, others };

@@ -49,6 +49,8 @@ pub(super) struct Hand {
     evicting: BTreeSet<u32>,
     /// Who wants words that there are none for, and for which lock.
     wanting: VecDeque<(Rank, Name)>,
+    /// Who asked for a lock while it was being evicted: apart from those, for neither waits for what the other waits for.
+    asked_meanwhile: Vec<(Rank, Name)>,
     /// Locks that were evicted.
     evictions: u64,
     /// Words that were given to another lock.
@@ -97,7 +99,12 @@ impl Directory {
     pub(super) fn resolve(&mut self, from: Rank, name: Name, out: &mut Vec<DirectoryAction>) {
         match self.numbers.get(&name) {
             // Who has met evicted words may ask before this home knows that it has evicted them.
-            Some(number) if self.hand.evicting.contains(number) => self.hand.wanting.push_back((from, name)),
+            Some(number) if self.hand.evicting.contains(number) => {
+                match self.hand.asked_meanwhile.len() < MOST_WANTING {
+                    true => self.hand.asked_meanwhile.push((from, name)),
+                    false => self.found(from, name, NOWHERE, out),
+                }
+            }
             Some(&number) => self.found(from, name, number, out),
             None if self.hand.wanting.is_empty() && self.usable() > 0 => self.serve(from, name, out),
             None if self.scheme == Scheme::Srsl || self.hand.wanting.len() >= MOST_WANTING => {
@@ -121,16 +128,16 @@ impl Directory {
         if !self.is_open || self.scheme == Scheme::Srsl {
             return;
         }
+        for (from, name) in std::mem::take(&mut self.hand.asked_meanwhile) {
+            self.resolve(from, name, out);
+        }
         while let Some((_, name)) = self.hand.wanting.front() {
-            let number = self.numbers.get(name).copied();
-            let can_be_told = match number {
-                Some(number) => !self.hand.evicting.contains(&number),
-                None => self.usable() > 0,
-            };
+            let has_words = self.numbers.contains_key(name);
+            let can_be_told = has_words || self.usable() > 0;
             let Some((from, name)) = self.hand.wanting.pop_front_if(|_| can_be_told) else { break };
-            match number {
-                Some(number) => self.found(from, name, number, out),
-                None => self.serve(from, name, out),
+            match has_words {
+                true => self.resolve(from, name, out),
+                false => self.serve(from, name, out),
             }
         }
         if self.usable() < self.one_in(FREED_AT)
@@ -146,9 +153,7 @@ impl Directory {
         let has_ended = *steps == 0 && looks.is_empty() && evicting.is_empty();
         if has_ended && !wanting.is_empty() && self.evicted.coming() == 0 {
             for (from, name) in std::mem::take(wanting) {
-                // Who asked for a lock while its words were being taken, which came to nothing, is told where they are.
-                let number = self.numbers.get(&name).copied().unwrap_or(NOWHERE);
-                self.found(from, name, number, out);
+                self.found(from, name, NOWHERE, out);
             }
         }
     }

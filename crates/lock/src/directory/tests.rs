@@ -91,5 +91,34 @@ fn who_asks_during_an_eviction_that_fails_is_told_where_the_words_are() {
             }
         }
     }
-    assert_eq!(found, [(name("b"), None), (name("a"), Some(0))]);
+    assert_eq!(found, [(name("a"), Some(0)), (name("b"), None)]);
+}
+
+/// The words of one lock are being taken, and there are others.
+#[test]
+fn who_asks_for_other_locks_during_an_eviction_does_not_wait_for_it() {
+    let mut directory = directory(2);
+    heard(&mut directory, Letter::Resolve(name("a")), [0, 0]);
+    let mut out = vec![];
+    directory.heard(ME, Letter::Remove { number: 7, name: name("a") }, &mut out).unwrap();
+    while !directory.is_evicting(0) {
+        let action = out.remove(0);
+        let DirectoryAction::Access { slot, owner, .. } = action else { continue };
+        directory.completed(slot, owner, &Outcome { before: LockWord::FREE, ..Outcome::default() }, &mut out).unwrap();
+    }
+    let found = |out: &[DirectoryAction]| {
+        let told = out.iter().filter_map(|action| match action {
+            DirectoryAction::Tell(_, Letter::Found { name, slot }) => Some((name.clone(), *slot)),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    for asked in ["a", "b"] {
+        directory.heard(ME, Letter::Resolve(name(asked)), &mut out).unwrap();
+        directory.tend(&mut out);
+    }
+    assert_eq!(found(&out), [(name("b"), Some(1))]);
+    // Nor does the hand look for words, for there are some.
+    let looks = |action: &DirectoryAction| matches!(action, DirectoryAction::Access { slot: 1, owner, .. } if *owner != Owner::Words);
+    assert!(!out.iter().any(looks), "{out:?}");
 }
