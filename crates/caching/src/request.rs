@@ -113,6 +113,11 @@ impl Key {
             .then(|| key(&head, Fields::of(&head.headers), &Route::default()))
     }
 
+    /// Of the page that has the host, the path and the query of this request, and nothing else.
+    pub fn of_address_alone(head: &request::Parts) -> Key {
+        key(head, Fields::default(), &Route::default())
+    }
+
     /// Of a page without cookies in its key, by its address: `http://HOST/PATH?QUERY`. `None` if it is no such thing.
     pub fn of_address(address: &str) -> Option<Key> {
         let uri: http::Uri = address.parse().ok()?;
@@ -288,6 +293,10 @@ mod tests {
         }
         assert_ne!(page(get("/a?b")), page(get("/a?b").header("cookie", "lang=de")));
         assert_ne!(page(get("/").header("cookie", "lang=de")), page(get("/").header("cookie", "lang=en")));
+        let builder =
+            get("/a?b").header("cookie", "lang=de").header("x-forwarded-host", "a").header("forwarded", "host=a");
+        let head = builder.body(()).unwrap().into_parts().0;
+        assert_eq!(Some(Key::of_address_alone(&head)), Key::of_page("shop.example", "/a?b"));
         assert_eq!(page(get("/").header("cookie", "sid=1; lang=de")), page(get("/").header("cookie", "lang=de")));
     }
 

@@ -261,7 +261,11 @@ fn the_files_are_served_with_a_strict_policy() {
     for elsewhere in ["http://shop.example", "null", &format!("https://{api}"), &format!("http://{api}.example")] {
         assert!(from(elsewhere).starts_with("HTTP/1.1 403"), "{elsewhere}");
     }
-    for answer in [curl(&purge), from(&format!("http://{api}"))] {
+    // A name that its owner has lead here.
+    let led = ["-H", "origin: http://shop.example", "-H", "host: shop.example"];
+    assert!(curl(&[&led[..], &purge].concat()).starts_with("HTTP/1.1 403"));
+    let local = ["-H", "origin: http://LocalHost:1", "-H", "host: LocalHost:1"];
+    for answer in [curl(&purge), from(&format!("http://{api}")), curl(&[&local[..], &purge].concat())] {
         assert!(!answer.starts_with("HTTP/1.1 403"), "{answer}");
     }
     let overview = curl(&[&format!("http://{api}/overview")]);

@@ -39,7 +39,7 @@ pub struct ReaderLimits {
     pub unstorable: usize,
     /// How long a page is remembered as unstorable.
     pub unstorable_for: Duration,
-    /// How long it is remembered that the application failed to make a page.
+    /// How long it is remembered that the application failed to make a page, or of an answer alone that it is unstorable.
     pub failing_for: Duration,
 }
 
@@ -102,6 +102,8 @@ pub enum Alone {
 pub enum Unstorable {
     /// Of the page: its next answer will be no other.
     Page,
+    /// Of this answer: the next may be another, and is looked at after a moment.
+    Answer,
     /// Of this attempt, in which the application failed: remembered for a moment only.
     Failure,
 }
@@ -284,6 +286,7 @@ impl<K: Ord + Clone> Reader<K> {
         let page = self.fills.get(&id)?.page;
         let (why, lasts) = match why {
             Unstorable::Page => (Alone::Unstorable, self.limits.unstorable_for),
+            Unstorable::Answer => (Alone::Unstorable, self.limits.failing_for),
             Unstorable::Failure => (Alone::Failing, self.limits.failing_for),
         };
         let slot = self.unstorable_slot(page);

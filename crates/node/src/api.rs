@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -380,10 +381,18 @@ impl Open {
     }
 }
 
-/// A browser says whose page a `POST` comes from (RFC 6454). Programs say nothing, and pages of this place say this place.
+/// A browser says whose page a `POST` comes from (RFC 6454). Programs say nothing, and pages of this place say this place: by its address or as `localhost`,
+/// for any other name may be one that somebody else has it lead here.
 fn comes_from_elsewhere(headers: &HeaderMap) -> bool {
     let [origin, host] = [ORIGIN, HOST].map(|name| headers.get(name).map(HeaderValue::as_bytes));
-    origin.is_some_and(|origin| origin.strip_prefix(b"http://") != host || host.is_none())
+    origin.is_some_and(|origin| origin.strip_prefix(b"http://") != host || !host.is_some_and(is_address))
+}
+
+fn is_address(host: &[u8]) -> bool {
+    let Ok(authority) = Authority::try_from(host) else { return false };
+    let host = authority.host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
 async fn accept(listener: Option<&TcpListener>) -> std::io::Result<tokio::net::TcpStream> {
@@ -394,10 +403,21 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<tokio::net::T
 }
 
 async fn read<T: for<'de> Deserialize<'de>>(body: Incoming) -> std::result::Result<T, Answer> {
-    let body = Limited::new(body, LARGEST_BODY).collect().await;
+    let body = tokio::time::timeout(HELPER_WAITS, gather(Limited::new(body, LARGEST_BODY))).await;
+    let body = body.map_err(|_| error(StatusCode::REQUEST_TIMEOUT, "the body of the request did not come in time"))?;
     let body = body.map_err(|reason| bad_request(format!("the body cannot be read: {reason}")))?;
-    serde_json::from_slice(&body.to_bytes())
-        .map_err(|reason| bad_request(format!("the body is not what is expected: {reason}")))
+    serde_json::from_slice(&body).map_err(|reason| bad_request(format!("the body is not what is expected: {reason}")))
+}
+
+/// Copied: each piece that came by itself would keep all that was read with it.
+async fn gather(mut body: Limited<Incoming>) -> std::result::Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut gathered = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            gathered.extend_from_slice(&data);
+        }
+    }
+    Ok(gathered)
 }
 
 fn bad_request(text: impl Into<String>) -> Answer {

@@ -158,22 +158,21 @@ impl Cache {
     pub fn unstorable(&self, fill: FillId, why: Unstorable) {
         let now = self.content.now();
         let settled = self.fills.lock().reader.unstorable(fill, why, now);
-        settled.into_iter().for_each(|settled| self.settle(settled, None));
+        settled.and_then(|settled| self.settle(settled, None));
     }
 
     /// No whole answer came.
     pub fn failed(&self, fill: FillId) {
         let settled = self.fills.lock().reader.failed(fill);
-        settled.into_iter().for_each(|settled| self.settle(settled, None));
+        settled.and_then(|settled| self.settle(settled, None));
     }
 
     /// The whole answer is here: asks the page's home, and stores it if the home accepts (rule P2).
-    pub async fn fetched(&self, fill: FillId, scope: Scope, fetched: Fetched) {
-        let Some(register) = self.fills.lock().reader.answered(fill, scope, self.content.now()) else { return };
+    pub async fn fetched(&self, fill: FillId, scope: Scope, fetched: Fetched) -> Option<Page> {
+        let register = self.fills.lock().reader.answered(fill, scope, self.content.now())?;
         let registered = tokio::time::timeout(self.registration_patience, self.content.register(register)).await;
-        if let Some(settled) = self.conclude(fill, registered.ok().flatten().as_ref()) {
-            self.settle(settled, Some(fetched));
-        }
+        let settled = self.conclude(fill, registered.ok().flatten().as_ref())?;
+        self.settle(settled, Some(fetched)).map(|shared| shared.copy)
     }
 
     /// Ends a fill with the home's answer, or without: one that is about another life of this node counts as none.
@@ -200,7 +199,8 @@ impl Cache {
         (self.store.len(), self.store.bytes())
     }
 
-    fn settle(&self, settled: Settled<Key>, fetched: Option<Fetched>) {
+    /// Tells all who wait; gives what they are given.
+    fn settle(&self, settled: Settled<Key>, fetched: Option<Fetched>) -> Option<Shared> {
         let shared = match (settled.stored, fetched) {
             (Ok(stamp), Some(fetched)) => Some(self.keep(stamp, fetched)),
             (Err(why), Some(_)) => {
@@ -222,7 +222,9 @@ impl Cache {
         for waiter in settled.forward {
             tell(waiter, None);
         }
+        shared
     }
+
     fn keep(&self, stamp: Stamp, fetched: Fetched) -> Shared {
         let Fetched { page, key, stored, body, expires } = fetched;
         let copy = Page::new(stamp, expires, &stored, body, &self.shapes);

@@ -99,6 +99,9 @@ impl ProxyConfig {
     }
 }
 
+/// That of an origin which names none (RFC 9110 section 4.2.1).
+const HTTP_PORT: u16 = 80;
+
 /// The authority of `http://HOST:PORT`, or what is wrong with it.
 pub(crate) fn parse_origin(origin: &str) -> Result<http::uri::Authority, String> {
     let wrong = |why: &str| Err(format!("{origin:?} is not http://HOST:PORT: {why}"));
@@ -111,7 +114,8 @@ pub(crate) fn parse_origin(origin: &str) -> Result<http::uri::Authority, String>
         (Some("http"), Some(authority), None | Some("/")) => {
             let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
             match port.map(str::parse::<u16>) {
-                None | Some(Ok(1..)) => Ok(authority.clone()),
+                Some(Ok(1..)) => Ok(authority.clone()),
+                None => format!("{authority}:{HTTP_PORT}").parse().or_else(|_| wrong("not a URL")),
                 Some(_) => wrong("a port is a number from 1 to 65535"),
             }
         }
@@ -160,6 +164,10 @@ mod tests {
     fn an_origin_has_a_host_and_perhaps_a_port() {
         for right in ["http://a", "http://a:1", "http://a:65535/", "http://[::1]", "http://[::1]:8000"] {
             assert!(parse_origin(right).is_ok(), "{right}");
+        }
+        // A write is sent over a connection of its own, for which there has to be a port.
+        for (origin, address) in [("http://a", "a:80"), ("http://[::1]/", "[::1]:80"), ("http://a:8000", "a:8000")] {
+            assert_eq!(parse_origin(origin).map(|authority| authority.to_string()), Ok(address.to_owned()));
         }
         for (wrong, why) in [
             ("http://a:0", "a port is"),

@@ -14,7 +14,7 @@ use verbena_caching::{
     store,
 };
 use verbena_content::service::Reading;
-use verbena_content::{Declared, DependencyField, PageId, Unstorable, Verdict, Words, look};
+use verbena_content::{Declared, DependencyField, PageId, Scope, Unstorable, Verdict, Words, look};
 use verbena_metrics::Latency;
 use verbena_terms::ViewNumber;
 
@@ -211,8 +211,10 @@ impl Exchange {
                 Missed::Wait(filling) => match timeout_at(give_up, filling).await {
                     Err(_) => ("fill-slow", true),
                     Ok(filled) => {
+                        let now = self.cache.content.now();
                         let shared = filled.ok().flatten().filter(|shared| {
                             shared.key == shared.variant.key(wanted.key, &head.headers, &route.cookies)
+                                && !shared.copy.is_over(now)
                         });
                         match (shared.map(|shared| shared.copy), wanted.credentials) {
                             // Updates come faster than the page is made, or it fails: one after the other they would wait for ever.
@@ -284,7 +286,7 @@ impl Exchange {
                 if let Err(why) = declared.because {
                     self.cache.observed.undeclared.with([why.name()]).increment();
                 }
-                let scope = declared.scope;
+                let scope = self.by_address(declared.scope, &head, wanted.key);
                 self.withhold_dependencies(&mut stored.headers);
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
@@ -297,10 +299,8 @@ impl Exchange {
                 if wanted.credentials.is_some() && reason.is_for_one() {
                     // Not for this client's like; others may share theirs.
                     self.cache.remember_unshared(wanted.key);
-                } else if reason == Reason::Status && is_failure(answered.status) {
-                    leader.unstorable(Unstorable::Failure);
                 } else {
-                    leader.unstorable(Unstorable::Page);
+                    leader.unstorable(unstorable(reason, answered.status));
                 }
                 (false, Some(reason.name()), Body::Origin(passing))
             }
@@ -308,6 +308,18 @@ impl Exchange {
         let origin_status = Some(answered.status.as_u16());
         let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail };
         self.forwarded_answer(answered, &hidden, body, noted)
+    }
+
+    /// What a page depends on that is asked for by this request: also on its address alone, by which it is purged, where its key has more than that.
+    fn by_address(&self, scope: Scope, head: &request::Parts, key: Key) -> Scope {
+        let address = Key::of_address_alone(head);
+        match scope {
+            Scope::On(set) if address != key => {
+                let page = self.cache.content.names().page(&address.0.to_le_bytes());
+                Scope::of(set.into_iter().chain([page.into()]))
+            }
+            scope => scope,
+        }
     }
 
     /// Forwards a request and its answer, and stores nothing.
@@ -395,10 +407,15 @@ fn asked_for(intent: Intent, answered: Response<Incoming>) -> Result<Response<In
     if is_about_a_copy && intent == Intent::Look { Err(Failure::Broken) } else { Ok(answered) }
 }
 
-/// Whether a status says what became of an attempt, which the next may not meet, and nothing of the page.
-fn is_failure(status: StatusCode) -> bool {
-    let is_in_time = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    status.is_server_error() || is_in_time.contains(&status)
+/// What follows of an answer that is not stored for the next one: nothing for long, where a request may have brought it about by what no key has, such as
+/// a field that the application does not like.
+fn unstorable(reason: Reason, status: StatusCode) -> Unstorable {
+    let is_refused = status.is_client_error() || status.is_server_error();
+    match reason {
+        Reason::Status if is_refused => Unstorable::Failure,
+        Reason::Status => Unstorable::Answer,
+        _ => Unstorable::Page,
+    }
 }
 
 /// Who passes messages on.

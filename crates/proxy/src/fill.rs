@@ -1,7 +1,7 @@
 //! An answer on its way from the origin, kept to be stored.
 //!
 //! A task of its own reads it at the origin's pace, so that a client that reads slowly, or has gone, does not hold up those who wait for the same
-//! page. What the client has not taken yet waits here: at most what may be stored, from a common budget, and for a limited time. A
+//! page. What the client has not taken yet waits here: at most what may be stored, from a common budget, and until it is stored. A
 //! body that exceeds one of these is no longer kept, and the client reads the rest at its own pace.
 
 use std::sync::Arc;
@@ -13,15 +13,16 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, ETAG};
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 use verbena_caching::{Key, Reason, Stored, entity_tag_of};
 use verbena_content::{FillId, PageId, Scope, Unstorable};
 use verbena_terms::Time;
 
+use crate::ahead::{Next, Puts, Takes, ahead};
 use crate::body::{Body, Cut, Passing};
 use crate::cache::{Cache, Fetched};
 use crate::origin::Place;
+use crate::page::Page;
 
 /// The longest that a body may take from its head to its end for others to wait for it.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -83,7 +84,7 @@ pub(crate) struct Budget {
     left: AtomicUsize,
 }
 
-/// What one fill took of the budget; given back when it is stored and its client has read it.
+/// What one fill took of the budget; given back when it is stored, or its client has read it.
 struct Share {
     cache: Arc<Cache>,
     taken: AtomicUsize,
@@ -91,17 +92,10 @@ struct Share {
 
 /// The client's end of a fill.
 pub(crate) struct Filled {
-    pieces: UnboundedReceiver<Piece>,
+    ahead: Takes,
     rest: Option<Passing>,
     hint: SizeHint,
     _share: Arc<Share>,
-}
-
-enum Piece {
-    Frame(Result<Frame<Bytes>, Cut>),
-    /// What was not read yet: it is not kept any more.
-    Rest(Passing),
-    End,
 }
 
 /// Begins to read a body that is to be stored; gives what the client reads.
@@ -111,14 +105,14 @@ pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
         return Body::empty();
     }
     let share = Arc::new(Share { cache: kept.leader.cache.clone(), taken: AtomicUsize::new(0) });
-    let (sender, pieces) = unbounded_channel();
+    let (puts, takes) = ahead();
     let hint = passing.incoming.size_hint();
-    tokio::spawn(pump(passing, kept, sender, share.clone()));
-    Body::Filled(Box::new(Filled { pieces, rest: None, hint, _share: share }))
+    tokio::spawn(pump(passing, kept, puts, share.clone()));
+    Body::Filled(Box::new(Filled { ahead: takes, rest: None, hint, _share: share }))
 }
 
 /// A client that has gone does not end it: others may wait.
-async fn pump(mut passing: Passing, kept: Kept, pieces: UnboundedSender<Piece>, share: Arc<Share>) {
+async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
     let give_up = Instant::now() + LONGEST.min(passing.patience);
     let expected = passing.incoming.size_hint().exact().unwrap_or(0);
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0).min(kept.largest) + FIELDS);
@@ -126,13 +120,15 @@ async fn pump(mut passing: Passing, kept: Kept, pieces: UnboundedSender<Piece>, 
         let frame = match timeout_at(give_up, passing.next()).await {
             Err(_) => break Reason::TooSlow,
             Ok(None) => {
-                let _ = pieces.send(Piece::End);
-                return kept.register(bytes).await;
+                return puts
+                    .ends(async {
+                        let body = kept.register(bytes).await?.body();
+                        share.give_back();
+                        Some(body)
+                    })
+                    .await;
             }
-            Ok(Some(Err(cut))) => {
-                let _ = pieces.send(Piece::Frame(Err(cut)));
-                return;
-            }
+            Ok(Some(Err(cut))) => return puts.last(Next::Cut(cut)),
             Ok(Some(Ok(frame))) => frame,
         };
         let refused = match frame.data_ref() {
@@ -145,7 +141,7 @@ async fn pump(mut passing: Passing, kept: Kept, pieces: UnboundedSender<Piece>, 
                 None
             }
         };
-        let _ = pieces.send(Piece::Frame(Ok(frame)));
+        puts.frame(frame);
         if let Some(reason) = refused {
             break reason;
         }
@@ -156,7 +152,7 @@ async fn pump(mut passing: Passing, kept: Kept, pieces: UnboundedSender<Piece>, 
         Reason::TooMuch => drop(kept),
         _ => kept.leader.unstorable(Unstorable::Page),
     }
-    let _ = pieces.send(Piece::Rest(passing));
+    puts.last(Next::Rest(passing));
 }
 
 impl Filled {
@@ -165,10 +161,11 @@ impl Filled {
             if let Some(rest) = &mut self.rest {
                 return rest.poll(context);
             }
-            return Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
-                Some(Piece::Frame(frame)) => Some(frame),
-                Some(Piece::End) => None,
-                Some(Piece::Rest(rest)) => {
+            return Poll::Ready(match ready!(self.ahead.poll(context)) {
+                Some(Next::Frame(frame)) => Some(Ok(frame)),
+                Some(Next::Cut(cut)) => Some(Err(cut)),
+                Some(Next::End) => None,
+                Some(Next::Rest(rest)) => {
                     self.rest = Some(rest);
                     continue;
                 }
@@ -184,18 +181,20 @@ impl Filled {
 }
 
 impl Kept {
-    async fn register(self, body: Vec<u8>) {
+    /// Stores it, if its home agrees.
+    async fn register(self, body: Vec<u8>) -> Option<Page> {
         let Kept { mut leader, page, key, mut stored, expires, scope, place, .. } = self;
         drop(place);
-        let Some(fill) = leader.fill else { return };
+        let fill = leader.fill?;
         if !stored.headers.contains_key(ETAG) {
             stored.headers.insert(ETAG, entity_tag_of(&body));
         }
         if stored.status != StatusCode::NO_CONTENT {
             stored.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, expires }).await;
+        let page = leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, expires }).await;
         leader.fill = None;
+        page
     }
 }
 
@@ -219,10 +218,14 @@ impl Share {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         true
     }
+
+    fn give_back(&self) {
+        self.cache.budget.left.fetch_add(self.taken.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.cache.budget.left.fetch_add(*self.taken.get_mut(), Ordering::Relaxed);
+        self.give_back();
     }
 }

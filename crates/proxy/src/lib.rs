@@ -13,6 +13,7 @@
 //! Nothing of the page protocol is decided here: [`verbena_content`] does. A thread for each core has a listener
 //! and connections of its own; they share the store, and the fills under way.
 
+mod ahead;
 mod answer;
 mod body;
 mod cache;

@@ -99,10 +99,21 @@ impl Page {
         self.0.head().status
     }
 
+    fn body_bytes(&self) -> usize {
+        self.0.bytes().len() - self.0.head().fields as usize
+    }
+
+    /// The body, which holds it.
+    pub fn body(self) -> Bytes {
+        let body = self.body_bytes();
+        let mut whole = Bytes::from_owner(self);
+        whole.truncate(body);
+        whole
+    }
+
     /// Fields and body, which together hold it from now on.
     pub fn opened(self, shapes: &Shapes) -> (HeaderMap, Bytes) {
-        let head = self.0.head();
-        let (form, body) = (head.form, self.0.bytes().len() - head.fields as usize);
+        let (form, body) = (self.0.head().form, self.body_bytes());
         let mut whole = Bytes::from_owner(self);
         let headers = shapes.read(form, &whole, body);
         whole.truncate(body);

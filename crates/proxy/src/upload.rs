@@ -1,12 +1,11 @@
 //! The body of a request, on its way to the origin.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -30,8 +29,9 @@ pub(crate) struct Progress(Arc<Mutex<(Instant, Option<Cut>)>>);
 
 /// The body of a request: what is here already, and what is still to come.
 pub(crate) struct Upload {
-    here: VecDeque<Frame<Bytes>>,
-    bytes_here: u64,
+    /// Copied: each piece that came by itself would keep all that was read with it.
+    here: BytesMut,
+    trailers: Option<Frame<Bytes>>,
     to_come: Option<Incoming>,
     patience: Duration,
     silence: Option<Pin<Box<Sleep>>>,
@@ -42,15 +42,17 @@ impl Upload {
     pub fn new(body: Incoming, patience: Duration) -> Self {
         let to_come = Some(body).filter(|body| !body.is_end_stream());
         let progress = Progress(Arc::new(Mutex::new((Instant::now(), None))));
-        Upload { here: VecDeque::new(), bytes_here: 0, to_come, patience, silence: None, progress }
+        Upload { here: BytesMut::new(), trailers: None, to_come, patience, silence: None, progress }
     }
 
     /// Reads until all is here, or so many bytes are.
-    pub async fn gather(&mut self, bytes: u64) -> Result<(), Cut> {
-        while self.bytes_here < bytes && self.to_come.is_some() {
-            if let Some(frame) = std::future::poll_fn(|context| self.poll_to_come(context)).await.transpose()? {
-                self.bytes_here += frame.data_ref().map_or(0, |data| data.len() as u64);
-                self.here.push_back(frame);
+    pub async fn gather(&mut self, bytes: usize) -> Result<(), Cut> {
+        while self.here.len() < bytes && self.to_come.is_some() {
+            let frame = std::future::poll_fn(|context| self.poll_to_come(context)).await.transpose()?;
+            match frame.map(Frame::into_data) {
+                Some(Ok(data)) => self.here.extend_from_slice(&data),
+                Some(Err(trailers)) => self.trailers = Some(trailers),
+                None => {}
             }
         }
         Ok(())
@@ -98,20 +100,20 @@ impl Body for Upload {
     type Error = Cut;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        let Some(frame) = self.here.pop_front() else { return self.poll_to_come(context) };
-        self.bytes_here -= frame.data_ref().map_or(0, |data| data.len() as u64);
+        let here = Some(self.here.split().freeze()).filter(|here| !here.is_empty()).map(Frame::data);
+        let Some(frame) = here.or_else(|| self.trailers.take()) else { return self.poll_to_come(context) };
         *self.progress.0.lock() = (Instant::now(), None);
         Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.here.is_empty() && self.to_come.is_none()
+        self.here.is_empty() && self.trailers.is_none() && self.to_come.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         let to_come = self.to_come.as_ref().map_or(SizeHint::with_exact(0), |body| body.size_hint());
         match to_come.exact() {
-            Some(to_come) => SizeHint::with_exact(self.bytes_here + to_come),
+            Some(to_come) => SizeHint::with_exact(self.here.len() as u64 + to_come),
             None => SizeHint::default(),
         }
     }

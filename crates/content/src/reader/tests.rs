@@ -115,7 +115,11 @@ fn an_unstorable_page_is_never_waited_for_until_it_is_forgotten() {
     assert!(reader.unstorable(fill, Unstorable::Failure, at(60_000)).is_some());
     let mut again = |time| reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(time));
     assert_eq!(again(60_999), Start::Alone(Alone::Failing));
-    assert!(matches!(again(61_000), Start::Lead(_)));
+    let Start::Lead(fill) = again(61_000) else { panic!("it is forgotten") };
+    assert!(reader.unstorable(fill, Unstorable::Answer, at(61_000)).is_some());
+    let mut again = |time| reader.start(&"a", PAGE, 2, Some((VIEW, WORDS)), &later, at(time));
+    assert_eq!(again(61_999), Start::Alone(Alone::Unstorable));
+    assert!(matches!(again(62_000), Start::Lead(_)));
 }
 
 #[test]

@@ -17,6 +17,32 @@ fn a_client_that_takes_nothing_holds_nobody_up() {
 }
 
 #[test]
+fn a_page_that_is_stored_takes_nothing_of_what_fills_may_have_however_slow_its_client_is() {
+    let scene = Scene::with(|config| (config.memory.0, config.largest.0) = (64 << 20, 64 << 20));
+    let body = "x".repeat(24 << 20);
+    let (mut slow, asked, mut other) = scene.two_ask("/");
+    asked.depends("front", &body);
+    assert_eq!(other.answer().body.len(), body.len());
+    scene.comes("the memory", |scene| scene.gauge("verbena_proxy_fill_bytes") == 0.0);
+    assert_eq!(slow.answer().body.len(), body.len());
+}
+
+#[test]
+fn an_answer_in_many_small_pieces_is_passed_and_stored_whole() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    client.get("/");
+    let mut asked = scene.origin.asked("/");
+    asked.says("HTTP/1.1 200 OK\r\nVerbena-Dependencies: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let pieces: String = (0..40_000).map(|at| format!("1\r\n{}\r\n", at % 10)).collect();
+    asked.says(&pieces).says("0\r\n\r\n");
+    drop(asked);
+    let whole: String = (0..40_000).map(|at| (at % 10).to_string()).collect();
+    client.answer().is(200, &whole);
+    scene.hits("/", &whole);
+}
+
+#[test]
 fn a_client_that_takes_nothing_for_too_long_is_given_up() {
     let scene = Scene::with(|config| config.client_timeout.0 = Duration::from_millis(300));
     let mut client = scene.client();

@@ -1,5 +1,8 @@
 //! Looking, and filling what was not there.
 
+use verbena_caching::Key;
+use verbena_content::Scope;
+
 use crate::scene::Scene;
 
 #[test]
@@ -78,6 +81,26 @@ fn a_page_that_declares_nothing_depends_on_everything() {
     client.get("/");
     scene.origin.asked("/").page("two");
     client.answer().is(200, "two").said("fwd=stale").said("detail=moved");
+}
+
+#[test]
+fn a_page_goes_with_its_address_whatever_else_is_in_its_key() {
+    let scene = Scene::new();
+    let named = ["X-Forwarded-Host: shop", "X-Forwarded-Proto: https"];
+    let mut client = scene.client();
+    for (body, what) in [("one", "fwd=uri-miss"), ("two", "detail=moved")] {
+        client.get_with("/?a", &named);
+        scene.origin.asked("/?a").depends("front", body);
+        client.answer().is(200, body).said(what);
+        scene.comes("the page", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 0.0);
+        for of in ["/?b", "/?a"] {
+            client.get_with("/?a", &[&named[..], &["Cache-Control: only-if-cached"]].concat());
+            client.answer().is(200, body).said("verbena; hit");
+            let page = scene.node.content.names().page(&Key::of_page("shop", of).unwrap().0.to_le_bytes());
+            let purge = scene.node.content.begin(Scope::of([page.into()]));
+            scene.ends(scene.runtime.block_on(purge).unwrap());
+        }
+    }
 }
 
 #[test]

@@ -33,6 +33,30 @@ fn only_what_says_what_a_page_is_is_stored() {
 }
 
 #[test]
+fn a_request_that_the_application_refuses_keeps_a_page_out_for_a_moment_only() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    for (status, detail) in [(431, "detail=failing"), (302, "detail=unstorable")] {
+        let path = format!("/{status}");
+        client.get_with(&path, &["Accept-Language: what nobody speaks"]);
+        scene.origin.asked(&path).says(&format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n"));
+        client.answer().has(status).said("detail=status");
+        client.get(&path);
+        scene.origin.asked(&path).depends("front", "one");
+        client.answer().is(200, "one").said(detail);
+        scene.comes("a fill", |_| {
+            client.get(&path);
+            if let Some(asked) = scene.origin.asked_soon() {
+                asked.depends("front", "two");
+            }
+            let answer = client.answer();
+            answer.is(200, "two");
+            answer.head.contains("verbena; hit")
+        });
+    }
+}
+
+#[test]
 fn a_client_that_wants_to_be_sure_is_answered_from_a_copy_that_was_validated() {
     let scene = Scene::new();
     scene.fills("/", "front", "one");
