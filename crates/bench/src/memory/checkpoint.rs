@@ -287,7 +287,8 @@ impl Process<'_> {
         loop {
             let has_one = self.joined.number > first;
             let is_over = BootClock.now() >= until;
-            if has_one && is_over {
+            // It may have one without a save that counts: told that somebody began again, when its part was in place already and was the last.
+            if has_one && is_over && !self.happened.saves.is_empty() {
                 return Ok(());
             }
             std::thread::sleep(LONGEST_INTERVAL.mul_f64((self.random.next_u32() as f64) / f64::from(u32::MAX)));
