@@ -99,6 +99,7 @@ pub fn streams_are_held_against_a_kernel_that_forwards() {
     let (theirs, held) = (is_measured(&findings, "rattan"), is_held(&findings));
     for (system, crossing, delays) in [
         ("kernel forwarding", "large frames", &[0.0][..]),
+        ("kernel forwarding, larger", "large frames", &[0.0]),
         ("kernel forwarding", "single packets", &[0.0]),
         ("precise", "large frames", &[0.0, 1.0, 10.0]),
         ("precise", "single packets", &[0.0, 1.0, 10.0]),
@@ -122,11 +123,17 @@ pub fn streams_are_held_against_a_kernel_that_forwards() {
     let over = "throughput, precise over kernel forwarding";
     for delay in ["0s", "1ms", "10ms"] {
         assert!(of_ratio(over, &format!("precise, large frames, {delay}")).1, "{delay} has a target");
+        if held {
+            let of_held = |over| {
+                of_ratio(&format!("throughput, nfqueue over {over}"), &format!("nfqueue, large frames, {delay}"))
+            };
+            assert_eq!(["kernel forwarding", "kernel forwarding, larger"].map(|over| of_held(over).1), [true, false]);
+        }
     }
     // Where TCP makes single packets by itself this is a thirteenth.
     let (single, _) = of_ratio(over, "precise, single packets, 0s");
     assert!(single.max > 0.12, "{single:?}");
     let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
-    let large = 3 + usize::from(held) + usize::from(theirs);
+    let large = 4 + usize::from(held) + usize::from(theirs);
     assert_eq!(lines, [large, large, 2, 2]);
 }
