@@ -95,7 +95,7 @@ pub(crate) struct Filled {
     ahead: Takes,
     rest: Option<Passing>,
     hint: SizeHint,
-    _share: Arc<Share>,
+    share: Arc<Share>,
 }
 
 /// Begins to read a body that is to be stored; gives what the client reads.
@@ -108,7 +108,7 @@ pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
     let (puts, takes) = ahead();
     let hint = passing.incoming.size_hint();
     tokio::spawn(pump(passing, kept, puts, share.clone()));
-    Body::Filled(Box::new(Filled { ahead: takes, rest: None, hint, _share: share }))
+    Body::Filled(Box::new(Filled { ahead: takes, rest: None, hint, share }))
 }
 
 /// A client that has gone does not end it: others may wait.
@@ -152,6 +152,7 @@ async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
         Reason::TooMuch => drop(kept),
         _ => kept.leader.unstorable(Unstorable::Page),
     }
+    drop(bytes);
     puts.last(Next::Rest(passing));
 }
 
@@ -166,6 +167,8 @@ impl Filled {
                 Some(Next::Cut(cut)) => Some(Err(cut)),
                 Some(Next::End) => None,
                 Some(Next::Rest(rest)) => {
+                    // All that was kept or waited here has gone.
+                    self.share.give_back();
                     self.rest = Some(rest);
                     continue;
                 }

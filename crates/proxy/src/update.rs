@@ -1,7 +1,6 @@
 //! A request that writes: bracketed by an update of everything (rules P3, P4, P7).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{Response, StatusCode, request};
@@ -91,8 +90,7 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> 
 }
 
 /// Passes a long answer on, always one piece behind, so that the client has its end only after the update ended. A client that takes no
-/// piece for too long, or has gone, gets no more of it, and the reading goes on. One that takes piece after piece, but in all keeps the reading waiting
-/// for too long, has the rest at its own pace: the update is given up, its outcome unknown, for nobody's pages wait for one client.
+/// piece for too long, or has gone, gets no more of it, and the reading goes on.
 fn hold_back(
     exchange: &Exchange,
     (ticket, is_framed): (Ticket, bool),
@@ -103,26 +101,19 @@ fn hold_back(
     let (patience, unfinished) = (exchange.client_patience, exchange.unfinished.subscribe());
     tokio::spawn(async move {
         let mut pieces = Some(pieces);
-        let mut ticket = Some(ticket);
-        let mut waited = Duration::ZERO;
         while let Some(frame) = passing.next().await {
             match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => {
                     let piece = std::mem::replace(&mut behind, data);
-                    let began = Instant::now();
                     if let Some(client) = &pieces
                         && client.send_timeout(Ok(Some(piece)), patience).await.is_err()
                     {
                         pieces = None;
-                        continue;
-                    }
-                    waited += began.elapsed();
-                    if waited > patience {
-                        drop(ticket.take());
                     }
                 }
                 Ok(Err(_trailers)) => {}
                 Err(cut) => {
+                    // Its outcome is unknown from now on, and not only when the client has taken this.
                     drop(ticket);
                     if let Some(client) = pieces {
                         let _ = client.send(Err(cut)).await;
@@ -131,10 +122,7 @@ fn hold_back(
                 }
             }
         }
-        let finish = match ticket {
-            Some(ticket) => end(ticket, is_framed).await,
-            None => Finish::Answer,
-        };
+        let finish = end(ticket, is_framed).await;
         drop(unfinished);
         let end = match finish {
             Finish::Answer => [Ok(Some(behind)), Ok(None)].into_iter().take(2),

@@ -161,7 +161,9 @@ impl Wan {
         middle.enter(|| ip_batch(&router_commands(&plan)))??;
         let inner_ends: Vec<String> =
             (0..plan.links.len()).flat_map(|link| [0, 1].map(|end| inner(link, end))).collect();
-        let takes_larger = matches!(plan.backend, Backend::Router { path: DataPath::Nfqueue, .. });
+        // A kernel that forwards takes the option in which IPv6 says the length of such a frame for a part of each of its packets, and drops it as too large.
+        let forwards = (0..plan.sites.len()).any(|site| links_of(&plan, site).count() > 1);
+        let takes_larger = !forwards && matches!(plan.backend, Backend::Router { path: DataPath::Nfqueue, .. });
         if takes_larger {
             enlarge(&middle, &inner_ends)?;
         }
