@@ -55,6 +55,10 @@ pub(crate) fn ahead() -> (Puts, Takes) {
 
 impl Puts {
     pub fn frame(&self, frame: Frame<Bytes>) {
+        if Arc::strong_count(&self.0) == 1 {
+            // The client has gone.
+            return;
+        }
         let mut state = self.0.lock();
         match frame.data_ref().filter(|data| data.len() < SMALL) {
             Some(data) => match state.pieces.back_mut() {
@@ -169,6 +173,17 @@ mod tests {
         assert_eq!((found[2].as_ptr(), has_ended), (large.as_ptr(), false));
         drop(puts);
         assert!(taken(&mut takes).1);
+    }
+
+    #[test]
+    fn nothing_is_held_for_a_client_that_has_gone() {
+        let (puts, takes) = ahead();
+        let (before, after) = (Bytes::from(vec![b'a'; SMALL]), Bytes::from(vec![b'b'; SMALL]));
+        puts.frame(Frame::data(before.clone()));
+        assert!(!before.is_unique());
+        drop(takes);
+        puts.frame(Frame::data(after.clone()));
+        assert!(before.is_unique() && after.is_unique());
     }
 
     #[tokio::test]

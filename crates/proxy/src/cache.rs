@@ -109,9 +109,14 @@ impl Cache {
         }
     }
 
+    /// By whose words what has this key is validated.
+    pub fn page_of(&self, key: Key) -> PageId {
+        self.content.names().page(&key.0.to_le_bytes())
+    }
+
     /// What is kept for this request.
     pub fn find(&self, request: &Request, head: &request::Parts, route: &Route) -> Found {
-        let page = self.content.names().page(&request.key.0.to_le_bytes());
+        let page = self.page_of(request.key);
         let found = self.store.copy(request.key.0);
         let Some(names) = found.as_ref().and_then(Page::varies_by) else {
             return Found { key: request.key, page, copy: found, varies: false };
@@ -158,13 +163,17 @@ impl Cache {
     pub fn unstorable(&self, fill: FillId, why: Unstorable) {
         let now = self.content.now();
         let settled = self.fills.lock().reader.unstorable(fill, why, now);
-        settled.and_then(|settled| self.settle(settled, None));
+        if let Some(settled) = settled {
+            self.settle(settled, None);
+        }
     }
 
     /// No whole answer came.
     pub fn failed(&self, fill: FillId) {
         let settled = self.fills.lock().reader.failed(fill);
-        settled.and_then(|settled| self.settle(settled, None));
+        if let Some(settled) = settled {
+            self.settle(settled, None);
+        }
     }
 
     /// The whole answer is here: asks the page's home, and stores it if the home accepts (rule P2).

@@ -314,10 +314,7 @@ impl Exchange {
     fn by_address(&self, scope: Scope, head: &request::Parts, key: Key) -> Scope {
         let address = Key::of_address_alone(head);
         match scope {
-            Scope::On(set) if address != key => {
-                let page = self.cache.content.names().page(&address.0.to_le_bytes());
-                Scope::of(set.into_iter().chain([page.into()]))
-            }
+            Scope::On(set) if address != key => Scope::of(set.into_iter().chain([self.cache.page_of(address).into()])),
             scope => scope,
         }
     }

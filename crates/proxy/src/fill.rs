@@ -84,7 +84,7 @@ pub(crate) struct Budget {
     left: AtomicUsize,
 }
 
-/// What one fill took of the budget; given back when it is stored, or its client has read it.
+/// What one fill took of the budget; given back when it is stored or no longer kept, or its client has read it.
 struct Share {
     cache: Arc<Cache>,
     taken: AtomicUsize,

@@ -25,6 +25,7 @@ mod largest;
 mod loss;
 mod machine;
 mod netem;
+mod netlink;
 mod network;
 mod offload;
 mod options;

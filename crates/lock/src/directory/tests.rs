@@ -40,6 +40,14 @@ fn name(name: &str) -> Name {
     Name::new(name.as_bytes()).unwrap()
 }
 
+/// Words for so many locks, of which "a" has some and is to be removed; and what is to be done for that.
+fn removing_a(slots: u32) -> (Directory, Vec<DirectoryAction>) {
+    let (mut directory, mut out) = (directory(slots), vec![]);
+    heard(&mut directory, Letter::Resolve(name("a")), [0, 0]);
+    directory.heard(ME, Letter::Remove { number: 7, name: name("a") }, &mut out).unwrap();
+    (directory, out)
+}
+
 /// Its token would be the floor of all locks of this home, and none of them had another one until the next view.
 #[test]
 fn a_lock_that_has_used_up_most_tokens_is_not_removed() {
@@ -65,10 +73,7 @@ fn a_lock_that_has_used_up_most_tokens_is_not_removed() {
 /// The one lock that has words is to be evicted for another, and is taken in that moment.
 #[test]
 fn who_asks_during_an_eviction_that_fails_is_told_where_the_words_are() {
-    let mut directory = directory(1);
-    heard(&mut directory, Letter::Resolve(name("a")), [0, 0]);
-    let mut out = vec![];
-    directory.heard(ME, Letter::Remove { number: 7, name: name("a") }, &mut out).unwrap();
+    let (mut directory, mut out) = removing_a(1);
     let mut letters = vec![Letter::Resolve(name("b")), Letter::Resolve(name("a"))];
     let (mut found, mut now) = (vec![], Time::ZERO);
     while found.len() < 2 && now < Time::ZERO + Duration::from_secs(1) {
@@ -97,10 +102,7 @@ fn who_asks_during_an_eviction_that_fails_is_told_where_the_words_are() {
 /// The words of one lock are being taken, and there are others.
 #[test]
 fn who_asks_for_other_locks_during_an_eviction_does_not_wait_for_it() {
-    let mut directory = directory(2);
-    heard(&mut directory, Letter::Resolve(name("a")), [0, 0]);
-    let mut out = vec![];
-    directory.heard(ME, Letter::Remove { number: 7, name: name("a") }, &mut out).unwrap();
+    let (mut directory, mut out) = removing_a(2);
     while !directory.is_evicting(0) {
         let action = out.remove(0);
         let DirectoryAction::Access { slot, owner, .. } = action else { continue };

@@ -12,19 +12,10 @@ fn a_client_that_takes_nothing_holds_nobody_up() {
     let (mut leader, asked, mut other) = scene.two_ask("/");
     asked.depends("front", &body);
     assert_eq!(other.answer().body.len(), body.len());
+    // Nor does it hold anything of what fills may take: the page is stored.
+    scene.comes("the memory", |scene| scene.gauge("verbena_proxy_fill_bytes") == 0.0);
     // Only now it begins to read.
     assert_eq!(leader.answer().body.len(), body.len());
-}
-
-#[test]
-fn a_page_that_is_stored_takes_nothing_of_what_fills_may_have_however_slow_its_client_is() {
-    let scene = Scene::with(|config| (config.memory.0, config.largest.0) = (64 << 20, 64 << 20));
-    let body = "x".repeat(24 << 20);
-    let (mut slow, asked, mut other) = scene.two_ask("/");
-    asked.depends("front", &body);
-    assert_eq!(other.answer().body.len(), body.len());
-    scene.comes("the memory", |scene| scene.gauge("verbena_proxy_fill_bytes") == 0.0);
-    assert_eq!(slow.answer().body.len(), body.len());
 }
 
 #[test]

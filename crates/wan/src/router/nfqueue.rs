@@ -19,12 +19,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::frame::{ETHERNET, finds_neighbours};
 use super::port::set;
 use crate::machine::Packet;
+use crate::netlink::{self, ALIGNMENT, answer, array};
 
-const HEADER: usize = 20;
+const HEADER: usize = netlink::HEADER + 4;
 /// Bytes of a message that decides about a packet.
 const VERDICT: usize = HEADER + 12;
-/// The parts of a message and their lengths are multiples of this.
-const ALIGNMENT: usize = 4;
 const SUBSYSTEM: u16 = (libc::NFNL_SUBSYS_QUEUE as u16) << 8;
 const FAMILY: u8 = libc::AF_UNSPEC as u8;
 
@@ -161,33 +160,10 @@ fn message(kind: u16, flags: u16, queue: u16, attributes: &[(i32, &[u8])]) -> Ve
     message
 }
 
-/// Puts one behind what is there, which ends at a multiple of [`ALIGNMENT`] as this does.
+/// Puts one behind what is there.
 fn write(message: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, attributes: &[(i32, &[u8])]) {
-    let begin = message.len();
-    message.extend([0; 4]);
-    message.extend((SUBSYSTEM | kind).to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend([FAMILY, libc::NFNETLINK_V0 as u8]);
-    message.extend(queue.to_be_bytes());
-    for (kind, value) in attributes {
-        message.extend((4 + value.len() as u16).to_ne_bytes());
-        message.extend((*kind as u16).to_ne_bytes());
-        message.extend(*value);
-        message.resize(message.len().next_multiple_of(ALIGNMENT), 0);
-    }
-    let bytes = (message.len() - begin) as u32;
-    message[begin..begin + 4].copy_from_slice(&bytes.to_ne_bytes());
-}
-
-/// What the kernel says to an order, if this is that.
-fn answer(message: &[u8]) -> Option<io::Result<()>> {
-    let kind = u16::from_ne_bytes(array(message, 4)?);
-    (i32::from(kind) == libc::NLMSG_ERROR).then(|| match array(message, 16).map(i32::from_ne_bytes) {
-        Some(0) => Ok(()),
-        Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
-        None => Err(io::ErrorKind::InvalidData.into()),
-    })
+    let [first, second] = queue.to_be_bytes();
+    netlink::write(message, SUBSYSTEM | kind, flags, &[FAMILY, libc::NFNETLINK_V0 as u8, first, second], attributes);
 }
 
 /// The packet of which a message tells; `None` if it tells of none.
@@ -228,11 +204,11 @@ fn is_v6(first: &u8) -> bool {
 /// as much as fits.
 fn segments(head: &[u8], length: u32, mtu: u32) -> u16 {
     let at = |place: usize| head.get(place).copied().unwrap_or(0);
-    let (network, protocol) = if is_v6(&at(0)) { (40, at(6)) } else { (usize::from(at(0) & 15) * 4, at(9)) };
-    // It says how long a frame is that has more than 64 KiB, and no packet of it has it on the wire.
-    let (option, protocol) = match (network, protocol) {
-        (40, HOP_BY_HOP) if is_v6(&at(0)) => ((usize::from(at(41)) + 1) * 8, at(40)),
-        _ => (0, protocol),
+    let (network, option, protocol) = match (is_v6(&at(0)), at(6)) {
+        // It says how long a frame is that has more than 64 KiB, and no packet of it has it on the wire.
+        (true, HOP_BY_HOP) => (40, (usize::from(at(41)) + 1) * 8, at(40)),
+        (true, protocol) => (40, 0, protocol),
+        (false, _) => (usize::from(at(0) & 15) * 4, 0, at(9)),
     };
     let transport = match protocol {
         TCP => usize::from(at(network + option + 12) >> 4) * 4,
@@ -251,10 +227,6 @@ fn dropped(table: &str, queue: u16) -> u64 {
     let lines = table.lines().map(|line| line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0)));
     let found = lines.map(Iterator::collect::<Vec<_>>).find(|words| words.first() == Some(&queue.into()));
     found.map_or(0, |words| words.iter().skip(5).take(2).sum())
-}
-
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at + N)?.try_into().ok()
 }
 
 #[cfg(test)]
