@@ -50,12 +50,15 @@ impl Asks {
 
     fn oldest_at(&self, to: Incarnation) -> u64 {
         let next = self.numbers.get(&to).map_or(1, |number| number + 1);
-        self.open.range((to, 0)..=(to, u64::MAX)).next().map_or(next, |((_, number), _)| *number)
+        // A home's key may be asked for as long as the view lasts, and it does not matter how often that is answered.
+        let mut its = self.open.range((to, 0)..=(to, u64::MAX)).filter(|(_, ask)| ask.question != Question::Key);
+        its.next().map_or(next, |((_, number), _)| *number)
     }
 
-    /// How many were asked, and the oldest of them that is open.
+    /// How many were asked, and the oldest of those for requests that is open.
     pub(crate) fn span(&self) -> (u64, u64) {
-        (self.asked, self.open.values().map(|ask| ask.order).min().unwrap_or(u64::MAX))
+        let of_requests = self.open.values().filter(|ask| matches!(ask.of, AskOf::Request(_)));
+        (self.asked, of_requests.map(|ask| ask.order).min().unwrap_or(u64::MAX))
     }
 }
 
@@ -141,6 +144,12 @@ impl Memory {
     // The other side.
 
     fn asked(&mut self, from: Incarnation, number: u64, oldest: u64, question: Question, out: &mut Vec<Action>) {
+        if question == Question::Key {
+            if let Some(key) = self.key.clone().filter(|_| self.home.is_open && self.acts()) {
+                self.say(from, Letter::Answer { number, answer: Reply::Key(key) }, out);
+            }
+            return;
+        }
         let served = self.served.entry(from).or_default();
         served.oldest = served.oldest.max(oldest);
         let oldest = served.oldest;
@@ -170,11 +179,6 @@ impl Memory {
         };
         let elsewhere = |id| self.home.elsewhere(id, self.view.as_deref()?);
         match question {
-            Question::Key => {
-                if let Some(key) = self.key.clone().filter(|_| is_home) {
-                    self.say(from, Letter::Answer { number, answer: Reply::Key(key) }, out);
-                }
-            }
             Question::Allocate { token, wanted, others } if is_home => {
                 self.remember(asker);
                 self.home_acts(out, |home, actions| home.allocate(asker, token, wanted, others, actions));
@@ -182,6 +186,13 @@ impl Memory {
             Question::Reserve(segment) if is_home => {
                 self.remember(asker);
                 self.home_acts(out, |home, actions| home.reserve(asker, segment, actions));
+            }
+            // Others have room, or nobody.
+            Question::Reserve(segment) if self.has_no_memory() => {
+                self.remember(asker);
+                let (home, asked, free, largest) = (self.me, segment.wanted.extent_bytes(), 0, 0);
+                let refusal = Refusal::NoRoom { home, asked, free, largest };
+                self.reply(from, number, Reply::Refused(refusal), out);
             }
             Question::Hold(segment) if is_home => {
                 self.remember(asker);
@@ -295,7 +306,7 @@ impl Memory {
     /// A segment has come to its end: when nothing is on its way to it, its home is told.
     fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
         // An answer that was given before is of a question that is open: without one there is none to come.
-        if !self.asks.open.is_empty() {
+        if self.asks.span().1 != u64::MAX {
             self.forgotten.insert(id, (self.asks.span().0, end));
         }
         match self.handles.get_mut(&id) {
@@ -324,27 +335,83 @@ impl Memory {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
-    use crate::{MemoryOptions, Rules};
+    use crate::dialogue::Node;
+    use crate::request::RequestId;
+
+    fn id(number: u64) -> SegmentId {
+        SegmentId { home: Incarnation::new(2, 1), number }
+    }
 
     #[test]
     fn what_ended_is_remembered_only_while_an_answer_is_awaited() {
-        let (home, owner_bytes) = (Incarnation::new(2, 1), u64::MAX);
-        let options = MemoryOptions { bytes: 0, segments: 0, owner_bytes, copies_bytes: 0, rules: Rules::ALL };
-        let (mut memory, mut out) = (Memory::new(options), vec![]);
-        let mut forget = |memory: &mut Memory, number| {
-            let question = Question::Forget { id: SegmentId { home, number }, end: End::Released };
-            memory.letter(home, Letter::Ask { number, oldest: number, question }, &mut out);
-            memory.forgotten.len()
+        let (home, mut node) = (Incarnation::new(2, 1), Node::of(1, &[1, 2]));
+        let forget = |node: &mut Node, number| {
+            node.asked(2, number, Question::Forget { id: id(number), end: End::Released });
+            node.memory.forgotten.len()
         };
-        assert_eq!((1..100).map(|number| forget(&mut memory, number)).max(), Some(0));
-        memory.ask(home, Question::Key, AskOf::Nobody, Time::FAR, &mut vec![]);
-        assert_eq!((forget(&mut memory, 100), forget(&mut memory, 101)), (1, 2));
-        for number in [1, 2] {
-            memory.letter(home, Letter::Answer { number, answer: Reply::Done }, &mut vec![]);
-            memory.ask(home, Question::Key, AskOf::Nobody, Time::FAR, &mut vec![]);
-        }
-        assert_eq!(memory.forgotten.len(), 0, "what was asked later knows of it");
+        // The home was asked for its key, and has none to give as long as there is no memory for it.
+        assert_eq!((1..100).map(|number| forget(&mut node, number)).max(), Some(0));
+        let ask = |node: &mut Node| {
+            let of = AskOf::Request(RequestId(1));
+            node.does(|memory, _, out| memory.ask(home, Question::Where(id(1)), of, Time::FAR, out));
+            match node.letters().pop() {
+                Some((_, Letter::Ask { number, .. })) => number,
+                other => panic!("{other:?}"),
+            }
+        };
+        let first = ask(&mut node);
+        assert_eq!((forget(&mut node, 100), forget(&mut node, 101)), (1, 2));
+        node.hears(2, Letter::Answer { number: first, answer: Reply::Done });
+        let second = ask(&mut node);
+        node.hears(2, Letter::Answer { number: second, answer: Reply::Done });
+        assert_eq!(node.memory.forgotten.len(), 0, "what was asked later knows of it");
+    }
+
+    #[test]
+    fn who_waits_for_a_key_has_nobody_remember_old_answers_for_that() {
+        let (home, mut node) = (Incarnation::new(2, 1), Node::of(1, &[1, 2]));
+        node.letters();
+        let ask = |node: &mut Node| {
+            let until = node.now + ASK_AGAIN;
+            node.does(|memory, _, out| memory.ask(home, Question::Leave(id(1)), AskOf::Nobody, until, out));
+            match node.letters().pop() {
+                Some((_, Letter::Ask { number, oldest, .. })) => (number, oldest),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (number, oldest) = ask(&mut node);
+        assert!(number > 1 && oldest == number, "{number} {oldest}");
+        node.hears(2, Letter::Answer { number, answer: Reply::Done });
+        assert_eq!(ask(&mut node), (number + 1, number + 1));
+    }
+
+    #[test]
+    fn a_key_is_given_however_old_the_question_is() {
+        let (mut node, leave) = (Node::of(2, &[1, 2]), Question::Leave(id(1)));
+        assert_eq!(node.asked(1, 1, Question::Key), None);
+        node.is_made(vec![]);
+        node.hears(1, Letter::Ask { number: 9, oldest: 9, question: leave.clone() });
+        assert_eq!(node.answer(1, 9), Some(Reply::Done));
+        assert_eq!(node.asked(1, 2, leave), None, "nobody waits for this answer any more");
+        assert!(matches!(node.asked(1, 1, Question::Key), Some(Reply::Key(_))));
+    }
+
+    #[test]
+    fn a_home_without_memory_has_no_place_for_a_copy() {
+        let mut node = Node::of(2, &[1, 2]);
+        let reserve = || Question::Reserve(crate::hosting::tests::segment());
+        assert_eq!(node.asked(1, 1, reserve()), None, "it may have memory soon");
+        node.is_not_made();
+        let answer = node.asked(1, 1, reserve());
+        assert!(matches!(answer, Some(Reply::Refused(Refusal::NoRoom { free: 0, .. }))), "{answer:?}");
+        assert_eq!(node.asked(1, 1, reserve()), answer, "the same question has the same answer");
+        node.passes(crate::node::RENEW_AGAIN);
+        node.is_made(vec![]);
+        assert_eq!(node.asked(1, 2, reserve()), None);
+        node.posts_are_done();
+        assert!(matches!(node.answer(1, 2), Some(Reply::Place(_))));
     }
 }

@@ -22,7 +22,8 @@ use crate::get::slot_at;
 use crate::heap::Heap;
 use crate::held::{Asked, Control, Held, HomeAction, Renewal, Stage, Stands};
 use crate::layout::{End, FREE_AT, GOING_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
-use crate::moving::Leaver;
+use crate::moving::{LEFT, Leaver};
+use crate::recent::Recent;
 use crate::reclaim::Offer;
 use crate::wire::{MOST_SEGMENTS, Question, Reply, Token};
 use crate::{MemoryOptions, Place, Refusal, Segment, SegmentId, Wanted};
@@ -38,7 +39,7 @@ pub(crate) struct Home {
     /// Segments for which a place is looked for.
     pub(crate) leavers: BTreeMap<SegmentId, Leaver>,
     /// What it held in this life for others, or gave to them: who held it besides, whoever serves it first.
-    pub(crate) left: BTreeMap<SegmentId, Vec<Incarnation>>,
+    pub(crate) left: Recent<SegmentId, Vec<Incarnation>>,
     /// Where things will be in the memory that is made.
     pub(crate) moves: BTreeMap<SegmentId, u64>,
     /// Controls that nobody has, and what stands in them.
@@ -65,7 +66,7 @@ impl Home {
             taken: 0,
             offer: Offer::new(options.bytes),
             leavers: BTreeMap::new(),
-            left: BTreeMap::new(),
+            left: Recent::of_at_most(LEFT),
             moves: BTreeMap::new(),
             controls: (0..options.segments).rev().map(fresh).collect(),
             segments: BTreeMap::new(),

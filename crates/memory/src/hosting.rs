@@ -44,6 +44,11 @@ impl Memory {
         Standing { segments: self.home.held(), share, free, largest, offered, taken, going }
     }
 
+    /// Whether it is a home whose memory could not be made in this view so far.
+    pub(crate) fn has_no_memory(&self) -> bool {
+        !self.home.is_open && self.renew_at > Time::ZERO && self.renew_at < Time::FAR
+    }
+
     /// Nobody acts in older views any more: homes make their memory, and then report what they have.
     pub(crate) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
         let Some(view) = self.view.clone() else { return };
@@ -68,7 +73,9 @@ impl Memory {
             }
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
-        if !std::mem::replace(&mut self.has_reported, true) {
+        // What is kept may have been released, or be another's: its words say so.
+        let is_known = self.home.is_open || !self.home.keeps_any();
+        if is_known && !std::mem::replace(&mut self.has_reported, true) {
             let led = self.home.led(&view);
             for to in view.homes().map(|member| member.incarnation) {
                 for question in self.registrar.reports(to, &view, &led) {
@@ -103,5 +110,75 @@ impl Memory {
             }
         }
         said
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+pub(crate) mod tests {
+    use super::*;
+    use crate::dialogue::Node;
+    use crate::layout::{End, Word};
+    use crate::replicas::tests::rank;
+    use crate::wire::{Letter, Question, Reply};
+    use crate::{Coherence, Segment, SegmentName, Wanted};
+
+    /// What home 1 leads, at two homes.
+    pub(crate) fn segment() -> Segment {
+        let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
+        let (home, id) = (rank(1), SegmentId { home: rank(1), number: 1 });
+        Segment { id, wanted, home, control: 0, at: 0, backups: vec![] }
+    }
+
+    /// Segments that it has reported, or none if it has not; and now it knows that it was heard.
+    fn reported(node: &mut Node) -> Option<usize> {
+        let mut all = None;
+        for (to, letter) in node.letters() {
+            if let Letter::Ask { number, question: Question::Report { segments, .. }, .. } = letter {
+                *all.get_or_insert(0) += segments.len();
+                node.hears(to.rank.0, Letter::Answer { number, answer: Reply::Done });
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn who_kept_something_reports_when_its_words_are_known() {
+        let holder = || {
+            let mut node = Node::of(2, &[1, 2, 3]);
+            node.is_made(vec![]);
+            assert_eq!(reported(&mut node), Some(0));
+            assert_eq!(node.asked(1, 1, Question::Reserve(segment())), None);
+            node.posts_are_done();
+            let Some(Reply::Place(place)) = node.answer(1, 1) else { panic!() };
+            let held = Segment { backups: vec![place], ..segment() };
+            assert_eq!(node.asked(1, 2, Question::Hold(held)), Some(Reply::Holds(0)));
+            node.next_view(&[2, 3]);
+            node.is_not_made();
+            assert_eq!(reported(&mut node), None, "it may be another's by now, or nobody's");
+            node.passes(RENEW_AGAIN);
+            node
+        };
+        let stands = |word| vec![Stands { id: segment().id, word }];
+        let mut released = holder();
+        released.is_made(stands(Word::new(5, 0).ended(End::Released)));
+        assert_eq!(reported(&mut released), Some(0));
+        // Where it is standing both registrars may hear of it, or one that is both: the one of its name, and the one of its number.
+        let mut standing = holder();
+        standing.is_made(stands(Word::new(5, 0)));
+        assert!(
+            reported(&mut standing) > Some(0)
+                || standing.memory.registrar.find(&SegmentName::new("a").unwrap()).is_ok()
+        );
+    }
+
+    #[test]
+    fn who_has_nothing_to_say_says_so_without_memory_too() {
+        let mut node = Node::of(2, &[1, 2]);
+        node.is_not_made();
+        assert_eq!(reported(&mut node), Some(0));
+        node.passes(RENEW_AGAIN);
+        node.is_made(vec![]);
+        assert_eq!(reported(&mut node), None, "once in a view");
     }
 }

@@ -19,6 +19,8 @@
 mod access;
 mod asks;
 mod chain;
+#[cfg(test)]
+mod dialogue;
 mod get;
 mod heap;
 mod held;
@@ -30,6 +32,7 @@ mod node;
 mod operations;
 mod options;
 mod put;
+mod recent;
 mod reclaim;
 mod registrar;
 mod replicas;

@@ -32,8 +32,8 @@ use crate::segment::registrar_of;
 use crate::wire::{Question, Reply};
 use crate::{Coherence, Place, Refusal, Segment, SegmentId};
 
-/// Segments that a home remembers to have left; of older ones it says that they were released.
-const REMEMBERED: usize = 65_536;
+/// Segments that a home remembers to have left; of those that it left before it says that they were released.
+pub(crate) const LEFT: usize = 65_536;
 
 /// Segments that a home moves at a time: each may hold a value meanwhile.
 pub(crate) const MOVES_AT_ONCE: usize = 16;
@@ -113,11 +113,8 @@ impl Home {
         if segment.home == self.me || *end != End::Moved {
             return;
         }
-        if self.left.len() >= REMEMBERED {
-            self.left.pop_first();
-        }
         let others = segment.places().map(|place| place.home).filter(|home| *home != self.me).collect();
-        self.left.insert(segment.id, others);
+        self.left.put(segment.id, others);
     }
 
     /// Whether a place is looked for, for a segment that this one is to hold no more.
@@ -187,7 +184,7 @@ impl Home {
             Reply::Place(place) => {
                 let end = match self.segments.get(&id) {
                     Some(held) if held.stage.is_ending() => held.end,
-                    None if !self.left.contains_key(&id) => End::Released,
+                    None if self.left.get(&id).is_none() => End::Released,
                     _ => End::Moved,
                 };
                 out.push(HomeAction::Tell { to: place.home, question: Question::Drop { id, end } });
@@ -321,7 +318,9 @@ impl Home {
     /// Who led it holds it no more: this home serves it.
     pub(crate) fn adopted(&mut self, asker: Asked, segment: Segment, out: &mut Vec<HomeAction>) {
         let id = segment.id;
-        let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Backup { .. })) else {
+        let is_it =
+            |held: &&mut Held| matches!(held.stage, Stage::Backup { .. }) && held.segment.wanted == segment.wanted;
+        let Some(held) = self.segments.get_mut(&id).filter(is_it) else {
             let reply = Reply::Refused(Refusal::Released { id });
             return out.push(HomeAction::Reply { to: asker, reply });
         };
@@ -407,6 +406,7 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Backup { is_told: is_told @ false, .. } = &mut held.stage else { return };
         match reply {
+            Reply::Segment(now) if now.wanted != held.segment.wanted => self.settle(id, out),
             Reply::Elsewhere(_) | Reply::Held { .. } => self.strike_off(id, from, view, out),
             Reply::Segment(now) if now.places().any(|place| place.home == me) => {
                 *is_told = true;

@@ -30,12 +30,13 @@ use crate::home::Home;
 use crate::layout::{End, extents_at};
 use crate::moving::MOVES_AT_ONCE;
 use crate::node::{Action, Memory};
+use crate::recent::Recent;
 use crate::request::Answer;
 use crate::wire::Question;
 use crate::{Place, Refusal, Segment, SegmentId};
 
-/// Segments that a home remembers to have reclaimed; of older ones it says that they were released.
-const REMEMBERED: usize = 16_384;
+/// Segments that a home remembers to have reclaimed; of those that it reclaimed before it says that they were released.
+const RECLAIMED: usize = 16_384;
 
 /// What a home offers, and what has to go.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ pub(crate) struct Offer {
     /// What was given notice, and when that is over.
     going: BTreeMap<SegmentId, Time>,
     /// What was reclaimed.
-    reclaimed: BTreeSet<SegmentId>,
+    reclaimed: Recent<SegmentId, ()>,
     /// Copies whose homes were asked, in this view, to move them from here.
     asked: BTreeSet<SegmentId>,
     /// Something that has to go may have no notice yet, or need not go any more.
@@ -60,7 +61,7 @@ impl Offer {
             bytes,
             notice: Duration::ZERO,
             going: BTreeMap::new(),
-            reclaimed: BTreeSet::new(),
+            reclaimed: Recent::of_at_most(RECLAIMED),
             asked: BTreeSet::new(),
             is_stale: false,
             is_busy: false,
@@ -171,10 +172,7 @@ impl Home {
         self.offer.going.remove(&id);
         self.offer.asked.remove(&id);
         if end == End::Reclaimed {
-            if self.offer.reclaimed.len() >= REMEMBERED {
-                self.offer.reclaimed.pop_first();
-            }
-            self.offer.reclaimed.insert(id);
+            self.offer.reclaimed.put(id, ());
         }
     }
 
@@ -192,7 +190,7 @@ impl Home {
     pub(crate) fn absent(&self, id: SegmentId) -> Refusal {
         match self.segments.get(&id) {
             Some(held) if held.stage.is_ending() => held.segment.ended(held.end),
-            None if self.offer.reclaimed.contains(&id) => Refusal::Reclaimed { id, home: self.me },
+            None if self.offer.reclaimed.get(&id).is_some() => Refusal::Reclaimed { id, home: self.me },
             _ => Refusal::Released { id },
         }
     }

@@ -13,20 +13,23 @@ use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
 use crate::layout::End;
+use crate::recent::Recent;
 use crate::segment::registrar_of;
 use crate::wire::{MOST_SEGMENTS, Question};
 use crate::{Refusal, Segment, SegmentId, SegmentName};
 
-/// Names that are remembered whose segments were reclaimed; others are not found.
+/// Names that are remembered whose segments were reclaimed; those of which that is longer ago are not found.
 const RECLAIMED: usize = 4096;
+/// Names of lost segments that a node tells the registrars of a view, each of which may know as many of every node; others are not found.
+const LOST: usize = 65_536;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Registrar {
     names: BTreeMap<SegmentName, Segment>,
     /// What is to be told the registrars of this view.
     lost: BTreeMap<SegmentName, Segment>,
     /// Of which homes took the memory back in this view, as long as nobody has the name.
-    reclaimed: BTreeMap<SegmentName, (SegmentId, Incarnation)>,
+    reclaimed: Recent<SegmentName, (SegmentId, Incarnation)>,
     /// Whose maker has gone: who serves it now.
     moved: BTreeMap<SegmentId, Incarnation>,
     me: Incarnation,
@@ -36,6 +39,21 @@ pub(crate) struct Registrar {
     awaited: BTreeMap<Incarnation, BTreeSet<u32>>,
 }
 
+impl Default for Registrar {
+    fn default() -> Self {
+        Registrar {
+            names: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            reclaimed: Recent::of_at_most(RECLAIMED),
+            moved: BTreeMap::new(),
+            me: Incarnation::default(),
+            in_view: None,
+            homes: BTreeSet::new(),
+            awaited: BTreeMap::new(),
+        }
+    }
+}
+
 impl Registrar {
     /// Another view: nothing is known in it yet.
     pub(crate) fn view(&mut self, me: Incarnation, view: &Arc<View>) {
@@ -43,7 +61,7 @@ impl Registrar {
         self.homes = view.homes().map(|member| member.incarnation).collect();
         let known = std::mem::take(&mut self.names);
         let is_lost = |segment: &Segment| segment.places().all(|place| !self.homes.contains(&place.home));
-        self.lost.extend(known.into_iter().filter(|(_, segment)| is_lost(segment)));
+        self.lost.extend(known.into_iter().filter(|(_, segment)| is_lost(segment)).take(LOST - self.lost.len()));
         self.moved.clear();
         self.reclaimed.clear();
         self.awaited = self.homes.iter().map(|home| (*home, BTreeSet::new())).collect();
@@ -149,10 +167,7 @@ impl Registrar {
         }
         self.names.remove(name);
         if end == End::Reclaimed {
-            if self.reclaimed.len() >= RECLAIMED {
-                self.reclaimed.pop_first();
-            }
-            self.reclaimed.insert(name.clone(), (id, home));
+            self.reclaimed.put(name.clone(), (id, home));
         }
     }
 
@@ -220,6 +235,23 @@ mod tests {
         let exists = Refusal::Exists { name: SegmentName::new("a").unwrap() };
         assert_eq!(registrar.register(segment(1, "a")), Err(exists));
         assert_eq!(registrar.register(segment(2, "a")), Ok(()), "it is the same one");
+    }
+
+    #[test]
+    fn no_more_names_of_lost_segments_are_kept_than_that() {
+        let mut registrar = Registrar::default();
+        let me = Incarnation::new(1, 1);
+        for round in 0..3 {
+            registrar.view(me, &view(2 * round + 1, &[1, 2]));
+            for from in [1, 2] {
+                report_all(&mut registrar, from, vec![]);
+            }
+            for number in 0..LOST / 2 {
+                registrar.register(segment(2, &format!("{round}/{number}"))).unwrap();
+            }
+            registrar.view(me, &view(2 * round + 2, &[1]));
+            assert_eq!(registrar.lost.len(), LOST.min((round as usize + 1) * (LOST / 2)));
+        }
     }
 
     #[test]

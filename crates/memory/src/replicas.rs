@@ -100,14 +100,16 @@ impl Copying {
 impl Home {
     /// Who serves a segment in this view: of its holders the first that is left.
     pub(crate) fn leader(segment: &Segment, view: &View) -> Option<Incarnation> {
-        segment.places().map(|place| place.home).find(|home| view.homes().any(|member| member.incarnation == *home))
+        segment.places().find(|place| is_left(place, view)).map(|place| place.home)
     }
 
     /// What this home serves in this view, or will; and what it holds for others, of whom one may have given it away: its name is taken, too.
     pub(crate) fn led(&self, view: &View) -> Vec<Segment> {
         let led = self.segments.values().filter_map(|held| match &held.stage {
             Stage::Standing => Some(held.segment.clone()),
-            Stage::Copying(copying) if copying.is_heard_of() => Some(held.segment.clone()),
+            Stage::Copying(copying) if copying.is_heard_of() && copying.word.slot().is_some() => {
+                Some(held.segment.clone())
+            }
             Stage::Kept if Self::leader(&held.segment, view) == Some(self.me) => {
                 Some(Segment { home: self.me, ..held.segment.clone() })
             }
@@ -117,6 +119,11 @@ impl Home {
             _ => None,
         });
         led.collect()
+    }
+
+    /// Whether anything is here of which it is not known yet what stands in the memory of this view.
+    pub(crate) fn keeps_any(&self) -> bool {
+        self.segments.values().any(|held| matches!(held.stage, Stage::Kept))
     }
 
     /// Whether something that was served before may be served again soon.
@@ -135,9 +142,10 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Kept)) else { return };
         let leader = Self::leader(&held.segment, view);
         held.end = word.end().unwrap_or_default();
-        // A place that was never filled; or there is nobody who would have to be told.
+        // A place that was never filled; or there is nobody who would have to be told, or could hold it unmarked.
         let is_empty = word.version() == 0;
-        if is_empty || leader == Some(me) && word.slot().is_none() {
+        let is_alone = held.segment.places().all(|place| place.home == me || !is_left(&place, view));
+        if is_empty || is_alone && word.slot().is_none() {
             if is_empty {
                 held.end = End::Moved;
                 // Places are filled in turn: who comes later holds nothing either.
@@ -159,8 +167,8 @@ impl Home {
     pub(crate) fn lead(&mut self, id: SegmentId, word: Word, is_unknown: bool, view: &View) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
-        let is_left = |place: &Place| place.home != me && view.homes().any(|member| member.incarnation == place.home);
-        let backups: Vec<Place> = held.segment.places().filter(is_left).collect();
+        let is_anothers = |place: &Place| place.home != me && is_left(place, view);
+        let backups: Vec<Place> = held.segment.places().filter(is_anothers).collect();
         let Place { home, control, at } = held.place;
         held.segment = Segment { home, control, at, backups, ..held.segment.clone() };
         let copying = Copying::new(me, word, Copied::Asking(BTreeSet::new()));
@@ -409,6 +417,9 @@ impl Home {
         let id = segment.id;
         let Some(held) = self.segments.get_mut(&id) else { return Reply::Refused(Refusal::Released { id }) };
         let Stage::Backup { word, is_told } = &mut held.stage else { return Reply::Refused(Refusal::Released { id }) };
+        if held.segment.wanted != segment.wanted {
+            return Reply::Refused(Refusal::Released { id });
+        }
         let (bits, is_anothers) = (word.to_bits(), held.segment.home != segment.home);
         (held.segment, *is_told) = (segment, true);
         if is_anothers {
@@ -425,6 +436,11 @@ impl Home {
             self.settle(id, out);
         }
     }
+}
+
+/// Whether the home of a place is in the view.
+fn is_left(place: &Place, view: &View) -> bool {
+    view.homes().any(|member| member.incarnation == place.home)
 }
 
 /// Asks all backups which word they hold, and tells them who does.

@@ -208,7 +208,8 @@ impl Memory {
                 self.allocate_at(id, home, wanted, others, out);
             }
             (None, Placement::MostFree) if !homes.is_empty() => {
-                let until = request.until;
+                // Some may have no memory: those that have are to be asked in time.
+                let until = self.now + request.until.since(self.now) / 2;
                 request.stage = Doing::Looking { found: vec![], left: homes.iter().copied().collect() };
                 for home in homes {
                     self.post(Whose::Look(id, home), home, vec![Step::ReadWord(FREE_AT)], until, out);
@@ -250,7 +251,7 @@ impl Memory {
         let mut homes = found.iter().map(|(_, home)| *home).collect::<Vec<_>>().into_iter();
         match (homes.next(), request.wish.clone()) {
             (Some(home), Wish::Allocate { wanted, .. }) => self.allocate_at(id, home, wanted, homes.collect(), out),
-            _ => self.out_of_time(id, out),
+            _ => request.stage = Doing::Waiting("how much is free at the homes"),
         }
     }
 
@@ -351,5 +352,57 @@ impl Memory {
     /// Until when a request is waited for.
     pub(crate) fn until(&self, id: RequestId) -> Time {
         self.requests.get(&id).map_or(Time::FAR, |request| request.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Given;
+    use crate::dialogue::Node;
+    use crate::replicas::tests::rank;
+    use crate::wire::Letter;
+    use crate::{Coherence, Wanted};
+
+    const PATIENCE: Duration = Duration::from_secs(8);
+
+    /// Where most is free is looked for at homes 1 and 3, of which one may have no memory.
+    fn looking() -> (Node, [crate::PostId; 2]) {
+        let mut node = Node::of(1, &[1, 3]);
+        let wish =
+            Wish::Allocate { wanted: Wanted::new(None, 8, Coherence::Strict, 7), placement: Placement::MostFree };
+        node.does(|memory, now, out| memory.request(RequestId(1), wish, now + PATIENCE, now, out));
+        let looks = node.posts();
+        assert!(looks.iter().all(|(_, until)| *until == node.now + PATIENCE / 2), "{looks:?}");
+        node.letters();
+        let Ok(ids) = looks.iter().map(|(post, _)| post.id).collect::<Vec<_>>().try_into() else { panic!("{looks:?}") };
+        (node, ids)
+    }
+
+    #[test]
+    fn a_home_that_does_not_say_how_much_is_free_is_not_asked() {
+        let (mut node, [first, second]) = looking();
+        node.ended(second, Outcome::Done(vec![Given::Word(1)]));
+        assert!(node.letters().is_empty());
+        node.passes(PATIENCE / 2);
+        node.ended(first, Outcome::Late);
+        let mut said = node.letters();
+        said.retain(|(_, letter)| matches!(letter, Letter::Ask { question: Question::Allocate { .. }, .. }));
+        assert!(matches!(&said[..], [(to, _)] if *to == rank(3)), "{said:?}");
+    }
+
+    #[test]
+    fn where_no_home_says_it_another_view_is_waited_for() {
+        let (mut node, ids) = looking();
+        ids.into_iter().for_each(|id| node.ended(id, Outcome::Late));
+        assert!(node.did().iter().all(|action| !matches!(action, Action::Answer(..) | Action::Post(..))));
+        node.next_view(&[1, 3]);
+        assert_eq!(node.posts().len(), 2, "it looks again");
+        let (mut node, ids) = looking();
+        ids.into_iter().for_each(|id| node.ended(id, Outcome::Late));
+        node.passes(PATIENCE);
+        let why = "how much is free at the homes".into();
+        let answer = Action::Answer(RequestId(1), Answer::Refused(Refusal::TimedOut { why }));
+        assert!(node.did().contains(&answer), "{answer:?}");
     }
 }

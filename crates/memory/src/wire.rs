@@ -53,6 +53,8 @@ pub const FRAME: Format = Format::new(*b"VMSG", 4);
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 /// Segments in one frame.
 pub const MOST_SEGMENTS: usize = 64;
+/// Homes of one segment: one more than can be asked for, while it moves from one to another.
+pub const MOST_PLACES: usize = MAX_COPIES as usize + 1;
 /// Homes that are asked for copies of a new segment.
 pub const MOST_HOMES: usize = 64;
 
@@ -243,7 +245,7 @@ pub enum FrameError {
     #[error("{0} segments in a frame: at most {MOST_SEGMENTS}")]
     TooMany(usize),
     /// The same, of one segment.
-    #[error("a segment at {0} homes: at most {MAX_COPIES}")]
+    #[error("a segment at {0} homes: at most {MOST_PLACES}")]
     Copies(usize),
     /// The same, of homes that may be asked for copies.
     #[error("{0} homes to be asked for copies: at most {MOST_HOMES}")]
@@ -300,7 +302,7 @@ impl Frame {
             return Err(FrameError::TooMany(going.len()));
         }
         let copies = segments.iter().map(|segment| segment.places().count()).max().unwrap_or(0);
-        if copies > usize::from(MAX_COPIES) {
+        if copies > MOST_PLACES {
             return Err(FrameError::Copies(copies));
         }
         if let Some(problem) = segments.iter().find_map(|segment| segment.wanted.check().err()) {
@@ -339,7 +341,7 @@ mod tests {
         let wanted = Wanted { copies, ..Wanted::new(Some(name), 1 << 24, Coherence::Temporal(u64::MAX), u32::MAX) };
         let home = Incarnation::new(u32::MAX, u32::MAX);
         let place = Place { home, control: u32::MAX, at: u64::MAX };
-        let (id, backups) = (SegmentId { home, number: u64::MAX }, vec![place; usize::from(copies) - 1]);
+        let (id, backups) = (SegmentId { home, number: u64::MAX }, vec![place; MOST_PLACES - 1]);
         Segment { id, wanted, home, control: u32::MAX, at: u64::MAX, backups }
     }
 
@@ -377,11 +379,11 @@ mod tests {
         assert_eq!(Frame::decode(&page(segments, vec![]).encode()), Err(FrameError::TooMany(65)));
         let going = vec![(segment().id, Duration::ZERO); 2];
         assert_eq!(Frame::decode(&page(vec![segment()], going).encode()), Err(FrameError::TooMany(2)));
-        let backups = vec![segment().primary(); MAX_COPIES.into()];
+        let backups = vec![segment().primary(); MOST_PLACES];
         for question in [Question::Register, Question::Hold, Question::Reserve, Question::Adopt] {
             let question = question(Segment { backups: backups.clone(), ..segment() });
             let many = framed(Letter::Ask { number: 1, oldest: 1, question });
-            assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(5)));
+            assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(6)));
         }
         let wanted = Wanted { writers: u8::MAX, ..segment().wanted };
         let impossible = Question::Register(Segment { wanted, ..segment() });

@@ -21,6 +21,8 @@ pub(super) struct Node {
     pub(super) alive: bool,
     /// Its memory answers although it is not alive any more.
     pub(super) leaves_memory: bool,
+    /// Its machine has no memory for another region.
+    pub(super) is_short: bool,
     /// Time of the world until which it stands still.
     pub(super) paused_until: Option<u64>,
     /// What came while it stood still, in order.
@@ -76,6 +78,7 @@ impl Node {
             incarnation,
             alive: true,
             leaves_memory: false,
+            is_short: false,
             paused_until: None,
             deferred: Vec::new(),
             clock,

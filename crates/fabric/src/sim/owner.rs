@@ -18,6 +18,9 @@ impl State {
         if !self.nodes[owner].alive {
             return Err(Error::Closed);
         }
+        if self.nodes[owner].is_short {
+            return Err(Error::system("map memory", rustix::io::Errno::NOMEM));
+        }
         let region = self.new_region(bytes, view)?;
         let number = self.nodes[owner].regions.len() as u32;
         let key = region.key(self.nodes[owner].incarnation, number, Rights::Read);

@@ -205,6 +205,11 @@ impl World {
         self.on(node, |state, node| state.nodes[node].leaves_memory = state.capabilities.target_cpu_free);
     }
 
+    /// Whether this incarnation finds no memory for another region from now on. Those that it has stay.
+    pub fn set_short_of_memory(&self, node: Incarnation, is_short: bool) {
+        self.on(node, |state, node| state.nodes[node].is_short = is_short);
+    }
+
     /// Cuts one way between two machines.
     pub fn partition_one_way(&self, from: Rank, to: Rank, outage: Outage) {
         self.shared.with(|state| state.cut(from, to, outage));

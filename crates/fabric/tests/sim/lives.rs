@@ -49,6 +49,18 @@ fn memory_outlives_its_process_where_the_processor_is_not_needed() {
 }
 
 #[test]
+fn who_is_short_of_memory_keeps_what_it_has() {
+    let world = World::new(1, Faults::none());
+    let pair = Pair::new(&world);
+    world.set_short_of_memory(pair.home.identity(), true);
+    let refused = pair.home.register(4096, VIEW).map(|_| ());
+    assert!(matches!(refused, Err(Error::System { what: "map memory", .. })), "{refused:?}");
+    world.finish(pair.post(add(0))).unwrap();
+    world.set_short_of_memory(pair.home.identity(), false);
+    assert!(pair.home.register(4096, VIEW).is_ok());
+}
+
+#[test]
 fn a_process_that_goes_on_keeps_its_clock() {
     let world = World::new(1, Faults { clock_spread: Duration::from_secs(100), ..Faults::none() });
     let clock = world.clock(Rank(1));

@@ -4,7 +4,7 @@ use super::*;
 use crate::held::Stands;
 use crate::layout::extents_at;
 use crate::replicas::tests::{asked, home, rank, two, view};
-use crate::wire::Token;
+use crate::wire::{Frame, Letter, MOST_PLACES, Token};
 use crate::{SegmentName, Wanted};
 
 const BYTES: u64 = 4096;
@@ -28,6 +28,15 @@ fn place(of: u32) -> Place {
 
 fn word(word: Word) -> Vec<Given> {
     vec![Given::Word(word.to_bits())]
+}
+
+/// What a step gives that finds what it expects.
+fn given_by(step: &Step) -> Given {
+    match *step {
+        Step::Swap(_, expected, _) => Given::Word(expected),
+        Step::ReadWord(_) => Given::Word(Word::new(4, 2).to_bits()),
+        _ => Given::Bytes(vec![9; 16]),
+    }
 }
 
 /// It is asked for a place, gets it, and everybody forgets the segment: until its words are read.
@@ -190,6 +199,74 @@ fn who_held_a_copy_of_what_was_released_sends_nobody_to_others_who_did() {
     home.reserve(Asked { from: rank(3), number: 2 }, Segment { home: rank(3), backups: vec![], ..segment }, &mut out);
     home.view_ends();
     assert_eq!((home.taken(), home.elsewhere(id, &next)), (0, Some(Reply::Held { id, by: rank(3) })));
+}
+
+/// As many homes hold it as can be asked for, and one of them is to leave: as long as it has not, there is one more.
+#[test]
+fn all_that_is_said_of_a_segment_at_most_homes_can_be_read() {
+    let (view, mut out) = (view(1, &[1, 2, 3, 4, 5]), vec![]);
+    let mut home = home(1);
+    let wanted = Wanted { copies: 4, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
+    let token = Token { asker: rank(3), request: 1 };
+    home.allocate(Asked { from: rank(3), number: 1 }, token, wanted, [2, 3, 4].map(rank).to_vec(), &mut out);
+    let id = SegmentId { home: rank(1), number: 1 };
+    let mut most = 0;
+    let mut leaver = Some(rank(2));
+    for _ in 0..100 {
+        let Some(action) = (!out.is_empty()).then(|| out.remove(0)) else {
+            if home.find(id).is_ok()
+                && let Some(who) = leaver.take()
+            {
+                assert!(home.begin_move(id, who, &view, &mut out));
+                continue;
+            }
+            break;
+        };
+        match action {
+            HomeAction::Post { steps, .. } => {
+                let given: Vec<Given> = steps.iter().map(given_by).collect();
+                home.completed(id, &given, &view, &mut out);
+            }
+            HomeAction::Ask { to, question, .. } => {
+                let letter = Letter::Ask { number: 1, oldest: 1, question: question.clone() };
+                let frame = Frame { view: view.number(), from: rank(1), to, letter };
+                assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+                if let Question::Hold(segment) = &question {
+                    most = most.max(segment.places().count());
+                }
+                let reply = match question {
+                    Question::Reserve(_) => Reply::Place(place(to.rank.0)),
+                    Question::Hold(_) => Reply::Holds(0),
+                    _ => Reply::Done,
+                };
+                match question {
+                    Question::Reserve(_) => home.reserved(id, to, reply, &view, &mut out),
+                    _ => home.answered(id, to, reply, &view, &mut out),
+                }
+            }
+            _ => {}
+        }
+    }
+    let held: Vec<_> = home.find(id).unwrap().places().map(|place| place.home).collect();
+    assert_eq!((most, held), (MOST_PLACES, [1, 3, 4, 5].map(rank).to_vec()));
+}
+
+/// A frame that came late, of another segment that had the same number: nothing of it is believed.
+#[test]
+fn what_is_said_of_another_segment_changes_nothing() {
+    let ((mut home, segment), mut out) = (copy(), vec![]);
+    let larger = Segment { wanted: Wanted { bytes: 4096, ..segment.wanted.clone() }, ..segment.clone() };
+    let released = Reply::Refused(Refusal::Released { id: segment.id });
+    assert_eq!(home.hold(larger.clone()), released);
+    home.adopted(Asked { from: rank(1), number: 9 }, larger.clone(), &mut out);
+    assert_eq!(asked(&mut out), ["Refused"]);
+    let next = view(2, &[1, 2, 3]);
+    home.view_ends();
+    home.renewed(extents_at(4) + BYTES, &[Stands { id: segment.id, word: Word::new(6, 1) }], &next, &mut out);
+    home.told_where(segment.id, rank(1), Reply::Segment(larger), &next, &mut out);
+    assert_eq!(home.segments[&segment.id].segment.wanted, segment.wanted);
+    home.completed(segment.id, &[Given::Word(0), Given::Word(1)], &next, &mut out);
+    assert_eq!(home.taken(), 0);
 }
 
 #[test]

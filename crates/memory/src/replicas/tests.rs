@@ -175,9 +175,15 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let next = view(2, &[2, 3]);
     let (_, left) = in_next(second.clone(), &[2, 3], Word::default());
     assert_eq!(left.elsewhere(id, &next), Some(Reply::Elsewhere(id)));
-    // A place that was never filled, and what was released, is nobody's.
-    for word in [Word::default(), Word::new(5, 0).ended(End::Released)] {
-        let (said, left) = in_next(second.clone(), &[2, 3], word);
+    // A place that was never filled is nobody's, nor is what was released where no other copy is left.
+    let released = Word::new(5, 0).ended(End::Released);
+    for (members, word) in [(&[2, 3][..], Word::default()), (&[2], released)] {
+        let (said, left) = in_next(second.clone(), members, word);
         assert_eq!((said.len(), left.free().0), (0, 4096), "{word:?}: {said:?}");
     }
+    // Where one is, it may be unmarked: it would be served again if this home went.
+    let (said, mut ending) = in_next(second, &[2, 3], released);
+    assert_eq!((said, ending.led(&next).len()), (vec!["Hold 3".to_owned()], 0), "nobody is told that it stands");
+    ending.answered(id, rank(3), Reply::Holds(Word::new(5, 0).to_bits()), &next, &mut out);
+    assert_eq!(asked(&mut out), ["1 steps at 3"]);
 }

@@ -59,6 +59,10 @@ pub enum Event {
     Reconnect {
         at: usize,
     },
+    /// A machine has memory again.
+    Feed {
+        me: Incarnation,
+    },
 }
 
 pub struct Node {
@@ -153,6 +157,7 @@ impl Cluster {
         self.world.heal_all();
         for at in 0..self.nodes.len() {
             self.nodes[at].is_cut = false;
+            self.world.set_short_of_memory(self.nodes[at].me, false);
             match self.nodes[at].service {
                 None => self.start(at),
                 Some(_) if self.world.is_paused(self.nodes[at].me) => self.world.resume(self.nodes[at].me),
@@ -340,6 +345,7 @@ impl Cluster {
             }
             Event::Heal { one, other } => self.world.heal(one, other),
             Event::Reconnect { at } => self.nodes[at].is_cut = false,
+            Event::Feed { me } => self.world.set_short_of_memory(me, false),
         }
     }
 
@@ -428,6 +434,11 @@ impl Cluster {
         let at = self.dice.below(self.nodes.len() as u64) as usize;
         let long = self.dice.between(ms(1), 3 * LEASE);
         let me = self.nodes[at].me;
+        if self.settings.starves && self.dice.below(3) == 0 {
+            self.seen.hungers += 1;
+            self.world.set_short_of_memory(me, true);
+            self.later(long, Event::Feed { me });
+        }
         match self.dice.below(if self.settings.reclaims { 8 } else { 5 }) {
             5..=7 => {
                 let all = self.settings.bytes;

@@ -9,6 +9,7 @@ pub struct Seen {
     pub crashes: u64,
     pub pauses: u64,
     pub cuts: u64,
+    pub hungers: u64,
     pub gets: u64,
     pub puts: u64,
     pub conflicts: u64,
@@ -41,6 +42,7 @@ impl AddAssign for Seen {
             crashes,
             pauses,
             cuts,
+            hungers,
             gets,
             puts,
             conflicts,
@@ -61,6 +63,7 @@ impl AddAssign for Seen {
         self.crashes += crashes;
         self.pauses += pauses;
         self.cuts += cuts;
+        self.hungers += hungers;
         self.gets += gets;
         self.puts += puts;
         self.conflicts += conflicts;

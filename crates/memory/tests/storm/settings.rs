@@ -42,6 +42,8 @@ pub struct Settings {
     pub reclaims: bool,
     /// A home has all memory that it could use, from the beginning of a view.
     pub pins: bool,
+    /// Now and then a machine has no memory for another region.
+    pub starves: bool,
     /// One-sided operations are executed after the target's end too.
     pub leaves_memory: bool,
     pub rules: Rules,
@@ -50,6 +52,14 @@ pub struct Settings {
 impl Settings {
     pub fn of(seed: Seed) -> Settings {
         let mut dice = Dice::new(seed.number() ^ 0x5eed);
+        let settings = Settings::few(seed, &mut dice);
+        // At as many homes as can be asked for, and one more while a segment moves.
+        let is_many = dice.below(8) == 0;
+        let many = Settings { nodes: 5, homes: 5, copies: 4, reclaims: true, ..settings.clone() };
+        Settings { starves: dice.below(4) == 0, ..if is_many { many } else { settings } }
+    }
+
+    fn few(seed: Seed, dice: &mut Dice) -> Settings {
         let nodes = 3 + dice.below(2) as usize;
         let homes = 1 + dice.below(nodes as u64) as usize;
         Settings {
@@ -66,6 +76,7 @@ impl Settings {
             leaves_memory: dice.below(2) == 0,
             reclaims: dice.below(2) == 0,
             pins: dice.below(2) == 0,
+            starves: false,
             rules: Rules::ALL,
         }
     }
