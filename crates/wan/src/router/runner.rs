@@ -27,6 +27,8 @@ use crate::way::Way;
 /// Frames taken from one end, or sent to one, before the others are looked at; and bytes taken: a large frame takes as long as many small ones.
 const AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: u32 = 128 << 10;
+/// Frames taken from an end that another one replaces: more than wait there.
+const LAST: usize = 20_000;
 /// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
 const STAYS: Duration = Duration::from_millis(20);
 
@@ -176,24 +178,7 @@ impl Runner {
     fn receive(&mut self) -> bool {
         let mut has_received = false;
         for direction in &mut self.directions {
-            let (mut set_back, mut bytes) = (None, 0);
-            for _ in 0..AT_ONCE {
-                if bytes >= BYTES_AT_ONCE {
-                    break;
-                }
-                let Some(came) = direction.entrance.receive(&mut self.buffers) else { break };
-                let Came { load, packet, is_housekeeping, stamp } = came;
-                has_received = true;
-                let at = direction.stamps.place(stamp, *set_back.get_or_insert_with(clocks));
-                bytes += packet.bytes;
-                self.preference.note(packet.bytes);
-                let machine = &mut direction.machine;
-                let taken =
-                    if is_housekeeping { machine.pass(at, packet, load) } else { machine.arrive(at, packet, load) };
-                if let Err(load) = taken {
-                    direction.entrance.refuse(load, &mut self.buffers);
-                }
-            }
+            has_received |= direction.receive((AT_ONCE, BYTES_AT_ONCE), &mut self.buffers, &mut self.preference);
         }
         has_received
     }
@@ -324,6 +309,7 @@ impl Runner {
         if let (Ok(0), Some(until)) = (came, until) {
             self.waking.note(until, super::now());
         }
+        forget_errors(&all);
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
     }
 
@@ -385,7 +371,8 @@ impl Runner {
         let directions = self.directions.get_mut(2 * link..2 * link + 2).ok_or(io::ErrorKind::NotFound)?;
         for (direction, way) in directions.iter_mut().zip(ways) {
             if frames(&way, direction.mtu) == Frames::Large && direction.frames != Frames::Large {
-                // Frames that come in between are lost, as on a line that is plugged elsewhere.
+                // What waits there is on the line already. Frames that come in between are lost, as on one that is plugged elsewhere.
+                direction.receive((LAST, u32::MAX), &mut self.buffers, &mut self.preference);
                 direction.overrun_before += direction.entrance.overrun();
                 direction.entrance = Entrance::Port(Port::open(&direction.name, Frames::Large)?);
                 direction.frames = Frames::Large;
@@ -398,6 +385,33 @@ impl Runner {
 }
 
 impl Direction {
+    /// Takes what has come: so many frames, and bytes. Says whether anything has.
+    fn receive(
+        &mut self,
+        (most, most_bytes): (usize, u32),
+        buffers: &mut Buffers,
+        preference: &mut Preference,
+    ) -> bool {
+        let (mut set_back, mut bytes, mut has_received) = (None, 0u32, false);
+        for _ in 0..most {
+            if bytes >= most_bytes {
+                break;
+            }
+            let Some(came) = self.entrance.receive(buffers) else { break };
+            let Came { load, packet, is_housekeeping, stamp } = came;
+            has_received = true;
+            let at = self.stamps.place(stamp, *set_back.get_or_insert_with(clocks));
+            bytes = bytes.saturating_add(packet.bytes);
+            preference.note(packet.bytes);
+            let machine = &mut self.machine;
+            let taken = if is_housekeeping { machine.pass(at, packet, load) } else { machine.arrive(at, packet, load) };
+            if let Err(load) = taken {
+                self.entrance.refuse(load, buffers);
+            }
+        }
+        has_received
+    }
+
     fn seen(&mut self) -> Seen {
         let (queued_packets, queued_bytes) = self.machine.queued();
         Seen {
@@ -410,6 +424,13 @@ impl Direction {
             took: Some(self.took.look()),
             unknown: vec![],
         }
+    }
+}
+
+/// A socket whose interface has gone says so until it is asked what is wrong, and nobody who waits for it would rest until then.
+fn forget_errors(all: &[PollFd<'_>]) {
+    for one in all.iter().filter(|one| one.revents().contains(PollFlags::ERR)) {
+        let _ = rustix::net::sockopt::socket_error(one.as_fd());
     }
 }
 
@@ -427,8 +448,72 @@ fn frames(way: &Way, mtu: u32) -> Frames {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
+    use verbena_namespaces::{Namespace, ip, or_skipped};
+
     use super::*;
+    use crate::router::Wires;
+    use crate::router::frame::{Frame, HEADER};
+
+    /// One link in a network of its own; its router, which does nothing by itself; and what is sent there comes to it.
+    fn one_link(options: &str) -> Option<(Namespace, Runner, Port)> {
+        let network = or_skipped(Namespace::new()).unwrap()?;
+        let way = way(options);
+        let made = network.visit(|| -> io::Result<_> {
+            for [one, other] in [["there", "link0"], ["link1", "back"], ["gauge0", "gauge1"]] {
+                ip(&["link", "add", one, "type", "veth", "peer", "name", other]).unwrap();
+                for end in [one, other] {
+                    ip(&["link", "set", end, "up"]).unwrap();
+                }
+            }
+            let ways = [way.clone(), way];
+            let setting = Setting {
+                network: Namespace::here().unwrap(),
+                links: vec![Wires { ends: ["link0".into(), "link1".into()], mtu: 1500, ways }],
+                gauge: ["gauge0".into(), "gauge1".into()],
+                steering: Steering::default(),
+                mode: Mode::Sleep,
+                path: DataPath::Packet,
+                seed: 1,
+                core: None,
+            };
+            Ok((Runner::new(setting)?, Port::open("there", Frames::Large)?))
+        });
+        let (runner, port) = made.unwrap().unwrap();
+        Some((network, runner, port))
+    }
+
+    fn way(options: &str) -> Way {
+        let mut way = Way::default();
+        way.change(options, &|path| Err(path.into())).unwrap();
+        way
+    }
+
+    #[test]
+    fn what_waits_at_an_end_is_taken_before_another_one_replaces_it() {
+        let Some((network, mut runner, port)) = one_link("drop-rate=1000") else { return };
+        let mut frame = vec![0; HEADER + 60];
+        frame[HEADER + 12..HEADER + 14].copy_from_slice(&[0x08, 0x00]);
+        (0..500).for_each(|_| port.send(&Frame(frame.clone())).unwrap());
+        let before = runner.directions[0].machine.counts().packets;
+        network.visit(|| runner.change(0, [way("delay=1ms"), way("delay=1ms")])).unwrap().unwrap();
+        let Seen { counts, overrun, .. } = runner.directions[0].seen();
+        assert_eq!((before, counts.packets, overrun), (0, 500, 0));
+    }
+
+    #[test]
+    fn nobody_is_kept_awake_by_an_interface_that_has_gone() {
+        let Some((network, runner, _)) = one_link("delay=1ms") else { return };
+        network.visit(|| ip(&["link", "del", "link0"])).unwrap().unwrap();
+        let looked = || {
+            let mut all = [PollFd::new(&runner.directions[0].entrance, PollFlags::IN)];
+            let came = poll(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+            forget_errors(&all);
+            came
+        };
+        assert_eq!((looked(), looked()), (1, 0));
+    }
 
     #[test]
     fn a_nap_is_a_twentieth_of_the_delay() {
