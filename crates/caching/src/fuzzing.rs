@@ -17,7 +17,9 @@ use std::time::{Duration, SystemTime};
 use http::header::{AGE, CACHE_CONTROL, EXPIRES, HOST, IF_NONE_MATCH, PRAGMA, SET_COOKIE, VARY, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, request};
 
-use crate::{Answer, Cookies, Intent, Request, Route, Via, Writes, answer, for_client, for_origin, received, store};
+use crate::{
+    Answer, Cookies, Intent, Keys, Request, Route, Via, Writes, answer, for_client, for_origin, received, store,
+};
 
 /// What happened, so that a replay of the corpus can say that every road was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +56,8 @@ pub fn http_head(input: &[u8]) -> Outcomes {
 
     let cookies = Cookies { ignore: ["sid".to_owned()].into(), key: ["lang".to_owned()].into() };
     let route = Route { cookies, ..Route::default() };
-    let request = Request::of(&head, false, &route);
+    let keys = Keys::new([7; 16]);
+    let request = Request::of(&head, false, &route, &keys);
     match request.intent {
         Intent::Look => {
             assert!(head.method == Method::GET || head.method == Method::HEAD);
@@ -68,7 +71,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
         Intent::Update { .. } => outcomes.updates += 1,
     }
     let announced = Route { writes: Writes::Announced, ..route.clone() };
-    assert_eq!(request.key, Request::of(&head, true, &announced).key, "a page is the same whoever announces");
+    assert_eq!(request.key, Request::of(&head, true, &announced, &keys).key, "a page is the same whoever announces");
 
     let via = Via::new(Version::HTTP_11, "fuzzed").expect("invariant: a version and a name that can be told");
     let mut on = head.headers.clone();

@@ -21,6 +21,7 @@ mod fields;
 mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
+mod key;
 mod path;
 mod reason;
 mod request;
@@ -29,15 +30,16 @@ mod status;
 mod store;
 mod variant;
 
-pub use answer::{Answer, answer, entity_tag_of};
+pub use answer::{Answer, answer};
 pub use control::CacheControl;
 pub use cookies::Hidden;
 pub use forward::{Unfit, Via, for_client, for_origin, is_framed_plainly, received};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, http_head};
+pub use key::{Key, Keys};
 pub use reason::Reason;
-pub use request::{Intent, Key, Request};
+pub use request::{Intent, Request};
 pub use route::{Cookies, Route, Routes, Writes};
 pub use status::CacheStatus;
 pub use store::{Stored, is_framed, store};

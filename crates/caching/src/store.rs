@@ -184,7 +184,8 @@ mod tests {
             Some(_) => None,
             None => answer.insert(CONTENT_LENGTH, HeaderValue::from_static("1")),
         };
-        let (request, status) = (Request::of(&head, false, &route), StatusCode::from_u16(status).unwrap());
+        let request = Request::of(&head, false, &route, &crate::Keys::new([7; 16]));
+        let status = StatusCode::from_u16(status).unwrap();
         store(&request, &head, &route, status, &answer, httpdate::parse_http_date(NOW).unwrap())
     }
 

@@ -8,8 +8,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::control::split_list;
 use crate::cookies;
+use crate::key::Key;
 use crate::reason::Reason;
-use crate::request::Key;
 use crate::route::Cookies;
 
 /// Header names that one answer may vary by.
@@ -61,6 +61,7 @@ impl Variant {
 
     /// The same for [`names`](Self::names) that were kept; there is one at least.
     pub fn key_by(names: &str, page: Key, request: &HeaderMap, ignored: &Cookies) -> Key {
+        // The page's key is made under a secret, and so is what follows from it.
         let mut hash = SipHasher13::new();
         hash.write(&page.0.to_le_bytes());
         for name in names.split(',') {

@@ -117,6 +117,15 @@ impl Names {
         self.hash(b'f', b"verbena content names")
     }
 
+    /// A secret under which whoever keeps pages makes the keys that it finds them by: the same at every node, and it tells nothing about this key.
+    pub fn page_secret(&self) -> [u8; 16] {
+        let half = |half: &[u8]| self.hash(b's', half).to_le_bytes();
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&half(b"pages, 0"));
+        secret[8..].copy_from_slice(&half(b"pages, 1"));
+        secret
+    }
+
     fn hash(&self, kind: u8, bytes: &[u8]) -> u64 {
         let mut hasher = self.hasher(kind);
         hasher.write(bytes);
@@ -162,6 +171,7 @@ mod tests {
         assert_ne!(names.dependency(b"product-1").0, names.page(b"product-1").0);
         assert_ne!(names.page(b"a"), Names::new([8; 16]).page(b"a"));
         assert_ne!(names.fingerprint(), Names::new([8; 16]).fingerprint());
+        assert_ne!(names.page_secret(), Names::new([8; 16]).page_secret());
         assert_eq!(format!("{names:?}"), "Names(key not shown)");
     }
 }

@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use verbena_caching::Keys;
 use verbena_client::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, Purged, Touched, Word, Words};
 use verbena_client::wire::SAMPLED_KEYS;
 use verbena_content::Scope;
@@ -302,7 +303,7 @@ impl Api {
         let content = &self.sources.content;
         let host = query.split('&').find_map(|pair| pair.strip_prefix("host=")).unwrap_or_default();
         let target = if target.is_empty() { "/" } else { target };
-        let Some(key) = verbena_caching::Key::of_page(host, target) else {
+        let Some(key) = Keys::new(content.names().page_secret()).of_page(host, target) else {
             return bad_request("?host= and the path must be those of a page");
         };
         let page = content.names().page(&key.0.to_le_bytes());
@@ -354,8 +355,9 @@ impl Api {
             }
             touches.push(content.names().dependency(name.as_bytes()));
         }
+        let keys = Keys::new(content.names().page_secret());
         for address in pages {
-            let Some(key) = verbena_caching::Key::of_address(&address) else {
+            let Some(key) = keys.of_address(&address) else {
                 return Err(bad_request(format!(
                     "{address:?} is no address of a page: http://HOST/PATH?QUERY as clients ask for it"
                 )));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::request;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use verbena_caching::{Key, Request, Route, Stored, Variant};
+use verbena_caching::{Key, Keys, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
     Alone, FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp, Start,
@@ -56,6 +56,7 @@ pub(crate) struct Cache {
     /// For fills under way.
     pub budget: Budget,
     pub shapes: Shapes,
+    pub keys: Keys,
     store: Store<Page>,
     fills: Mutex<Fills>,
     unshared: quick_cache::sync::Cache<Key, Time>,
@@ -103,6 +104,7 @@ impl Cache {
             fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
             registration_patience: limits.registration_deadline,
+            keys: Keys::new(content.names().page_secret()),
             budget: Budget::new(usize::try_from(memory / 4).unwrap_or(usize::MAX).max(2 * largest)),
             content,
             observed,

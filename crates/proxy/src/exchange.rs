@@ -95,7 +95,7 @@ impl Exchange {
             return Responding::now(asked, Ok(answer));
         }
         let route = self.routes.find(head.uri.path());
-        let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route);
+        let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route, &self.cache.keys);
         let looked = (wanted.intent == Intent::Look).then(|| self.look(&head, &wanted, &route));
         if let Some(Looked::Done(Ok(copy))) = looked {
             let answer = Ok(answer::from_copy(&head, copy, &self.cache.shapes, CacheStatus::Hit));
@@ -312,7 +312,7 @@ impl Exchange {
 
     /// What a page depends on that is asked for by this request: also on its address alone, by which it is purged, where its key has more than that.
     fn by_address(&self, scope: Scope, head: &request::Parts, key: Key) -> Scope {
-        let address = Key::of_address_alone(head);
+        let address = self.cache.keys.of_address_alone(head);
         match scope {
             Scope::On(set) if address != key => Scope::of(set.into_iter().chain([self.cache.page_of(address).into()])),
             scope => scope,

@@ -14,7 +14,7 @@ use http::header::{CONTENT_LENGTH, ETAG};
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
-use verbena_caching::{Key, Reason, Stored, entity_tag_of};
+use verbena_caching::{Key, Reason, Stored};
 use verbena_content::{FillId, PageId, Scope, Unstorable};
 use verbena_terms::Time;
 
@@ -190,7 +190,7 @@ impl Kept {
         drop(place);
         let fill = leader.fill?;
         if !stored.headers.contains_key(ETAG) {
-            stored.headers.insert(ETAG, entity_tag_of(&body));
+            stored.headers.insert(ETAG, leader.cache.keys.entity_tag_of(&body));
         }
         if stored.status != StatusCode::NO_CONTENT {
             stored.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));

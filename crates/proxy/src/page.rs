@@ -136,7 +136,7 @@ impl Weigh for Page {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
-    use verbena_caching::entity_tag_of;
+    use verbena_caching::Keys;
     use verbena_content::{Replacement, Store, Word};
     use verbena_terms::Incarnation;
 
@@ -149,10 +149,14 @@ mod tests {
         Stamp::new(Incarnation::new(1, 1), Word::new(1, false), Word::new(1, false), None)
     }
 
+    fn tag(body: &[u8]) -> HeaderValue {
+        Keys::new([7; 16]).entity_tag_of(body)
+    }
+
     fn stored(body: &[u8]) -> Stored {
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_static("text/html"));
-        headers.insert("etag", entity_tag_of(body));
+        headers.insert("etag", tag(body));
         let (status, variant) = (StatusCode::NOT_FOUND, Variant::default());
         Stored { status, headers, lifetime: None, shared_with_credentials: true, variant }
     }
@@ -169,7 +173,7 @@ mod tests {
             assert_eq!((page.status(), page.is_over(Time::from_nanos(7))), (StatusCode::NOT_FOUND, expected != b""));
             let (headers, body) = page.clone().opened(&shapes);
             assert_eq!(page.0.holders(), 2, "the page's own, and one for all that is answered");
-            assert_eq!((&body[..], &headers["etag"]), (expected, &entity_tag_of(expected)));
+            assert_eq!((&body[..], &headers["etag"]), (expected, &tag(expected)));
             assert_eq!((&headers["content-type"], headers.len()), (&HeaderValue::from_static("text/html"), 3));
             drop(body);
             assert_eq!(page.0.holders(), 2);

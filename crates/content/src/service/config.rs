@@ -20,7 +20,8 @@ section! {
         /// File with the key under which names of pages and dependencies are hashed: 32 hexadecimal digits.
         ///
         /// Not set: one made from `cluster.members`, or with etcd from `etcd.prefix`, which whoever knows the configuration can compute; where none are configured,
-        /// a random one in `node.state`. Who knows the key can choose names that cost each other misses; nothing worse.
+        /// a random one in `node.state`. Who knows the key can choose names that cost each other misses, and can look for two addresses that the cache
+        /// takes for one page, in 128 bits of SipHash-1-3, which is made for keys that nobody knows. Where strangers choose addresses, set one.
         pub key: Option<PathBuf> as "FILE" = None,
         /// Page words of this home, rounded up to a power of two; 8 bytes each. Pages that share a word cost each other misses.
         pub words: u32 as "NUMBER" = 1 << 16,

@@ -1,6 +1,6 @@
 //! Looking, and filling what was not there.
 
-use verbena_caching::Key;
+use verbena_caching::Keys;
 use verbena_content::Scope;
 
 use crate::scene::Scene;
@@ -96,7 +96,9 @@ fn a_page_goes_with_its_address_whatever_else_is_in_its_key() {
         for of in ["/?b", "/?a"] {
             client.get_with("/?a", &[&named[..], &["Cache-Control: only-if-cached"]].concat());
             client.answer().is(200, body).said("verbena; hit");
-            let page = scene.node.content.names().page(&Key::of_page("shop", of).unwrap().0.to_le_bytes());
+            let names = scene.node.content.names();
+            let key = Keys::new(names.page_secret()).of_page("shop", of).unwrap();
+            let page = names.page(&key.0.to_le_bytes());
             let purge = scene.node.content.begin(Scope::of([page.into()]));
             scene.ends(scene.runtime.block_on(purge).unwrap());
         }
