@@ -187,11 +187,10 @@ impl Memory {
                 self.remember(asker);
                 self.home_acts(out, |home, actions| home.reserve(asker, segment, actions));
             }
-            // Others have room, or nobody.
-            Question::Reserve(segment) if self.has_no_memory() => {
+            // Others may have room.
+            Question::Reserve(_) if self.has_no_memory() => {
                 self.remember(asker);
-                let (home, asked, free, largest) = (self.me, segment.wanted.extent_bytes(), 0, 0);
-                let refusal = Refusal::NoRoom { home, asked, free, largest };
+                let refusal = Refusal::NoHome { who: self.me.to_string() };
                 self.reply(from, number, Reply::Refused(refusal), out);
             }
             Question::Hold(segment) if is_home => {
@@ -406,10 +405,10 @@ mod tests {
         assert_eq!(node.asked(1, 1, reserve()), None, "it may have memory soon");
         node.is_not_made();
         let answer = node.asked(1, 1, reserve());
-        assert!(matches!(answer, Some(Reply::Refused(Refusal::NoRoom { free: 0, .. }))), "{answer:?}");
-        assert_eq!(node.asked(1, 1, reserve()), answer, "the same question has the same answer");
+        assert!(matches!(answer, Some(Reply::Refused(Refusal::NoHome { .. }))), "{answer:?}");
         node.passes(crate::node::RENEW_AGAIN);
         node.is_made(vec![]);
+        assert_eq!(node.asked(1, 1, reserve()), answer, "the same question has the same answer");
         assert_eq!(node.asked(1, 2, reserve()), None);
         node.posts_are_done();
         assert!(matches!(node.answer(1, 2), Some(Reply::Place(_))));

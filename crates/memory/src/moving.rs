@@ -44,6 +44,8 @@ pub(crate) struct Leaver {
     who: Incarnation,
     /// Homes that may be asked, the next one last.
     candidates: Vec<Incarnation>,
+    /// One of those that were asked has no memory in this view yet, and may have room then.
+    waits: bool,
 }
 
 /// One that nobody works on any more, or will soon.
@@ -146,7 +148,7 @@ impl Home {
             others.filter(|home| held.segment.places().all(|place| place.home != *home)).collect();
         let turn = id.number as usize % candidates.len().max(1);
         candidates.rotate_left(turn);
-        self.leavers.insert(id, Leaver { who, candidates });
+        self.leavers.insert(id, Leaver { who, candidates, waits: false });
         self.look_for_place(id, view, out);
         true
     }
@@ -163,9 +165,11 @@ impl Home {
         if left > 0 {
             return self.stop(id, None, view, out);
         }
-        // There is no room anywhere.
-        self.leavers.remove(&id);
-        self.reclaim_here(id, view, out);
+        match self.leavers.remove(&id) {
+            Some(Leaver { waits: true, .. }) => self.goes_later(id),
+            // There is no room anywhere.
+            _ => self.reclaim_here(id, view, out),
+        }
     }
 
     /// A home was asked for a place. It may have been released meanwhile.
@@ -189,7 +193,12 @@ impl Home {
                 };
                 out.push(HomeAction::Tell { to: place.home, question: Question::Drop { id, end } });
             }
-            _ => self.look_for_place(id, view, out),
+            refused => {
+                if let (Reply::Refused(Refusal::NoHome { .. }), Some(leaver)) = (refused, self.leavers.get_mut(&id)) {
+                    leaver.waits = true;
+                }
+                self.look_for_place(id, view, out);
+            }
         }
     }
 

@@ -128,6 +128,7 @@ pub(crate) enum Doing {
     Waiting(&'static str),
     /// How much is free where.
     Looking {
+        until: Time,
         found: Vec<(u64, Incarnation)>,
         left: BTreeSet<Incarnation>,
     },

@@ -37,6 +37,8 @@ use crate::{Place, Refusal, Segment, SegmentId};
 
 /// Segments that a home remembers to have reclaimed; of those that it reclaimed before it says that they were released.
 const RECLAIMED: usize = 16_384;
+/// When a home that might have room for what is to go is asked again.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What a home offers, and what has to go.
 #[derive(Clone, Debug)]
@@ -53,6 +55,8 @@ pub(crate) struct Offer {
     is_stale: bool,
     /// As many move as do at a time: the next one goes when one has ended.
     is_busy: bool,
+    /// When what is due was looked at last.
+    looked_at: Time,
 }
 
 impl Offer {
@@ -65,6 +69,7 @@ impl Offer {
             asked: BTreeSet::new(),
             is_stale: false,
             is_busy: false,
+            looked_at: Time::ZERO,
         }
     }
 }
@@ -269,6 +274,7 @@ impl Home {
 
     /// Who has to go has notice, and whose notice is over goes.
     pub(crate) fn reclaim(&mut self, view: &View, now: Time, out: &mut Vec<HomeAction>) {
+        self.offer.looked_at = now;
         self.give_notice(now, out);
         let is_due = |until: &Time| *until <= now || !self.options.rules.notice_kept;
         let due: Vec<SegmentId> =
@@ -290,6 +296,12 @@ impl Home {
             }
         }
         self.publish(out);
+    }
+
+    /// Its notice is over, and who may have room for it has no memory yet: it stays for as long.
+    pub(crate) fn goes_later(&mut self, id: SegmentId) {
+        self.offer.going.insert(id, self.offer.looked_at + LOOK_AGAIN);
+        self.offer.is_busy = false;
     }
 
     /// Nobody else has room for it.

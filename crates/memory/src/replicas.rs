@@ -155,6 +155,10 @@ impl Home {
             drop(self.remove(id));
             return;
         }
+        if word.slot().is_none() {
+            // The memory of this view does not have it, and the next one is to find it. Nobody has the key yet.
+            out.push(HomeAction::Store { at: word_at(held.place.control), word: word.to_bits() });
+        }
         if leader != Some(me) {
             held.stage = Stage::Backup { word, is_told: false };
             out.extend(leader.map(|to| HomeAction::Ask { id, to, question: Question::Where(id) }));

@@ -210,10 +210,7 @@ impl Memory {
             (None, Placement::MostFree) if !homes.is_empty() => {
                 // Some may have no memory: those that have are to be asked in time.
                 let until = self.now + request.until.since(self.now) / 2;
-                request.stage = Doing::Looking { found: vec![], left: homes.iter().copied().collect() };
-                for home in homes {
-                    self.post(Whose::Look(id, home), home, vec![Step::ReadWord(FREE_AT)], until, out);
-                }
+                self.look(id, until, out);
             }
             (None, Placement::Node(rank)) => self.no_home(id, &format!("node {rank}"), out),
             (None, Placement::Local) => self.no_home(id, "this node", out),
@@ -236,10 +233,20 @@ impl Memory {
         self.ask_for(id, Some(home), Question::Allocate { token, wanted, others }, "the home", out);
     }
 
+    /// How much is free at each home is read.
+    fn look(&mut self, id: RequestId, until: Time, out: &mut Vec<Action>) {
+        let homes = self.homes();
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.stage = Doing::Looking { until, found: vec![], left: homes.iter().copied().collect() };
+        for home in homes {
+            self.post(Whose::Look(id, home), home, vec![Step::ReadWord(FREE_AT)], until, out);
+        }
+    }
+
     /// How much is free at a home.
     pub(crate) fn looked(&mut self, id: RequestId, home: Incarnation, outcome: Outcome, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let Doing::Looking { found, left } = &mut request.stage else { return };
+        let Doing::Looking { until, found, left } = &mut request.stage else { return };
         if let Outcome::Done(given) = outcome {
             found.push((given.first().map_or(0, |given| given.word()), home));
         }
@@ -248,10 +255,17 @@ impl Memory {
             return;
         }
         found.sort_by_key(|(free, home)| (std::cmp::Reverse(*free), *home));
-        let mut homes = found.iter().map(|(_, home)| *home).collect::<Vec<_>>().into_iter();
-        match (homes.next(), request.wish.clone()) {
-            (Some(home), Wish::Allocate { wanted, .. }) => self.allocate_at(id, home, wanted, homes.collect(), out),
-            _ => request.stage = Doing::Waiting("how much is free at the homes"),
+        let found: Vec<Incarnation> = found.iter().map(|(_, home)| *home).collect();
+        let (is_last, until, wish) = (*until >= request.until, request.until, request.wish.clone());
+        // Those that did not say may have room for a copy.
+        let silent = self.homes().into_iter().filter(|home| !found.contains(home)).collect::<Vec<_>>();
+        match (found.split_first(), wish) {
+            (Some((home, others)), Wish::Allocate { wanted, .. }) => {
+                self.allocate_at(id, *home, wanted, others.iter().copied().chain(silent).collect(), out);
+            }
+            _ if is_last => self.out_of_time(id, out),
+            // None has memory yet.
+            _ => self.look(id, until, out),
         }
     }
 
@@ -392,15 +406,15 @@ mod tests {
     }
 
     #[test]
-    fn where_no_home_says_it_another_view_is_waited_for() {
+    fn where_no_home_says_it_all_are_asked_once_more() {
         let (mut node, ids) = looking();
+        node.passes(PATIENCE / 2);
         ids.into_iter().for_each(|id| node.ended(id, Outcome::Late));
-        assert!(node.did().iter().all(|action| !matches!(action, Action::Answer(..) | Action::Post(..))));
-        node.next_view(&[1, 3]);
-        assert_eq!(node.posts().len(), 2, "it looks again");
-        let (mut node, ids) = looking();
-        ids.into_iter().for_each(|id| node.ended(id, Outcome::Late));
-        node.passes(PATIENCE);
+        let looks = node.posts();
+        assert!(looks.len() == 2 && looks.iter().all(|(_, until)| *until == node.now + PATIENCE / 2), "{looks:?}");
+        node.passes(PATIENCE / 4);
+        assert!(node.did().iter().all(|action| !matches!(action, Action::Answer(..))));
+        looks.into_iter().for_each(|(look, _)| node.ended(look.id, Outcome::Late));
         let why = "how much is free at the homes".into();
         let answer = Action::Answer(RequestId(1), Answer::Refused(Refusal::TimedOut { why }));
         assert!(node.did().contains(&answer), "{answer:?}");

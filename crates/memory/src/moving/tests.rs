@@ -1,5 +1,9 @@
 //! What a home says and asks of a segment that moves, as a dialogue.
 
+use std::time::Duration;
+
+use verbena_terms::Time;
+
 use super::*;
 use crate::held::Stands;
 use crate::layout::extents_at;
@@ -148,6 +152,33 @@ fn what_is_released_while_a_place_is_looked_for_needs_none() {
         let none = Refusal::NoRoom { home: rank(at), asked: 1, free: 0, largest: 0 };
         home.reserved(id, rank(at), Reply::Refused(none), &view, &mut out);
     }
+    assert!(home.segments[&id].stage.is_ending() && home.segments[&id].end == End::Reclaimed);
+}
+
+/// A home that has no memory in this view yet may have room soon: nothing is lost for that.
+#[test]
+fn what_is_to_go_waits_for_a_home_that_has_no_memory_yet() {
+    let ((mut home, id, view), mut out) = (one(), vec![]);
+    home.set_offer(0, Duration::ZERO, Time::ZERO, &mut out);
+    let refused = |home: &mut Home, at, out: &mut Vec<HomeAction>| {
+        let none = Refusal::NoRoom { home: rank(at), asked: 1, free: 0, largest: 0 };
+        let refusal = if at == 2 { Refusal::NoHome { who: "2".into() } } else { none };
+        home.reserved(id, rank(at), Reply::Refused(refusal), &view, out);
+    };
+    let mut now = Time::ZERO;
+    for _ in 0..3 {
+        out.clear();
+        home.reclaim(&view, now, &mut out);
+        assert!(asked(&mut out)[0].starts_with("Reserve"), "it is tried");
+        [2, 3].into_iter().for_each(|at| refused(&mut home, at, &mut out));
+        assert!(home.find(id).is_ok());
+        let again = home.reclaim_at().unwrap();
+        assert!(home.goes_in(id, now).is_some_and(|goes_in| goes_in >= Duration::from_millis(100)), "{again:?}");
+        now = now + home.goes_in(id, now).unwrap();
+    }
+    home.reclaim(&view, now, &mut out);
+    asked(&mut out);
+    [3, 3].into_iter().for_each(|at| refused(&mut home, at, &mut out));
     assert!(home.segments[&id].stage.is_ending() && home.segments[&id].end == End::Reclaimed);
 }
 

@@ -149,10 +149,16 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let third = Place { home: rank(3), ..place };
     assert_eq!(second.hold(Segment { backups: vec![place, third], ..reserved }), Reply::Holds(0));
     let stands = |word| [Stands { id, word }];
-    let in_next = |mut home: Home, members: &[u32], word| {
+    let stored = |out: &[HomeAction], word: Word| {
+        out.contains(&HomeAction::Store { at: word_at(place.control), word: word.to_bits() })
+    };
+    let in_next = |mut home: Home, members: &[u32], word: Word| {
         let mut out = vec![];
         home.view_ends();
         home.renewed(extents_at(4) + 4096, &stands(word), &view(2, members), &mut out);
+        // A mark is copied into the memory of the view, where somebody may have to hear of it in the next one.
+        let lasts = home.segments.contains_key(&id) && word.slot().is_none();
+        assert_eq!(stored(&out, word), lasts, "{out:?}");
         (asked(&mut out), home)
     };
     // The one before it is there: that says whether it is a copy still.
@@ -182,6 +188,8 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
         assert_eq!((said.len(), left.free().0), (0, 4096), "{word:?}: {said:?}");
     }
     // Where one is, it may be unmarked: it would be served again if this home went.
+    let (said, copy) = in_next(second.clone(), &[1, 2, 3], released);
+    assert_eq!((said, copy.led(&view(2, &[1, 2, 3])).len()), (vec!["Where 1".to_owned()], 0));
     let (said, mut ending) = in_next(second, &[2, 3], released);
     assert_eq!((said, ending.led(&next).len()), (vec!["Hold 3".to_owned()], 0), "nobody is told that it stands");
     ending.answered(id, rank(3), Reply::Holds(Word::new(5, 0).to_bits()), &next, &mut out);

@@ -92,7 +92,8 @@ fn a_page_goes_with_its_address_whatever_else_is_in_its_key() {
         client.get_with("/?a", &named);
         scene.origin.asked("/?a").depends("front", body);
         client.answer().is(200, body).said(what);
-        scene.comes("the page", |scene| scene.gauge("verbena_proxy_requests_in_flight") == 0.0);
+        // Its client has it before it is stored.
+        scene.comes("the page", |scene| scene.gauge("verbena_proxy_fill_bytes") == 0.0);
         for of in ["/?b", "/?a"] {
             client.get_with("/?a", &[&named[..], &["Cache-Control: only-if-cached"]].concat());
             client.answer().is(200, body).said("verbena; hit");

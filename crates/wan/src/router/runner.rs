@@ -28,7 +28,7 @@ use crate::way::Way;
 const AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: u32 = 128 << 10;
 /// Frames taken from an end that another one replaces: more than wait there.
-const LAST: usize = 20_000;
+const LAST: usize = 32_768;
 /// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
 const STAYS: Duration = Duration::from_millis(20);
 
@@ -305,11 +305,10 @@ impl Runner {
         let ports = self.directions.iter().map(|direction| PollFd::new(&direction.entrance, PollFlags::IN));
         let mut all: Vec<PollFd<'_>> = ports.chain([PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)]).collect();
         // Whatever it says, all is looked through.
-        let came = poll(&mut all, timeout.as_ref());
+        let came = wait(&mut all, timeout.as_ref());
         if let (Ok(0), Some(until)) = (came, until) {
             self.waking.note(until, super::now());
         }
-        forget_errors(&all);
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
     }
 
@@ -373,8 +372,9 @@ impl Runner {
             if frames(&way, direction.mtu) == Frames::Large && direction.frames != Frames::Large {
                 // What waits there is on the line already. Frames that come in between are lost, as on one that is plugged elsewhere.
                 direction.receive((LAST, u32::MAX), &mut self.buffers, &mut self.preference);
+                let port = Port::open(&direction.name, Frames::Large)?;
                 direction.overrun_before += direction.entrance.overrun();
-                direction.entrance = Entrance::Port(Port::open(&direction.name, Frames::Large)?);
+                direction.entrance = Entrance::Port(port);
                 direction.frames = Frames::Large;
             }
             direction.machine.change(way);
@@ -427,11 +427,14 @@ impl Direction {
     }
 }
 
-/// A socket whose interface has gone says so until it is asked what is wrong, and nobody who waits for it would rest until then.
-fn forget_errors(all: &[PollFd<'_>]) {
+/// Waits until something comes, and says how many of them have it. A socket whose interface has gone says so until it is asked what is wrong, and nobody who
+/// waits for it would rest until then.
+fn wait(all: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix::io::Result<usize> {
+    let came = poll(all, timeout);
     for one in all.iter().filter(|one| one.revents().contains(PollFlags::ERR)) {
         let _ = rustix::net::sockopt::socket_error(one.as_fd());
     }
+    came
 }
 
 fn shortest_delay(directions: &[Direction]) -> Duration {
@@ -508,9 +511,7 @@ mod tests {
         network.visit(|| ip(&["link", "del", "link0"])).unwrap().unwrap();
         let looked = || {
             let mut all = [PollFd::new(&runner.directions[0].entrance, PollFlags::IN)];
-            let came = poll(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
-            forget_errors(&all);
-            came
+            wait(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap()
         };
         assert_eq!((looked(), looked()), (1, 0));
     }
