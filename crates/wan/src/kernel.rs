@@ -82,7 +82,8 @@ impl Kernel {
                 let all = "ingress protocol all matchall action mirred egress redirect";
                 [format!("qdisc add dev {from} clsact"), format!("filter add dev {from} {all} dev {to}")]
             };
-            [hand(from, queue), hand(behind, to)].concat()
+            // The far part first: what comes meanwhile is not handed over, or finds its whole way.
+            [hand(behind, to), hand(from, queue)].concat()
         });
         let handed: Vec<String> = handed.collect();
         middle.enter(|| tc_batch(&handed, None))??;
