@@ -8,6 +8,7 @@
 //! over is measured all the time ([`gauge`]), and taken off the delay.
 
 mod buffers;
+mod direction;
 mod entrance;
 mod frame;
 mod gauge;

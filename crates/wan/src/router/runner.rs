@@ -11,24 +11,16 @@ use rustix::thread::{sched_getcpu, sched_yield, set_current_timer_slack};
 use verbena_terms::{Time, stay_on};
 
 use super::buffers::Buffers;
-use super::entrance::{Came, Entrance, Load};
+use super::direction::{AT_ONCE, Direction};
+use super::entrance::Load;
 use super::gauge::{Cost, Gauge};
-use super::nfqueue::Nfqueue;
-use super::port::{Frames, Port};
 use super::preference::{Preference, Usual};
-use super::stamps::Stamps;
-use super::took::Recorder;
 use super::waking::{LEAST, Waking};
-use super::{DataPath, Mode, Order, Seen, Setting, clocks, now, queue};
+use super::{DataPath, Mode, Order, Setting, now, queue};
 use crate::machine::{Leaving, Machine, Packet};
 use crate::receivers::Steering;
 use crate::way::Way;
 
-/// Frames taken from one end, or sent to one, before the others are looked at; and bytes taken: a large frame takes as long as many small ones.
-const AT_ONCE: usize = 64;
-const BYTES_AT_ONCE: u32 = 128 << 10;
-/// Frames taken from an end that another one replaces: more than wait there.
-const LAST: usize = 32_768;
 /// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
 const STAYS: Duration = Duration::from_millis(20);
 
@@ -55,19 +47,6 @@ struct Steered {
     here: usize,
     /// What comes to the router is received where it is sent, and otherwise by another one than that.
     as_sent: bool,
-}
-
-/// One direction: what comes at one port leaves at the other one.
-struct Direction {
-    machine: Machine<Load>,
-    entrance: Entrance,
-    stamps: Stamps,
-    name: String,
-    mtu: u32,
-    frames: Frames,
-    overrun_before: u64,
-    unsent: u64,
-    took: Recorder,
 }
 
 /// What the thread has. Direction `n` comes from port `n` and goes to port `n ^ 1`.
@@ -104,21 +83,10 @@ impl Runner {
         let mut directions = vec![];
         for (link, number) in links.iter().zip(0..) {
             for (end, way) in [0, 1].into_iter().zip(&link.ways) {
-                let (name, frames) = (link.ends[end].clone(), frames(way, link.mtu));
-                let entrance = match path {
-                    DataPath::Packet => Entrance::Port(Port::open(&name, frames)?),
-                    DataPath::Nfqueue => Entrance::Queue(Nfqueue::open(queue(number, end), link.mtu)?),
-                };
-                directions.push(Direction {
-                    machine: Machine::new(way.clone(), seed, u64::from(number) * 2 + end as u64),
-                    entrance,
-                    stamps: Stamps::default(),
-                    name,
-                    mtu: link.mtu,
-                    frames,
-                    overrun_before: 0,
-                    unsent: 0,
-                    took: Recorder::new(),
+                let machine = Machine::new(way.clone(), seed, u64::from(number) * 2 + end as u64);
+                directions.push(match path {
+                    DataPath::Packet => Direction::of_port(machine, link.ends[end].clone(), link.mtu)?,
+                    DataPath::Nfqueue => Direction::of_queue(machine, queue(number, end), link.mtu)?,
                 });
             }
         }
@@ -178,7 +146,7 @@ impl Runner {
     fn receive(&mut self) -> bool {
         let mut has_received = false;
         for direction in &mut self.directions {
-            has_received |= direction.receive((AT_ONCE, BYTES_AT_ONCE), &mut self.buffers, &mut self.preference);
+            has_received |= direction.receive(&mut self.buffers, &mut self.preference);
         }
         has_received
     }
@@ -369,61 +337,10 @@ impl Runner {
     fn change(&mut self, link: usize, ways: [Way; 2]) -> io::Result<()> {
         let directions = self.directions.get_mut(2 * link..2 * link + 2).ok_or(io::ErrorKind::NotFound)?;
         for (direction, way) in directions.iter_mut().zip(ways) {
-            if frames(&way, direction.mtu) == Frames::Large && direction.frames != Frames::Large {
-                // What waits there is on the line already. Frames that come in between are lost, as on one that is plugged elsewhere.
-                direction.receive((LAST, u32::MAX), &mut self.buffers, &mut self.preference);
-                let port = Port::open(&direction.name, Frames::Large)?;
-                direction.overrun_before += direction.entrance.overrun();
-                direction.entrance = Entrance::Port(port);
-                direction.frames = Frames::Large;
-            }
-            direction.machine.change(way);
+            direction.change(way, &mut self.buffers, &mut self.preference)?;
         }
         self.shortest_delay = shortest_delay(&self.directions);
         Ok(())
-    }
-}
-
-impl Direction {
-    /// Takes what has come: so many frames, and bytes. Says whether anything has.
-    fn receive(
-        &mut self,
-        (most, most_bytes): (usize, u32),
-        buffers: &mut Buffers,
-        preference: &mut Preference,
-    ) -> bool {
-        let (mut set_back, mut bytes, mut has_received) = (None, 0u32, false);
-        for _ in 0..most {
-            if bytes >= most_bytes {
-                break;
-            }
-            let Some(came) = self.entrance.receive(buffers) else { break };
-            let Came { load, packet, is_housekeeping, stamp } = came;
-            has_received = true;
-            let at = self.stamps.place(stamp, *set_back.get_or_insert_with(clocks));
-            bytes = bytes.saturating_add(packet.bytes);
-            preference.note(packet.bytes);
-            let machine = &mut self.machine;
-            let taken = if is_housekeeping { machine.pass(at, packet, load) } else { machine.arrive(at, packet, load) };
-            if let Err(load) = taken {
-                self.entrance.refuse(load, buffers);
-            }
-        }
-        has_received
-    }
-
-    fn seen(&mut self) -> Seen {
-        let (queued_packets, queued_bytes) = self.machine.queued();
-        Seen {
-            counts: *self.machine.counts(),
-            overrun: self.overrun_before + self.entrance.overrun(),
-            unsent: self.unsent,
-            under_way: self.machine.under_way(),
-            queued_packets,
-            queued_bytes,
-            took: Some(self.took.look()),
-            unknown: vec![],
-        }
     }
 }
 
@@ -438,16 +355,12 @@ fn wait(all: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix::io::Resul
 }
 
 fn shortest_delay(directions: &[Direction]) -> Duration {
-    directions.iter().map(|direction| direction.machine.way().shortest_delay()).min().unwrap_or(Duration::MAX)
+    directions.iter().map(Direction::shortest_delay).min().unwrap_or(Duration::MAX)
 }
 
 /// Where nothing is due sooner after it has come.
 fn nap(delay: Duration) -> Option<Duration> {
     Some(delay / NAPS).filter(|nap| *nap >= SHORTEST_NAP).map(|nap| nap.min(LONGEST_NAP))
-}
-
-fn frames(way: &Way, mtu: u32) -> Frames {
-    if way.needs_single_packets() { Frames::Single { mtu } } else { Frames::Large }
 }
 
 #[cfg(test)]
@@ -456,8 +369,9 @@ mod tests {
     use verbena_namespaces::{Namespace, ip, or_skipped};
 
     use super::*;
-    use crate::router::Wires;
     use crate::router::frame::{Frame, HEADER};
+    use crate::router::port::{Frames, Port};
+    use crate::router::{Seen, Wires};
 
     /// One link in a network of its own; its router, which does nothing by itself; and what is sent there comes to it.
     fn one_link(options: &str) -> Option<(Namespace, Runner, Port)> {
