@@ -144,8 +144,9 @@ impl Memory {
     // The other side.
 
     fn asked(&mut self, from: Incarnation, number: u64, oldest: u64, question: Question, out: &mut Vec<Action>) {
+        let is_home = self.home.is_open && self.acts();
         if question == Question::Key {
-            if let Some(key) = self.key.clone().filter(|_| self.home.is_open && self.acts()) {
+            if let Some(key) = self.key.clone().filter(|_| is_home) {
                 self.say(from, Letter::Answer { number, answer: Reply::Key(key) }, out);
             }
             return;
@@ -166,7 +167,6 @@ impl Memory {
             None => {}
         }
         let asker = Asked { from, number };
-        let is_home = self.home.is_open && self.acts();
         let is_registrar = self.registrar.is_open() && self.acts();
         let done = |done: Result<(), Refusal>| done.map_or_else(Reply::Refused, |()| Reply::Done);
         let found = |found: Result<&crate::Segment, Refusal>| {
@@ -305,8 +305,9 @@ impl Memory {
     /// A segment has come to its end: when nothing is on its way to it, its home is told.
     fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
         // An answer that was given before is of a question that is open: without one there is none to come.
-        if self.asks.span().1 != u64::MAX {
-            self.forgotten.insert(id, (self.asks.span().0, end));
+        let (asked, oldest) = self.asks.span();
+        if oldest != u64::MAX {
+            self.forgotten.insert(id, (asked, end));
         }
         match self.handles.get_mut(&id) {
             Some(handle) => {
@@ -337,7 +338,7 @@ impl Memory {
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
-    use crate::dialogue::Node;
+    use crate::dialogue::{Node, segment};
     use crate::request::RequestId;
 
     fn id(number: u64) -> SegmentId {
@@ -401,7 +402,7 @@ mod tests {
     #[test]
     fn a_home_without_memory_has_no_place_for_a_copy() {
         let mut node = Node::of(2, &[1, 2]);
-        let reserve = || Question::Reserve(crate::hosting::tests::segment());
+        let reserve = || Question::Reserve(segment());
         assert_eq!(node.asked(1, 1, reserve()), None, "it may have memory soon");
         node.is_not_made();
         let answer = node.asked(1, 1, reserve());

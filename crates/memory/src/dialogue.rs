@@ -12,10 +12,17 @@ use crate::held::Stands;
 use crate::layout::extents_at;
 use crate::replicas::tests::{rank, view};
 use crate::wire::{Frame, Letter, Question, Reply};
-use crate::{Action, Memory, MemoryOptions, Rules};
+use crate::{Action, Coherence, Memory, MemoryOptions, Rules, Segment, SegmentId, SegmentName, Wanted};
 
 const SEGMENTS: u32 = 4;
 const BYTES: u64 = 4096;
+
+/// What home 1 leads, which is to have a copy.
+pub(crate) fn segment() -> Segment {
+    let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
+    let (home, id) = (rank(1), SegmentId { home: rank(1), number: 1 });
+    Segment { id, wanted, home, control: 0, at: 0, backups: vec![] }
+}
 
 pub(crate) struct Node {
     pub(crate) memory: Memory,
@@ -65,9 +72,8 @@ impl Node {
     }
 
     fn is_to_renew(&mut self) -> bool {
-        let before = self.did.len();
-        self.did.retain(|action| !matches!(action, Action::Renew(_)));
-        self.did.len() < before
+        let renewals = self.take(|action| matches!(action, Action::Renew(_)).then_some(()));
+        !renewals.is_empty()
     }
 
     pub(crate) fn passes(&mut self, time: Duration) {
@@ -97,22 +103,25 @@ impl Node {
 
     /// What it has said since it was looked at.
     pub(crate) fn letters(&mut self) -> Vec<(Incarnation, Letter)> {
-        let is_said = |action: &mut Action| matches!(action, Action::Send(_));
-        let said = self.did.extract_if(.., is_said).filter_map(|action| match action {
-            Action::Send(Frame { to, letter, .. }) => Some((to, letter)),
+        self.take(|action| match action {
+            Action::Send(Frame { to, letter, .. }) => Some((*to, letter.clone())),
             _ => None,
-        });
-        said.collect()
+        })
     }
 
     /// Posts that it wants done.
     pub(crate) fn posts(&mut self) -> Vec<(Post, Time)> {
-        let is_post = |action: &mut Action| matches!(action, Action::Post(..));
-        let posts = self.did.extract_if(.., is_post).filter_map(|action| match action {
-            Action::Post(post, until) => Some((post, until)),
+        self.take(|action| match action {
+            Action::Post(post, until) => Some((post.clone(), *until)),
             _ => None,
-        });
-        posts.collect()
+        })
+    }
+
+    /// What it did of a kind, and no longer has.
+    fn take<T>(&mut self, of: impl Fn(&Action) -> Option<T>) -> Vec<T> {
+        let taken = self.did.iter().filter_map(&of).collect();
+        self.did.retain(|action| of(action).is_none());
+        taken
     }
 
     pub(crate) fn ended(&mut self, post: PostId, outcome: Outcome) {

@@ -115,20 +115,12 @@ impl Memory {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::dialogue::Node;
+    use crate::Segment;
+    use crate::dialogue::{Node, segment};
     use crate::layout::{End, Word};
-    use crate::replicas::tests::rank;
     use crate::wire::{Letter, Question, Reply};
-    use crate::{Coherence, Segment, SegmentName, Wanted};
-
-    /// What home 1 leads, at two homes.
-    pub(crate) fn segment() -> Segment {
-        let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
-        let (home, id) = (rank(1), SegmentId { home: rank(1), number: 1 });
-        Segment { id, wanted, home, control: 0, at: 0, backups: vec![] }
-    }
 
     /// Segments that it has reported, or none if it has not; and now it knows that it was heard.
     fn reported(node: &mut Node) -> Option<usize> {
@@ -163,13 +155,9 @@ pub(crate) mod tests {
         let mut released = holder();
         released.is_made(stands(Word::new(5, 0).ended(End::Released)));
         assert_eq!(reported(&mut released), Some(0));
-        // Where it is standing both registrars may hear of it, or one that is both: the one of its name, and the one of its number.
         let mut standing = holder();
         standing.is_made(stands(Word::new(5, 0)));
-        assert!(
-            reported(&mut standing) > Some(0)
-                || standing.memory.registrar.find(&SegmentName::new("a").unwrap()).is_ok()
-        );
+        assert!(reported(&mut standing) > Some(0));
     }
 
     #[test]

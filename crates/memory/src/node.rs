@@ -376,7 +376,7 @@ impl Memory {
             _ => request.until,
         });
         let kept = self.handles.values().filter(|handle| handle.is_idle()).map(|handle| handle.used + KEEP);
-        let renewal = (self.renew_at > Time::ZERO && self.renew_at < Time::FAR && self.acts()).then_some(self.renew_at);
+        let renewal = (self.has_no_memory() && self.acts()).then_some(self.renew_at);
         let reclaim = self.home.reclaim_at().filter(|_| self.acts());
         requests.chain(kept).chain(self.asks.next_at()).chain(renewal).chain(reclaim).min()
     }

@@ -210,7 +210,7 @@ impl Memory {
             (None, Placement::MostFree) if !homes.is_empty() => {
                 // Some may have no memory: those that have are to be asked in time.
                 let until = self.now + request.until.since(self.now) / 2;
-                self.look(id, until, out);
+                self.look(id, homes, until, out);
             }
             (None, Placement::Node(rank)) => self.no_home(id, &format!("node {rank}"), out),
             (None, Placement::Local) => self.no_home(id, "this node", out),
@@ -234,8 +234,7 @@ impl Memory {
     }
 
     /// How much is free at each home is read.
-    fn look(&mut self, id: RequestId, until: Time, out: &mut Vec<Action>) {
-        let homes = self.homes();
+    fn look(&mut self, id: RequestId, homes: Vec<Incarnation>, until: Time, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.stage = Doing::Looking { until, found: vec![], left: homes.iter().copied().collect() };
         for home in homes {
@@ -257,15 +256,16 @@ impl Memory {
         found.sort_by_key(|(free, home)| (std::cmp::Reverse(*free), *home));
         let found: Vec<Incarnation> = found.iter().map(|(_, home)| *home).collect();
         let (is_last, until, wish) = (*until >= request.until, request.until, request.wish.clone());
-        // Those that did not say may have room for a copy.
-        let silent = self.homes().into_iter().filter(|home| !found.contains(home)).collect::<Vec<_>>();
+        let homes = self.homes();
         match (found.split_first(), wish) {
             (Some((home, others)), Wish::Allocate { wanted, .. }) => {
-                self.allocate_at(id, *home, wanted, others.iter().copied().chain(silent).collect(), out);
+                // Those that did not say may have room for a copy.
+                let silent = homes.iter().filter(|home| !found.contains(home));
+                self.allocate_at(id, *home, wanted, others.iter().chain(silent).copied().collect(), out);
             }
             _ if is_last => self.out_of_time(id, out),
             // None has memory yet.
-            _ => self.look(id, until, out),
+            _ => self.look(id, homes, until, out),
         }
     }
 

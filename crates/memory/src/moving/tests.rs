@@ -282,7 +282,7 @@ fn all_that_is_said_of_a_segment_at_most_homes_can_be_read() {
     assert_eq!((most, held), (MOST_PLACES, [1, 3, 4, 5].map(rank).to_vec()));
 }
 
-/// A frame that came late, of another segment that had the same number: nothing of it is believed.
+/// Numbers are given once: who says otherwise is broken, and nothing of it is believed.
 #[test]
 fn what_is_said_of_another_segment_changes_nothing() {
     let ((mut home, segment), mut out) = (copy(), vec![]);

@@ -181,9 +181,9 @@ fn memory_that_is_copied_while_somebody_writes_is_found() {
 
 #[test]
 fn memory_that_is_reclaimed_without_a_mark_is_found() {
-    is_found("M2", " was released until ", 1000, |settings| {
-        // Nobody else has room.
-        (settings.reclaims, settings.homes, settings.copies) = (true, 1, 1);
+    is_found("M2", " was released until ", 300, |settings| {
+        // Nobody else has room, and nothing but that is in its way.
+        (settings.reclaims, settings.homes, settings.copies, settings.starves) = (true, 1, 1, false);
         settings.rules = Rules { reclaimed_marked: false, ..Rules::ALL };
     });
 }
