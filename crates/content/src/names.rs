@@ -15,6 +15,7 @@ use std::hash::Hasher as _;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
+use siphasher::sip128::{self, Hasher128 as _};
 use verbena_terms::MAX_DEPENDENCIES;
 
 /// A cached page: one method, address and variant.
@@ -119,11 +120,9 @@ impl Names {
 
     /// A secret under which whoever keeps pages makes the keys that it finds them by: the same at every node, and it tells nothing about this key.
     pub fn page_secret(&self) -> [u8; 16] {
-        let half = |half: &[u8]| self.hash(b's', half).to_le_bytes();
-        let mut secret = [0; 16];
-        secret[..8].copy_from_slice(&half(b"pages, 0"));
-        secret[8..].copy_from_slice(&half(b"pages, 1"));
-        secret
+        let mut hasher = sip128::SipHasher24::new_with_key(&self.key);
+        hasher.write(b"spages");
+        hasher.finish128().as_bytes()
     }
 
     fn hash(&self, kind: u8, bytes: &[u8]) -> u64 {

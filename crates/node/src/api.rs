@@ -29,11 +29,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use verbena_caching::Keys;
+use verbena_caching::{Key, Keys};
 use verbena_client::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, Purged, Touched, Word, Words};
 use verbena_client::wire::SAMPLED_KEYS;
-use verbena_content::Scope;
 use verbena_content::service::{Content, Finish, Ticket};
+use verbena_content::{PageId, Scope};
 use verbena_metrics::Registry;
 use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 
@@ -303,10 +303,9 @@ impl Api {
         let content = &self.sources.content;
         let host = query.split('&').find_map(|pair| pair.strip_prefix("host=")).unwrap_or_default();
         let target = if target.is_empty() { "/" } else { target };
-        let Some(key) = Keys::new(content.names().page_secret()).of_page(host, target) else {
+        let Some(page) = page(content, |keys| keys.of_page(host, target)) else {
             return bad_request("?host= and the path must be those of a page");
         };
-        let page = content.names().page(&key.0.to_le_bytes());
         let words = match content.read(page) {
             Some(reading) => reading.words().await,
             None => None,
@@ -355,17 +354,22 @@ impl Api {
             }
             touches.push(content.names().dependency(name.as_bytes()));
         }
-        let keys = Keys::new(content.names().page_secret());
         for address in pages {
-            let Some(key) = keys.of_address(&address) else {
+            let Some(page) = page(content, |keys| keys.of_address(&address)) else {
                 return Err(bad_request(format!(
                     "{address:?} is no address of a page: http://HOST/PATH?QUERY as clients ask for it"
                 )));
             };
-            touches.push(content.names().page(&key.0.to_le_bytes()).into());
+            touches.push(page.into());
         }
         Ok((content, Scope::of(touches)))
     }
+}
+
+/// The page with this key, as the cluster's words know it.
+fn page(content: &Content, key: impl FnOnce(&Keys) -> Option<Key>) -> Option<PageId> {
+    let key = key(&Keys::new(content.names().page_secret()))?;
+    Some(content.names().page(&key.0.to_le_bytes()))
 }
 
 impl Open {
