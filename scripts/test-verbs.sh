@@ -20,6 +20,7 @@ tests -p verbena-fabric --test verbs_messages
 tests -p verbena-fabric --test conformance_verbs_linked
 tests -p verbena-memory --test processes soft
 tests -p verbena-cli --test doctor adapters
+tests -p verbena-cli --test bench adapters
 
 # Shops and homes at one device, proxies and shoppers at the other, and three faults. Without keys their messages go by the adapters too.
 cargo build --release --locked --bin shop --bin never-stale

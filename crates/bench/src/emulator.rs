@@ -6,6 +6,7 @@
 //!
 //! Beside it stand the same two networks with a cable between them, a kernel that forwards, and `rattan`, where it is installed.
 
+mod adapters;
 mod bandwidth;
 mod channels;
 mod far;

@@ -193,7 +193,7 @@ pub(super) struct Pair {
 impl Pair {
     /// Another node at the near site that has opened the far one's region.
     pub(super) fn another(&self, provider: Provider, rank: u32, site: Site<'_>) -> Result<(Node, Met), BenchError> {
-        let opened = call(&Seat::new(provider, site, rank, SMALLEST), &self.card, site)?;
+        let opened = call(&Seat::new(provider, site, rank, SMALLEST).of_many(), &self.card, site)?;
         opened.map_err(|what| failed("opening one more node", what))
     }
 }

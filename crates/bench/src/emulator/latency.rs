@@ -7,10 +7,11 @@ use std::time::Duration;
 use verbena_fabric::Provider;
 use verbena_wan::router::Mode;
 
+use super::adapters::Adapters;
 use super::far::failed;
 use super::panel;
-use super::paths::{Cable, Link};
-use super::ways::{Way, Ways, executor_name, verbs};
+use super::paths::{Cable, Link, Path};
+use super::ways::{Way, Ways, executor_name, no_verbs};
 use crate::child::ON_CORE;
 use crate::cores::{self, Stay};
 use crate::error::BenchError;
@@ -72,12 +73,11 @@ impl Turn {
 
 /// Two sites, with what is between them and some ways to cross it.
 struct Place {
-    between: Between,
-    /// If it is one.
-    link: Option<Link>,
+    /// What it is measured as: between adapters are a cable and, with the delay of netem, a link.
+    between: &'static [Between],
     ways: Ways,
     /// Goes last.
-    _cable: Option<Cable>,
+    path: Path,
 }
 
 /// Where a program of `xdp` receives it sees all packets, so it has places of its own.
@@ -97,7 +97,15 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
             findings.fabrics.extend(found);
         }
     }
-    findings.fabrics.extend([sockets(), verbs()]);
+    findings.fabrics.push(sockets());
+    match Adapters::find() {
+        Ok(adapters) => {
+            let (place, found) = Place::of_adapters(adapters, cores)?;
+            places.push(place);
+            findings.fabrics.push(found);
+        }
+        Err(because) => findings.fabrics.push(no_verbs(because)),
+    }
     let mut turns = turns(&places);
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds =
@@ -133,37 +141,37 @@ impl Place {
         seed: u64,
     ) -> Result<(Self, Vec<FabricFound>), BenchError> {
         let stay = Stay::on(routers_core).map_err(|what| failed("choosing a core", what))?;
-        let (link, cable, far_core) = match between {
-            Between::Cable => (None, Some(Cable::new()?), routers_core),
-            Between::Link => (Some(Link::new(Mode::Precise, false, seed)?), None, ends_core),
+        let (path, far_core, alone): (_, _, &[Between]) = match between {
+            Between::Cable => (Path::Cable(Cable::new()?), routers_core, &[Between::Cable]),
+            Between::Link => (Path::Link(Link::new(Mode::Precise, false, seed)?), ends_core, &[Between::Link]),
         };
         drop(stay);
-        let sites = match (&link, &cable) {
-            (Some(link), _) => link.sites()?,
-            (None, cable) => cable.as_ref().expect("invariant: it is one of the two").sites(),
-        };
-        let (ways, found) = Ways::open(wanted, sites, between.name(), &[ON_CORE, &far_core.to_string()])?;
-        Ok((Place { between, link, ways, _cable: cable }, found))
+        let (ways, found) = Ways::open(wanted, path.sites()?, between.name(), &[ON_CORE, &far_core.to_string()])?;
+        Ok((Place { between: alone, ways, path }, found))
+    }
+
+    /// Either end has a core.
+    fn of_adapters(adapters: Adapters, [_, far_core]: [usize; 2]) -> Result<(Self, FabricFound), BenchError> {
+        let (ways, found) = Ways::by_adapters(&adapters, &[], &[ON_CORE, &far_core.to_string()])?;
+        Ok((Place { between: &Between::ALL, ways, path: Path::Adapters(adapters) }, found))
     }
 
     fn has(&self, turn: &Turn) -> bool {
-        self.between == turn.between && self.ways.has(turn.way, turn.bytes)
+        self.between.contains(&turn.between) && self.ways.has(turn.way, turn.bytes)
     }
 }
 
 /// Microseconds, one way.
 fn take(places: &mut [Place], turn: Turn, length: Duration) -> Result<RoundSummary, BenchError> {
     let place = places.iter_mut().find(|place| place.has(&turn));
-    let Place { link, ways, .. } = place.expect("invariant: a turn is made of what a place has");
-    if let Some(link) = link {
-        link.set(Duration::from_micros(turn.delay))?;
+    let Place { path, ways, .. } = place.expect("invariant: a turn is made of what a place has");
+    if turn.between == Between::Link {
+        path.set(Duration::from_micros(turn.delay))?;
     }
     let samples = ways.answered(turn.way, turn.bytes, |line| {
         Samples::take(length, Duration::ZERO, |times| (0..times).try_for_each(|_| line.there_and_back().map(|_| ())))
     })?;
-    if let Some(link) = link {
-        link.park()?;
-    }
+    path.park()?;
     Ok(samples.summarise(2.0, 0).latency_us)
 }
 
@@ -274,6 +282,10 @@ fn notes() -> Vec<String> {
             "Over {} a thread of the target executes writes, which is two-sided in the papers' sense; over {} the target's kernel does, in its receive path.",
             Provider::Tcp.name(),
             Provider::Xdp.name()
+        ),
+        format!(
+            "Between adapters ({}) cable is their link as it is, and link is the same with netem at either end: nothing of ours carries what they send, and either end has a core.",
+            Provider::Verbs.name()
         ),
     ]
 }

@@ -26,24 +26,33 @@ pub(super) const FAR: u32 = 1_001;
 const PORT: u16 = 7_400;
 /// For writes under way.
 const POOL: Size = Size(64 << 20);
+const POOL_OF_MANY: Size = Size(8 << 20);
 
 /// Where a node is to be, and on what.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Seat {
     choice: Choice,
     rank: u32,
-    at: SocketAddr,
+    own: String,
     interface: String,
+    device: Option<String>,
     mode: XdpMode,
     /// Bytes of its region.
     bytes: u64,
+    /// And of its memory for what is under way.
+    pool: Size,
 }
 
 impl Seat {
     pub(super) fn new(provider: Provider, site: Site<'_>, rank: u32, bytes: u64) -> Self {
-        let choice = provider.choice();
-        let at = SocketAddr::new(site.address, PORT + rank as u16);
-        Seat { choice, rank, at, interface: site.interface.to_owned(), mode: site.mode, bytes }
+        let own = format!("{}://{}", provider.name(), SocketAddr::new(site.address, PORT + rank as u16));
+        let (interface, device) = (site.interface.to_owned(), site.device.map(str::to_owned));
+        Seat { choice: provider.choice(), rank, own, interface, device, mode: site.mode, bytes, pool: POOL }
+    }
+
+    /// One of many, which has little under way: adapters keep all of this from being paged out.
+    pub(super) fn of_many(self) -> Self {
+        Seat { pool: POOL_OF_MANY, ..self }
     }
 }
 
@@ -65,8 +74,6 @@ impl Node {
     /// Opens it, by a thread that is at its site.
     pub(super) fn open(seat: &Seat) -> Result<Self> {
         let who = Incarnation::new(seat.rank, 1);
-        let scheme = if seat.choice == Choice::Xdp { Provider::Xdp } else { Provider::Tcp }.name();
-        let own = format!("{scheme}://{}", seat.at);
         let config = FabricConfig {
             provider: seat.choice,
             // Nobody else is on a link of ours.
@@ -74,10 +81,12 @@ impl Node {
             // A site's address is none of its interface.
             xdp_interfaces: vec![seat.interface.clone()],
             xdp_mode: seat.mode,
-            pool: POOL,
+            verbs_device: seat.device.clone(),
+            pool: seat.pool,
             ..FabricConfig::default()
         };
-        let meeting = Meeting { directory: PathBuf::new(), own: Address(own.clone()), members: vec![own] };
+        let meeting =
+            Meeting { directory: PathBuf::new(), own: Address(seat.own.clone()), members: vec![seat.own.clone()] };
         let fabric = Interconnect::new(config, meeting)?.open(who)?.fabric;
         fabric.set_view(VIEW);
         let region = fabric.register(seat.bytes, VIEW)?;

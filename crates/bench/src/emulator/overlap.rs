@@ -13,11 +13,12 @@ use verbena_fabric::{Batch, Class, Done, Operation, Provider};
 use verbena_wan::pin;
 use verbena_wan::router::Mode;
 
+use super::adapters::Adapters;
 use super::far::{Beside, Pair, failed};
 use super::line::{BODY_AT, FILLED, Line, is_pattern};
 use super::node::text;
-use super::paths::Link;
-use super::ways::{Way, Ways, verbs};
+use super::paths::{Link, Path, Site};
+use super::ways::{Way, Ways, no_verbs};
 use super::work::{Work, compute_for};
 use crate::child::ON_CORE;
 use crate::cores::{self, Stay};
@@ -98,11 +99,11 @@ struct Taken {
 
 /// Two sites with a link between them.
 struct Place {
-    /// Whether the router has the core of the near end, and not that of the far one.
-    is_router_near: bool,
+    /// Whether the router has the core of the near end, and not that of the far one. Between adapters there is none.
+    is_router_near: Option<bool>,
     ways: Ways,
     senders: Vec<(Way, Senders)>,
-    link: Link,
+    path: Path,
 }
 
 /// Where a program of `xdp` receives it sees all packets, so it has places of its own. There too somebody is to be asked by a socket.
@@ -123,7 +124,15 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
             findings.fabrics.extend(found.into_iter().filter(|_| is_router_near));
         }
     }
-    findings.fabrics.extend([sockets(), verbs()]);
+    findings.fabrics.push(sockets());
+    match Adapters::find() {
+        Ok(adapters) => {
+            let (place, found) = Place::of_adapters(adapters, cores)?;
+            places.push(place);
+            findings.fabrics.push(found);
+        }
+        Err(because) => findings.fabrics.push(no_verbs(because)),
+    }
     let steps_of_a_ms = steps_of_a_ms(&mut places)?;
     let mut turns = turns(&places);
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
@@ -183,37 +192,48 @@ impl Place {
         drop(stay);
         link.set(Duration::ZERO)?;
         let sites = link.sites()?;
-        // As an adapter interrupts the core of whoever it is for.
-        sites[1].network.enter(|| pin([sites[1].interface.to_owned()].into_iter(), far_core))?;
+        interrupt(sites[1], far_core)?;
         let (mut ways, found) = Ways::open(wanted, sites, "link", &[ON_CORE, &far_core.to_string()])?;
         let mut senders = vec![];
         for way in wanted.iter().filter(|_| is_router_near) {
             match *way {
                 Way::Sockets => senders.push((*way, Senders::by_connections(&mut ways.far, sites)?)),
-                Way::OneSided(provider) => {
-                    if let Some(pair) = ways.pair(provider) {
-                        senders.push((*way, Senders::by_writes(provider, pair, sites[0])?));
-                    }
-                }
+                Way::OneSided(provider) => senders.extend(Senders::of_fabric(provider, &ways, sites[0])?),
             }
         }
-        Ok((Place { is_router_near, ways, senders, link }, found))
+        Ok((Place { is_router_near: Some(is_router_near), ways, senders, path: Path::Link(link) }, found))
+    }
+
+    /// Each end has a core.
+    fn of_adapters(adapters: Adapters, [_, far_core]: [usize; 2]) -> Result<(Self, FabricFound), BenchError> {
+        interrupt(adapters.sites()[1], far_core)?;
+        // Somebody is to be asked by a socket.
+        let (ways, found) = Ways::by_adapters(&adapters, &[Way::Sockets], &[ON_CORE, &far_core.to_string()])?;
+        let senders = Senders::of_fabric(Provider::Verbs, &ways, adapters.sites()[0])?.into_iter().collect();
+        Ok((Place { is_router_near: None, ways, senders, path: Path::Adapters(adapters) }, found))
     }
 
     fn has(&self, what: What) -> bool {
         match what {
-            What::Hidden { way, .. } => !self.is_router_near && self.ways.has(way, MESSAGE),
-            What::Fetched { way, .. } => self.is_router_near && self.ways.has(way, MESSAGE),
-            What::Computed { senders: Some((way, bytes)) } => self.is_router_near && self.ways.has(way, bytes),
-            What::Computed { senders: None } => self.is_router_near,
+            What::Hidden { way, .. } => self.is_router_near != Some(true) && self.ways.has(way, MESSAGE),
+            What::Fetched { way, .. } => self.is_router_near != Some(false) && self.ways.has(way, MESSAGE),
+            What::Computed { senders: Some((way, bytes)) } => {
+                self.is_router_near != Some(false) && self.ways.has(way, bytes)
+            }
+            What::Computed { senders: None } => self.is_router_near == Some(true),
         }
     }
+}
+
+/// What comes to this site interrupts that core, as an adapter interrupts the core of whoever it is for.
+fn interrupt(site: Site<'_>, core: usize) -> Result<(), BenchError> {
+    Ok(site.network.enter(|| pin([site.interface.to_owned()].into_iter(), core))?)
 }
 
 /// How many steps of a computation at the far site take a millisecond there.
 fn steps_of_a_ms(places: &mut [Place]) -> Result<u64, BenchError> {
     const TRIED: u64 = 1_000_000;
-    let place = places.iter_mut().find(|place| place.is_router_near);
+    let place = places.iter_mut().find(|place| place.is_router_near == Some(true));
     let place = place.expect("invariant: some places have their router there");
     let try_it = |beside: &mut Beside<'_>| (0..5).map(|_| beside.compute(TRIED)).collect::<Result<Vec<_>, _>>();
     let (tried, _) = place.ways.far.during(Work::Nothing, try_it)?;
@@ -225,7 +245,7 @@ fn take(places: &mut [Place], turn: Turn, steps_of_a_ms: u64, length: Duration) 
     let place = places.iter_mut().find(|place| place.has(turn.what));
     let place = place.expect("invariant: a turn is made of what a place has");
     let delay = Duration::from_micros(turn.delay);
-    place.link.set(delay)?;
+    place.path.set(delay)?;
     match turn.what {
         What::Hidden { way, computing } => place.ways.answered(way, MESSAGE, |line| {
             let computing = Duration::from_micros(computing);

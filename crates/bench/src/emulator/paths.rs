@@ -9,6 +9,7 @@ use verbena_terms::Lapse;
 use verbena_wan::router::{DataPath, Mode};
 use verbena_wan::{Backend, Plan, Wan, Way, Which, pin, take_frames_of, take_large_frames};
 
+use super::adapters::Adapters;
 use crate::error::BenchError;
 use crate::report::FabricFound;
 
@@ -33,7 +34,9 @@ pub(super) struct Site<'a> {
     pub(super) network: &'a Namespace,
     pub(super) address: IpAddr,
     /// By which it reaches the other one.
-    pub(super) interface: &'static str,
+    pub(super) interface: &'a str,
+    /// Its RDMA device, if it has one.
+    pub(super) device: Option<&'a str>,
     /// Where a program can stand there that answers: a virtual interface hands on what its driver sends back only where its other end has one too,
     /// and the router's have none.
     pub(super) mode: XdpMode,
@@ -48,6 +51,42 @@ pub(super) fn set_ipv4(network: &Namespace, settings: &[(&str, &str)]) -> Result
         })
     };
     network.enter(set)?
+}
+
+/// What is between two sites.
+pub(super) enum Path {
+    Cable(Cable),
+    Link(Link),
+    Adapters(Adapters),
+}
+
+impl Path {
+    /// The near one and the far one.
+    pub(super) fn sites(&self) -> Result<[Site<'_>; 2], BenchError> {
+        match self {
+            Path::Cable(cable) => Ok(cable.sites()),
+            Path::Link(link) => link.sites(),
+            Path::Adapters(adapters) => Ok(adapters.sites()),
+        }
+    }
+
+    /// From now on it is so long, there and back. A cable stays as short as it is.
+    pub(super) fn set(&mut self, delay: Duration) -> Result<(), BenchError> {
+        match self {
+            Path::Cable(_) => Ok(()),
+            Path::Link(link) => link.set(delay),
+            Path::Adapters(adapters) => adapters.set(delay),
+        }
+    }
+
+    /// To be called when others are measured.
+    pub(super) fn park(&mut self) -> Result<(), BenchError> {
+        match self {
+            Path::Cable(_) => Ok(()),
+            Path::Link(link) => link.park(),
+            Path::Adapters(adapters) => adapters.park(),
+        }
+    }
 }
 
 /// Two networks with a cable between them. What one of them receives is received by the processor that sends it, as with the emulator.
@@ -76,6 +115,7 @@ impl Cable {
             network,
             address: CABLE[at].into(),
             interface: PLUGS[at],
+            device: None,
             mode: XdpMode::Native,
         };
         [site(&self.near, 0), site(&self.far, 1)]
@@ -163,7 +203,10 @@ impl Link {
     /// The near one and the far one.
     pub(super) fn sites(&self) -> Result<[Site<'_>; 2], BenchError> {
         let address = |at: usize| self.wan.plan().sites[at].addresses[0];
-        let site = |network, at| Site { network, address: address(at), interface: LINK, mode: XdpMode::Generic };
+        let site = |network, at| {
+            let (address, mode) = (address(at), XdpMode::Generic);
+            Site { network, address, interface: LINK, device: None, mode }
+        };
         Ok([site(self.wan.site("a")?, 0), site(self.wan.site("b")?, 1)])
     }
 

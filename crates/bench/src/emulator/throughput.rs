@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use verbena_fabric::Provider;
 use verbena_wan::router::Mode;
 
+use super::adapters::Adapters;
 use super::channels::{Sent, fire, stream, write};
 use super::far::{Beside, Connections, Far, Pair, failed};
 use super::flows::KEEPS_WHAT_WAS_LEARNT;
 use super::panel;
 use super::paths::{Link, set_ipv4};
-use super::ways::{executor_name, verbs};
+use super::ways::{Ways, executor_name, no_verbs};
 use super::work::Work;
 use crate::child::ON_CORE;
 use crate::cores::{self, Stay};
@@ -58,16 +59,19 @@ enum Channel {
     /// Messages of so many bytes, acknowledged by nobody.
     Datagrams(usize),
     /// Writes of so many bytes, so many of which are under way.
-    Writes { bytes: usize, window: usize },
+    Writes { by: Provider, bytes: usize, window: usize },
     /// Connections with so much room, so many of them.
     Sockets { window: Option<usize>, streams: usize },
 }
 
 impl Channel {
-    fn all() -> Vec<Channel> {
+    /// With writes by these.
+    fn all(fabrics: &[Provider]) -> Vec<Channel> {
         let mut all: Vec<Channel> = DATAGRAMS.map(Channel::Datagrams).into();
-        all.extend(WRITES.map(|bytes| Channel::Writes { bytes, window: WINDOW }));
-        all.extend(WINDOWS.map(|window| Channel::Writes { bytes: MIDDLE, window }));
+        for by in fabrics.iter().copied() {
+            all.extend(WRITES.map(|bytes| Channel::Writes { by, bytes, window: WINDOW }));
+            all.extend(WINDOWS.map(|window| Channel::Writes { by, bytes: MIDDLE, window }));
+        }
         all.extend(BUFFERS.map(|window| Channel::Sockets { window, streams: 1 }));
         all.extend(STREAMS.map(|streams| Channel::Sockets { window: BUFFERS[0], streams }));
         let mut seen = vec![];
@@ -84,6 +88,7 @@ impl Channel {
     fn kind(self) -> &'static str {
         match self {
             Channel::Datagrams(_) => "datagrams",
+            Channel::Writes { by: Provider::Verbs, .. } => "writes over verbs",
             Channel::Writes { .. } => "writes over tcp",
             Channel::Sockets { .. } => "sockets",
         }
@@ -92,7 +97,10 @@ impl Channel {
     fn name(self) -> String {
         match self {
             Channel::Datagrams(size) => format!("datagrams of {}", bytes(size as f64)),
-            Channel::Writes { bytes: size, window } => format!("writes of {}, {window} under way", bytes(size as f64)),
+            Channel::Writes { by, bytes: size, window } => {
+                let by = if by == Provider::Verbs { "writes over verbs" } else { "writes" };
+                format!("{by} of {}, {window} under way", bytes(size as f64))
+            }
             Channel::Sockets { window, streams } => {
                 let window = window.map_or_else(|| "the system's".to_owned(), |window| bytes(window as f64));
                 let streams = if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") };
@@ -140,20 +148,30 @@ struct Stage {
     /// With datagrams.
     turns: u64,
     link: Link,
+    by_adapters: Option<ByAdapters>,
+}
+
+/// With all delays: between adapters nothing is learnt of the way.
+struct ByAdapters {
+    ways: Ways,
+    /// Goes last.
+    adapters: Adapters,
 }
 
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
-    let [ends_core, routers_core] = cores::two(plan.name, "one for the router and one for both ends")?;
+    let cores = cores::two(plan.name, "one for the router and one for both ends")?;
     let on = |core| Stay::on(core).map_err(|what| failed("choosing a core", what));
-    let stay = on(routers_core)?;
+    let stay = on(cores[1])?;
     let link = Link::new(Mode::Sleep, false, plan.seed)?;
     drop(stay);
-    let _stay = on(ends_core)?;
-    let (mut stage, fabrics) = Stage::open(link, &ends_core.to_string())?;
+    let _stay = on(cores[0])?;
+    let (mut stage, fabrics) = Stage::open(link, cores)?;
+    let by: &[Provider] =
+        if stage.by_adapters.is_some() { &[Provider::Tcp, Provider::Verbs] } else { &[Provider::Tcp] };
     let mut turns: Vec<Turn> = vec![];
     for delay in DELAYS {
-        turns.extend(Channel::all().into_iter().map(|channel| Turn { channel, delay }));
+        turns.extend(Channel::all(by).into_iter().map(|channel| Turn { channel, delay }));
     }
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds =
@@ -164,12 +182,13 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 }
 
 impl Stage {
-    fn open(mut link: Link, ends_core: &str) -> Result<(Self, Vec<FabricFound>), BenchError> {
+    /// Both ends of the link share a core, and of adapters either has one.
+    fn open(mut link: Link, [ends_core, other_core]: [usize; 2]) -> Result<(Self, Vec<FabricFound>), BenchError> {
         for site in link.sites()? {
             // Turns are short.
             set_ipv4(site.network, &[KEEPS_WHAT_WAS_LEARNT])?;
         }
-        let mut far = Far::start(link.sites()?[1], &[ON_CORE, ends_core])?;
+        let mut far = Far::start(link.sites()?[1], &[ON_CORE, &ends_core.to_string()])?;
         let datagrams = far.datagrams(link.sites()?)?;
         let mut reserved = vec![];
         for delay in DELAYS {
@@ -191,7 +210,7 @@ impl Stage {
             because: because.to_owned(),
             capabilities: None,
         };
-        let fabrics = vec![
+        let fabrics = [
             FabricFound::measured(capabilities, format!("writes are executed by {executor}")),
             FabricFound::missing(
                 Provider::Xdp,
@@ -203,16 +222,24 @@ impl Stage {
                 "TCP as a program has it; a window is the room that either end has (SO_SNDBUF, SO_RCVBUF)",
             ),
             found("datagrams", true, "UDP; nobody acknowledges them, and what did not arrive is not sent again"),
-            verbs(),
         ];
-        Ok((Stage { far, datagrams, reserved, turns: 0, link }, fabrics))
+        let (by_adapters, verbs) = ByAdapters::open(other_core)?;
+        let fabrics = fabrics.into_iter().chain([verbs]).collect();
+        Ok((Stage { far, datagrams, reserved, turns: 0, link, by_adapters }, fabrics))
     }
 
     fn take(&mut self, turn: Turn, length: Duration) -> Result<Taken, BenchError> {
         let delay = Duration::from_micros(turn.delay);
-        self.link.set(delay)?;
         let length = length.max(delay * 2 * TRIPS).max(SHORTEST);
         let wrong = |what: String| failed(&turn.name(), what);
+        if let Channel::Writes { by: Provider::Verbs, bytes, window } = turn.channel {
+            let by_adapters = self.by_adapters.as_ref();
+            let ByAdapters { ways, adapters } = by_adapters.expect("invariant: turns are made of what there is");
+            adapters.set(delay)?;
+            let pair = ways.pair(Provider::Verbs).expect("invariant: adapters are kept with a pair");
+            return write(pair, bytes, window, length).map(|sent| sent.taken()).map_err(wrong);
+        }
+        self.link.set(delay)?;
         let Stage { far, datagrams, reserved, turns, .. } = self;
         let reserved = reserved.iter().find(|reserved| reserved.delay == turn.delay);
         let reserved = reserved.expect("invariant: something is reserved for every delay");
@@ -231,7 +258,7 @@ impl Stage {
                 let lost = 1.0 - came.calls as f64 / sent.messages as f64;
                 Ok(Taken { mb_per_s, messages: came.calls, lost })
             }
-            Channel::Writes { bytes, window } => {
+            Channel::Writes { bytes, window, .. } => {
                 write(&reserved.pair, bytes, window, length).map(|sent| sent.taken()).map_err(wrong)
             }
             Channel::Sockets { window, streams } => {
@@ -251,6 +278,18 @@ impl Stage {
                 Ok(Taken { messages: came.calls, ..sent.taken() })
             }
         }
+    }
+}
+
+impl ByAdapters {
+    /// With the far end on that core, if there are any that work.
+    fn open(far_core: usize) -> Result<(Option<Self>, FabricFound), BenchError> {
+        let adapters = match Adapters::find() {
+            Ok(adapters) => adapters,
+            Err(because) => return Ok((None, no_verbs(because))),
+        };
+        let (ways, found) = Ways::by_adapters(&adapters, &[], &[ON_CORE, &far_core.to_string()])?;
+        Ok((found.measured.then_some(ByAdapters { ways, adapters }), found))
     }
 }
 
@@ -302,7 +341,7 @@ fn ratios(rates: &dyn Fn(Channel, u64) -> Vec<f64>) -> Vec<Ratio> {
         };
         ratios.push(Ratio { what, under, spread, claim });
     };
-    let writes = |bytes| Channel::Writes { bytes, window: WINDOW };
+    let writes = |by, bytes| Channel::Writes { by, bytes, window: WINDOW };
     let sockets = |window, streams| Channel::Sockets { window, streams };
     let large = Channel::Datagrams(DATAGRAMS[1]);
     for delay in DELAYS {
@@ -312,7 +351,12 @@ fn ratios(rates: &dyn Fn(Channel, u64) -> Vec<f64>) -> Vec<Ratio> {
             ratio(format!("{RATE}, {what}"), under.clone(), rates(above, delay), rates(below, delay), expected);
         };
         let filled = if_large(Expected::AtLeast(2.0, "large messages keep the pipe full (at least 2)"));
-        beside("writes of 1 MiB over writes of 2 KiB", writes(WRITES[2]), writes(WRITES[0]), filled);
+        for (what, by) in [
+            ("writes of 1 MiB over writes of 2 KiB", Provider::Tcp),
+            ("over verbs writes of 1 MiB over writes of 2 KiB", Provider::Verbs),
+        ] {
+            beside(what, writes(by, WRITES[2]), writes(by, WRITES[0]), filled);
+        }
         let wider = if_large(Expected::AtLeast(1.5, "larger windows carry more (at least 1.5)"));
         beside("sockets, window 512 KiB over 64 KiB", sockets(BUFFERS[1], 1), sockets(BUFFERS[0], 1), wider);
         for streams in &STREAMS[1..] {
@@ -330,9 +374,12 @@ fn ratios(rates: &dyn Fn(Channel, u64) -> Vec<f64>) -> Vec<Ratio> {
     let far = DELAYS[DELAYS.len() - 1];
     let under = format!("{far} us over none");
     let independent = Expected::Between(0.8, 1.25, "independent of the delay (0.8 to 1.25)");
-    for (channel, expected) in
-        [(large, independent), (writes(WRITES[2]), Expected::Nothing), (sockets(None, 1), Expected::Nothing)]
-    {
+    for (channel, expected) in [
+        (large, independent),
+        (writes(Provider::Tcp, WRITES[2]), Expected::Nothing),
+        (writes(Provider::Verbs, WRITES[2]), Expected::Nothing),
+        (sockets(None, 1), Expected::Nothing),
+    ] {
         ratio(format!("{RATE}, {}", channel.name()), under.clone(), rates(channel, far), rates(channel, 0), expected);
     }
     ratios
@@ -340,15 +387,26 @@ fn ratios(rates: &dyn Fn(Channel, u64) -> Vec<f64>) -> Vec<Ratio> {
 
 /// The figures, each with what its lines are.
 fn figures() -> Vec<(&'static str, Vec<Channel>)> {
-    let writes = |bytes, window| Channel::Writes { bytes, window };
+    let writes = |by, bytes, window| Channel::Writes { by, bytes, window };
     let sockets = |window, streams| Channel::Sockets { window, streams };
+    let [tcp, verbs] = [Provider::Tcp, Provider::Verbs];
     vec![
         ("datagrams, by size", DATAGRAMS.map(Channel::Datagrams).into()),
-        ("writes, by size", WRITES.map(|bytes| writes(bytes, WINDOW)).into()),
-        ("writes, by how many are under way", WINDOWS.map(|window| writes(MIDDLE, window)).into()),
+        ("writes, by size", WRITES.map(|bytes| writes(tcp, bytes, WINDOW)).into()),
+        ("writes, by how many are under way", WINDOWS.map(|window| writes(tcp, MIDDLE, window)).into()),
+        ("writes over verbs, by size", WRITES.map(|bytes| writes(verbs, bytes, WINDOW)).into()),
+        ("writes over verbs, by how many are under way", WINDOWS.map(|window| writes(verbs, MIDDLE, window)).into()),
         ("sockets, by window", BUFFERS.map(|window| sockets(window, 1)).into()),
         ("sockets, by streams", STREAMS.map(|streams| sockets(BUFFERS[0], streams)).into()),
-        ("the most of each", vec![Channel::Datagrams(DATAGRAMS[1]), writes(WRITES[2], WINDOW), sockets(None, 1)]),
+        (
+            "the most of each",
+            vec![
+                Channel::Datagrams(DATAGRAMS[1]),
+                writes(tcp, WRITES[2], WINDOW),
+                sockets(None, 1),
+                writes(verbs, WRITES[2], WINDOW),
+            ],
+        ),
     ]
 }
 
@@ -367,7 +425,8 @@ fn panels(measurements: &[Measurement]) -> Vec<Panel> {
         panel.y.logarithmic = true;
         panel
     };
-    figures().into_iter().map(figure).collect()
+    // Without adapters nothing is in theirs.
+    figures().into_iter().map(figure).filter(|panel| !panel.series.is_empty()).collect()
 }
 
 fn notes() -> Vec<String> {
@@ -381,6 +440,10 @@ fn notes() -> Vec<String> {
             "The link has no rate: what limits without delay is the processor, of which the router has one core and both ends the other. Writes go over {}, where a thread of the target executes \
              them. The router is in mode sleep, and may be late by up to 130 us.",
             Provider::Tcp.name()
+        ),
+        format!(
+            "Writes over {} go from adapter to adapter, where there are two, and the delay is netem's: nothing of ours carries them, and either end has a core.",
+            Provider::Verbs.name()
         ),
     ]
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use verbena_fabric::{Executor, Provider};
 
+use super::adapters::Adapters;
 use super::far::{Connections, Far, Pair, failed};
 use super::line::{Line, Route};
 use super::paths::Site;
@@ -22,7 +23,8 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 3] = [Way::OneSided(Provider::Tcp), Way::OneSided(Provider::Xdp), Way::Sockets];
+    pub(super) const ALL: [Way; 4] =
+        [Way::OneSided(Provider::Tcp), Way::OneSided(Provider::Xdp), Way::Sockets, Way::OneSided(Provider::Verbs)];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -56,6 +58,19 @@ impl Ways {
             }
         }
         Ok((ways, found))
+    }
+
+    /// By adapters, if there are any, and by `beside`, which does not cross what is between them. And what to say of them.
+    pub(super) fn by_adapters(
+        adapters: &Adapters,
+        beside: &[Way],
+        before: &[&str],
+    ) -> Result<(Self, FabricFound), BenchError> {
+        let wanted = [&[Way::OneSided(Provider::Verbs)], beside].concat();
+        let (ways, mut found) = Ways::open(&wanted, adapters.sites(), "netem", before)?;
+        let found = found.pop().expect("invariant: each fabric that is wanted is found or not");
+        let because = if found.measured { format!("{}; {}", found.because, adapters.name()) } else { found.because };
+        Ok((ways, FabricFound { name: Provider::Verbs.name().to_owned(), because, ..found }))
     }
 
     fn open_fabric(
@@ -140,12 +155,9 @@ impl Ways {
     }
 }
 
-/// What is not measured, and would be: the fabric of the papers.
-pub(super) fn verbs() -> FabricFound {
-    let because = "no provider for adapters is in this build; on one, the delay would be netem in the guest, for frames of an adapter do not cross \
-                   the emulator"
-        .to_owned();
-    FabricFound { name: "verbs".to_owned(), measured: false, because, capabilities: None }
+/// What is not measured, and why: the fabric of the papers.
+pub(super) fn no_verbs(because: String) -> FabricFound {
+    FabricFound { name: Provider::Verbs.name().to_owned(), measured: false, because, capabilities: None }
 }
 
 pub(super) use crate::primitives::executor_name;

@@ -11,6 +11,7 @@ use super::super::far::{Connections, Far, Pair};
 use super::super::line::{ASIDE_AT, LARGEST_CONTROL};
 use super::super::node::{Met, NEAR, Node, text};
 use super::super::paths::Site;
+use super::super::ways::{Way, Ways};
 use crate::error::BenchError;
 
 /// As many as in the paper.
@@ -35,9 +36,24 @@ impl Senders {
         Ok(Senders::Connections(far.connect(SENDERS, Some(WINDOW), sites)?))
     }
 
-    /// Over `tcp` each is a node, and so has a connection. A process has at most 16 nodes of `xdp`, which has no connections: one stands for all.
-    pub(super) fn by_writes(provider: Provider, pair: &Pair, site: Site<'_>) -> Result<Self, BenchError> {
-        let count = if provider == Provider::Xdp { 1 } else { SENDERS };
+    /// By what there is of this fabric.
+    pub(super) fn of_fabric(
+        provider: Provider,
+        ways: &Ways,
+        site: Site<'_>,
+    ) -> Result<Option<(Way, Self)>, BenchError> {
+        let pair = ways.pair(provider);
+        pair.map(|pair| Ok((Way::OneSided(provider), Senders::by_writes(provider, pair, site)?))).transpose()
+    }
+
+    /// Over `tcp` each is a node, and so has a connection. A process has at most 16 nodes of `xdp`, which has no connections: one stands for all. Of `verbs` it has
+    /// room for a few, for each keeps 16 TiB of addresses: four have a connection and ten writes under way each.
+    fn by_writes(provider: Provider, pair: &Pair, site: Site<'_>) -> Result<Self, BenchError> {
+        let count = match provider {
+            Provider::Xdp => 1,
+            Provider::Verbs => 4,
+            Provider::Shm | Provider::Tcp => SENDERS,
+        };
         let nodes = (0..count as u32).map(|number| pair.another(provider, FIRST + number, site));
         Ok(Senders::Nodes { nodes: nodes.collect::<Result<_, _>>()?, each: SENDERS / count })
     }
@@ -59,13 +75,13 @@ impl Senders {
                         node.deadline(),
                     ))
                 };
-                let mut under_way = VecDeque::new();
+                // To post so many can take longer than anything else here.
+                let (began, mut messages, mut under_way) = (Instant::now(), 0, VecDeque::new());
                 for _ in 0..*each {
                     for node in nodes {
                         under_way.push_back((node, post(node)?));
                     }
                 }
-                let (began, mut messages) = (Instant::now(), 0);
                 while let Some((node, oldest)) = under_way.pop_front() {
                     oldest.wait().map_err(text)?;
                     messages += 1;
