@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use crate::network::own_mounts;
@@ -31,7 +32,11 @@ impl Receivers {
     pub fn of(interfaces: Vec<String>) -> io::Result<Self> {
         own_mounts()?;
         // Of the network that this thread is in: what is mounted already is of another one.
-        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
+        match mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None) {
+            // What is there is of this network.
+            Err(Errno::BUSY) => {}
+            mounted => mounted?,
+        }
         Ok(Receivers { folder: File::open("/sys/class/net")?, interfaces })
     }
 
