@@ -14,6 +14,9 @@
 //! Each word goes from one value to the next by a swap that names both, and which is next is decided by the first backup's alone: so all of them go the same
 //! way, a copy is never behind the home, and the first is at most one version before it. Readers look at the home: what they see is everywhere. A put that is decided can be
 //! brought to its end by anybody, because its slots are filled: so a writer that dies or is cut off holds up nobody.
+//!
+//! The mark of a segment that comes to its end goes the same way, from the first backup to the home. A put that meets it there brings it to its end too, at each copy, before
+//! anybody is told of it: until the home has it the value is read.
 
 use crate::access::Step;
 use crate::layout::{Word, word_at};
@@ -114,17 +117,23 @@ impl Chain {
             Chain::Filling { nth: 1, slot, word } => Chain::Deciding { slot, word },
             Chain::Filling { nth, slot, word } => Chain::Filling { nth: nth - 1, slot, word },
             Chain::Deciding { slot, word } if found == word => Chain::Spreading { nth: 1, slot, word },
-            Chain::Deciding { .. } if found.slot().is_none() => return Linked::Other(found),
             Chain::Deciding { .. } => Chain::Looking(found),
             Chain::Spreading { nth, slot, word } if nth == home => {
                 let now = if found == word { word.next_in(slot) } else { found };
                 return Linked::Put { replaced: word, now };
             }
             Chain::Spreading { nth, slot, word } => Chain::Spreading { nth: nth + 1, slot, word },
-            Chain::Looking(decided) if found.slot().is_none() || found.version() >= decided.version() => {
+            Chain::Looking(_) if found.slot().is_none() => return Linked::Other(found),
+            Chain::Looking(decided) if decided.slot().is_some() && found.version() >= decided.version() => {
                 return Linked::Other(found);
             }
             Chain::Looking(decided) => Chain::Helping { nth: 1, word: found, decided },
+            // What one copy lacks the others may have by now; a mark is missing at none.
+            Chain::Helping { nth, word, decided }
+                if decided.slot().is_none() && found != word && found.slot().is_some() =>
+            {
+                Chain::Helping { nth, word: found, decided }
+            }
             Chain::Helping { nth, word, decided } if nth == home => {
                 return Linked::Other(if found == word { decided } else { found });
             }
@@ -140,9 +149,9 @@ mod tests {
 
     use super::*;
     use crate::access::Given;
-    use crate::layout::claims_at;
+    use crate::layout::{End, claims_at};
     use crate::put::{Known, Next, Put};
-    use crate::{Coherence, Rules, SegmentId, Wanted};
+    use crate::{Coherence, Refusal, Rules, SegmentId, Wanted};
     use verbena_terms::Incarnation;
 
     type Memory = BTreeMap<(Incarnation, u64), u64>;
@@ -156,12 +165,15 @@ mod tests {
         steps: Vec<Step>,
         given: Vec<Given>,
         done: Option<u64>,
+        is_refused: bool,
     }
 
     #[derive(Clone, Debug)]
     struct World {
         memory: Memory,
         writers: Vec<Writer>,
+        /// The home marks the segment: at which copy, and what it believes to stand there.
+        marking: Option<(usize, Word)>,
         /// What could be read.
         values: BTreeMap<u64, u64>,
     }
@@ -198,7 +210,8 @@ mod tests {
         fn new(segment: &Segment, number: u64) -> Writer {
             let put = Put::new(0, number.to_le_bytes().as_slice().into(), None, 0);
             let known = Known { claims: 1, ..Known::default() };
-            let mut writer = Writer { put, known, at: segment.home, steps: vec![], given: vec![], done: None };
+            let (steps, given, done, is_refused) = (vec![], vec![], None, false);
+            let mut writer = Writer { put, known, at: segment.home, steps, given, done, is_refused };
             let next = writer.put.begin(segment, &mut writer.known, Rules::ALL);
             writer.goes_on(next);
             writer
@@ -208,8 +221,13 @@ mod tests {
             match next {
                 Next::Post(at, steps) => (self.at, self.steps) = (at, steps),
                 Next::Put(version) => self.done = Some(version),
+                Next::Refused(Refusal::Released { .. }) => self.is_refused = true,
                 next => panic!("{next:?}"),
             }
+        }
+
+        fn is_over(&self) -> bool {
+            self.done.is_some() || self.is_refused
         }
 
         /// One step of what it has posted.
@@ -243,64 +261,105 @@ mod tests {
         fn check(&mut self, segment: &Segment) {
             let words: Vec<Word> =
                 (0..=segment.backups.len()).map(|nth| word_of(&self.memory, segment.link(nth))).collect();
-            let versions: Vec<u64> = words.iter().map(|word| word.version()).collect();
-            assert!(versions.is_sorted_by(|a, b| a >= b), "a copy is behind the home: {versions:?}");
-            assert!(versions[0] <= versions[versions.len() - 1] + 1, "{versions:?}");
+            let is_marked = |word: &Word| word.slot().is_none();
+            // Those that are marked nobody reads any more, whatever they were.
+            let versions: Vec<u64> = words.iter().filter(|word| !is_marked(word)).map(|word| word.version()).collect();
+            assert!(versions.is_sorted_by(|a, b| a >= b), "a copy is behind the home: {words:?}");
+            let (first, home) = (versions.first().copied(), versions.last().copied());
+            assert!(first <= home.map(|home| home + 1), "{words:?}");
             for (nth, word) in words.iter().enumerate() {
                 let place = segment.link(nth);
-                let at = segment.slot_at(place, word.slot().unwrap());
+                let Some(slot) = word.slot() else { continue };
+                let at = segment.slot_at(place, slot);
                 assert_eq!(self.memory[&(place.home, at)], word.version(), "half a value at {place:?}: {self:?}");
                 let value = self.memory.get(&(place.home, at + 16)).copied().unwrap_or(0);
                 let known = *self.values.entry(word.version()).or_insert(value);
                 assert_eq!(value, known, "version {} at {place:?}", word.version());
             }
             for version in self.writers.iter().filter_map(|writer| writer.done) {
-                assert!(versions.iter().all(|other| *other >= version), "{version} is done, and not everywhere");
+                let has_it = |word: &Word| word.version() >= version || is_marked(word);
+                assert!(words.iter().all(has_it), "{version} is done, and not everywhere: {words:?}");
             }
+            let is_told = self.writers.iter().any(|writer| writer.is_refused);
+            assert!(
+                !is_told || words.iter().all(is_marked),
+                "somebody knows that it was released, and it is read: {words:?}"
+            );
         }
 
         /// Whatever the others have begun, one more comes to its end.
         fn is_held_up(&self, segment: &Segment) -> bool {
             let (mut memory, mut last) = (self.memory.clone(), Writer::new(segment, 77));
             for _ in 0..200 {
-                if last.done.is_some() {
+                if last.is_over() {
                     return false;
                 }
                 last.step(segment, &mut memory);
             }
             true
         }
+
+        /// The next swap of the home's, as `home::mark_ended` has it.
+        fn mark(&mut self, segment: &Segment) {
+            let Some((nth, guess)) = self.marking else { return };
+            let place = segment.link(nth);
+            let found = word_of(&self.memory, place);
+            if found == guess {
+                self.memory.insert((place.home, word_at(place.control)), guess.ended(End::Released).to_bits());
+            }
+            let (next, word) = if found != guess && found.slot().is_some() { (nth, found) } else { (nth + 1, guess) };
+            self.marking = Some((next, word)).filter(|(next, _)| *next <= segment.backups.len());
+        }
     }
 
-    /// All orders in which the steps of so many writers can come, any of which may stop for ever after any.
-    fn explore(copies: u32, writers: u64) -> usize {
+    /// All orders in which the steps of so many writers can come, any of which may stop for ever after any, and those of the home that marks the segment,
+    /// if it does. How many states there are, and how many in which somebody was told that it was released.
+    fn explore(copies: u32, writers: u64, is_released: bool) -> (usize, usize) {
         let segment = segment(copies);
         let writers = (1..=writers).map(|number| Writer::new(&segment, number)).collect();
-        let mut open = vec![World { memory: new(&segment), writers, values: BTreeMap::new() }];
-        let mut seen = BTreeSet::new();
+        let marking = is_released.then_some((0, Word::new(1, 0)));
+        let mut open = vec![World { memory: new(&segment), writers, marking, values: BTreeMap::new() }];
+        let (mut seen, mut told) = (BTreeSet::new(), 0);
         while let Some(mut world) = open.pop() {
             world.check(&segment);
             if !seen.insert(format!("{world:?}")) {
                 continue;
             }
             assert!(!world.is_held_up(&segment), "{world:?}");
+            told += usize::from(world.writers.iter().any(|writer| writer.is_refused));
+            if world.marking.is_some() {
+                let mut next = world.clone();
+                next.mark(&segment);
+                open.push(next);
+            }
             for nth in 0..world.writers.len() {
-                if world.writers[nth].done.is_none() {
+                if !world.writers[nth].is_over() {
                     let mut next = world.clone();
                     next.writers[nth].step(&segment, &mut next.memory);
                     open.push(next);
                 }
             }
         }
-        seen.len()
+        (seen.len(), told)
     }
 
     #[test]
     fn copies_go_the_same_way_in_whatever_order_writers_come() {
         for (copies, writers, least) in [(2, 2, 400), (2, 3, 30_000), (3, 2, 800)] {
-            let states = explore(copies, writers);
+            let (states, told) = explore(copies, writers, false);
             println!("counted: {copies} copies, {writers} writers: {states} states");
-            assert!(states > least, "{states}");
+            assert!(states > least && told == 0, "{states} {told}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_of_a_release_before_it_is_at_all_copies() {
+        for (copies, writers, least) in [(2, 2, 400), (3, 2, 800)] {
+            let (states, told) = explore(copies, writers, true);
+            println!(
+                "counted: {copies} copies, {writers} writers, a release: {states} states, {told} after it was told"
+            );
+            assert!(states > least && told > least / 4, "{states} {told}");
         }
     }
 }

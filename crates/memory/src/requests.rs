@@ -183,13 +183,14 @@ impl Memory {
     fn place(&mut self, id: RequestId, wanted: crate::Wanted, placement: Placement, out: &mut Vec<Action>) {
         let homes = self.homes();
         let is_home = |home: &Incarnation| homes.contains(home);
-        if wanted.is_replicated() && (1..usize::from(wanted.copies)).contains(&homes.len()) {
-            return self.refuse(id, Refusal::FewHomes { asked: wanted.copies, homes: homes.len() }, out);
-        }
+        let are_few = (1..usize::from(wanted.copies)).contains(&homes.len());
         let Some(request) = self.requests.get_mut(&id) else { return };
-        if wanted.is_replicated() && request.asked_at.is_some_and(|home| !is_home(&home)) {
+        if wanted.is_replicated() && request.asked_at.is_some_and(|home| are_few || !is_home(&home)) {
             // A copy of what was made may be there.
             return self.refuse(id, Refusal::Unknown, out);
+        }
+        if wanted.is_replicated() && are_few {
+            return self.refuse(id, Refusal::FewHomes { asked: wanted.copies, homes: homes.len() }, out);
         }
         // Where it was asked before, it is asked again: it may have been made.
         let chosen = request.asked_at.filter(is_home).or_else(|| match placement {
@@ -340,7 +341,11 @@ impl Memory {
                 out.push(Action::Answer(id, Answer::Refused(refusal)));
                 return;
             }
-            Doing::Asking(_) if matches!(request.wish, Wish::Allocate { .. } | Wish::Release { .. }) => {
+            // Also where it was asked in an earlier view.
+            stage
+                if matches!(request.wish, Wish::Allocate { .. } | Wish::Release { .. })
+                    && (request.was_asked || matches!(stage, Doing::Asking(_))) =>
+            {
                 return self.refuse(id, Refusal::Unknown, out);
             }
             Doing::Waiting(why) | Doing::Asking(why) => *why,
@@ -403,6 +408,35 @@ mod tests {
         let mut said = node.letters();
         said.retain(|(_, letter)| matches!(letter, Letter::Ask { question: Question::Allocate { .. }, .. }));
         assert!(matches!(&said[..], [(to, _)] if *to == rank(3)), "{said:?}");
+    }
+
+    /// What is said of an allocation with two copies at home 1, which was asked before this.
+    fn said_of_an_asked_allocation(then: impl FnOnce(&mut Node)) -> Vec<Answer> {
+        let mut node = Node::of(1, &[1, 3]);
+        let wanted = Wanted { copies: 2, ..Wanted::new(None, 8, Coherence::Strict, 7) };
+        let wish = Wish::Allocate { wanted, placement: Placement::Local };
+        node.does(|memory, now, out| memory.request(RequestId(1), wish, now + PATIENCE, now, out));
+        assert_eq!(node.memory.requests[&RequestId(1)].asked_at, Some(rank(1)));
+        then(&mut node);
+        let answers = node.did().into_iter().filter_map(|action| match action {
+            Action::Answer(_, answer) => Some(answer),
+            _ => None,
+        });
+        answers.collect()
+    }
+
+    #[test]
+    fn what_was_asked_in_an_earlier_view_may_have_been_done() {
+        let unknown = [Answer::Refused(Refusal::Unknown)];
+        let late = said_of_an_asked_allocation(|node| {
+            // In the next view it has no lease yet.
+            let next = std::sync::Arc::new(crate::replicas::tests::view(2, &[1, 3]));
+            node.does(|memory, now, out| memory.view(&next, now, out));
+            node.passes(PATIENCE);
+        });
+        assert_eq!(late, unknown);
+        let alone = said_of_an_asked_allocation(|node| node.next_view(&[1]));
+        assert_eq!(alone, unknown);
     }
 
     #[test]
