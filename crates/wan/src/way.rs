@@ -104,10 +104,15 @@ impl Way {
         self.delay + PER_KM.mul_f64(self.km)
     }
 
+    /// The least that a trace makes of delay and distance.
+    fn least_delay(&self) -> Duration {
+        let delay = self.whole_delay();
+        self.trace.as_ref().map_or(delay, |(_, trace)| trace.shortest_delay(delay))
+    }
+
     /// No packet takes less.
     pub(crate) fn shortest_delay(&self) -> Duration {
-        let delay = self.whole_delay();
-        let delay = self.trace.as_ref().map_or(delay, |(_, trace)| trace.shortest_delay(delay));
+        let delay = self.least_delay();
         match &self.jitter {
             Some(Jitter::Uniform { width }) => delay.saturating_sub(*width),
             Some(Jitter::Normal { deviation }) => delay.saturating_sub(*deviation * FARTHEST_NORMAL),
@@ -158,9 +163,10 @@ impl Way {
             return wrong("delay", format!("{} is more than {}", Lapse(longest), Lapse(LONGEST_DELAY)));
         }
         match &self.jitter {
-            Some(Jitter::Uniform { width }) if *width > delay => {
+            Some(Jitter::Uniform { width }) if *width > self.least_delay() => {
                 let problem = "would have packets arrive before they are sent";
-                return wrong("jitter", format!("{} around a delay of {} {problem}", Lapse(*width), Lapse(delay)));
+                let least = Lapse(self.least_delay());
+                return wrong("jitter", format!("{} around a delay of {least} {problem}", Lapse(*width)));
             }
             None if self.may_overtake => return wrong("order", "without jitter packets arrive in order".into()),
             _ => {}

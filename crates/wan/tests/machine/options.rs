@@ -58,6 +58,16 @@ fn what_cannot_be_together_is_refused() {
 }
 
 #[test]
+fn jitter_is_held_against_the_least_delay_of_a_trace() {
+    let read = |path: &str| Ok(if path == "short" { "0s 10ms -\n1s 1ms -\n" } else { "0s 50ms -\n" }.to_owned());
+    let change = |options| Way::default().change(options, &read).map_err(|error| error.to_string());
+    let problem = change("delay=10ms jitter=5ms trace=short").unwrap_err();
+    assert_eq!(problem, "jitter: 5ms around a delay of 1ms would have packets arrive before they are sent");
+    assert_eq!(change("delay=10ms jitter=1ms trace=short"), Ok(()));
+    assert_eq!(change("jitter=5ms trace=long"), Ok(()), "there is delay enough, though none was named");
+}
+
+#[test]
 fn an_option_is_taken_back_and_dashes_are_underscores() {
     let mut way = Way::default();
     way.change("delay=1ms loss=1% rate=1mbit limit=5 drop-rate=7", &no_files).unwrap();
