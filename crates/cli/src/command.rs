@@ -9,6 +9,7 @@ use verbena_bench::{CHILD_ARGUMENT, child_main};
 
 #[cfg(feature = "man")]
 use crate::commands::man;
+use crate::commands::wan::{GUARD_ARGUMENT, guard};
 use crate::commands::{
     bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan,
 };
@@ -63,12 +64,15 @@ enum Subcommands {
 }
 
 /// Runs one command line: the program's name and its arguments. What it could not do is an error; the exit code is another
-/// than success only where it is that of a command that was run under a lock or in a site, or this program plays the target of an experiment.
+/// than success only where it is that of a command that was run under a lock or in a site, or this program plays the target of an experiment or watches another one.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|first| first == CHILD_ARGUMENT) {
         let rest: Vec<_> = arguments[2..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
         return Ok(child_main(&rest));
+    }
+    if arguments.get(1).is_some_and(|first| first == GUARD_ARGUMENT) {
+        return Ok(guard(&arguments[2..]));
     }
     execute(Command::try_parse_from(arguments)?)
 }

@@ -4,6 +4,7 @@ mod control;
 mod down;
 mod exec;
 mod file;
+mod guard;
 mod options;
 mod report;
 mod run;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 pub use self::file::try_bytes;
+pub use self::guard::{ARGUMENT as GUARD_ARGUMENT, serve as guard};
 use crate::error::Result;
 
 /// Emulate networks that are far apart: delay, loss, order, duplicates, rates and queues between network namespaces of this machine.

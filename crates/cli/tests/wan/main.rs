@@ -248,7 +248,8 @@ fn rules() -> String {
 fn nothing_is_left_after_kill_9() {
     let Some(_turn) = turn() else { return };
     let (interfaces_before, rules_before) = (interfaces(), rules());
-    let sleeps = ["exec sleep 77.25", "echo up; exec sleep 77.5"];
+    // What a command has started is not a child of ours.
+    let sleeps = ["sleep 77.25; true", "echo up; sleep 77.5; true"];
     for path in ["packet", "nfqueue"] {
         let options =
             ["wan", "run", "--path", path, "--delay", "1ms", "--peer", sleeps[0], "--", "sh", "-c", sleeps[1]];
@@ -266,6 +267,22 @@ fn nothing_is_left_after_kill_9() {
         nothing_is_left(&made, &interfaces_before, "^sleep 77[.]");
         assert_eq!(rules(), rules_before);
     }
+}
+
+#[test]
+fn what_a_command_leaves_in_its_site_ends_too() {
+    let Some(_turn) = turn() else { return };
+    let interfaces_before = interfaces();
+    // They keep nothing open for which anybody would wait.
+    let script = "exec 3>&1 >/dev/null 2>&1; sleep 76.25 3>&- & (trap '' TERM; exec sleep 76.5 3>&-) &
+        readlink /proc/self/ns/net >&3; sleep 0.1; exit 3";
+    let output = run(&["--peer", "exec >/dev/null 2>&1; sleep 76.75 & exec sleep 76.875"], &["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let network = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    assert!(network.starts_with("net:["), "{network}");
+    let left = Command::new("pgrep").args(["-f", "^sleep 76[.]"]).output().unwrap().stdout;
+    assert_eq!((String::from_utf8_lossy(&left), interfaces()), ("".into(), interfaces_before));
+    assert!(!namespaces(None).contains(&network));
 }
 
 #[test]

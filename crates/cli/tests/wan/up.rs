@@ -169,6 +169,17 @@ while True:
     let text = lab.good(&["show", "sea", "--interval", "100ms", "--count", "2"]);
     assert_eq!(text.matches("sea: paris to tokyo  delay=12ms drop_rate=10\n").count(), 2, "{text}");
     assert!(text.contains("  rate       ") && text.contains("kbit/s sent; "), "{text}");
+    // What comes faster than it goes on waits, and then what does not fit is dropped.
+    lab.good(&["set", "sea", "--there", "rate=10kbit limit=5"]);
+    std::thread::sleep(Duration::from_secs(2));
+    let there = &lab.link("sea")["ways"][0];
+    let of = |what: &str| there[what].as_u64().unwrap();
+    assert!((1..=5).contains(&of("queued_packets")) && of("queued_bytes") == 142 * of("queued_packets"), "{there:#}");
+    assert!(there["dropped"]["queue_limit"].as_u64() > Some(0), "{there:#}");
+    let took = ["least_ns", "median_ns", "p99_ns", "most_ns"].map(|part| there["took"][part].as_u64().unwrap());
+    assert!(took.is_sorted() && took[0] > 11_900_000 && took[3] > 100_000_000, "{took:?}");
+    let text = lab.good(&["show", "sea"]);
+    assert!(text.contains("  queue      ") && text.contains("the queue was full"), "{text}");
     kill_process(Pid::from_child(&sends), Signal::TERM).unwrap();
     assert_eq!(sends.wait().unwrap().code(), Some(143));
 }
@@ -271,8 +282,9 @@ fn nothing_is_left_after_kill_9_of_any_part() {
     let (interfaces_before, lab) = (interfaces(), Lab::new(LAB));
     let pid = lab.up();
     let made = made_by(pid);
-    let mut command = lab.running("paris", "exec sleep 78.25");
-    let mut killed = lab.running("rome", "exec sleep 78.5");
+    // What a command has started is not a child of ours.
+    let mut command = lab.running("paris", "sleep 78.25; true");
+    let mut killed = lab.running("rome", "sleep 78.5; true");
     killed.kill().unwrap();
     killed.wait().unwrap();
     kill(pid);

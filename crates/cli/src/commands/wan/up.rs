@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command as Process, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
@@ -17,6 +17,7 @@ use verbena_wan::{Plan, Wan, read_file};
 
 use super::control::{Answer, Connection, Name, Request};
 use super::file;
+use super::guard::Guard;
 use super::report::Report;
 use super::start::environment;
 use crate::commands::child::{exit_code, system};
@@ -68,6 +69,9 @@ pub struct Command {
     format: Format,
 }
 
+/// `wan exec` has told its command to end by then, and has said so.
+const TOLD: Duration = Duration::from_secs(1);
+
 /// What is printed when something happens.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
@@ -101,7 +105,9 @@ impl Command {
         running::block_on(async {
             let mut signals = Signals::listen()?;
             let up = Line::Up { name: name.clone(), pid: std::process::id(), sites: sites(&plan), links: links(&plan) };
-            let wan = Arc::new(Mutex::new(Wan::up(plan)?));
+            let wan = Wan::up(plan)?;
+            let _guard = Guard::start(&wan, TOLD)?;
+            let wan = Arc::new(Mutex::new(wan));
             let (down, mut told) = mpsc::unbounded_channel();
             let listener = UnixListener::bind(claim.socket()).map_err(system("listen for commands"))?;
             let served = Served { wan, began: Instant::now(), down };
