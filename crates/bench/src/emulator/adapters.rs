@@ -3,16 +3,20 @@
 //! Their frames are the kernel's and cross no emulator of ours, so the delay is netem's, at either end of the link. Both devices are in the network of this
 //! process, for a network of its own would have none; somebody has made them there to be tried (`scripts/rdma-vm` starts a machine with two).
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use verbena_fabric::XdpMode;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use verbena_fabric::{Provider, XdpMode};
 use verbena_namespaces::{Namespace, tc};
+use verbena_wan::pin;
 
 use super::paths::Site;
 use crate::error::BenchError;
+use crate::report::FabricFound;
 
 const DEVICES: &str = "/sys/class/infiniband";
 const INTERFACES: &str = "/sys/class/net";
@@ -37,26 +41,52 @@ pub(super) struct Adapters {
     ends: [End; 2],
     /// Which processors received what came to them.
     receivers: [String; 2],
+    /// No other run has them as long as this is open.
+    _taken: File,
 }
 
 impl Adapters {
-    /// Those of this network. Why not, if there are none, or if there is no way to delay what they send.
-    pub(super) fn find() -> Result<Self, String> {
+    /// Those of this network; what comes to either of them interrupts its core. Why not, if there are none, or if there is no way to delay what they send.
+    pub(super) fn find(cores: [usize; 2]) -> Result<Self, String> {
         let ends = joined(ends(Path::new(DEVICES), Path::new(INTERFACES))).ok_or(
-            "no two devices of soft-RoCE are at the ends of one virtual link here, where netem could delay what they send: the frames of \
-             an adapter do not cross the emulator. `scripts/rdma-vm rxe` starts a machine that has them",
+            "no two devices of soft-RoCE with addresses of IPv4 are at the ends of one virtual link here, where netem could delay what they \
+             send: the frames of an adapter do not cross the emulator. `scripts/rdma-vm rxe` starts a machine that has them",
         )?;
+        let taken = taken(&ends[0].device)?;
+        let mut has_left = false;
         for End { interface, .. } in &ends {
             let queues = tc(&["qdisc", "show", "dev", interface, "root"]).map_err(|error| error.to_string())?;
             if !is_free(&queues) {
                 return Err(format!("{interface} has a queue of somebody else: {}", queues.trim()));
             }
+            has_left |= queues.contains(HANDLE);
         }
-        let receivers = ends.each_ref().map(|end| fs::read_to_string(end.receivers()).unwrap_or_default());
+        // A run that was killed has left these too: then they were as they usually are.
+        let received = |end: &End| fs::read_to_string(end.receivers()).ok().filter(|_| !has_left);
+        let receivers = ends.each_ref().map(|end| received(end).unwrap_or_else(|| "0".to_owned()));
         let network = Namespace::here().map_err(|error| error.to_string())?;
-        let adapters = Adapters { network, ends, receivers };
+        let adapters = Adapters { network, ends, receivers, _taken: taken };
         adapters.set(Duration::ZERO).and_then(|()| adapters.park()).map_err(|error| error.to_string())?;
+        for (end, core) in adapters.ends.iter().zip(cores) {
+            let steered = adapters.network.enter(|| pin([end.interface.clone()].into_iter(), core));
+            steered.map_err(|error| error.to_string())?;
+        }
         Ok(adapters)
+    }
+
+    /// What `open` makes of them, if there are any and they work; and what to say of them.
+    pub(super) fn with<T>(
+        cores: [usize; 2],
+        open: impl FnOnce(Adapters) -> Result<(T, FabricFound), BenchError>,
+    ) -> (Option<T>, FabricFound) {
+        let opened = Adapters::find(cores).and_then(|adapters| open(adapters).map_err(|error| error.to_string()));
+        match opened {
+            Ok((opened, found)) => (found.measured.then_some(opened), found),
+            Err(because) => {
+                let name = Provider::Verbs.name().to_owned();
+                (None, FabricFound { name, measured: false, because, capabilities: None })
+            }
+        }
     }
 
     /// What is said of them where they are measured.
@@ -97,6 +127,16 @@ impl Adapters {
             }
         }
         Ok(())
+    }
+}
+
+/// This run has the device, and no other one until the file is closed: by the system, if it is killed.
+fn taken(device: &str) -> Result<File, String> {
+    let path = Path::new(DEVICES).join(device);
+    let taken = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    match flock(&taken, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(format!("another run has {device}")),
+        locked => locked.map(|()| taken).map_err(|error| format!("lock {}: {error}", path.display())),
     }
 }
 

@@ -11,7 +11,7 @@ use super::adapters::Adapters;
 use super::far::failed;
 use super::panel;
 use super::paths::{Cable, Link, Path};
-use super::ways::{Way, Ways, executor_name, no_verbs};
+use super::ways::{Way, Ways, executor_name};
 use crate::child::ON_CORE;
 use crate::cores::{self, Stay};
 use crate::error::BenchError;
@@ -98,14 +98,9 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         }
     }
     findings.fabrics.push(sockets());
-    match Adapters::find() {
-        Ok(adapters) => {
-            let (place, found) = Place::of_adapters(adapters, cores)?;
-            places.push(place);
-            findings.fabrics.push(found);
-        }
-        Err(because) => findings.fabrics.push(no_verbs(because)),
-    }
+    let (place, found) = Adapters::with(cores, |adapters| Place::of_adapters(adapters, cores[1]));
+    places.extend(place);
+    findings.fabrics.push(found);
     let mut turns = turns(&places);
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds =
@@ -151,7 +146,7 @@ impl Place {
     }
 
     /// Either end has a core.
-    fn of_adapters(adapters: Adapters, [_, far_core]: [usize; 2]) -> Result<(Self, FabricFound), BenchError> {
+    fn of_adapters(adapters: Adapters, far_core: usize) -> Result<(Self, FabricFound), BenchError> {
         let (ways, found) = Ways::by_adapters(&adapters, &[], &[ON_CORE, &far_core.to_string()])?;
         Ok((Place { between: &Between::ALL, ways, path: Path::Adapters(adapters) }, found))
     }

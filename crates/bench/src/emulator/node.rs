@@ -76,7 +76,7 @@ impl Node {
         let who = Incarnation::new(seat.rank, 1);
         let config = FabricConfig {
             provider: seat.choice,
-            // Nobody else is on a link of ours.
+            // What is there is of no worth, and nobody else is on a link of ours; on one of adapters whoever reaches it can write.
             insecure: true,
             // A site's address is none of its interface.
             xdp_interfaces: vec![seat.interface.clone()],

@@ -17,8 +17,8 @@ use super::adapters::Adapters;
 use super::far::{Beside, Pair, failed};
 use super::line::{BODY_AT, FILLED, Line, is_pattern};
 use super::node::text;
-use super::paths::{Link, Path, Site};
-use super::ways::{Way, Ways, no_verbs};
+use super::paths::{Link, Path};
+use super::ways::{Way, Ways};
 use super::work::{Work, compute_for};
 use crate::child::ON_CORE;
 use crate::cores::{self, Stay};
@@ -125,14 +125,9 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         }
     }
     findings.fabrics.push(sockets());
-    match Adapters::find() {
-        Ok(adapters) => {
-            let (place, found) = Place::of_adapters(adapters, cores)?;
-            places.push(place);
-            findings.fabrics.push(found);
-        }
-        Err(because) => findings.fabrics.push(no_verbs(because)),
-    }
+    let (place, found) = Adapters::with(cores, |adapters| Place::of_adapters(adapters, cores[1]));
+    places.extend(place);
+    findings.fabrics.push(found);
     let steps_of_a_ms = steps_of_a_ms(&mut places)?;
     let mut turns = turns(&places);
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
@@ -192,7 +187,8 @@ impl Place {
         drop(stay);
         link.set(Duration::ZERO)?;
         let sites = link.sites()?;
-        interrupt(sites[1], far_core)?;
+        // As an adapter interrupts the core of whoever it is for.
+        sites[1].network.enter(|| pin([sites[1].interface.to_owned()].into_iter(), far_core))?;
         let (mut ways, found) = Ways::open(wanted, sites, "link", &[ON_CORE, &far_core.to_string()])?;
         let mut senders = vec![];
         for way in wanted.iter().filter(|_| is_router_near) {
@@ -205,8 +201,7 @@ impl Place {
     }
 
     /// Each end has a core.
-    fn of_adapters(adapters: Adapters, [_, far_core]: [usize; 2]) -> Result<(Self, FabricFound), BenchError> {
-        interrupt(adapters.sites()[1], far_core)?;
+    fn of_adapters(adapters: Adapters, far_core: usize) -> Result<(Self, FabricFound), BenchError> {
         // Somebody is to be asked by a socket.
         let (ways, found) = Ways::by_adapters(&adapters, &[Way::Sockets], &[ON_CORE, &far_core.to_string()])?;
         let senders = Senders::of_fabric(Provider::Verbs, &ways, adapters.sites()[0])?.into_iter().collect();
@@ -223,11 +218,6 @@ impl Place {
             What::Computed { senders: None } => self.is_router_near == Some(true),
         }
     }
-}
-
-/// What comes to this site interrupts that core, as an adapter interrupts the core of whoever it is for.
-fn interrupt(site: Site<'_>, core: usize) -> Result<(), BenchError> {
-    Ok(site.network.enter(|| pin([site.interface.to_owned()].into_iter(), core))?)
 }
 
 /// How many steps of a computation at the far site take a millisecond there.

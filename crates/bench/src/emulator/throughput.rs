@@ -15,7 +15,7 @@ use super::far::{Beside, Connections, Far, Pair, failed};
 use super::flows::KEEPS_WHAT_WAS_LEARNT;
 use super::panel;
 use super::paths::{Link, set_ipv4};
-use super::ways::{Ways, executor_name, no_verbs};
+use super::ways::{Ways, executor_name};
 use super::work::Work;
 use crate::child::ON_CORE;
 use crate::cores::{self, Stay};
@@ -183,12 +183,12 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 
 impl Stage {
     /// Both ends of the link share a core, and of adapters either has one.
-    fn open(mut link: Link, [ends_core, other_core]: [usize; 2]) -> Result<(Self, Vec<FabricFound>), BenchError> {
+    fn open(mut link: Link, cores: [usize; 2]) -> Result<(Self, Vec<FabricFound>), BenchError> {
         for site in link.sites()? {
             // Turns are short.
             set_ipv4(site.network, &[KEEPS_WHAT_WAS_LEARNT])?;
         }
-        let mut far = Far::start(link.sites()?[1], &[ON_CORE, &ends_core.to_string()])?;
+        let mut far = Far::start(link.sites()?[1], &[ON_CORE, &cores[0].to_string()])?;
         let datagrams = far.datagrams(link.sites()?)?;
         let mut reserved = vec![];
         for delay in DELAYS {
@@ -223,7 +223,7 @@ impl Stage {
             ),
             found("datagrams", true, "UDP; nobody acknowledges them, and what did not arrive is not sent again"),
         ];
-        let (by_adapters, verbs) = ByAdapters::open(other_core)?;
+        let (by_adapters, verbs) = Adapters::with(cores, |adapters| ByAdapters::open(adapters, cores[1]));
         let fabrics = fabrics.into_iter().chain([verbs]).collect();
         Ok((Stage { far, datagrams, reserved, turns: 0, link, by_adapters }, fabrics))
     }
@@ -282,14 +282,10 @@ impl Stage {
 }
 
 impl ByAdapters {
-    /// With the far end on that core, if there are any that work.
-    fn open(far_core: usize) -> Result<(Option<Self>, FabricFound), BenchError> {
-        let adapters = match Adapters::find() {
-            Ok(adapters) => adapters,
-            Err(because) => return Ok((None, no_verbs(because))),
-        };
+    /// With the far end on that core.
+    fn open(adapters: Adapters, far_core: usize) -> Result<(Self, FabricFound), BenchError> {
         let (ways, found) = Ways::by_adapters(&adapters, &[], &[ON_CORE, &far_core.to_string()])?;
-        Ok((found.measured.then_some(ByAdapters { ways, adapters }), found))
+        Ok((ByAdapters { ways, adapters }, found))
     }
 }
 
@@ -442,7 +438,8 @@ fn notes() -> Vec<String> {
             Provider::Tcp.name()
         ),
         format!(
-            "Writes over {} go from adapter to adapter, where there are two, and the delay is netem's: nothing of ours carries them, and either end has a core.",
+            "Writes over {} go from adapter to adapter, where there are two, and the delay is netem's: nothing of ours carries them, and either end has a core. Soft-RoCE has at \
+             most 128 packets of 4 KiB under way that were not acknowledged, however much is asked of it.",
             Provider::Verbs.name()
         ),
     ]

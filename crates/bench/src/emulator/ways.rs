@@ -60,7 +60,7 @@ impl Ways {
         Ok((ways, found))
     }
 
-    /// By adapters, if there are any, and by `beside`, which does not cross what is between them. And what to say of them.
+    /// By adapters, and by `beside`, which does not cross what is between them. And what to say of the first.
     pub(super) fn by_adapters(
         adapters: &Adapters,
         beside: &[Way],
@@ -153,11 +153,6 @@ impl Ways {
         })?;
         Ok(done)
     }
-}
-
-/// What is not measured, and why: the fabric of the papers.
-pub(super) fn no_verbs(because: String) -> FabricFound {
-    FabricFound { name: Provider::Verbs.name().to_owned(), measured: false, because, capabilities: None }
 }
 
 pub(super) use crate::primitives::executor_name;
