@@ -17,7 +17,10 @@ locks() {
     VERBENA_SEEDS=$((2 * seeds)) cargo test --release --locked -p verbena-lock --test storm locks_hold -- --nocapture
     VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test lock_crashes -- --nocapture
 }
-memory() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-memory --test storm segments_hold -- --nocapture; }
+memory() {
+    VERBENA_LONG=1 cargo test --release --locked -p verbena-memory --lib chain -- --nocapture
+    VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-memory --test storm segments_hold -- --nocapture
+}
 cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
 fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
 

@@ -105,7 +105,7 @@ impl Chain {
             }
             Chain::Helping { nth, word, decided } => {
                 let place = segment.link(nth);
-                (place, vec![swap(place, word, decided)])
+                (place, vec![swap(place, word, helped(word, decided))])
             }
         }
     }
@@ -135,12 +135,17 @@ impl Chain {
                 Chain::Helping { nth, word: found, decided }
             }
             Chain::Helping { nth, word, decided } if nth == home => {
-                return Linked::Other(if found == word { decided } else { found });
+                return Linked::Other(if found == word { helped(word, decided) } else { found });
             }
             Chain::Helping { nth, word, decided } => Chain::Helping { nth: nth + 1, word, decided },
         };
         Linked::On
     }
+}
+
+/// What a copy is brought to that has `word`. A mark leaves it its own version: so it says what could be read there.
+fn helped(word: Word, decided: Word) -> Word {
+    decided.end().map_or(decided, |end| word.ended(end))
 }
 
 #[cfg(test)]
@@ -176,6 +181,8 @@ mod tests {
         marking: Option<(usize, Word)>,
         /// What could be read.
         values: BTreeMap<u64, u64>,
+        /// Versions that the home had, where they are read.
+        read: BTreeSet<u64>,
     }
 
     fn segment(copies: u32) -> Segment {
@@ -276,7 +283,10 @@ mod tests {
                 let known = *self.values.entry(word.version()).or_insert(value);
                 assert_eq!(value, known, "version {} at {place:?}", word.version());
             }
+            let home = words[words.len() - 1];
+            self.read.extend((!is_marked(&home)).then(|| home.version()));
             for version in self.writers.iter().filter_map(|writer| writer.done) {
+                assert!(self.read.contains(&version), "{version} is done, and nobody could read it: {words:?}");
                 let has_it = |word: &Word| word.version() >= version || is_marked(word);
                 assert!(words.iter().all(has_it), "{version} is done, and not everywhere: {words:?}");
             }
@@ -290,8 +300,10 @@ mod tests {
         /// Whatever the others have begun, one more comes to its end.
         fn is_held_up(&self, segment: &Segment) -> bool {
             let (mut memory, mut last) = (self.memory.clone(), Writer::new(segment, 77));
+            let is_told = self.writers.iter().any(|writer| writer.is_refused);
             for _ in 0..200 {
                 if last.is_over() {
+                    assert!(!is_told || last.is_refused, "it is put after somebody was told that it was released");
                     return false;
                 }
                 last.step(segment, &mut memory);
@@ -318,7 +330,8 @@ mod tests {
         let segment = segment(copies);
         let writers = (1..=writers).map(|number| Writer::new(&segment, number)).collect();
         let marking = is_released.then_some((0, Word::new(1, 0)));
-        let mut open = vec![World { memory: new(&segment), writers, marking, values: BTreeMap::new() }];
+        let mut open =
+            vec![World { memory: new(&segment), writers, marking, values: BTreeMap::new(), read: BTreeSet::new() }];
         let (mut seen, mut told) = (BTreeSet::new(), 0);
         while let Some(mut world) = open.pop() {
             world.check(&segment);
@@ -354,12 +367,15 @@ mod tests {
 
     #[test]
     fn nobody_is_told_of_a_release_before_it_is_at_all_copies() {
-        for (copies, writers, least) in [(2, 2, 400), (3, 2, 800)] {
+        let mut all = vec![(2, 2, 400), (3, 2, 800)];
+        // Of these there are 276,000: half a minute without optimization.
+        all.extend(std::env::var_os("VERBENA_LONG").map(|_| (2, 3, 200_000)));
+        for (copies, writers, least) in all {
             let (states, told) = explore(copies, writers, true);
             println!(
                 "counted: {copies} copies, {writers} writers, a release: {states} states, {told} after it was told"
             );
-            assert!(states > least && told > least / 4, "{states} {told}");
+            assert!(states > least && told > least / 5, "{states} {told}");
         }
     }
 }

@@ -55,16 +55,15 @@ pub struct Link {
     pub ways: [Way; 2],
 }
 
-/// Interfaces that every network has, and folders of the settings of all of them: no other interface can have these names.
-const RESERVED: [&str; 3] = ["lo", "all", "default"];
+/// Folders in which there are settings of all interfaces: none can have their names.
+const EVERYWHERE: [&str; 2] = ["all", "default"];
 
 /// Why a plan cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// What cannot name an interface.
     #[error(
-        "{name:?} cannot name a site or a link: 1 to {MAX_NAME} letters, digits, - or _, and not {}",
-        RESERVED.join(", ")
+        "{name:?} cannot name a site or a link: 1 to {MAX_NAME} letters, digits, - or _, and not lo, nor a link all or default"
     )]
     Name {
         /// What was given.
@@ -262,7 +261,7 @@ fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a String>) -> Re
     let mut seen = std::collections::HashSet::new();
     for name in names {
         let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        let is_reserved = RESERVED.contains(&name.as_str());
+        let is_reserved = name == "lo" || what == "links" && EVERYWHERE.contains(&name.as_str());
         if !(1..=MAX_NAME).contains(&name.len()) || !name.bytes().all(is_good) || name.starts_with('-') || is_reserved {
             return Err(PlanError::Name { name: name.clone() });
         }
@@ -306,8 +305,9 @@ mod tests {
         assert!(said(|plan| plan.sites[0].name = "a b".into()).starts_with("\"a b\" cannot name"));
         assert!(said(|plan| plan.links[0].name = "a-very-long-name".into()).contains("cannot name"));
         for taken in ["lo", "all", "default"] {
-            assert!(said(|plan| plan.links[0].name = taken.into()).ends_with("and not lo, all, default"));
+            assert!(said(|plan| plan.links[0].name = taken.into()).ends_with("and not lo, nor a link all or default"));
         }
+        assert_eq!(said(|plan| plan.sites[0].name = "default".into()), "");
         assert_eq!(said(|plan| plan.sites[1].name = "paris".into()), "two sites are called paris");
         assert_eq!(said(|plan| plan.links.push(plan.links[0].clone())), "two links are called sea");
         assert_eq!(said(|plan| plan.links.clear()), "0 links; there may be 1 to 250");

@@ -17,7 +17,7 @@ use crate::way::Way;
 /// Frames taken from one end, or sent to one, before the others are looked at; and bytes taken: a large frame takes as long as many small ones.
 pub(super) const AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: u32 = 128 << 10;
-/// So often is taken from an end that another one replaces: more than waits there.
+/// Frames taken from an end that another one replaces: more than wait there.
 const LAST: usize = 32_768;
 
 /// What a direction has.
@@ -61,26 +61,26 @@ impl Direction {
         }
     }
 
-    /// Takes what has come, or some of it. Says whether anything has.
-    pub fn receive(&mut self, buffers: &mut Buffers, preference: &mut Preference) -> bool {
-        let (mut set_back, mut bytes, mut has_received) = (None, 0, false);
+    /// Takes what has come, or some of it. Says how many frames that were.
+    pub fn receive(&mut self, buffers: &mut Buffers, preference: &mut Preference) -> usize {
+        let (mut set_back, mut bytes, mut taken) = (None, 0, 0);
         for _ in 0..AT_ONCE {
             if bytes >= BYTES_AT_ONCE {
                 break;
             }
             let Some(came) = self.entrance.receive(buffers) else { break };
             let Came { load, packet, is_housekeeping, stamp } = came;
-            has_received = true;
+            taken += 1;
             let at = self.stamps.place(stamp, *set_back.get_or_insert_with(clocks));
             bytes += packet.bytes;
             preference.note(packet.bytes);
             let machine = &mut self.machine;
-            let taken = if is_housekeeping { machine.pass(at, packet, load) } else { machine.arrive(at, packet, load) };
-            if let Err(load) = taken {
+            let kept = if is_housekeeping { machine.pass(at, packet, load) } else { machine.arrive(at, packet, load) };
+            if let Err(load) = kept {
                 self.entrance.refuse(load, buffers);
             }
         }
-        has_received
+        taken
     }
 
     /// From now on it does this. A port that takes single packets is replaced where it need not any more; the other way it stays: the large frames that it
@@ -88,7 +88,11 @@ impl Direction {
     pub fn change(&mut self, way: Way, buffers: &mut Buffers, preference: &mut Preference) -> io::Result<()> {
         if !way.needs_single_packets() && !self.takes_large {
             // What waits there is on the line already. Frames that come in between are lost, as on one that is plugged elsewhere.
-            (0..LAST).take_while(|_| self.receive(buffers, preference)).count();
+            let mut left = LAST;
+            while left > 0 {
+                let taken = self.receive(buffers, preference);
+                left = if taken == 0 { 0 } else { left.saturating_sub(taken) };
+            }
             let port = Port::open(&self.name, Frames::Large)?;
             self.overrun_before += self.entrance.overrun();
             self.entrance = Entrance::Port(port);

@@ -146,7 +146,7 @@ impl Runner {
     fn receive(&mut self) -> bool {
         let mut has_received = false;
         for direction in &mut self.directions {
-            has_received |= direction.receive(&mut self.buffers, &mut self.preference);
+            has_received |= direction.receive(&mut self.buffers, &mut self.preference) > 0;
         }
         has_received
     }

@@ -21,7 +21,7 @@ use crate::commands::child::{self, Watch, system};
 use crate::error::{Error, Result};
 
 /// How long a command has to end when its WAN has ended.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// Run a command in a site of a WAN that is up.
 ///

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use verbena_wan::{Plan, Wan, read_file};
 
 use super::control::{Answer, Connection, Name, Request};
+use super::exec::GRACE;
 use super::file;
 use super::guard::Guard;
 use super::report::Report;
@@ -69,8 +70,8 @@ pub struct Command {
     format: Format,
 }
 
-/// `wan exec` has told its command to end by then, and has said so.
-const TOLD: Duration = Duration::from_secs(1);
+/// `wan exec` has ended its command by then, and has said how that ended.
+const TOLD: Duration = GRACE.saturating_add(Duration::from_millis(500));
 
 /// What is printed when something happens.
 #[derive(Debug, Serialize)]
