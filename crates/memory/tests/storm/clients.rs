@@ -219,21 +219,20 @@ impl Cluster {
                         self.seen.conflicts += 1;
                         *known = known.map(|(id, _)| (id, *current));
                     }
-                    Refusal::Lost { id } | Refusal::Released { id } => {
+                    Refusal::Lost { id } => {
                         self.seen.gone += 1;
                         *known = None;
-                        if matches!(refusal, Refusal::Lost { .. }) {
-                            self.is_lost(*id);
-                        }
+                        self.is_lost(*id);
                     }
-                    // A put may meet the mark of a copy, while the home is not marked yet.
-                    Refusal::Reclaimed { id, home } if matches!(what, What::Get(_)) => {
+                    // Whoever hears it: from then on nobody reads it.
+                    Refusal::Released { id } => {
+                        self.seen.gone += 1;
+                        *known = None;
+                        self.holders.was_released(*id, now);
+                    }
+                    Refusal::Reclaimed { id, home } => {
                         *known = None;
                         self.was_reclaimed(*id, *home);
-                    }
-                    Refusal::Reclaimed { .. } => {
-                        self.seen.gone += 1;
-                        *known = None;
                     }
                     Refusal::Unknown => self.seen.unknown += 1,
                     Refusal::TimedOut { .. } => self.seen.late += 1,
