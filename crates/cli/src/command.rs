@@ -64,7 +64,8 @@ enum Subcommands {
 }
 
 /// Runs one command line: the program's name and its arguments. What it could not do is an error; the exit code is another
-/// than success only where it is that of a command that was run under a lock or in a site, or this program plays the target of an experiment or watches another one.
+/// than success only where it is that of a command that was run under a lock or in a site, or this program plays the target of an experiment or watches
+/// another one.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|first| first == CHILD_ARGUMENT) {

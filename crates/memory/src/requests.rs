@@ -183,13 +183,13 @@ impl Memory {
     fn place(&mut self, id: RequestId, wanted: crate::Wanted, placement: Placement, out: &mut Vec<Action>) {
         let homes = self.homes();
         let is_home = |home: &Incarnation| homes.contains(home);
-        let are_few = (1..usize::from(wanted.copies)).contains(&homes.len());
+        let are_few = wanted.is_replicated() && (1..usize::from(wanted.copies)).contains(&homes.len());
         let Some(request) = self.requests.get_mut(&id) else { return };
         if wanted.is_replicated() && request.asked_at.is_some_and(|home| are_few || !is_home(&home)) {
             // A copy of what was made may be there.
             return self.refuse(id, Refusal::Unknown, out);
         }
-        if wanted.is_replicated() && are_few {
+        if are_few {
             return self.refuse(id, Refusal::FewHomes { asked: wanted.copies, homes: homes.len() }, out);
         }
         // Where it was asked before, it is asked again: it may have been made.

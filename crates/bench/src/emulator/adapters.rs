@@ -82,10 +82,7 @@ impl Adapters {
         let opened = Adapters::find(cores).and_then(|adapters| open(adapters).map_err(|error| error.to_string()));
         match opened {
             Ok((opened, found)) => (found.measured.then_some(opened), found),
-            Err(because) => {
-                let name = Provider::Verbs.name().to_owned();
-                (None, FabricFound { name, measured: false, because, capabilities: None })
-            }
+            Err(because) => (None, FabricFound::missing(Provider::Verbs, because)),
         }
     }
 
@@ -239,6 +236,7 @@ mod tests {
             expected.map(|(device, interface, address)| (device.into(), interface.into(), address.into()))
         );
     }
+
     #[test]
     fn a_queue_of_somebody_else_stays() {
         assert!(is_free("qdisc noqueue 0: root refcnt 2 \n"));

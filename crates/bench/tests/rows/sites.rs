@@ -30,7 +30,7 @@ fn fabrics_are_found(findings: &Findings, expected: &[&str]) {
     let (measured, not): (Vec<_>, Vec<_>) = findings.fabrics.iter().partition(|found| found.measured);
     let names: Vec<&str> = measured.iter().map(|found| found.name.as_str()).collect();
     assert_eq!(names, expected, "{:?}", findings.fabrics);
-    assert!(not.iter().any(|found| found.name == "verbs" && found.because.contains("soft-RoCE")), "{not:?}");
+    assert!(not.iter().any(|found| found.name == "verbs" && found.because.contains("netem")), "{not:?}");
 }
 
 fn xs(measurements: &[&Measurement]) -> Vec<f64> {

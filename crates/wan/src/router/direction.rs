@@ -88,10 +88,12 @@ impl Direction {
     pub fn change(&mut self, way: Way, buffers: &mut Buffers, preference: &mut Preference) -> io::Result<()> {
         if !way.needs_single_packets() && !self.takes_large {
             // What waits there is on the line already. Frames that come in between are lost, as on one that is plugged elsewhere.
-            let mut left = LAST;
-            while left > 0 {
-                let taken = self.receive(buffers, preference);
-                left = if taken == 0 { 0 } else { left.saturating_sub(taken) };
+            let mut taken = 0;
+            while taken < LAST {
+                match self.receive(buffers, preference) {
+                    0 => break,
+                    more => taken += more,
+                }
             }
             let port = Port::open(&self.name, Frames::Large)?;
             self.overrun_before += self.entrance.overrun();

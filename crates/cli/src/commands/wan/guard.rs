@@ -24,7 +24,7 @@ use crate::error::Result;
 /// What it is asked for by.
 pub const ARGUMENT: &str = "--guard-networks";
 
-/// How long whoever is there has to end after SIGTERM: longer than `wan exec` gives its command, which says how that ended.
+/// How long whoever is there has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 /// Longer than a process takes to be gone that was killed.
 const GONE: Duration = Duration::from_secs(2);

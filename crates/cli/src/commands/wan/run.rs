@@ -31,8 +31,8 @@ const PEER_ENDS: Duration = Duration::from_secs(2);
 /// Run a command in a network of its own, with a link to another one that has these characteristics.
 ///
 /// Two sites are made, a and b, with one link between them; COMMAND runs in a. The options are of one way, and hold for both: with --delay 10ms a ping takes
-/// 20 ms. The sites are there for as long as this process is, also if it is killed, and what still runs in them then is told to end, and killed three seconds later. They reach nothing else: no other
-/// network, and nothing of this machine.
+/// 20 ms. The sites are there for as long as this process is, also if it is killed, and what still runs in them then is told to end, and killed three
+/// seconds later. They reach nothing else: no other network, and nothing of this machine.
 ///
 /// A command is told where it is by VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6, and the other site by VERBENA_WAN_PEER and VERBENA_WAN_PEER6 (10.77.0.1
 /// and fd77::1 for a, 10.77.0.2 and fd77::2 for b), and its site's name by VERBENA_WAN_SITE.
