@@ -11,6 +11,7 @@ mod bandwidth;
 mod channels;
 mod far;
 mod flows;
+mod handing;
 mod latency;
 mod line;
 mod node;

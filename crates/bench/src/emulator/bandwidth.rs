@@ -151,7 +151,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         };
         ways.push(Way::new(turn, carrier)?);
     }
-    let (links, held) = Link::held(DELAYS.len(), plan.seed)?;
+    let (links, held) = Link::held(&[Mode::Precise; DELAYS.len()], plan.seed)?;
     for (link, delay) in links.into_iter().zip(DELAYS) {
         let turn = Turn { system: System::Nfqueue, crossing: Crossing::Large, delay };
         ways.push(Way::new(turn, Carrier::Link(link))?);

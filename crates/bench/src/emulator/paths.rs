@@ -173,13 +173,14 @@ impl Link {
         Link::by(mode, DataPath::Packet, single, seed)
     }
 
-    /// So many whose packets stay in the kernel until they go on; none where the kernel does not hold them, or without `iptables`. And what to say of them.
-    pub(super) fn held(count: usize, seed: u64) -> Result<(Vec<Self>, FabricFound), BenchError> {
+    /// One of each of these modes whose packets stay in the kernel until they go on; none where the kernel does not hold them, or without `iptables`. And
+    /// what to say of them.
+    pub(super) fn held(modes: &[Mode], seed: u64) -> Result<(Vec<Self>, FabricFound), BenchError> {
         let found =
             |measured, because| FabricFound { name: "nfqueue".to_owned(), measured, because, capabilities: None };
-        let links = (0..count).map(|_| Link::by(Mode::Precise, DataPath::Nfqueue, false, seed));
+        let links = modes.iter().map(|mode| Link::by(*mode, DataPath::Nfqueue, false, seed));
         match links.collect::<Result<Vec<_>, _>>() {
-            Ok(links) => Ok((links, found(true, "the router, mode precise, path nfqueue".to_owned()))),
+            Ok(links) => Ok((links, found(true, "the router, path nfqueue".to_owned()))),
             Err(
                 error @ (BenchError::Emulator(verbena_wan::Error::Lacking { .. })
                 | BenchError::Network(verbena_namespaces::Error::Command { .. })),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use verbena_wan::probe::Probe;
 use verbena_wan::router::Mode;
 
+use super::handing::handed;
 use super::paths::{Cable, Link};
 use super::rattan::{self, Rattan};
 use super::{panel, router};
@@ -46,6 +47,7 @@ const FAR: u64 = 10_000;
 
 const ERROR: &str = "error of the added delay";
 const ERROR_P99: &str = "error of the added delay, 99th percentile";
+const HANDED: &str = "time from the thread that knows of it to the one that waits";
 const OVER: &str = "delay of a burst's last packet over that of its first";
 
 /// What crosses, and as what.
@@ -80,26 +82,35 @@ impl Path {
 /// What packets cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
+    /// Two threads, and a word between them: what the machine takes from any router and any probe.
+    Threads,
     Cable,
     Router(Mode),
-    /// The router in its mode precise, with packets that stay in the kernel.
-    Nfqueue,
+    /// The router with packets that stay in the kernel.
+    Nfqueue(Mode),
     Rattan,
 }
 
 impl System {
     fn name(self) -> &'static str {
         match self {
+            System::Threads => "two threads",
             System::Cable => "cable",
             System::Router(Mode::Precise) => "precise",
             System::Router(Mode::Sleep) => "sleep",
-            System::Nfqueue => "nfqueue",
+            System::Nfqueue(Mode::Precise) => "nfqueue",
+            System::Nfqueue(Mode::Sleep) => "nfqueue, sleep",
             System::Rattan => rattan::NAME,
         }
     }
+
+    /// Ours, in the mode that promises something.
+    fn is_precise(self) -> bool {
+        matches!(self, System::Router(Mode::Precise) | System::Nfqueue(Mode::Precise))
+    }
 }
 
-const MODES: [System; 2] = [System::Router(Mode::Precise), System::Router(Mode::Sleep)];
+const MODES: [Mode; 2] = [Mode::Precise, Mode::Sleep];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
@@ -131,14 +142,14 @@ struct Stage {
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let cable = Cable::new()?;
     let mut links = vec![];
-    for mode in [Mode::Precise, Mode::Sleep] {
+    for mode in MODES {
         for single in [false, true] {
             links.push(((System::Router(mode), single), Link::new(mode, single, plan.seed)?));
         }
     }
-    let (held, of_held) = Link::held(1, plan.seed)?;
+    let (held, of_held) = Link::held(&MODES, plan.seed)?;
     let has_held = !held.is_empty();
-    links.extend(held.into_iter().map(|link| ((System::Nfqueue, false), link)));
+    links.extend(MODES.into_iter().zip(held).map(|(mode, link)| ((System::Nfqueue(mode), false), link)));
     let (rattans, found) = rattan::all(&ASKED.map(Duration::from_micros))?;
     let mut turns = turns(has_held, found.measured);
     let mut stage = Stage { cable, links, rattans, lost: 0, sent: 0 };
@@ -153,22 +164,23 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 
 fn turns(has_held: bool, has_rattan: bool) -> Vec<Turn> {
     let each = |system, path, asked| Turn { system, path, asked, is_burst: false };
-    let mut turns = vec![];
+    let mut turns = vec![each(System::Threads, Path::Small, 0)];
     for asked in ASKED {
         turns.extend([Path::Small, Path::Large].map(|path| each(System::Cable, path, asked)));
-        for system in MODES {
-            turns.extend(Path::ALL.map(|path| each(system, path, asked)));
+        for mode in MODES {
+            turns.extend(Path::ALL.map(|path| each(System::Router(mode), path, asked)));
         }
-        if has_held {
-            turns.extend([Path::Small, Path::Large].map(|path| each(System::Nfqueue, path, asked)));
+        for mode in MODES.into_iter().filter(|_| has_held) {
+            turns.extend([Path::Small, Path::Large].map(|path| each(System::Nfqueue(mode), path, asked)));
         }
         turns.extend(has_rattan.then(|| each(System::Rattan, Path::Small, asked)));
     }
     let burst = |system, path| Turn { system, path, asked: BURST_ASKED, is_burst: true };
     turns.push(burst(System::Cable, Path::Small));
-    for system in MODES {
-        turns.extend([Path::Small, Path::Single].map(|path| burst(system, path)));
+    for mode in MODES {
+        turns.extend([Path::Small, Path::Single].map(|path| burst(System::Router(mode), path)));
     }
+    turns.extend(has_held.then(|| burst(System::Nfqueue(Mode::Precise), Path::Small)));
     turns.extend(has_rattan.then(|| burst(System::Rattan, Path::Small)));
     turns
 }
@@ -176,6 +188,15 @@ fn turns(has_held: bool, has_rattan: bool) -> Vec<Turn> {
 impl Stage {
     /// Microseconds: of each packet how long it took; of each burst how much longer its last one took than its first.
     fn take(&mut self, turn: Turn, length: Duration) -> Result<RoundSummary, BenchError> {
+        let failed = |what: String| BenchError::Wrong {
+            fabric: turn.system.name().to_owned(),
+            doing: format!("sending {}", turn.name()),
+            what,
+        };
+        if turn.system == System::Threads {
+            let count = (length.max(SHORTEST).as_nanos() / PAUSE.as_nanos()) as u32;
+            return RoundSummary::of(&mut handed(PAUSE, count)).ok_or_else(|| failed("nothing came".to_owned()));
+        }
         let key = (turn.system, turn.path == Path::Single);
         let link = self.links.iter_mut().find(|(of, _)| *of == key);
         let mut link = link.map(|(_, link)| link);
@@ -189,11 +210,6 @@ impl Stage {
                 self.rattans[number].ends()
             }
             (None, _) => self.cable.ends(),
-        };
-        let failed = |what: String| BenchError::Wrong {
-            fabric: turn.system.name().to_owned(),
-            doing: format!("sending {}", turn.name()),
-            what,
         };
         let opened = Probe::new(ends.near, ends.far, ends.address);
         let opened = match turn.path {
@@ -297,6 +313,8 @@ fn summarise(turns: &[Turn], rounds: &[Vec<RoundSummary>], findings: &mut Findin
         };
         if turn.is_burst {
             say(OVER, rounds.clone());
+        } else if turn.system == System::Threads {
+            say(HANDED, rounds.clone());
         } else if turn.system == System::Cable {
             say("time over the cable", rounds.clone());
         } else {
@@ -305,15 +323,16 @@ fn summarise(turns: &[Turn], rounds: &[Vec<RoundSummary>], findings: &mut Findin
             say(ERROR, errors);
         }
     }
-    for turn in turns.iter().filter(|turn| turn.is_burst && turn.system == System::Router(Mode::Precise)) {
+    for turn in turns.iter().filter(|turn| turn.is_burst && turn.system.is_precise()) {
         findings.ratios.extend(burst_target(turn, of(*turn), cable(*turn)));
     }
     for turn in turns.iter().filter(|turn| !turn.is_burst && turn.asked > 0) {
         let errors = error_of(*turn);
         match turn.system {
-            System::Router(Mode::Precise) => {
+            system if system.is_precise() => {
                 let nothing_asked = error_of(Turn { asked: 0, ..*turn });
-                findings.ratios.extend(targets(turn, &errors, &nothing_asked, cable(*turn)));
+                let beside = [&nothing_asked, cable(*turn), of(turns[0])];
+                findings.ratios.extend(targets(turn, &errors, beside));
             }
             System::Rattan => {
                 let ours = error_of(Turn { system: System::Router(Mode::Precise), ..*turn });
@@ -336,14 +355,16 @@ fn far_off(errors: &[RoundSummary], part: Part) -> Vec<f64> {
 }
 
 /// What was wanted of it, and whether it was met.
-fn targets(turn: &Turn, errors: &[RoundSummary], nothing_asked: &[RoundSummary], cable: &[RoundSummary]) -> Vec<Ratio> {
+fn targets(turn: &Turn, errors: &[RoundSummary], [nothing_asked, cable, threads]: [&[RoundSummary]; 3]) -> Vec<Ratio> {
     let reason = format!(
-        "median {} us, 99th percentile {} us; with no delay asked the router takes {} us more than the cable, of which {} us is the 99th percentile and {} us the median",
+        "median {} us, 99th percentile {} us; with no delay asked the router takes {} us more than the cable, of which {} us is the 99th percentile and {} us the median; from one thread to another, which both look without rest, it is {} us and {} us",
         median(errors, MEDIAN_OF),
         median(errors, P99_OF),
         median(nothing_asked, MEDIAN_OF),
         median(cable, P99_OF),
         median(cable, MEDIAN_OF),
+        median(threads, P99_OF),
+        median(threads, MEDIAN_OF),
     );
     let most = if turn.asked < FAR { P99 } else { P99_FAR };
     let held = [("median", MEDIAN_OF, MEDIAN), ("99th percentile", P99_OF, most)];
@@ -390,7 +411,8 @@ fn panels(measurements: &[Measurement]) -> Vec<Panel> {
     let mut panels = vec![];
     for mode in MODES {
         for (quantity, y) in [(ERROR, "median error, early or late (us)"), (ERROR_P99, "error, 99th percentile (us)")] {
-            let lines = Path::ALL.map(|path| (mode, path)).into_iter().chain([(System::Rattan, Path::Small)]);
+            let others = [(System::Nfqueue(mode), Path::Small), (System::Rattan, Path::Small)];
+            let lines = Path::ALL.map(|path| (System::Router(mode), path)).into_iter().chain(others);
             let line = |(style, (system, path)): (usize, (System, Path))| {
                 let has = |one: &&Measurement| {
                     let labels = [("system", system.name()), ("path", path.name())];
@@ -399,11 +421,16 @@ fn panels(measurements: &[Measurement]) -> Vec<Panel> {
                     one.quantity == quantity && one.x > 0.0 && labels.iter().all(is_there)
                 };
                 let points: Vec<Point> = measurements.iter().filter(has).filter_map(how_far).collect();
-                let name = if system == mode { path.name() } else { system.name() };
+                let name = if system == System::Router(mode) { path.name() } else { system.name() };
                 Line { name: name.to_owned(), style, points }
             };
             let x = Axis { label: "asked (us)".to_owned(), logarithmic: true, bytes: false };
-            let mut panel = panel(&format!("{}: {quantity}", mode.name()), x, y, lines.enumerate().map(line).collect());
+            let mut panel = panel(
+                &format!("{}: {quantity}", System::Router(mode).name()),
+                x,
+                y,
+                lines.enumerate().map(line).collect(),
+            );
             // One round in which the machine was elsewhere would hide all others.
             panel.y.logarithmic = true;
             panels.push(panel);
@@ -424,7 +451,7 @@ fn notes(sent: u64, lost: u64) -> Vec<String> {
              a cable (a veth between two networks) at the same pace, by the median of the same round, is taken off. Of {sent} packets {lost} did not come within {PATIENCE:?} more than asked."
         ),
         "Precise needs a core for the router and one for the probe that nobody else uses: a machine that is busy, or a virtual one that has to wait for a core, shows in the \
-         99th percentile first. Look at the cable's."
+         99th percentile first. Look at that of the two threads, which hand on a word at the pace of the packets: no router is better than they are there."
             .to_owned(),
     ]
 }

@@ -79,19 +79,25 @@ pub fn delays_are_held_against_a_cable() {
     }
     let cables = of(&findings, "delay of a burst's last packet over that of its first", &["cable"]);
     assert_eq!(cables.len(), 1, "{cables:?}");
+    let threads = of(&findings, "time from the thread that knows of it to the one that waits", &["two threads"]);
+    assert!(threads.len() == 1 && threads[0].rounds.iter().all(|round| round.count > 0), "{threads:?}");
+    let (has_theirs, has_held) = (is_measured(&findings, "rattan"), is_held(&findings));
     let targets = findings.ratios.iter().filter(|ratio| ratio.claim.is_some());
     // Median and 99th percentile of each path and delay, and bursts by path.
-    assert_eq!(targets.count(), 2 * 3 * 5 + 2, "{:?}", findings.ratios);
-    let theirs = if is_measured(&findings, "rattan") { 6 } else { 0 };
-    assert_eq!(of(&findings, "error of the added delay", &["rattan"]).len(), theirs);
-    let held = if is_held(&findings) { 6 } else { 0 };
-    for path in ["small datagrams", "large frames"] {
-        let errors = of(&findings, "error of the added delay", &["nfqueue", path]);
-        assert_eq!(errors.len(), held, "{errors:?}");
+    let by_path = |paths: usize| 2 * paths * 5;
+    let wanted = by_path(3) + 2 + if has_held { by_path(2) + 1 } else { 0 };
+    assert_eq!(targets.count(), wanted, "{:?}", findings.ratios);
+    assert_eq!(of(&findings, "error of the added delay", &["rattan"]).len(), if has_theirs { 6 } else { 0 });
+    for (system, path) in ["nfqueue", "nfqueue, sleep"]
+        .iter()
+        .flat_map(|system| ["small datagrams", "large frames"].map(|path| (*system, path)))
+    {
+        let errors = of(&findings, "error of the added delay", &[system, path]);
+        assert_eq!(errors.len(), if has_held { 6 } else { 0 }, "{errors:?}");
         assert!(errors.iter().all(|error| error.rounds.iter().any(|round| round.min.abs() < 30_000.0)), "{errors:?}");
     }
     let lines: Vec<usize> = findings.panels.iter().map(|panel| panel.series.len()).collect();
-    assert_eq!(lines, [if theirs > 0 { 4 } else { 3 }; 4]);
+    assert_eq!(lines, [3 + usize::from(has_theirs) + usize::from(has_held); 4]);
 }
 
 pub fn streams_are_held_against_a_kernel_that_forwards() {
