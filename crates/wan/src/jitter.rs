@@ -55,6 +55,15 @@ impl Jitter {
         }
     }
 
+    /// The most that a packet takes more than the delay, of a law that has a longest.
+    pub(crate) fn most(&self) -> Option<Duration> {
+        match self {
+            Jitter::Uniform { width } => Some(*width),
+            Jitter::File { samples, .. } => samples.iter().max().copied(),
+            Jitter::Normal { .. } | Jitter::Pareto { .. } => None,
+        }
+    }
+
     /// Reads `TIME` (uniform), `uniform:TIME`, `normal:TIME`, `pareto:TIME` or `file:PATH`.
     pub(crate) fn parse(text: &str, read: &dyn Fn(&str) -> Result<String, String>) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("file:") {

@@ -174,11 +174,18 @@ impl Way {
         match (self.ooo_rate, self.ooo_delay) {
             (Some(_), None) => return wrong("ooo_rate", "needs ooo_delay, how long the chosen packets take".into()),
             (None, Some(_)) => return wrong("ooo_delay", "needs ooo_rate, one packet in how many takes it".into()),
-            (_, Some(ooo)) if ooo <= longest => {
-                let problem = "is not more than the delay of all, which is";
-                return wrong("ooo_delay", format!("{} {problem} {}", Lapse(ooo), Lapse(longest)));
+            (_, Some(ooo)) => {
+                let varied = self.jitter.as_ref().and_then(Jitter::most).unwrap_or_default();
+                if ooo <= longest + varied {
+                    let problem = "is not more than the delay of all, which is";
+                    let jittered = if varied.is_zero() { "" } else { " with its jitter" };
+                    return wrong(
+                        "ooo_delay",
+                        format!("{} {problem} {}{jittered}", Lapse(ooo), Lapse(longest + varied)),
+                    );
+                }
             }
-            _ => {}
+            (None, None) => {}
         }
         if !self.has_rate() && (self.limit.is_some() || self.codel.is_some()) {
             let option = if self.limit.is_some() { "limit" } else { "queue" };

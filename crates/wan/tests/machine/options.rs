@@ -49,6 +49,10 @@ fn what_cannot_be_together_is_refused() {
         ("ooo_rate=5", "ooo_rate: needs ooo_delay"),
         ("ooo_delay=9ms", "ooo_delay: needs ooo_rate"),
         ("ooo_rate=5 ooo_delay=7ms", "ooo_delay: 7ms is not more than the delay of all, which is 7ms"),
+        (
+            "jitter=2ms ooo_rate=5 ooo_delay=9ms",
+            "ooo_delay: 9ms is not more than the delay of all, which is 9ms with its jitter",
+        ),
         ("limit=5", "limit: without a rate nothing waits"),
         ("queue=codel", "queue: without a rate nothing waits"),
         ("delay=2h", "delay: 2h is more than 1h"),
