@@ -33,5 +33,9 @@ mod _native {
     #[pymodule_export]
     use super::memory::{Memory, Segment, Stat, Value};
     #[pymodule_export]
-    use super::wan::Wan;
+    use super::wan::{Wan, guard};
+
+    /// What tells other guards that one is a guard.
+    #[pymodule_export]
+    const GUARD_ARGUMENT: &str = verbena_wan::GUARD_ARGUMENT;
 }

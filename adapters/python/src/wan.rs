@@ -1,6 +1,8 @@
 //! A WAN in a box.
 
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
@@ -114,6 +116,15 @@ impl Wan {
         })
     }
 
+    /// The descriptors of the two networks, for as long as the WAN is there.
+    fn sites(&self, py: Python<'_>) -> PyResult<Vec<RawFd>> {
+        self.with(py, |wan| {
+            let sites =
+                wan.plan().sites.iter().map(|site| Ok(wan.site(&site.name).map_err(raised)?.as_fd().as_raw_fd()));
+            sites.collect()
+        })
+    }
+
     /// Moves the thread that calls it into a site, and off the router's core, for good.
     fn join(&self, py: Python<'_>, site: &str) -> PyResult<()> {
         self.with(py, |wan| {
@@ -162,4 +173,10 @@ impl Drop for Wan {
     fn drop(&mut self) {
         self.take();
     }
+}
+
+/// Plays the process that ends who is in these networks when the one that made them has ended. For verbena._guard.
+#[pyfunction]
+pub(crate) fn guard(py: Python<'_>, maker: u32, sites: Vec<u32>) -> PyResult<()> {
+    Ok(py.detach(|| verbena_wan::guard(maker, Duration::ZERO, &sites))?)
 }

@@ -193,6 +193,64 @@ def test_all_is_gone_at_the_end_also_after_an_exception() -> None:
         wan.a.run(network)
 
 
+def who_sleeps(pattern: str) -> list[str]:
+    return subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True).stdout.split()
+
+
+def is_there(network: str) -> bool:
+    """Whether a process is in it, or holds it open."""
+    links = [*pathlib.Path("/proc").glob("[0-9]*/ns/net"), *pathlib.Path("/proc").glob("[0-9]*/fd/*")]
+    for link in links:
+        try:
+            if os.readlink(link) == network:
+                return True
+        except OSError:
+            pass
+    return False
+
+
+def until_none(pattern: str, networks: list[str]) -> None:
+    until = time.monotonic() + PATIENCE
+    while who_sleeps(pattern) or any(map(is_there, networks)):
+        assert time.monotonic() < until, (who_sleeps(pattern), networks)
+        time.sleep(0.05)
+
+
+def test_what_was_put_into_the_background_ends_too() -> None:
+    script = "sleep 79.25 >/dev/null & (trap '' TERM; exec sleep 79.5 >/dev/null) & sleep 0.1"
+    with verbena.wan() as wan:
+        networks = [wan.a.run(network), wan.b.run(network)]
+        for site in (wan.a, wan.b):
+            site.run_command(["sh", "-c", script], check=True)
+        assert len(who_sleeps("^sleep 79[.]")) == 4
+    assert who_sleeps("^sleep 79[.]") == []
+    until_none("^sleep 79[.]", networks)
+
+
+def test_nothing_is_left_of_a_program_that_was_killed() -> None:
+    # A child after a fork has all that its parent has open.
+    code = """
+import os, time, verbena
+with verbena.wan(delay="1ms") as wan:
+    networks = [site.run(os.readlink, "/proc/thread-self/ns/net") for site in (wan.a, wan.b)]
+    wan.a.popen(["sh", "-c", "sleep 80.25 & sleep 80.75; true"])
+    wan.b.run(lambda: os.fork() or time.sleep(600))
+    print(*networks, flush=True)
+    time.sleep(600)
+"""
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    networks = program.stdout.readline().split()
+    until = time.monotonic() + PATIENCE
+    while len(who_sleeps("^sleep 80[.]")) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(who_sleeps("^sleep 80[.]")) == 2 and len(networks) == 2 and all(map(is_there, networks))
+    program.kill()
+    assert program.wait() == -9
+    until_none("^sleep 80[.]", networks)
+    program.stdout.close()
+
+
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [

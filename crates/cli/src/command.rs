@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
+use verbena_wan::GUARD_ARGUMENT;
 
 #[cfg(feature = "man")]
 use crate::commands::man;
-use crate::commands::wan::{GUARD_ARGUMENT, guard};
+use crate::commands::wan::guard;
 use crate::commands::{
     bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan,
 };

@@ -19,6 +19,7 @@ mod counts;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
+mod guard;
 mod jitter;
 mod kernel;
 mod largest;
@@ -45,6 +46,7 @@ pub use files::read_file;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{FrameOutcomes, Outcomes, wan_files, wan_frame, wan_options};
+pub use guard::{GUARD_ARGUMENT, guard};
 pub use jitter::Jitter;
 pub use largest::{LARGEST_FRAME, take_frames_of};
 pub use loss::Burst;

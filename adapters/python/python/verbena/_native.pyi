@@ -6,7 +6,24 @@ from typing import Any, Mapping, final
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-__all__ = ["CheckpointState", "Checkpoints", "Hold", "Joined", "Locks", "Memory", "Segment", "Stat", "Value", "Wan"]
+__all__ = [
+    "GUARD_ARGUMENT",
+    "CheckpointState",
+    "Checkpoints",
+    "Hold",
+    "Joined",
+    "Locks",
+    "Memory",
+    "Segment",
+    "Stat",
+    "Value",
+    "Wan",
+    "guard",
+]
+
+GUARD_ARGUMENT: str
+
+def guard(maker: int, sites: list[int]) -> None: ...
 
 @final
 class Locks:
@@ -172,6 +189,7 @@ class Wan:
         router: Mapping[str, str | int | None],
     ) -> Wan: ...
     def addresses(self, site: str) -> tuple[str, str]: ...
+    def sites(self) -> list[int]: ...
     def join(self, site: str) -> None: ...
     def change(self, there: list[tuple[str, str]], back: list[tuple[str, str]]) -> None: ...
     def look(self) -> str: ...

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import decimal
 import json
+import os
 import socket
 import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, TypeVar, Union, final
@@ -75,7 +77,8 @@ class Wan:
         ways = _pairs(options, there), _pairs(options, back)
         router: Mapping[str, str | int | None] = {"mode": mode, "path": path, "seed": seed, "core": core}
         self._native = _native.Wan(*ways, backend, router)
-        self.a, self.b = Site(self._native, "a"), Site(self._native, "b")
+        self._guard = _Guard(self._native)
+        self.a, self.b = (Site(self._native, self._guard, name) for name in ("a", "b"))
 
     def set(
         self,
@@ -96,8 +99,42 @@ class Wan:
         try:
             self.a._end()
             self.b._end()
+            self._guard.end()
         finally:
             self._native.close()
+
+
+class _Guard:
+    """The process that ends whatever runs in the sites when this one has ended, however it did: what is killed cannot. It is there once something may run."""
+
+    def __init__(self, native: _native.Wan) -> None:
+        self._native = native
+        self._maker = os.getpid()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._lock:
+            # Where the interpreter is part of another program there is none that could be started.
+            if self._process is None and sys.executable:
+                sites = self._native.sites()
+                told = [_native.GUARD_ARGUMENT, str(self._maker), *map(str, sites)]
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "verbena._guard", *told],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=sites,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+                    start_new_session=True,
+                )
+
+    def end(self) -> None:
+        """Returns when nothing is in the sites any more. In a child after a fork it does nothing."""
+        with self._lock:
+            if self._process is not None and self._maker == os.getpid():
+                # A child after a fork may have the other end of the pipe too: something to read tells it as well as the end.
+                self._process.communicate(b"\n")
 
 
 @final
@@ -108,15 +145,18 @@ class Site:
     address: str
     address6: str
 
-    def __init__(self, native: _native.Wan, name: str) -> None:
+    def __init__(self, native: _native.Wan, guard: _Guard, name: str) -> None:
         self._native = native
+        self._guard = guard
         self.name = name
         self.address, self.address6 = native.addresses(name)
         self._started: list[subprocess.Popen[Any]] = []
 
     def run(self, act: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """What `act` returns or raises, which a thread does that is in this site: the thread of the caller stays where it is. Sockets, threads and
-        processes that it makes stay in the site."""
+        processes that it makes stay in the site. Processes are told to end when the WAN ends or this process does, even if it is killed, and are
+        killed three seconds later."""
+        self._guard.start()
         done: Future[_T] = Future()
 
         def inside() -> None:
@@ -130,7 +170,7 @@ class Site:
         return done.result()
 
     def popen(self, args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
-        """`subprocess.Popen` in this site. What still runs when the WAN ends is killed; what it has put into the background is not."""
+        """`subprocess.Popen` in this site. If it still runs when the WAN ends it is killed; what it has started ends as `run` says."""
         started: subprocess.Popen[Any] = self.run(lambda: subprocess.Popen(args, **kwargs))
         self._started.append(started)
         return started

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 pub use self::file::try_bytes;
-pub use self::guard::{ARGUMENT as GUARD_ARGUMENT, serve as guard};
+pub use self::guard::serve as guard;
 use crate::error::Result;
 
 /// Emulate networks that are far apart: delay, loss, order, duplicates, rates and queues between network namespaces of this machine.

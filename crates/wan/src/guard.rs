@@ -1,0 +1,113 @@
+//! Who sees to it that what runs in the sites of a WAN ends with the process that made them, however that ends: a process of its own, for one that is
+//! killed does nothing any more. The signal that a parent's death sends reaches its children alone, and not what these have started; and a network is
+//! there for as long as somebody is in it.
+//!
+//! It holds the sites until it ends: the number of a network that is gone is the next one's.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
+
+/// Among the arguments of every process that is a guard: it is where a site of another WAN is its place, and ends by itself.
+pub const GUARD_ARGUMENT: &str = "--guard-networks";
+
+/// How long whoever is there has to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(3);
+/// Longer than a process takes to be gone that was killed.
+const GONE: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A network: device and inode of the file that stands for it (namespaces(7)).
+type Network = (u64, u64);
+
+/// Plays the guard in a process that `maker` has started for it, with these descriptors of its sites: waits until that has ended, or until there is
+/// something to read on standard input, if only that nobody has its other end. After `first`, in which whoever was told otherwise may end, it tells who is
+/// in the sites to end (SIGTERM), and kills whoever is left after three seconds.
+///
+/// # Errors
+/// What the system said: nobody was told anything.
+pub fn guard(maker: u32, first: Duration, sites: &[u32]) -> io::Result<()> {
+    let network = |number: &u32| {
+        let network = std::fs::metadata(format!("/proc/self/fd/{number}"))?;
+        Ok((network.dev(), network.ino()))
+    };
+    let networks = sites.iter().map(network).collect::<io::Result<BTreeSet<Network>>>()?;
+    wait(maker)?;
+    // Whoever was on the way there has arrived by then.
+    sleep(first);
+    if all_in(&networks, Signal::TERM) && are_left(&networks, GRACE) {
+        let began = Instant::now();
+        while all_in(&networks, Signal::KILL) && began.elapsed() < GONE {
+            sleep(LOOK_EVERY);
+        }
+    }
+    Ok(())
+}
+
+/// Until there is something to read, or the maker has ended: a process that it has forked may hold the other end of the pipe.
+fn wait(maker: u32) -> io::Result<()> {
+    let maker = Pid::from_raw(maker.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
+    let process = match pidfd_open(maker, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        opened => opened?,
+    };
+    // Another one may have had its number since; a child of that one this is not.
+    if getppid() != Some(maker) {
+        return Ok(());
+    }
+    let input = io::stdin();
+    let mut ends = [PollFd::new(&input, PollFlags::IN), PollFd::new(&process, PollFlags::IN)];
+    loop {
+        match poll(&mut ends, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return Ok(polled.map(drop)?),
+        }
+    }
+}
+
+/// Whether somebody is there after so long.
+fn are_left(networks: &BTreeSet<Network>, after: Duration) -> bool {
+    let began = Instant::now();
+    loop {
+        let is_empty = inside(networks).is_empty();
+        if is_empty || began.elapsed() >= after {
+            return !is_empty;
+        }
+        sleep(LOOK_EVERY);
+    }
+}
+
+/// Sends it to all that are there; whether there was anybody.
+fn all_in(networks: &BTreeSet<Network>, signal: Signal) -> bool {
+    let inside = inside(networks);
+    for process in &inside {
+        // Whoever has ended needs none.
+        let _ = pidfd_send_signal(process, signal);
+    }
+    !inside.is_empty()
+}
+
+/// The processes that are in one of these networks, but for guards of others, which end by themselves. One that has ended, and that nobody has waited for
+/// yet, is in none.
+fn inside(networks: &BTreeSet<Network>) -> Vec<OwnedFd> {
+    let is_there = |pid: i32| {
+        let network = std::fs::metadata(format!("/proc/{pid}/ns/net"));
+        network.is_ok_and(|network| networks.contains(&(network.dev(), network.ino())))
+    };
+    let found = |name: std::ffi::OsString| {
+        let pid: i32 = name.to_str()?.parse().ok()?;
+        let process = is_there(pid).then(|| pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok())??;
+        let is_guard = std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|words| words.split(|byte| *byte == 0).any(|word| word == GUARD_ARGUMENT.as_bytes()));
+        // The number may be another's by now: it is this one's, if it was there when the descriptor was open.
+        (!is_guard && is_there(pid)).then_some(process)
+    };
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| found(entry.file_name())).collect()
+}
