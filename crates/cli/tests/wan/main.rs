@@ -295,6 +295,68 @@ fn a_signal_to_end_is_passed_on() {
     assert_eq!(child.wait().unwrap().code(), Some(33));
 }
 
+#[test]
+fn whoever_may_not_have_networks_is_told_what_it_takes_and_nothing_is_made() {
+    let Some(_turn) = turn() else { return };
+    let lab = up::Lab::new(
+        "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[[link]]\nname = \"l\"\nbetween = [\"a\", \"b\"]\n",
+    );
+    let (interfaces_before, folder_before) = (interfaces(), std::fs::read_dir(lab.path()).unwrap().count());
+    // No rights, and no user namespace in which there would be any.
+    let script =
+        "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    for command in [
+        &["run", "--", "touch", "made"][..],
+        &["run", "--path", "nfqueue", "--", "touch", "made"],
+        &["up", "lab.toml"],
+        &["up", "lab.toml", "--detach"],
+    ] {
+        let mut process = Command::new("unshare");
+        process.args(["--user", "--map-root-user", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_verbena"), "wan"]);
+        process.args(command).current_dir(lab.path()).env("XDG_RUNTIME_DIR", lab.path());
+        let output = process.output().unwrap();
+        let expected =
+            "verbena: networks cannot be made: that takes root, or a user namespace, which is refused (No space";
+        assert!(output.status.code() == Some(1) && said(&output).starts_with(expected), "{command:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{command:?}: {output:?}");
+    }
+    assert_eq!(interfaces(), interfaces_before);
+    // The claim of a name is one file that stays, in the folder of the sockets.
+    assert_eq!(std::fs::read_dir(lab.path()).unwrap().count(), folder_before + 1);
+    lab.refused(&["show"], 3, "no WAN called default is up");
+}
+
+#[test]
+fn delays_and_rates_come_from_files() {
+    let Some(_turn) = turn() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    // There each packet takes 100 ms more; back all but the first take 20 ms. What took longest to come is not looked at, nor that first one.
+    let jitter = format!("jitter=file:{}", file("delays", "# measured\n100ms\n100ms\n"));
+    let trace = format!("trace={}", file("trace", "0s 0s -\n1us 20ms 1mbit\n"));
+    let options = ["--delay", "5ms", "--there", &jitter, "--back", &trace, "--peer", ECHO, "--json"];
+    let output = run(&options, &["python3", "-c", ASK, "12"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (line, json) = text.split_once('\n').unwrap();
+    let (came, took_s) = line.split_once(' ').unwrap();
+    assert!(came == "12" && (0.1249..0.3).contains(&took_s.parse::<f64>().unwrap()), "{line}");
+    let report: Value = serde_json::from_str(json).unwrap();
+    let least_ns = [0, 1].map(|way| report["links"][0]["ways"][way]["took"]["least_ns"].as_u64().unwrap());
+    assert!(least_ns[0] > 104_900_000 && least_ns[1] < 104_000_000, "{least_ns:?}");
+    for (option, problem) in [
+        (format!("jitter=file:{}", file("bad", "1ms\nsoon\n")), "bad: line 2: "),
+        (format!("trace={}", file("bad_trace", "0s 1ms -\n0s 2ms -\n")), "bad_trace: line 2: "),
+    ] {
+        let output = run(&["--there", &option], &["true"]);
+        assert!(output.status.code() == Some(2) && said(&output).contains(problem), "{output:?}");
+    }
+}
+
 /// A user who is not root, with a copy of the program: where it was built others may not look.
 struct Nobody(TempDir);
 

@@ -4,14 +4,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::common::verbena;
-use super::{ASK, ECHO, Nobody, cores_of, interfaces, made_by, nothing_is_left, said, turn, two_cores};
+use super::{ASK, ECHO, Nobody, cores_of, interfaces, made_by, nothing_is_left, rules, said, turn, two_cores};
 
 const LAB: &str = "\
 seed = 7
@@ -298,6 +298,65 @@ fn nothing_is_left_after_kill_9_of_any_part() {
     kill(lab.up());
     lab.up();
     lab.good(&["down"]);
+}
+
+/// Whatever it was about to make.
+#[test]
+fn nothing_is_left_of_one_that_was_killed_while_it_comes_up() {
+    let Some(_turn) = turn() else { return };
+    let nfqueue = LAB.replace("seed = 7", "path = \"nfqueue\"").replace("there = { drop_rate = 10 }\n", "");
+    let (interfaces_before, rules_before) = (interfaces(), rules());
+    let (mut halfway, mut whole) = (0, 0);
+    for file in [LAB, &nfqueue] {
+        let lab = Lab::new(file);
+        let start = || lab.command(&["up", "lab.toml"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (began, mut first) = (Instant::now(), start());
+        std::io::Read::read_exact(first.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
+        let takes = began.elapsed();
+        first.kill().unwrap();
+        first.wait().unwrap();
+        for eighths in (2..=10).step_by(2) {
+            let mut up = start();
+            std::thread::sleep(takes * eighths / 8);
+            let made = made_by(up.id());
+            up.kill().unwrap();
+            up.wait().unwrap();
+            // The networks of three sites are there before there is all of it.
+            let has_begun = made.len() >= 3;
+            if has_begun {
+                nothing_is_left(&made, &interfaces_before, &lab.path().display().to_string());
+            }
+            assert_eq!(rules(), rules_before);
+            let is_up = !std::io::read_to_string(up.stdout.take().unwrap()).unwrap().is_empty();
+            whole += u32::from(is_up);
+            halfway += u32::from(has_begun && !is_up);
+        }
+    }
+    assert!(halfway >= 1 && whole >= 1, "killed {halfway} times halfway, and {whole} times when it was up");
+}
+
+#[test]
+fn a_router_that_sleeps_uses_no_processor_while_nothing_crosses() {
+    let Some(_turn) = turn() else { return };
+    let used = |mode: &str| {
+        let lab = Lab::new(&LAB.replace("seed = 7", &format!("mode = \"{mode}\"")).replace("12ms", "50us"));
+        let pid = lab.up();
+        // What sites say by themselves at first has crossed.
+        std::thread::sleep(Duration::from_secs(1));
+        let ticks = || -> u64 {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+            fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum()
+        };
+        let before = ticks();
+        std::thread::sleep(Duration::from_secs(2));
+        ticks() - before
+    };
+    // Hundredths of a second, of two hundred.
+    let [asleep, awake] = ["sleep", "precise"].map(used);
+    assert!(asleep <= 4, "{asleep}");
+    // So short a delay is waited for without rest, as far as others leave it the processor.
+    assert!(awake >= 40, "{awake}");
 }
 
 /// A process that was killed takes connections until all of it is gone, and ends them without a word.
