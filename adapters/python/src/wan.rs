@@ -1,5 +1,6 @@
 //! A WAN in a box.
 
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -175,8 +176,13 @@ impl Drop for Wan {
     }
 }
 
-/// Plays the process that ends who is in these networks when the one that made them has ended. For verbena._guard.
+/// Plays the process that ends who is in these networks when the one that made them has ended. It says so by a line when it watches. For verbena/_guard.py.
 #[pyfunction]
 pub(crate) fn guard(py: Python<'_>, maker: u32, sites: Vec<u32>) -> PyResult<()> {
-    Ok(py.detach(|| verbena_wan::guard(maker, Duration::ZERO, &sites))?)
+    let watches = || {
+        let mut output = std::io::stdout();
+        output.write_all(b"\n")?;
+        output.flush()
+    };
+    Ok(py.detach(|| verbena_wan::guard(maker, Duration::ZERO, &sites, watches))?)
 }

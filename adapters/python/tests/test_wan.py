@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -209,6 +210,14 @@ def is_there(network: str) -> bool:
     return False
 
 
+def until_asleep(pattern: str, count: int) -> None:
+    """Until so many shells have become it."""
+    until = time.monotonic() + PATIENCE
+    while len(who_sleeps(pattern)) != count:
+        assert time.monotonic() < until, who_sleeps(pattern)
+        time.sleep(0.01)
+
+
 def until_none(pattern: str, networks: list[str]) -> None:
     until = time.monotonic() + PATIENCE
     while who_sleeps(pattern) or any(map(is_there, networks)):
@@ -217,14 +226,43 @@ def until_none(pattern: str, networks: list[str]) -> None:
 
 
 def test_what_was_put_into_the_background_ends_too() -> None:
-    script = "sleep 79.25 >/dev/null & (trap '' TERM; exec sleep 79.5 >/dev/null) & sleep 0.1"
+    script = "sleep 79.25 >/dev/null & (trap '' TERM; exec sleep 79.5 >/dev/null) &"
     with verbena.wan() as wan:
         networks = [wan.a.run(network), wan.b.run(network)]
         for site in (wan.a, wan.b):
             site.run_command(["sh", "-c", script], check=True)
-        assert len(who_sleeps("^sleep 79[.]")) == 4
+        until_asleep("^sleep 79[.]", 4)
     assert who_sleeps("^sleep 79[.]") == []
     until_none("^sleep 79[.]", networks)
+
+
+def test_who_watches_is_there_before_anything_runs(wan: verbena.Wan, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, program in enumerate(["/bin/true", "/bin/false"]):
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(verbena.Failed, match=f"the process that ends it ended with {code}"):
+            wan.a.popen(["sleep", "81.25"])
+    assert who_sleeps("^sleep 81[.]") == []
+    monkeypatch.undo()
+    # Whoever else is killed by that name, it is not.
+    wan.a.run_command(["sh", "-c", "sleep 81.5 >/dev/null &"], check=True)
+    children = pathlib.Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children")
+    guards = [pid for task in children.parent.parent.iterdir() for pid in (task / "children").read_text().split()
+              if b"--guard-networks" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(guards) == 1
+    os.kill(int(guards[0]), signal.SIGTERM)
+    wan._close()
+    assert who_sleeps("^sleep 81[.]") == []
+
+
+def test_nobody_comes_after_the_end() -> None:
+    with verbena.wan() as wan:
+        assert wan.a.run(network) != network()
+        # The first thing at the end: from then on nobody would be ended.
+        wan._guard.end()
+        with pytest.raises(ValueError, match="is closed"):
+            wan.a.popen(["true"])
+        assert had() != []
+    assert left() == []
 
 
 def test_nothing_is_left_of_a_program_that_was_killed() -> None:
@@ -241,10 +279,8 @@ with verbena.wan(delay="1ms") as wan:
     program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None
     networks = program.stdout.readline().split()
-    until = time.monotonic() + PATIENCE
-    while len(who_sleeps("^sleep 80[.]")) < 2 and time.monotonic() < until:
-        time.sleep(0.01)
-    assert len(who_sleeps("^sleep 80[.]")) == 2 and len(networks) == 2 and all(map(is_there, networks))
+    until_asleep("^sleep 80[.]", 2)
+    assert len(networks) == 2 and all(map(is_there, networks))
     program.kill()
     assert program.wait() == -9
     until_none("^sleep 80[.]", networks)

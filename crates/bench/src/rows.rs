@@ -251,7 +251,7 @@ static ROWS: [Row; 36] = [
     Row {
         name: "wan.precision",
         paper: "none: a question of our own",
-        variants: "error of the added one-way delay of the emulator at 10 us..100 ms, modes precise and sleep; small datagrams, large frames, single packets; bursts; rattan",
+        variants: "error of the added one-way delay of the emulator at 10 us..100 ms, modes precise and sleep, paths packet and nfqueue; small datagrams, large frames, single packets; bursts; what two threads take for a word; rattan",
         found: "nothing; wanted are at most 2 us in the median, and 15 us (25 from 10 ms on) in the 99th percentile",
         measure: Some(emulator::precision),
     },

@@ -5,13 +5,15 @@
 //! It holds the sites until it ends: the number of a network that is gone is the next one's.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::{DirEntry, File};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{AtFlags, Mode, OFlags, open, openat, statat};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 
 /// Among the arguments of every process that is a guard: it is where a site of another WAN is its place, and ends by itself.
@@ -28,17 +30,17 @@ type Network = (u64, u64);
 
 /// Plays the guard in a process that `maker` has started for it, with these descriptors of its sites: waits until that has ended, or until there is
 /// something to read on standard input, if only that nobody has its other end. After `first`, in which whoever was told otherwise may end, it tells who is
-/// in the sites to end (SIGTERM), and kills whoever is left after three seconds.
+/// in the sites to end (SIGTERM), and kills whoever is left after three seconds. `watches` is called once nothing of that can fail any more.
 ///
 /// # Errors
 /// What the system said: nobody was told anything.
-pub fn guard(maker: u32, first: Duration, sites: &[u32]) -> io::Result<()> {
+pub fn guard(maker: u32, first: Duration, sites: &[u32], watches: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let network = |number: &u32| {
         let network = std::fs::metadata(format!("/proc/self/fd/{number}"))?;
         Ok((network.dev(), network.ino()))
     };
     let networks = sites.iter().map(network).collect::<io::Result<BTreeSet<Network>>>()?;
-    wait(maker)?;
+    wait(maker, watches)?;
     // Whoever was on the way there has arrived by then.
     sleep(first);
     if all_in(&networks, Signal::TERM) && are_left(&networks, GRACE) {
@@ -51,7 +53,7 @@ pub fn guard(maker: u32, first: Duration, sites: &[u32]) -> io::Result<()> {
 }
 
 /// Until there is something to read, or the maker has ended: a process that it has forked may hold the other end of the pipe.
-fn wait(maker: u32) -> io::Result<()> {
+fn wait(maker: u32, watches: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let maker = Pid::from_raw(maker.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
     let process = match pidfd_open(maker, PidfdFlags::empty()) {
         Err(rustix::io::Errno::SRCH) => return Ok(()),
@@ -61,6 +63,7 @@ fn wait(maker: u32) -> io::Result<()> {
     if getppid() != Some(maker) {
         return Ok(());
     }
+    watches()?;
     let input = io::stdin();
     let mut ends = [PollFd::new(&input, PollFlags::IN), PollFd::new(&process, PollFlags::IN)];
     loop {
@@ -93,21 +96,25 @@ fn all_in(networks: &BTreeSet<Network>, signal: Signal) -> bool {
     !inside.is_empty()
 }
 
-/// The processes that are in one of these networks, but for guards of others, which end by themselves. One that has ended, and that nobody has waited for
-/// yet, is in none.
+/// The processes that are in one of these networks, but for guards of others, which end by themselves: by their directories in /proc, each of which is one
+/// process's for good, whoever has its number later. One that has ended, and that nobody has waited for yet, is in none.
 fn inside(networks: &BTreeSet<Network>) -> Vec<OwnedFd> {
-    let is_there = |pid: i32| {
-        let network = std::fs::metadata(format!("/proc/{pid}/ns/net"));
-        network.is_ok_and(|network| networks.contains(&(network.dev(), network.ino())))
+    let found = |entry: DirEntry| {
+        let number: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let process =
+            open(format!("/proc/{number}"), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .ok()?;
+        let network = statat(&process, "ns/net", AtFlags::empty()).ok()?;
+        let is_there = networks.contains(&(network.st_dev, network.st_ino));
+        (is_there && !is_guard(&process)).then_some(process)
     };
-    let found = |name: std::ffi::OsString| {
-        let pid: i32 = name.to_str()?.parse().ok()?;
-        let process = is_there(pid).then(|| pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok())??;
-        let is_guard = std::fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|words| words.split(|byte| *byte == 0).any(|word| word == GUARD_ARGUMENT.as_bytes()));
-        // The number may be another's by now: it is this one's, if it was there when the descriptor was open.
-        (!is_guard && is_there(pid)).then_some(process)
-    };
-    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    all.filter_map(|entry| found(entry.file_name())).collect()
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(found).collect()
+}
+
+fn is_guard(process: &OwnedFd) -> bool {
+    let mut words = vec![];
+    let read = openat(process, "cmdline", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(io::Error::from)
+        .and_then(|file| File::from(file).read_to_end(&mut words));
+    read.is_ok() && words.split(|byte| *byte == 0).any(|word| word == GUARD_ARGUMENT.as_bytes())
 }

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, TypeVar, Union, final
 
 from . import _native
+from ._errors import Failed
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -96,12 +97,10 @@ class Wan:
         return {"there": there, "back": back}
 
     def _close(self) -> None:
-        try:
-            self.a._end()
-            self.b._end()
-            self._guard.end()
-        finally:
-            self._native.close()
+        # All of it, whatever interrupts one part.
+        with contextlib.ExitStack() as last:
+            for end in (self._native.close, self._guard.end, self.b._end, self.a._end):
+                last.callback(end)
 
 
 class _Guard:
@@ -112,29 +111,55 @@ class _Guard:
         self._maker = os.getpid()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_ended = False
 
-    def start(self) -> None:
+    def join(self, site: str) -> None:
+        """Moves the thread that calls it into a site, for good."""
+        if self._maker != os.getpid():
+            # A child after a fork, which is told so. Who held the lock then may not be there.
+            return self._native.join(site)
+        # Nobody comes after all were told to end.
         with self._lock:
-            # Where the interpreter is part of another program there is none that could be started.
-            if self._process is None and sys.executable:
-                sites = self._native.sites()
-                told = [_native.GUARD_ARGUMENT, str(self._maker), *map(str, sites)]
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "verbena._guard", *told],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=sites,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-                    start_new_session=True,
-                )
+            if self._has_ended:
+                raise ValueError("the WAN is closed: its `with` has ended")
+            if self._process is None:
+                self._process = self._start()
+            self._native.join(site)
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        # Where the interpreter is part of another program there may be none that could be started.
+        if not sys.executable or getattr(sys, "frozen", False):
+            return None
+        sites = self._native.sites()
+        told = [_native.GUARD_ARGUMENT, _native.__file__, str(self._maker), *map(str, sites)]
+        program = [sys.executable, "-I", os.path.join(os.path.dirname(__file__), "_guard.py")]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            program + told, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=sites, start_new_session=True
+        )
+        assert process.stdout is not None
+        if process.stdout.read(1) != b"\n":
+            raise Failed(_end_of(process))
+        return process
 
     def end(self) -> None:
         """Returns when nothing is in the sites any more. In a child after a fork it does nothing."""
+        if self._maker != os.getpid():
+            return
         with self._lock:
-            if self._process is not None and self._maker == os.getpid():
+            self._has_ended = True
+            if self._process is not None:
                 # A child after a fork may have the other end of the pipe too: something to read tells it as well as the end.
-                self._process.communicate(b"\n")
+                process, self._process = self._process, None
+                words = _end_of(process)
+                if process.returncode != 0:
+                    raise Failed(words)
+
+
+def _end_of(guard: subprocess.Popen[bytes]) -> str:
+    """Waits for it; what is to be said if it has not done its part."""
+    said = guard.communicate(b"\n")[1].decode(errors="replace").strip()
+    return f"what runs in the sites may go on: the process that ends it ended with {guard.returncode}: {said}"
 
 
 @final
@@ -155,13 +180,12 @@ class Site:
     def run(self, act: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """What `act` returns or raises, which a thread does that is in this site: the thread of the caller stays where it is. Sockets, threads and
         processes that it makes stay in the site. Processes are told to end when the WAN ends or this process does, even if it is killed, and are
-        killed three seconds later."""
-        self._guard.start()
+        killed three seconds later. Threads are not, nor what they start after that."""
         done: Future[_T] = Future()
 
         def inside() -> None:
             try:
-                self._native.join(self.name)
+                self._guard.join(self.name)
                 done.set_result(act(*args, **kwargs))
             except BaseException as error:
                 done.set_exception(error)

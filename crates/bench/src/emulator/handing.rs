@@ -15,15 +15,15 @@ pub(super) fn handed(gap: Duration, count: u32) -> Vec<f64> {
                 while start.elapsed() < gap * number {
                     spin_loop();
                 }
-                came.store(number, Ordering::Relaxed);
+                came.store(number, Ordering::Release);
             }
         });
-        let mut took = vec![];
+        let mut took = Vec::with_capacity(count as usize);
         while took.len() < count as usize {
-            let (known, seen) = (took.len() as u32, came.load(Ordering::Relaxed));
+            let (known, seen) = (took.len() as u32, came.load(Ordering::Acquire));
             if seen > known {
                 let now = start.elapsed();
-                took.extend((known + 1..=seen).map(|number| (now - gap * number).as_nanos() as f64 / 1e3));
+                took.extend((known + 1..=seen).map(|number| now.saturating_sub(gap * number).as_nanos() as f64 / 1e3));
             }
             spin_loop();
         }

@@ -180,7 +180,10 @@ impl Link {
             |measured, because| FabricFound { name: "nfqueue".to_owned(), measured, because, capabilities: None };
         let links = modes.iter().map(|mode| Link::by(*mode, DataPath::Nfqueue, false, seed));
         match links.collect::<Result<Vec<_>, _>>() {
-            Ok(links) => Ok((links, found(true, "the router, path nfqueue".to_owned()))),
+            Ok(links) => {
+                let precise_alone = if modes.contains(&Mode::Sleep) { "" } else { ", mode precise" };
+                Ok((links, found(true, format!("the router, path nfqueue{precise_alone}"))))
+            }
             Err(
                 error @ (BenchError::Emulator(verbena_wan::Error::Lacking { .. })
                 | BenchError::Network(verbena_namespaces::Error::Command { .. })),

@@ -56,6 +56,8 @@ enum Path {
     Small,
     Large,
     Single,
+    /// A word of memory, and no packet.
+    Word,
 }
 
 impl Path {
@@ -66,6 +68,7 @@ impl Path {
             Path::Small => "small datagrams",
             Path::Large => "large frames",
             Path::Single => "single packets",
+            Path::Word => "a word",
         }
     }
 
@@ -82,7 +85,7 @@ impl Path {
 /// What packets cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
-    /// Two threads, and a word between them: what the machine takes from any router and any probe.
+    /// Two threads that look without rest: what the machine takes from them it takes from a router and a probe too.
     Threads,
     Cable,
     Router(Mode),
@@ -119,6 +122,8 @@ struct Turn {
     asked: u64,
     is_burst: bool,
 }
+
+const THREADS: Turn = Turn { system: System::Threads, path: Path::Word, asked: 0, is_burst: false };
 
 impl Turn {
     fn name(&self) -> String {
@@ -164,7 +169,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 
 fn turns(has_held: bool, has_rattan: bool) -> Vec<Turn> {
     let each = |system, path, asked| Turn { system, path, asked, is_burst: false };
-    let mut turns = vec![each(System::Threads, Path::Small, 0)];
+    let mut turns = vec![THREADS];
     for asked in ASKED {
         turns.extend([Path::Small, Path::Large].map(|path| each(System::Cable, path, asked)));
         for mode in MODES {
@@ -331,7 +336,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<RoundSummary>], findings: &mut Findin
         match turn.system {
             system if system.is_precise() => {
                 let nothing_asked = error_of(Turn { asked: 0, ..*turn });
-                let beside = [&nothing_asked, cable(*turn), of(turns[0])];
+                let beside = [&nothing_asked, cable(*turn), of(THREADS)];
                 findings.ratios.extend(targets(turn, &errors, beside));
             }
             System::Rattan => {
@@ -451,7 +456,7 @@ fn notes(sent: u64, lost: u64) -> Vec<String> {
              a cable (a veth between two networks) at the same pace, by the median of the same round, is taken off. Of {sent} packets {lost} did not come within {PATIENCE:?} more than asked."
         ),
         "Precise needs a core for the router and one for the probe that nobody else uses: a machine that is busy, or a virtual one that has to wait for a core, shows in the \
-         99th percentile first. Look at that of the two threads, which hand on a word at the pace of the packets: no router is better than they are there."
+         99th percentile first. Look at that of the two threads, which hand on a word every 0.3 ms and look without rest: what they wait, a router and a probe wait too."
             .to_owned(),
     ]
 }

@@ -80,7 +80,8 @@ pub fn delays_are_held_against_a_cable() {
     let cables = of(&findings, "delay of a burst's last packet over that of its first", &["cable"]);
     assert_eq!(cables.len(), 1, "{cables:?}");
     let threads = of(&findings, "time from the thread that knows of it to the one that waits", &["two threads"]);
-    assert!(threads.len() == 1 && threads[0].rounds.iter().all(|round| round.count > 0), "{threads:?}");
+    // 20 ms at the least, a word every 0.3 ms.
+    assert!(threads.len() == 1 && threads[0].rounds.iter().all(|round| round.count >= 66), "{threads:?}");
     let (has_theirs, has_held) = (is_measured(&findings, "rattan"), is_held(&findings));
     let targets = findings.ratios.iter().filter(|ratio| ratio.claim.is_some());
     // Median and 99th percentile of each path and delay, and bursts by path.

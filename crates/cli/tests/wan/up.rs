@@ -11,7 +11,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::common::verbena;
-use super::{ASK, ECHO, Nobody, cores_of, interfaces, made_by, nothing_is_left, rules, said, turn, two_cores};
+use super::{
+    ASK, ECHO, Nobody, PATIENCE, cores_of, interfaces, made_by, nothing_is_left, rules, said, turn, two_cores,
+};
 
 const LAB: &str = "\
 seed = 7
@@ -77,7 +79,9 @@ impl Lab {
 
     /// Brought up as `--detach` does it: the number of the process.
     pub(super) fn up(&self) -> u32 {
-        let line: Value = serde_json::from_str(&self.good(&["up", "lab.toml", "--detach", "--json"])).unwrap();
+        // By its whole path, by which its processes are found.
+        let file = self.path().join("lab.toml").display().to_string();
+        let line: Value = serde_json::from_str(&self.good(&["up", &file, "--detach", "--json"])).unwrap();
         assert_eq!(line["event"], "up");
         line["pid"].as_u64().unwrap().try_into().unwrap()
     }
@@ -306,33 +310,42 @@ fn nothing_is_left_of_one_that_was_killed_while_it_comes_up() {
     let Some(_turn) = turn() else { return };
     let nfqueue = LAB.replace("seed = 7", "path = \"nfqueue\"").replace("there = { drop_rate = 10 }\n", "");
     let (interfaces_before, rules_before) = (interfaces(), rules());
-    let (mut halfway, mut whole) = (0, 0);
     for file in [LAB, &nfqueue] {
         let lab = Lab::new(file);
-        let start = || lab.command(&["up", "lab.toml"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let (began, mut first) = (Instant::now(), start());
-        std::io::Read::read_exact(first.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
-        let takes = began.elapsed();
-        first.kill().unwrap();
-        first.wait().unwrap();
-        for eighths in (2..=10).step_by(2) {
+        let path = lab.path().join("lab.toml").display().to_string();
+        let start = || lab.command(&["up", &path]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        // The second start finds what it needs in the kernel already.
+        let takes = [(); 2].map(|()| {
+            let (began, mut up) = (Instant::now(), start());
+            let is_up = std::io::Read::read_exact(up.stdout.as_mut().unwrap(), &mut [0; 3]).is_ok();
+            let _ = up.kill();
+            up.wait().unwrap();
+            is_up.then(|| began.elapsed())
+        });
+        let [Some(_), Some(takes)] = takes else {
+            assert_eq!(file, &nfqueue, "it did not come up");
+            println!("skipped: this kernel does not hold packets");
+            continue;
+        };
+        let (began, mut halfway) = (Instant::now(), 0);
+        for eighths in (1..8).cycle() {
             let mut up = start();
             std::thread::sleep(takes * eighths / 8);
             let made = made_by(up.id());
             up.kill().unwrap();
             up.wait().unwrap();
-            // The networks of three sites are there before there is all of it.
-            let has_begun = made.len() >= 3;
-            if has_begun {
-                nothing_is_left(&made, &interfaces_before, &lab.path().display().to_string());
+            if made.len() >= 2 {
+                nothing_is_left(&made, &interfaces_before, &path);
             }
             assert_eq!(rules(), rules_before);
             let is_up = !std::io::read_to_string(up.stdout.take().unwrap()).unwrap().is_empty();
-            whole += u32::from(is_up);
-            halfway += u32::from(has_begun && !is_up);
+            halfway += u32::from(made.len() >= 2 && !is_up);
+            if halfway >= 3 && eighths == 7 {
+                break;
+            }
+            assert!(began.elapsed() < 3 * PATIENCE, "killed {halfway} times halfway");
         }
     }
-    assert!(halfway >= 1 && whole >= 1, "killed {halfway} times halfway, and {whole} times when it was up");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The process that sees to it that what runs in the sites of a WAN ends with this one ([`verbena_wan::guard`]): this program again.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command as Process, ExitCode, Stdio};
@@ -50,8 +51,12 @@ impl Guard {
 
     /// Ends what still runs there, and returns when it has.
     pub fn end(mut self) -> Result<()> {
+        let failed = system("end what still runs in the sites");
         drop(self.0.stdin.take());
-        self.0.wait().map(drop).map_err(system("watch the process that watches this one"))
+        match self.0.wait().map_err(&failed)? {
+            status if status.success() => Ok(()),
+            status => Err(failed(io::Error::other(format!("the process that does it ended with {status}")))),
+        }
     }
 }
 
@@ -62,7 +67,7 @@ pub fn serve(told: &[OsString]) -> ExitCode {
     let Some([maker, first_ms, sites @ ..]) = numbers.as_deref() else { return ExitCode::from(2) };
     // Who ends all that bears this program's name, or all that is in a network where another WAN was made, does not end this.
     let _heard = Watch::new();
-    match guard(*maker, Duration::from_millis((*first_ms).into()), sites) {
+    match guard(*maker, Duration::from_millis((*first_ms).into()), sites, || Ok(())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
