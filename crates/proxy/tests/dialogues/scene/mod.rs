@@ -135,10 +135,15 @@ impl Scene {
 
     /// The page comes to be answered from the cache: it is stored a moment after its last byte went out.
     pub fn hits(&self, path: &str, body: &str) {
+        self.hits_with(path, &[], body);
+    }
+
+    /// The same for who says these lines.
+    pub fn hits_with(&self, path: &str, lines: &[&str], body: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
             let mut client = self.client();
-            client.send(&format!("GET {path} HTTP/1.1\r\nHost: shop\r\nCache-Control: only-if-cached\r\n\r\n"));
+            client.get_with(path, &[lines, &["Cache-Control: only-if-cached"]].concat());
             let answer = client.answer();
             if answer.status == 200 {
                 answer.is(200, body);
