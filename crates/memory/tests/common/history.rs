@@ -116,9 +116,12 @@ impl History {
         self.nothing_from_the_future()?;
         match self.coherence {
             Coherence::Null => Ok(()),
-            Coherence::Read => self.whole(),
-            Coherence::Write => self.nothing_overwritten(),
-            Coherence::Strict => self.whole().and_then(|()| self.linearizable()),
+            Coherence::Read => self.whole().and_then(|()| self.versions_are_puts()),
+            Coherence::Write => self.nothing_overwritten().and_then(|()| self.as_its_version_was()),
+            Coherence::Strict => self.whole().and_then(|()| {
+                self.versions_are_puts()?;
+                self.linearizable()
+            }),
             Coherence::Version => self.whole().and_then(|()| self.one_put_a_version()),
             Coherence::Delta(_) => self.whole().and_then(|()| {
                 self.versions_are_puts()?;
@@ -169,6 +172,30 @@ impl History {
                     return Err(format!(
                         "{number} was put to word {cell} until {when}, and {word} is there at {}",
                         get.begun
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each word has one writer, whose numbers grow: a value has all puts up to its version, and nothing of a later one.
+    fn as_its_version_was(&self) -> Result<(), String> {
+        // By word: versions, and what was put there as each.
+        let mut made: Vec<BTreeMap<u64, u64>> = vec![];
+        for put in &self.puts {
+            let (Some(cell), Fate::Done(version, _)) = (put.cell, put.fate) else { continue };
+            made.resize(made.len().max(cell + 1), BTreeMap::new());
+            made[cell].insert(version, put.number);
+        }
+        for get in &self.gets {
+            for (cell, (word, made)) in get.words.iter().zip(&made).enumerate() {
+                let last = made.range(..=get.version).next_back().filter(|(_, number)| *number > word);
+                let later = made.range(get.version + 1..).next().filter(|(_, number)| *number <= word);
+                if let Some((version, number)) = last.or(later) {
+                    return Err(format!(
+                        "{number} is version {version} of word {cell}, and {word} is there in version {}, which was read at {}",
+                        get.version, get.ended
                     ));
                 }
             }
@@ -340,6 +367,21 @@ mod tests {
         assert_eq!(lost.check(), Ok(()));
         lost.gets[0].words[1] = 0;
         assert!(lost.check().is_err());
+        // Two words of a value, of which one was there before the other was put, and one only after it.
+        let mut parts = history(Coherence::Write, &[(1, 0, Some(1)), (2, 2, Some(3))], &[(1, 1, 9)]);
+        (parts.puts[0].cell, parts.puts[1].cell) = (Some(0), Some(1));
+        for (words, version, holds) in [
+            ([0, 0], 1, true),
+            ([1, 0], 2, true),
+            ([1, 2], 3, true),
+            ([1, 2], 2, false),
+            ([0, 2], 3, false),
+            ([1, 0], 3, false),
+            ([1, 0], 1, false),
+        ] {
+            (parts.gets[0].words, parts.gets[0].version) = (words.to_vec(), version);
+            assert_eq!(parts.as_its_version_was().is_ok(), holds, "{words:?} as version {version}");
+        }
         let mut named = history(Coherence::Version, &[(1, 0, Some(1)), (2, 2, Some(3))], &[]);
         (named.puts[0].named, named.puts[1].named) = (Some(1), Some(2));
         assert_eq!(named.check(), Ok(()));

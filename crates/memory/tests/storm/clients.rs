@@ -198,7 +198,13 @@ impl Cluster {
             (What::Get(id), Answer::Value(value)) => {
                 self.seen.gets += 1;
                 *known = Some((id, value.version));
-                let words = value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+                let words: Vec<u64> =
+                    value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+                // A put's time stamp is its number. What is put in parts, or may be half a value, has that of one of many.
+                let is_one_put = !matches!(coherence, Coherence::Null | Coherence::Write) && words[0] != 0;
+                if is_one_put && value.stamp_ns != words[0] {
+                    self.broken.push(format!("{id} {coherence}: {} has the stamp of {}", words[0], value.stamp_ns));
+                }
                 self.holders.still_there(id, begun, coherence, &mut self.broken);
                 let get = GetOf { words, version: value.version, begun, ended: now };
                 self.histories.got(id, coherence, get);

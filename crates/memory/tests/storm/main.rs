@@ -19,7 +19,7 @@ use verbena_memory::Rules;
 
 use cluster::Cluster;
 use seen::Seen;
-use settings::{DELTA, NULL, READ, STRICT, Settings, TEMPORAL};
+use settings::{DELTA, NULL, READ, STRICT, Settings, TEMPORAL, WRITE};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 300;
@@ -95,6 +95,14 @@ fn null_memory_that_is_used_again_while_it_is_remembered_is_found() {
 fn read_without_a_look_at_the_head_is_found() {
     is_found("M1", " read: half a value", 100, |settings| {
         settings.focus = READ;
+        settings.rules = Rules { heads_compared: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn write_without_a_look_at_the_head_is_found() {
+    is_found("M1", " of word ", 300, |settings| {
+        settings.focus = WRITE;
         settings.rules = Rules { heads_compared: false, ..Rules::ALL };
     });
 }

@@ -13,6 +13,7 @@ pub const STORM: Duration = Duration::from_millis(1000);
 /// Segments, by what they promise (`history::MODELS`).
 pub const NULL: usize = 0;
 pub const READ: usize = 1;
+pub const WRITE: usize = 2;
 pub const STRICT: usize = 3;
 pub const DELTA: usize = 5;
 pub const TEMPORAL: usize = 6;
