@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::nodes::{Cluster, PATIENCE, are_in};
+use common::verbena;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -75,6 +76,17 @@ fn each_tells_of_itself(cluster: &Cluster) {
                 })
         });
     }
+    // What a node has done for programs the others read.
+    for command in
+        [&["lock", "run", "--cluster-name", "b", "x", "--", "true"][..], &["mem", "ls", "--cluster-name", "b"]]
+    {
+        assert!(verbena(command).current_dir(cluster.path()).status().unwrap().success(), "{command:?}");
+    }
+    wait_until(cluster, "a", "b has served programs", |members| {
+        let count = |at: usize, what: &str| members[at]["load"]["counts"][what].as_u64();
+        let served = ["locks", "memory", "requests"].iter().all(|what| count(1, what) > Some(0));
+        served && ["locks", "memory"].iter().all(|what| count(2, what) == Some(0))
+    });
     // One that is stopped says nothing, and costs who looks only a moment.
     c.signal(Signal::STOP);
     wait_until(cluster, "a", "c is silent", |members| members[2]["told"]["age_ms"].as_u64() > Some(500));

@@ -177,32 +177,61 @@ echo "then taken"
 kill $fourth; wait $fourth
 "#;
 
+/// What a script says in a network namespace of its own, which is told of the command and of a directory. `None` where nobody may make one.
+fn in_a_network_of_its_own(script: &str, directory: &Path) -> Option<String> {
+    let how = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
+    let mut command = Command::new("unshare");
+    command.args([how, "sh", "-c", script, env!("CARGO_BIN_EXE_verbena")]).arg(directory);
+    let output = command.env_remove("VERBENA_CONFIG").output().unwrap();
+    if output.stdout.is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.starts_with("unshare: "), "{stderr}");
+        println!("skipped: only root can make network namespaces");
+        return None;
+    }
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+fn line<'a>(said: &'a str, start: &str) -> &'a str {
+    said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_else(|| panic!("{start:?} in {said}"))
+}
+
 #[test]
 fn another_users_is_refused_and_told_who_and_how_to_go_on() {
     let directory = tempfile::tempdir().unwrap();
-    let in_its_own = |how: &str| {
-        let mut command = Command::new("unshare");
-        command.args([how, "sh", "-c", TWO_USERS, env!("CARGO_BIN_EXE_verbena")]).arg(directory.path());
-        command.env_remove("VERBENA_CONFIG").output()
-    };
-    let how = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
-    let output = in_its_own(how).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if said.is_empty() {
-        // Where nobody may make a network namespace.
-        eprintln!("not tested: {}", String::from_utf8_lossy(&output.stderr));
-        return;
-    }
-    let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_else(|| panic!("{said}"));
-    assert_eq!(line("refused "), "1", "{said}");
-    let first = format!(
-        "process {} of user {}",
-        line("first "),
-        if how == "-n" { rustix::process::geteuid().as_raw() } else { 0 }
-    );
+    let Some(said) = in_a_network_of_its_own(TWO_USERS, directory.path()) else { return };
+    assert_eq!(line(&said, "refused "), "1", "{said}");
+    // In there, whoever it is outside.
+    let first = format!("process {} of user 0", line(&said, "first "));
     for told in [first.as_str(), "another runtime directory", "[cluster] members", "--node-runtime"] {
         assert!(said.contains(told), "{told:?} is not in: {said}");
     }
     assert!(said.contains(r#""node":"local-2""#), "one in the same directories joins: {said}");
     assert!(said.contains("then taken"), "when they are gone it may: {said}");
+}
+
+/// A node, and commands that need one, of which nobody was told anything.
+const LOCKS: &str = r#"
+trap 'kill $holder $node 2>/dev/null' EXIT
+wait_for() { for turn in $(seq 500); do grep -q "$1" "$2" && return; sleep 0.02; done; exit 9; }
+chmod 700 "$1"; cd "$1"; export XDG_RUNTIME_DIR="$1" XDG_STATE_HOME="$1/state" HOME="$1"
+"$0" lock run x -- true 2>&1; echo "alone $?"
+"$0" node --json >node 2>&1 & node=$!
+wait_for listening node
+"$0" lock run x -- sh -c 'echo "held $VERBENA_LOCK_TOKEN"; exec sleep 30' >holder & holder=$!
+wait_for held holder
+cat holder; "$0" lock ls; "$0" lock run --no-wait x -- true 2>&1; echo "busy $?"
+kill $holder; wait $holder
+"$0" lock run --timeout 10s x -- sh -c 'echo "then $VERBENA_LOCK_TOKEN"'
+kill $node; wait $node; echo "ended $?"
+"#;
+
+#[test]
+fn a_node_and_locks_that_nobody_configured_find_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(said) = in_a_network_of_its_own(LOCKS, directory.path()) else { return };
+    assert_eq!((line(&said, "alone "), line(&said, "busy "), line(&said, "ended ")), ("3", "75", "0"), "{said}");
+    let [held, then] = ["held ", "then "].map(|start| line(&said, start).parse::<u64>().unwrap());
+    assert!(held < then, "{said}");
+    assert!(said.contains("\nx\n  held   exclusive  local  process "), "{said}");
 }

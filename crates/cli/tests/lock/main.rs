@@ -254,6 +254,36 @@ fn a_holder_is_told_when_its_helper_is_stopped_on_tcp() {
     a_holder_is_told(&on_tcp(), stopped);
 }
 
+#[test]
+fn a_command_that_does_not_end_is_killed_after_its_grace_and_one_that_is_only_told_of_goes_on() {
+    let stays = "trap '' TERM; echo 1 >> held; for i in $(seq 300); do sleep 0.01; done; echo 1 >> ended";
+    for (arguments, ends) in [(["--grace", "200ms"], 0), (["--on-loss", "tell"], 1)] {
+        let cluster = on_shm();
+        let [_a, _b, c] = three(&cluster);
+        let command = [&arguments[..], &["x", "--", "sh", "-c", stays]].concat();
+        let holder = lock_run(&cluster, "c", &command).spawn().unwrap();
+        wait_for("held", || !moments(&cluster, "held").is_empty());
+        c.kill();
+        let (code, said) = ended(holder.wait_with_output().unwrap());
+        assert!(code == Some(76) && said.contains("the lock x was lost"), "{arguments:?}: {code:?} {said}");
+        assert_eq!(moments(&cluster, "ended").len(), ends, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_command_knows_under_which_lock_it_runs() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let script = "echo \"$VERBENA_LOCK $VERBENA_LOCK_MODE $VERBENA_LOCK_TOKEN\"";
+    for (flags, mode) in [(&[][..], "exclusive"), (&["--shared"], "shared")] {
+        let command = [flags, &["nightly/née", "--", "sh", "-c", script]].concat();
+        let output = lock_run(&cluster, "a", &command).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let token = said.trim_end().strip_prefix(&format!("nightly/née {mode} "));
+        assert!(token.is_some_and(|token| token.parse::<u64>().is_ok_and(|token| token > 0)), "{said}");
+    }
+}
+
 /// The command's own check of all that it asks for, at all nodes at once.
 #[test]
 fn a_lock_that_goes_round_is_held_by_one_at_a_time() {

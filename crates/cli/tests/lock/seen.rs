@@ -167,6 +167,28 @@ fn a_list_says_who_has_what_and_who_waits_behind_whom() {
 }
 
 #[test]
+fn a_list_shows_what_is_held_while_homes_are_down() {
+    let cluster = on_shm();
+    let [_a, b, _c] = three(&cluster);
+    let mut locks = connect(&cluster, "a");
+    // Of so many each of three nodes is the home of some.
+    let names: Vec<String> = (0..24).map(|nth| format!("lock {nth:02}")).collect();
+    let _held: Vec<Hold> = names.iter().map(|name| acquire(&mut locks, name, LockMode::Exclusive)).collect();
+    let listed = |when: &str| {
+        let (code, text) = ls(&cluster, "c", &[]);
+        let shown: Vec<&str> = text.lines().filter(|line| line.starts_with("lock ")).collect();
+        assert_eq!(shown, names, "{when}: {text}");
+        assert_eq!(text.matches("\n  held   exclusive  a  process ").count(), names.len(), "{when}: {text}");
+        (code, text)
+    };
+    b.signal(Signal::STOP);
+    let (code, text) = listed("stopped");
+    assert!(code == 1 && text.ends_with("\nno answer from b: what their programs have is not shown\n"), "{text}");
+    b.kill();
+    listed("killed");
+}
+
+#[test]
 fn a_list_of_many_locks_comes_in_parts() {
     let cluster = on_shm();
     let _nodes = three(&cluster);

@@ -81,6 +81,29 @@ fn readers_of_a_node_join_without_end_unless_a_writer_waits_elsewhere() {
 }
 
 #[test]
+fn writers_of_a_node_go_on_with_its_hold_sixteen_times_while_another_node_waits() {
+    let mut nodes = Nodes::new(2, 10);
+    let here: Vec<RequestId> = (0..40).map(|_| nodes.acquire(1, "a", WRITE)).collect();
+    let there = nodes.acquire(0, "a", WRITE);
+    let next = |nodes: &mut Nodes| match &nodes.answers()[..] {
+        [(node, id, Answer::Granted(Mode::Exclusive, _))] => (*node, *id),
+        other => panic!("{other:?}"),
+    };
+    let mut had = vec![];
+    let last = loop {
+        let (node, id) = next(&mut nodes);
+        if node == 0 {
+            break id;
+        }
+        had.push(id);
+        nodes.release(1, id);
+    };
+    assert_eq!((last, &had[..]), (there, &here[..17]), "the first, and sixteen after it");
+    nodes.release(0, there);
+    assert_eq!(next(&mut nodes), (1, here[17]));
+}
+
+#[test]
 fn holders_and_waiters_outlive_a_view_and_those_that_went_are_passed_over() {
     let mut nodes = Nodes::new(4, 10);
     let held = nodes.acquire(1, "a", WRITE);
