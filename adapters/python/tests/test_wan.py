@@ -245,8 +245,7 @@ def test_who_watches_is_there_before_anything_runs(wan: verbena.Wan, monkeypatch
     monkeypatch.undo()
     # Whoever else is killed by that name, it is not.
     wan.a.run_command(["sh", "-c", "sleep 81.5 >/dev/null &"], check=True)
-    children = pathlib.Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children")
-    guards = [pid for task in children.parent.parent.iterdir() for pid in (task / "children").read_text().split()
+    guards = [pid for task in pathlib.Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
               if b"--guard-networks" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(guards) == 1
     os.kill(int(guards[0]), signal.SIGTERM)

@@ -8,12 +8,11 @@ use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{AtFlags, Mode, OFlags, open, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, open, openat, stat, statat};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 
 /// Among the arguments of every process that is a guard: it is where a site of another WAN is its place, and ends by itself.
@@ -28,6 +27,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A network: device and inode of the file that stands for it (namespaces(7)).
 type Network = (u64, u64);
 
+fn network(file: &Stat) -> Network {
+    (file.st_dev, file.st_ino)
+}
+
 /// Plays the guard in a process that `maker` has started for it, with these descriptors of its sites: waits until that has ended, or until there is
 /// something to read on standard input, if only that nobody has its other end. After `first`, in which whoever was told otherwise may end, it tells who is
 /// in the sites to end (SIGTERM), and kills whoever is left after three seconds. `watches` is called once nothing of that can fail any more.
@@ -35,11 +38,8 @@ type Network = (u64, u64);
 /// # Errors
 /// What the system said: nobody was told anything.
 pub fn guard(maker: u32, first: Duration, sites: &[u32], watches: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let network = |number: &u32| {
-        let network = std::fs::metadata(format!("/proc/self/fd/{number}"))?;
-        Ok((network.dev(), network.ino()))
-    };
-    let networks = sites.iter().map(network).collect::<io::Result<BTreeSet<Network>>>()?;
+    let held = |number: &u32| Ok(network(&stat(format!("/proc/self/fd/{number}"))?));
+    let networks = sites.iter().map(held).collect::<io::Result<BTreeSet<Network>>>()?;
     wait(maker, watches)?;
     // Whoever was on the way there has arrived by then.
     sleep(first);
@@ -104,8 +104,7 @@ fn inside(networks: &BTreeSet<Network>) -> Vec<OwnedFd> {
         let process =
             open(format!("/proc/{number}"), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
                 .ok()?;
-        let network = statat(&process, "ns/net", AtFlags::empty()).ok()?;
-        let is_there = networks.contains(&(network.st_dev, network.st_ino));
+        let is_there = networks.contains(&network(&statat(&process, "ns/net", AtFlags::empty()).ok()?));
         (is_there && !is_guard(&process)).then_some(process)
     };
     std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(found).collect()

@@ -171,7 +171,6 @@ class Site:
     address6: str
 
     def __init__(self, native: _native.Wan, guard: _Guard, name: str) -> None:
-        self._native = native
         self._guard = guard
         self.name = name
         self.address, self.address6 = native.addresses(name)

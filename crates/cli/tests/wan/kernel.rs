@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::common::verbena;
 use super::up::Lab;
-use super::{ASK, ECHO, Nobody, interfaces, made_by, nothing_is_left, run, said, turn};
+use super::{ASK, ECHO, Nobody, asked, interfaces, made_by, nothing_is_left, run, said, turn};
 
 const LAB: &str = "\
 backend = \"kernel\"
@@ -68,17 +68,13 @@ fn a_command_meets_delay_and_loss_and_is_told_what_is_known() {
         ["--backend", "kernel", "--delay", "20ms", "--there", "loss=25%", "--peer", ECHO, "--json", "--verbose"];
     let output = run(&arguments, &["python3", "-c", ASK, "60"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let (line, json) = text.split_once('\n').unwrap();
-    let (came, took_s) = line.split_once(' ').unwrap();
-    let (came, took_s): (u64, f64) = (came.parse().unwrap(), took_s.parse().unwrap());
+    let (came, took_s, report) = asked(&output);
     // 45, with a deviation of 3.4.
     assert!((25..=58).contains(&came) && took_s > 0.0399, "{came} {took_s}");
-    let report: Value = serde_json::from_str(json).unwrap();
     assert_eq!((&report["backend"], &report["seed"], &report["mode"]), (&"kernel".into(), &Value::Null, &Value::Null));
     let there = &report["links"][0]["ways"][0];
     let number = |name: &str| there[name].as_u64().unwrap();
-    assert!(number("packets") >= 60 && there["dropped"]["loss"].as_u64().unwrap() >= 60 - came, "{there:#}");
+    assert!(number("packets") >= 60 && there["dropped"]["loss"].as_u64().unwrap() >= 60 - u64::from(came), "{there:#}");
     assert!(there["took"].is_null() && there["unknown"].as_array().unwrap().contains(&"took".into()), "{there:#}");
     let said = said(&output);
     assert!(said.contains("wan: a to b  delay=20ms loss=0.25\n") && said.contains(" loss\n"), "{said}");

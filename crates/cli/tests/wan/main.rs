@@ -56,6 +56,20 @@ fn run(arguments: &[&str], command: &[&str]) -> Output {
     verbena(&[&["wan", "run"], arguments, &["--"], command].concat()).output().unwrap()
 }
 
+/// What [`ASK`] prints: how many came, and how long nine in ten of them took at least, in seconds.
+fn came_and_took(line: &str) -> (u32, f64) {
+    let (came, took_s) = line.trim().split_once(' ').unwrap();
+    (came.parse().unwrap(), took_s.parse().unwrap())
+}
+
+/// The same of a run that asked, and its report.
+fn asked(output: &Output) -> (u32, f64, Value) {
+    let text = std::str::from_utf8(&output.stdout).unwrap();
+    let (line, json) = text.split_once('\n').unwrap();
+    let (came, took_s) = came_and_took(line);
+    (came, took_s, serde_json::from_str(json).unwrap())
+}
+
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -104,14 +118,10 @@ fn what_is_lost_is_counted_and_the_delay_is_there_both_ways() {
     let output =
         run(&["--delay", "15ms", "--there", "drop_rate=10", "--peer", ECHO, "--json"], &["python3", "-c", ASK, "20"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (line, json) = text.split_once('\n').unwrap();
-    let (came, took_s) = line.split_once(' ').unwrap();
+    let (came, took_s, report) = asked(&output);
     // Of each ten exactly one is lost on its way there.
-    assert_eq!(came, "18");
-    let took_s: f64 = took_s.parse().unwrap();
+    assert_eq!(came, 18);
     assert!((0.0299..0.1).contains(&took_s), "{took_s}");
-    let report: Value = serde_json::from_str(json).unwrap();
     let [there, back] = [0, 1].map(|way| &report["links"][0]["ways"][way]);
     assert_eq!(
         (&there["from"], &there["to"], &there["options"]["drop_rate"]),
@@ -135,12 +145,9 @@ fn packets_may_stay_in_the_kernel_until_they_go_on() {
         println!("skipped: this kernel does not hold packets: {}", said(&output));
         return;
     }
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (line, json) = text.split_once('\n').unwrap();
-    let (came, took_s) = line.split_once(' ').unwrap();
-    assert_eq!(came, "20", "{text}");
-    assert!((0.0299..0.1).contains(&took_s.parse::<f64>().unwrap()), "{took_s}");
-    let report: Value = serde_json::from_str(json).unwrap();
+    let (came, took_s, report) = asked(&output);
+    assert_eq!(came, 20, "{report:#}");
+    assert!((0.0299..0.1).contains(&took_s), "{took_s}");
     let ways = [0, 1].map(|way| &report["links"][0]["ways"][way]);
     assert_eq!(
         ways.map(|way| (way["packets"].as_u64(), way["arrived"].as_u64())),
@@ -341,11 +348,8 @@ fn delays_and_rates_come_from_files() {
     let options = ["--delay", "5ms", "--there", &jitter, "--back", &trace, "--peer", ECHO, "--json"];
     let output = run(&options, &["python3", "-c", ASK, "12"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (line, json) = text.split_once('\n').unwrap();
-    let (came, took_s) = line.split_once(' ').unwrap();
-    assert!(came == "12" && (0.1249..0.3).contains(&took_s.parse::<f64>().unwrap()), "{line}");
-    let report: Value = serde_json::from_str(json).unwrap();
+    let (came, took_s, report) = asked(&output);
+    assert!(came == 12 && (0.1249..0.3).contains(&took_s), "{came} {took_s}");
     let least_ns = [0, 1].map(|way| report["links"][0]["ways"][way]["took"]["least_ns"].as_u64().unwrap());
     assert!(least_ns[0] > 104_900_000 && least_ns[1] < 104_000_000, "{least_ns:?}");
     for (option, problem) in [

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::common::verbena;
 use super::{
-    ASK, ECHO, Nobody, PATIENCE, cores_of, interfaces, made_by, nothing_is_left, rules, said, turn, two_cores,
+    ASK, ECHO, Nobody, PATIENCE, came_and_took, cores_of, interfaces, made_by, nothing_is_left, rules, said, turn,
+    two_cores,
 };
 
 const LAB: &str = "\
@@ -114,8 +115,7 @@ fn kill(pid: u32) {
 fn ask(lab: &Lab, from: &str, to: &str) -> (u32, f64) {
     let script = format!("VERBENA_WAN_PEER={to} exec python3 -c \"$0\" 20");
     let text = lab.good(&["exec", from, "--", "sh", "-c", &script, ASK]);
-    let (came, took_s) = text.trim().split_once(' ').unwrap();
-    (came.parse().unwrap(), took_s.parse().unwrap())
+    came_and_took(&text)
 }
 
 #[test]

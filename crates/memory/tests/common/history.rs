@@ -157,14 +157,20 @@ impl History {
         torn.map_or(Ok(()), |get| Err(format!("half a value was read at {}: {:?}", get.ended, get.words)))
     }
 
+    /// Of each word the numbers that were put there, by this of the version and the moment of each.
+    fn done_by_word<K: Ord + Clone>(&self, by: impl Fn(u64, Time) -> K) -> Vec<BTreeMap<K, u64>> {
+        let mut done: Vec<BTreeMap<K, u64>> = vec![];
+        for put in &self.puts {
+            let (Some(cell), Fate::Done(version, ended)) = (put.cell, put.fate) else { continue };
+            done.resize(done.len().max(cell + 1), BTreeMap::new());
+            done[cell].insert(by(version, ended), put.number);
+        }
+        done
+    }
+
     /// Each word has one writer, whose numbers grow: what a put had ended with before a get began, the get sees, or something newer.
     fn nothing_overwritten(&self) -> Result<(), String> {
-        let mut newest: Vec<BTreeMap<Time, u64>> = vec![];
-        for put in &self.puts {
-            let (Some(cell), Fate::Done(_, ended)) = (put.cell, put.fate) else { continue };
-            newest.resize(newest.len().max(cell + 1), BTreeMap::new());
-            newest[cell].insert(ended, put.number);
-        }
+        let newest = self.done_by_word(|_, ended| ended);
         for get in &self.gets {
             for (cell, word) in get.words.iter().enumerate() {
                 let ended = newest.get(cell).and_then(|puts| puts.range(..get.begun).next_back());
@@ -181,13 +187,7 @@ impl History {
 
     /// Each word has one writer, whose numbers grow: a value has all puts up to its version, and nothing of a later one.
     fn as_its_version_was(&self) -> Result<(), String> {
-        // By word: versions, and what was put there as each.
-        let mut made: Vec<BTreeMap<u64, u64>> = vec![];
-        for put in &self.puts {
-            let (Some(cell), Fate::Done(version, _)) = (put.cell, put.fate) else { continue };
-            made.resize(made.len().max(cell + 1), BTreeMap::new());
-            made[cell].insert(version, put.number);
-        }
+        let made = self.done_by_word(|version, _| version);
         for get in &self.gets {
             for (cell, (word, made)) in get.words.iter().zip(&made).enumerate() {
                 let last = made.range(..=get.version).next_back().filter(|(_, number)| *number > word);
