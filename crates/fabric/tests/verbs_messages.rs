@@ -146,7 +146,7 @@ fn check(kind: Kind, completions: Completions, weather: Weather) {
     if !kind.has_links {
         ports_that_others_have_are_passed_over(&mut nodes);
     }
-    let (come, lost) = a_target_that_takes_none_for_a_while_loses_or_takes_each_once(&mut nodes);
+    let (come, lost) = a_target_that_takes_none_for_a_while_loses_or_takes_each_once(&mut nodes, weather);
     println!("counted: {sent} messages by {kind:?}; to a target that was stopped {come} came and {lost} were lost");
 }
 
@@ -184,7 +184,9 @@ fn what_has_come_unanswered_does_not_come_again(nodes: &mut Nodes, happen: impl 
     happen(Fate::Pass);
     come.extend(std::iter::from_fn(|| inbox.take(Duration::from_secs(2))).map(|message| message.number));
     let after = from.messages();
-    assert_eq!((after.lost - before.lost, after.sent - before.sent), (COUNT, COUNT), "{after:?}");
+    // Where a link loses some, those before them may be unanswered too.
+    let lost = COUNT..=COUNT + before.sent;
+    assert!(lost.contains(&(after.lost - before.lost)) && after.sent - before.sent == COUNT, "{after:?}");
     assert!(come.iter().is_sorted_by(|one, next| one < next), "{come:?} came of 0 to {COUNT}");
     assert!(!come.is_empty(), "what was lost are answers");
 }
@@ -227,7 +229,7 @@ fn ports_that_others_have_are_passed_over(nodes: &mut Nodes) {
 }
 
 /// How many came of what was sent while the target stood still, and how many were lost.
-fn a_target_that_takes_none_for_a_while_loses_or_takes_each_once(nodes: &mut Nodes) -> (usize, u64) {
+fn a_target_that_takes_none_for_a_while_loses_or_takes_each_once(nodes: &mut Nodes, weather: Weather) -> (usize, u64) {
     const EACH: u64 = 40;
     let (buffers, is_roce) = (64, nodes.kind.has_links);
     // Of RoCE half as many more are sent at once as there are buffers; of iWARP no more are promised than there are.
@@ -244,18 +246,21 @@ fn a_target_that_takes_none_for_a_while_loses_or_takes_each_once(nodes: &mut Nod
             (from, peer, remote)
         })
         .collect();
-    let read = |from: &Arc<Sending<VerbsFabric>>, remote: &SharedRemote| {
+    // How long the adapter takes. In bad weather its connection may end, and who stands still takes no other: then nobody knows whether it was done.
+    let works = |from: &Arc<Sending<VerbsFabric>>, remote: &SharedRemote| {
         let since = Instant::now();
         let soon = from.clock().now() + PATIENCE;
-        remote.post(Batch::read_words(&[0]), Class::Control, soon).wait().expect("a stopped target answers");
-        if is_roce {
-            let add = Batch::one(Operation::FetchAdd { at: 0, addend: 1 });
-            remote.post(add, Class::Control, soon).wait().expect("a stopped target's adapter adds");
+        let add = Batch::one(Operation::FetchAdd { at: 0, addend: 1 });
+        for batch in [Some(Batch::read_words(&[0])), is_roce.then_some(add)].into_iter().flatten() {
+            if let Err(error) = remote.post(batch, Class::Control, soon).wait() {
+                assert!(!weather.is_empty(), "a stopped target's adapter: {error}");
+                return None;
+            }
         }
-        since.elapsed()
+        Some(since.elapsed())
     };
     for (from, _, remote) in &senders {
-        read(from, remote);
+        works(from, remote);
     }
 
     let warm: Vec<Messages> = senders.iter().map(|(from, ..)| from.messages()).collect();
@@ -266,11 +271,14 @@ fn a_target_that_takes_none_for_a_while_loses_or_takes_each_once(nodes: &mut Nod
         }
     }
     let (until, mut slowest, mut reads) = (Instant::now() + Duration::from_secs(2), Duration::ZERO, 0);
-    while Instant::now() < until {
-        for (from, _, remote) in &senders {
-            slowest = slowest.max(read(from, remote));
-            reads += 1;
-        }
+    let mut connected: Vec<_> = senders.iter().collect();
+    while Instant::now() < until && !connected.is_empty() {
+        connected.retain(|(from, _, remote)| {
+            let took = works(from, remote);
+            slowest = slowest.max(took.unwrap_or_default());
+            reads += u32::from(took.is_some());
+            took.is_some()
+        });
     }
     let counts: Vec<Messages> = senders.iter().map(|(from, ..)| from.messages()).collect();
     nodes.processes.resume(target.incarnation);
