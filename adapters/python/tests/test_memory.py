@@ -258,6 +258,11 @@ def test_a_killed_home(nodes: list[Node]) -> None:
         with verbena.Memory(nodes[1].socket) as there:
             hold = there.find("kept").lock()
             nodes[1].end()
+            # Until node a has heard of it, what is done at that memory is done as a moment before.
+            until = time.monotonic() + 10
+            with pytest.raises(verbena.Gone):
+                while time.monotonic() < until:
+                    lost[0].get()
             for act in (lost[0].get, lambda: lost[1].put(b"x"), lost[2].lock, lambda: memory.find("lost3")):
                 with pytest.raises((verbena.Gone, verbena.NotFound)) as raised:
                     act()
