@@ -1,7 +1,7 @@
 //! What was asked and answered, and for each coherence what must hold of it.
 //!
 //! Every put has a number of its own, which fills the words that it puts. So a value says whose it is, whether it is whole, and whether it was put to this
-//! segment at all. Times are the world's.
+//! segment at all. Where values are put in parts, a version says which puts are in it. Times are the world's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub const PATIENCE: Duration = Duration::from_millis(20);
 /// How many versions behind one of `delta` may be.
 pub const BEHIND: u32 = 2;
 
-/// One segment of each coherence.
-pub const MODELS: [Coherence; 7] = [
+/// One segment of each coherence; and those again that promise more of values that are put in parts.
+pub const MODELS: [Coherence; 11] = [
     Coherence::Null,
     Coherence::Read,
     Coherence::Write,
@@ -23,7 +23,31 @@ pub const MODELS: [Coherence; 7] = [
     Coherence::Version,
     Coherence::Delta(BEHIND),
     Coherence::Temporal(PATIENCE.as_micros() as u64),
+    Coherence::Strict,
+    Coherence::Version,
+    Coherence::Delta(BEHIND),
+    Coherence::Temporal(PATIENCE.as_micros() as u64),
 ];
+
+/// How values of a segment are put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// As a whole.
+    Whole,
+    /// In parts, each of which has one writer.
+    Owned,
+    /// In parts, and now and then as a whole, by everybody.
+    Mixed,
+}
+
+/// How those of one of [`MODELS`] are.
+pub fn manner(model: usize) -> Manner {
+    match model {
+        2 => Manner::Owned,
+        0..7 => Manner::Whole,
+        _ => Manner::Mixed,
+    }
+}
 
 /// Clocks differ by 200 parts per million at most: far less than this in [`PATIENCE`].
 const CLOCKS: u64 = 100_000;
@@ -41,7 +65,7 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug)]
 pub struct PutOf {
     pub number: u64,
-    /// Which word, of a put of one alone.
+    /// Which part, of a put of one alone.
     pub cell: Option<usize>,
     pub named: Option<u64>,
     pub begun: Time,
@@ -50,8 +74,13 @@ pub struct PutOf {
 
 #[derive(Clone, Debug)]
 pub struct GetOf {
+    /// The first part of the value that was asked for.
+    pub from: usize,
+    /// The number in each part, from that one on.
     pub words: Vec<u64>,
     pub version: u64,
+    /// The number of the put whose time stamp came with it, if those are looked at.
+    pub stamp: Option<u64>,
     pub begun: Time,
     pub ended: Time,
 }
@@ -114,24 +143,30 @@ impl History {
     /// What its coherence promises.
     pub fn check(&self) -> Result<(), String> {
         self.nothing_from_the_future()?;
-        match self.coherence {
-            Coherence::Null => Ok(()),
-            Coherence::Read => self.whole().and_then(|()| self.versions_are_puts()),
-            Coherence::Write => self.nothing_overwritten().and_then(|()| self.as_its_version_was()),
-            Coherence::Strict => self.whole().and_then(|()| {
-                self.versions_are_puts()?;
-                self.linearizable()
-            }),
-            Coherence::Version => self.whole().and_then(|()| self.one_put_a_version()),
-            Coherence::Delta(_) => self.whole().and_then(|()| {
-                self.versions_are_puts()?;
-                self.at_most_behind(|_, newest| newest.saturating_sub(u64::from(BEHIND)))
-            }),
-            Coherence::Temporal(_) => self.whole().and_then(|()| {
-                self.versions_are_puts()?;
-                self.at_most_old()
-            }),
+        if self.coherence == Coherence::Null {
+            return Ok(());
         }
+        let is_parted = self.puts.iter().any(|put| put.cell.is_some());
+        if !is_parted {
+            self.whole()?;
+        }
+        self.versions_are_puts()?;
+        self.as_its_version_was()?;
+        match self.coherence {
+            Coherence::Null | Coherence::Read => Ok(()),
+            Coherence::Write => self.nothing_overwritten(),
+            Coherence::Strict if is_parted => self.in_order_of_versions(),
+            Coherence::Strict => self.in_order_of_versions().and_then(|()| self.linearizable()),
+            Coherence::Version => self.one_put_a_version(),
+            Coherence::Delta(_) => self.at_most_behind(|_, newest| newest.saturating_sub(u64::from(BEHIND))),
+            Coherence::Temporal(_) => self.at_most_old(),
+        }
+    }
+
+    /// What was put, by the version that it was made.
+    fn made(&self) -> BTreeMap<u64, &PutOf> {
+        let version = |put: &PutOf| if let Fate::Done(version, _) = put.fate { Some(version) } else { None };
+        self.puts.iter().filter_map(|put| Some((version(put)?, put))).collect()
     }
 
     /// Whatever a reader sees somebody had begun to put, and it was not said to be not done.
@@ -157,23 +192,17 @@ impl History {
         torn.map_or(Ok(()), |get| Err(format!("half a value was read at {}: {:?}", get.ended, get.words)))
     }
 
-    /// Of each word the numbers that were put there, by this of the version and the moment of each.
-    fn done_by_word<K: Ord + Clone>(&self, by: impl Fn(u64, Time) -> K) -> Vec<BTreeMap<K, u64>> {
-        let mut done: Vec<BTreeMap<K, u64>> = vec![];
-        for put in &self.puts {
-            let (Some(cell), Fate::Done(version, ended)) = (put.cell, put.fate) else { continue };
-            done.resize(done.len().max(cell + 1), BTreeMap::new());
-            done[cell].insert(by(version, ended), put.number);
-        }
-        done
-    }
-
     /// Each word has one writer, whose numbers grow: what a put had ended with before a get began, the get sees, or something newer.
     fn nothing_overwritten(&self) -> Result<(), String> {
-        let newest = self.done_by_word(|_, ended| ended);
+        let mut newest: HashMap<usize, BTreeMap<Time, u64>> = HashMap::new();
+        for put in &self.puts {
+            if let (Some(cell), Fate::Done(_, ended)) = (put.cell, put.fate) {
+                newest.entry(cell).or_default().insert(ended, put.number);
+            }
+        }
         for get in &self.gets {
-            for (cell, word) in get.words.iter().enumerate() {
-                let ended = newest.get(cell).and_then(|puts| puts.range(..get.begun).next_back());
+            for (cell, word) in (get.from..).zip(&get.words) {
+                let ended = newest.get(&cell).and_then(|puts| puts.range(..get.begun).next_back());
                 if let Some((when, number)) = ended.filter(|(_, number)| *number > word) {
                     return Err(format!(
                         "{number} was put to word {cell} until {when}, and {word} is there at {}",
@@ -185,19 +214,56 @@ impl History {
         Ok(())
     }
 
-    /// Each word has one writer, whose numbers grow: a value has all puts up to its version, and nothing of a later one.
+    /// A value has all puts up to its version, and nothing of a later one; and the time stamp of the last of them.
     fn as_its_version_was(&self) -> Result<(), String> {
-        let made = self.done_by_word(|version, _| version);
+        let puts: HashMap<u64, &PutOf> = self.puts.iter().map(|put| (put.number, put)).collect();
+        let made = self.made();
+        // Of one of which nobody knows which version it is, or whether it is any.
+        let is_open = |number: &u64| puts.get(number).is_some_and(|put| put.fate == Fate::Open);
         for get in &self.gets {
-            for (cell, (word, made)) in get.words.iter().zip(&made).enumerate() {
-                let last = made.range(..=get.version).next_back().filter(|(_, number)| *number > word);
-                let later = made.range(get.version + 1..).next().filter(|(_, number)| *number <= word);
-                if let Some((version, number)) = last.or(later) {
+            for (cell, word) in (get.from..).zip(&get.words) {
+                let last = made.range(..=get.version).rev().map(|(_, put)| put);
+                let last = last.clone().find(|put| put.cell.is_none_or(|of| of == cell)).map_or(0, |put| put.number);
+                // Where each part has one writer, its numbers grow.
+                let may_follow = self.coherence != Coherence::Write || *word > last;
+                let covers = puts.get(word).is_some_and(|put| put.cell.is_none_or(|of| of == cell));
+                if *word != last && !(is_open(word) && covers && may_follow) {
                     return Err(format!(
-                        "{number} is version {version} of word {cell}, and {word} is there in version {}, which was read at {}",
+                        "{last} is what part {cell} of version {} is, and {word} is there, which was read at {}",
                         get.version, get.ended
                     ));
                 }
+            }
+            let Some(stamp) = get.stamp.filter(|stamp| *stamp != 0) else { continue };
+            let put = made.get(&get.version).map(|put| put.number);
+            if put.map_or(!is_open(&stamp), |put| put != stamp) {
+                return Err(format!("version {} is {put:?}, and has the time stamp of {stamp}", get.version));
+            }
+        }
+        Ok(())
+    }
+
+    /// The order of versions is one of the moments at which things were done: nothing that begins when something has ended is before it, nor is it the same if it is
+    /// a put. With what each version is, that makes all of them as one after the other.
+    fn in_order_of_versions(&self) -> Result<(), String> {
+        let puts = self.made().into_iter().filter_map(|(version, put)| match put.fate {
+            Fate::Done(_, ended) => Some((put.begun, ended, version, true)),
+            _ => None,
+        });
+        let gets = self.gets.iter().map(|get| (get.begun, get.ended, get.version, false));
+        let mut begun: Vec<(Time, Time, u64, bool)> = puts.chain(gets).collect();
+        let mut ended: Vec<(Time, u64)> = begun.iter().map(|(_, ended, version, _)| (*ended, *version)).collect();
+        (begun.sort_unstable(), ended.sort_unstable());
+        let (mut ended, mut newest) = (ended.into_iter().peekable(), 0);
+        for (begun, _, version, is_put) in begun {
+            while let Some((_, version)) = ended.next_if(|(ended, _)| *ended < begun) {
+                newest = newest.max(version);
+            }
+            if version < newest || is_put && version == newest {
+                let what = if is_put { "put" } else { "read" };
+                return Err(format!(
+                    "version {newest} was there before {begun}, when {version} was begun to be {what}"
+                ));
             }
         }
         Ok(())
@@ -238,7 +304,7 @@ impl History {
         Ok(())
     }
 
-    /// Each version is what one put made of the one before it, and who reads it reads that.
+    /// Each put made its version of the one that it named.
     fn one_put_a_version(&self) -> Result<(), String> {
         for put in &self.puts {
             let (Some(named), Fate::Done(version, _)) = (put.named, put.fate) else { continue };
@@ -246,9 +312,10 @@ impl History {
                 return Err(format!("{} replaced version {}, and not {named} that it named", put.number, version - 1));
             }
         }
-        self.versions_are_puts()
+        Ok(())
     }
 
+    /// Each version is one put's.
     fn versions_are_puts(&self) -> Result<(), String> {
         let mut made: BTreeMap<u64, u64> = BTreeMap::new();
         for put in &self.puts {
@@ -256,17 +323,6 @@ impl History {
                 && let Some(other) = made.insert(version, put.number)
             {
                 return Err(format!("{} and {other} are both version {version}", put.number));
-            }
-        }
-        for get in &self.gets {
-            let is_other = made.get(&get.version).is_some_and(|number| *number != get.words[0]);
-            if is_other {
-                return Err(format!(
-                    "version {} is {:?}, and {} was read",
-                    get.version,
-                    made.get(&get.version),
-                    get.words[0]
-                ));
             }
         }
         Ok(())
@@ -321,14 +377,15 @@ mod tests {
         };
         let get = |&(number, begun, ended): &(u64, u64, u64)| {
             let version = puts.iter().position(|(put, ..)| *put == number).map_or(1, |nth| nth as u64 + 2);
-            GetOf { words: vec![number, number], version, begun: at(begun), ended: at(ended) }
+            let words = vec![number, number];
+            GetOf { from: 0, words, version, stamp: None, begun: at(begun), ended: at(ended) }
         };
         History { coherence, puts: puts.iter().enumerate().map(put).collect(), gets: gets.iter().map(get).collect() }
     }
 
     #[test]
     fn what_is_linearizable_is_told_from_what_is_not() {
-        let strict = |puts: &[_], gets: &[_]| history(Coherence::Strict, puts, gets).check();
+        let strict = |puts: &[_], gets: &[_]| history(Coherence::Strict, puts, gets).linearizable();
         assert_eq!(strict(&[(7, 10, Some(20))], &[(0, 11, 12), (7, 15, 16), (7, 30, 31)]), Ok(()));
         assert!(strict(&[(7, 10, Some(20))], &[(0, 30, 31)]).is_err(), "an old value");
         assert!(strict(&[(7, 10, Some(20))], &[(7, 12, 13), (0, 14, 15)]).is_err(), "a value goes back");
@@ -343,6 +400,27 @@ mod tests {
         assert_eq!(strict(&[(7, 10, Some(50)), (8, 20, Some(40))], &[(8, 30, 31), (7, 45, 46), (7, 60, 61)]), Ok(()));
         let crossed = [(7, 0, Some(5)), (8, 10, Some(90)), (9, 20, Some(80))];
         assert!(strict(&crossed, &[(8, 30, 31), (9, 40, 41), (8, 50, 51)]).is_err(), "there and back");
+    }
+
+    #[test]
+    fn versions_that_go_back_are_seen() {
+        let order = |puts: &[_], gets: &[_]| history(Coherence::Strict, puts, gets).in_order_of_versions();
+        let puts = [(7, 10, Some(20)), (8, 15, Some(40))];
+        assert_eq!(order(&puts, &[(0, 11, 12), (7, 15, 16), (8, 17, 18), (8, 41, 42)]), Ok(()));
+        assert!(order(&puts, &[(8, 16, 17), (7, 18, 19)]).is_err(), "a value goes back");
+        assert!(order(&puts, &[(7, 41, 42)]).is_err(), "an old value");
+        assert!(order(&[(7, 30, Some(40)), (8, 10, Some(20))], &[]).is_err(), "a put before one that had ended");
+        assert!(order(&[(7, 30, Some(40))], &[(7, 10, 20)]).is_err(), "a value of later");
+    }
+
+    #[test]
+    fn stamps_of_others_are_seen() {
+        let mut stamped = history(Coherence::Strict, &[(1, 0, Some(1)), (2, 2, None)], &[(1, 5, 6)]);
+        for (version, word, stamp, holds) in [(2, 1, 1, true), (2, 1, 2, false), (3, 2, 2, true), (3, 2, 1, false)] {
+            let get = &mut stamped.gets[0];
+            (get.version, get.words, get.stamp) = (version, vec![word; 2], Some(stamp));
+            assert_eq!(stamped.as_its_version_was().is_ok(), holds, "{stamp} of version {version}");
+        }
     }
 
     #[test]
@@ -364,9 +442,27 @@ mod tests {
         assert!(torn.check().is_err());
         let mut lost = history(Coherence::Write, &[(1, 0, Some(1))], &[(1, 5, 6)]);
         lost.puts[0].cell = Some(1);
+        lost.gets[0].words[0] = 0;
         assert_eq!(lost.check(), Ok(()));
         lost.gets[0].words[1] = 0;
-        assert!(lost.check().is_err());
+        assert!(lost.check().is_err() && lost.nothing_overwritten().is_err());
+        // Some of a value's parts were put, others are what a whole put has left.
+        let mut mixed = history(Coherence::Strict, &[(1, 0, Some(1)), (2, 2, Some(3)), (3, 4, None)], &[(1, 8, 9)]);
+        (mixed.puts[1].cell, mixed.puts[2].cell) = (Some(1), Some(1));
+        for (words, from, version, holds) in [
+            (vec![1, 1], 0, 2, true),
+            (vec![1, 2], 0, 3, true),
+            (vec![2], 1, 3, true),
+            (vec![1, 3], 0, 4, true),
+            (vec![2, 1], 0, 3, false),
+            (vec![3, 2], 0, 4, false),
+            (vec![1], 1, 3, false),
+            (vec![0, 2], 0, 3, false),
+        ] {
+            let get = &mut mixed.gets[0];
+            (get.words, get.from, get.version) = (words.clone(), from, version);
+            assert_eq!(mixed.as_its_version_was().is_ok(), holds, "{words:?} from {from} as version {version}");
+        }
         // Two words of a value, of which one was there before the other was put, and one only after it.
         let mut parts = history(Coherence::Write, &[(1, 0, Some(1)), (2, 2, Some(3))], &[(1, 1, 9)]);
         (parts.puts[0].cell, parts.puts[1].cell) = (Some(0), Some(1));

@@ -40,7 +40,7 @@ fn promises_hold_on(provider: &str) {
     let mut nodes: Vec<Node> = (2..=4).map(|rank| ground.node(rank)).collect();
     next_view(1, 1, &station, &mut nodes);
     for (model, coherence) in MODELS.into_iter().enumerate() {
-        allocated(&station.allocate(&work::name(model), work::words(model) as u64 * 8, coherence));
+        allocated(&station.allocate(&work::name(model), work::WORDS as u64 * 8, coherence));
     }
     for node in &mut nodes {
         node.tell(&format!("work {operations}"));
@@ -51,9 +51,9 @@ fn promises_hold_on(provider: &str) {
     let mut lines = vec![];
     work::run(&station, 1, operations, |line| lines.push(line));
     let mut histories = Histories::default();
-    let mut answered = work::read(1, &lines, &mut histories);
+    let mut answered = work::read(&lines, &mut histories);
     for node in &mut nodes {
-        answered += work::read(node.rank, &node.all_until("done"), &mut histories);
+        answered += work::read(&node.all_until("done"), &mut histories);
     }
     let broken = histories.broken();
     assert!(broken.is_empty(), "{provider}: {broken:#?}");
@@ -101,7 +101,7 @@ fn copies_hold_on(provider: &str) {
         answer => panic!("{provider}: {answer:?}"),
     };
     for (model, coherence) in MODELS.into_iter().enumerate() {
-        let (name, bytes) = (work::name(model), work::words(model) as u64 * 8);
+        let (name, bytes) = (work::name(model), work::WORDS as u64 * 8);
         let null = || station.allocate_at(&name, bytes, coherence, 1, 1);
         allocated(&if model == 0 { null() } else { station.allocate_at(&name, bytes, coherence, 2, 2) });
         assert_eq!(homes(model), if model == 0 { vec![1] } else { vec![2, 3] }, "{provider}: {coherence}");
@@ -121,14 +121,14 @@ fn copies_hold_on(provider: &str) {
         nodes.append(&mut rest);
     });
     let mut histories = Histories::default();
-    let mut answered = work::read(1, &lines, &mut histories);
+    let mut answered = work::read(&lines, &mut histories);
     for node in &mut nodes {
-        answered += work::read(node.rank, &node.all_until("done"), &mut histories);
+        answered += work::read(&node.all_until("done"), &mut histories);
     }
     // What is there when all have ended was put by somebody, and nothing that was done is lost.
     let mut last = vec![];
     work::look(&station, |line| last.push(line));
-    work::read(1, &last, &mut histories);
+    work::read(&last, &mut histories);
     let broken = histories.broken();
     assert!(broken.is_empty(), "{provider}: {broken:#?}");
     assert!(answered > 3 * operations * 8 / 10, "{provider}: {answered} answers");

@@ -76,8 +76,12 @@ impl Station {
     }
 
     pub fn get(&self, name: &str) -> Answer {
+        self.get_part(name, 0, None)
+    }
+
+    pub fn get_part(&self, name: &str, offset: u64, length: Option<u64>) -> Answer {
         let target = Target::Name(SegmentName::new(name).unwrap());
-        self.ask(Wish::Get { target, offset: 0, length: None, user: USER })
+        self.ask(Wish::Get { target, offset, length, user: USER })
     }
 
     pub fn put(&self, name: &str, offset: u64, bytes: Vec<u8>, named: Option<u64>) -> Answer {

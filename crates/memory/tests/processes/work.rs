@@ -6,20 +6,17 @@ use verbena_fabric::sim::Dice;
 use verbena_memory::{Answer, Coherence, Refusal, SegmentId};
 use verbena_terms::{BootClock, Clock, Incarnation, Time};
 
-use crate::history::{Fate, GetOf, Histories, MODELS, PutOf};
+use crate::history::{Fate, GetOf, Histories, MODELS, Manner, PutOf, manner};
 use crate::station::Station;
 
-/// Words of a value that is put as a whole: it takes a while to write.
+/// Words of a value: it takes a while to write.
 pub const WORDS: usize = 4096;
-/// Words of one whose writers put a word each.
-pub const CELLS: usize = 8;
+/// Parts of one that is put in parts, each of so many words that it takes a while too.
+const CELLS: usize = 8;
+const CELL_WORDS: usize = WORDS / CELLS;
 
 pub fn name(model: usize) -> String {
     format!("s{model}")
-}
-
-pub fn words(model: usize) -> usize {
-    if MODELS[model] == Coherence::Write { CELLS } else { WORDS }
 }
 
 /// So many operations on segments of all coherences. What is written down holds for the same machine's other processes: their clock is one.
@@ -31,15 +28,20 @@ pub fn run(station: &Station, rank: u32, operations: u64, mut log: impl FnMut(St
         let coherence = MODELS[model];
         let begun = BootClock.now().nanos();
         if dice.below(2) == 0 {
-            versions[model] = get(station, model, &mut log);
+            let some = (dice.below(3) == 0).then(|| dice.below(CELLS as u64) as usize);
+            versions[model] = get(station, model, some, &mut log);
         } else {
             let number = u64::from(rank) << 32 | nth;
-            let is_cell = coherence == Coherence::Write;
-            let cell = rank as usize % CELLS;
+            let cell = match manner(model) {
+                Manner::Whole => None,
+                Manner::Owned => Some(rank as usize % CELLS),
+                Manner::Mixed => (dice.below(4) > 0).then(|| dice.below(CELLS as u64) as usize),
+            };
             let named = (coherence == Coherence::Version).then_some(versions[model]);
-            let bytes = number.to_le_bytes().repeat(if is_cell { 1 } else { words(model) });
-            log(format!("puts {model} {number} {begun} {}", named.unwrap_or(0)));
-            let answer = station.put(&name(model), if is_cell { cell as u64 * 8 } else { 0 }, bytes, named);
+            let bytes = number.to_le_bytes().repeat(if cell.is_some() { CELL_WORDS } else { WORDS });
+            let said = cell.map_or("all".to_owned(), |cell| cell.to_string());
+            log(format!("puts {model} {number} {begun} {} {said}", named.unwrap_or(0)));
+            let answer = station.put(&name(model), offset_of(cell.unwrap_or(0)), bytes, named);
             match answer {
                 Answer::Put(version) => {
                     versions[model] = version;
@@ -61,22 +63,33 @@ pub fn run(station: &Station, rank: u32, operations: u64, mut log: impl FnMut(St
 /// Gets all segments once.
 pub fn look(station: &Station, mut log: impl FnMut(String)) {
     for model in 0..MODELS.len() {
-        get(station, model, &mut log);
+        get(station, model, None, &mut log);
     }
 }
 
-/// One get; gives the version.
-fn get(station: &Station, model: usize, log: &mut impl FnMut(String)) -> u64 {
+/// Where a part begins.
+fn offset_of(cell: usize) -> u64 {
+    (cell * CELL_WORDS * 8) as u64
+}
+
+/// One get, of all or of one part; gives the version.
+fn get(station: &Station, model: usize, cell: Option<usize>, log: &mut impl FnMut(String)) -> u64 {
     let begun = BootClock.now().nanos();
-    let answer = station.get(&name(model));
+    let (from, length) = (cell.unwrap_or(0), cell.map(|_| offset_of(1)));
+    let answer = station.get_part(&name(model), offset_of(from), length);
+    let ended = BootClock.now().nanos();
     let Answer::Value(value) = answer else { panic!("a get of {}: {answer:?}", MODELS[model]) };
-    let mut seen: Vec<u64> = value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-    if MODELS[model] != Coherence::Write {
-        seen.dedup();
-    }
-    let seen: Vec<String> = seen.iter().map(u64::to_string).collect();
-    log(format!("got {model} {} {begun} {} {}", value.version, BootClock.now().nanos(), seen.join(",")));
+    let seen: Vec<String> = value.bytes.chunks(CELL_WORDS * 8).map(number_in).collect();
+    log(format!("got {model} {} {begun} {ended} {from} {}", value.version, seen.join(",")));
     value.version
+}
+
+/// The number that fills a part; more of them if it is half one's and half another's.
+fn number_in(part: &[u8]) -> String {
+    let (words, _) = part.as_chunks::<8>();
+    let mut numbers: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
+    numbers.dedup();
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join("+")
 }
 
 /// Puts values of this segment without a pause, until it is killed. Says when it has begun.
@@ -98,7 +111,7 @@ fn id(model: usize) -> SegmentId {
 }
 
 /// What a node wrote down. Gives how many operations had an answer.
-pub fn read(rank: u32, lines: &[String], histories: &mut Histories) -> u64 {
+pub fn read(lines: &[String], histories: &mut Histories) -> u64 {
     let mut answered = 0;
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
@@ -108,13 +121,20 @@ pub fn read(rank: u32, lines: &[String], histories: &mut Histories) -> u64 {
         let coherence = MODELS[model];
         match words[0] {
             "got" => {
-                let seen = words[5].split(',').map(|word| word.parse().unwrap()).collect();
-                let get = GetOf { words: seen, version: number(2), begun: time(3), ended: time(4) };
+                let parts: Vec<Vec<u64>> = words[6]
+                    .split(',')
+                    .map(|part| part.split('+').map(|word| word.parse().unwrap()).collect())
+                    .collect();
+                let is_torn = parts.iter().any(|part| part.len() > 1);
+                assert!(!is_torn || coherence == Coherence::Null, "half a part of {coherence} was read: {line}");
+                // What is put here has no time stamp of its own.
+                let (from, seen, stamp) = (number(5) as usize, parts.into_iter().flatten().collect(), None);
+                let get = GetOf { from, words: seen, version: number(2), stamp, begun: time(3), ended: time(4) };
                 histories.got(id(model), coherence, get);
                 answered += 1;
             }
             "puts" => {
-                let cell = (coherence == Coherence::Write).then_some(rank as usize % CELLS);
+                let cell = words[5].parse().ok();
                 let named = Some(number(4)).filter(|named| *named > 0);
                 let put = PutOf { number: number(2), cell, named, begun: time(3), fate: Fate::Open };
                 histories.put(id(model), coherence, put);

@@ -6,7 +6,7 @@ use verbena_memory::{Answer, Coherence, Placement, Refusal, RequestId, SegmentId
 use verbena_terms::{Incarnation, Rank, Time};
 
 use crate::cluster::{Cluster, Event};
-use crate::history::{Fate, GetOf, MODELS, PutOf};
+use crate::history::{Fate, GetOf, MODELS, Manner, PutOf, manner};
 use crate::settings::{LEASE, NULL, ms};
 
 /// Words of a value: it does not fit into what a fabric does at once.
@@ -36,7 +36,8 @@ enum What {
     Allocate,
     Release,
     List,
-    Get(SegmentId),
+    /// Words from this one on.
+    Get(SegmentId, usize),
     Put(SegmentId, u64),
 }
 
@@ -81,14 +82,21 @@ impl Cluster {
                 (Wish::Release { target: Target::Id(id), user: USER }, What::Release)
             }
             Some((id, _)) if chance < 45 => {
-                let wish = Wish::Get { target: Target::Id(id), offset: 0, length: None, user: USER };
-                (wish, What::Get(id))
+                let from = if self.dice.below(3) == 0 { self.dice.below(WORDS as u64) } else { 0 };
+                let some = 1 + self.dice.below(WORDS as u64 - from);
+                let length = (self.dice.below(3) == 0).then_some(8 * some);
+                let wish = Wish::Get { target: Target::Id(id), offset: 8 * from, length, user: USER };
+                (wish, What::Get(id, from as usize))
             }
             Some((id, version)) => {
                 self.numbered += 1;
                 let number = self.numbered;
                 let coherence = MODELS[model];
-                let cell = (coherence == Coherence::Write).then_some((at * 4 + nth) % WORDS);
+                let cell = match manner(model) {
+                    Manner::Whole => None,
+                    Manner::Owned => Some((at * 4 + nth) % WORDS),
+                    Manner::Mixed => (self.dice.below(4) > 0).then(|| self.dice.below(WORDS as u64) as usize),
+                };
                 let named = (coherence == Coherence::Version).then_some(version);
                 let bytes = number.to_le_bytes().repeat(if cell.is_some() { 1 } else { WORDS }).into();
                 let put = PutOf { number, cell, named, begun, fate: Fate::Open };
@@ -195,18 +203,16 @@ impl Cluster {
                 assert!(silent.is_empty(), "{silent:?}");
                 self.listed = segments;
             }
-            (What::Get(id), Answer::Value(value)) => {
+            (What::Get(id, from), Answer::Value(value)) => {
                 self.seen.gets += 1;
                 *known = Some((id, value.version));
                 let words: Vec<u64> =
                     value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-                // A put's time stamp is its number. What is put in parts, or may be half a value, has that of one of many.
-                let is_one_put = !matches!(coherence, Coherence::Null | Coherence::Write) && words[0] != 0;
-                if is_one_put && value.stamp_ns != words[0] {
-                    self.broken.push(format!("{id} {coherence}: {} has the stamp of {}", words[0], value.stamp_ns));
-                }
+                self.seen.parts += u64::from(words.len() < WORDS);
                 self.holders.still_there(id, begun, coherence, &mut self.broken);
-                let get = GetOf { words, version: value.version, begun, ended: now };
+                // A put's time stamp is its number.
+                let stamp = Some(value.stamp_ns);
+                let get = GetOf { from, words, version: value.version, stamp, begun, ended: now };
                 self.histories.got(id, coherence, get);
             }
             (What::Put(id, number), Answer::Put(version)) => {

@@ -354,7 +354,7 @@ impl Cluster {
     /// A process starts, as the next life of its node.
     fn start(&mut self, at: usize) {
         let (bytes, rules) = (self.settings.bytes, self.settings.rules);
-        let options = MemoryOptions { bytes, segments: 16, owner_bytes: u64::MAX, copies_bytes: 4096, rules };
+        let options = MemoryOptions { bytes, segments: 32, owner_bytes: u64::MAX, copies_bytes: 4096, rules };
         let node = &mut self.nodes[at];
         node.run += 1;
         node.lease = Arc::default();

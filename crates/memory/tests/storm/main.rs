@@ -19,7 +19,7 @@ use verbena_memory::Rules;
 
 use cluster::Cluster;
 use seen::Seen;
-use settings::{DELTA, NULL, READ, STRICT, Settings, TEMPORAL, WRITE};
+use settings::{DELTA, NULL, READ, STRICT, STRICT_PARTS, Settings, TEMPORAL, WRITE};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 300;
@@ -43,6 +43,7 @@ fn segments_hold_in_a_storm() {
     println!("counted: {seeds} seeds, {all:?}");
     let enough = [
         (all.gets, 100),
+        (all.parts, 30),
         (all.puts, 100),
         (all.conflicts, 1),
         (all.unknown, 1),
@@ -101,7 +102,7 @@ fn read_without_a_look_at_the_head_is_found() {
 
 #[test]
 fn write_without_a_look_at_the_head_is_found() {
-    is_found("M1", " of word ", 300, |settings| {
+    is_found("M1", " write: ", 300, |settings| {
         settings.focus = WRITE;
         settings.rules = Rules { heads_compared: false, ..Rules::ALL };
     });
@@ -116,6 +117,22 @@ fn slots_that_are_filled_without_a_claim_are_found() {
 fn write_that_changes_an_older_value_is_found() {
     is_found("M1", " write: ", 100, |settings| {
         settings.rules = Rules { base_read_again: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn strict_that_changes_an_older_value_in_parts_is_found() {
+    is_found("M1", " strict: ", 100, |settings| {
+        settings.focus = STRICT_PARTS;
+        settings.rules = Rules { base_read_again: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_part_that_is_put_at_no_copy_when_it_is_read_is_found() {
+    is_found("M3", " strict: ", 300, |settings| {
+        settings.focus = STRICT_PARTS;
+        settings.rules = Rules { copies_first: false, ..Rules::ALL };
     });
 }
 

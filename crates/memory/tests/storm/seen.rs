@@ -11,6 +11,8 @@ pub struct Seen {
     pub cuts: u64,
     pub hungers: u64,
     pub gets: u64,
+    /// Gets of parts of values.
+    pub parts: u64,
     pub puts: u64,
     pub conflicts: u64,
     pub unknown: u64,
@@ -44,6 +46,7 @@ impl AddAssign for Seen {
             cuts,
             hungers,
             gets,
+            parts,
             puts,
             conflicts,
             unknown,
@@ -65,6 +68,7 @@ impl AddAssign for Seen {
         self.cuts += cuts;
         self.hungers += hungers;
         self.gets += gets;
+        self.parts += parts;
         self.puts += puts;
         self.conflicts += conflicts;
         self.unknown += unknown;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use verbena_fabric::sim::{Dice, Faults, Seed};
 use verbena_memory::Rules;
 
+use crate::history::MODELS;
+
 pub const LEASE: Duration = Duration::from_millis(100);
 pub const DRIFT: Duration = Duration::from_millis(2);
 /// How long it storms.
@@ -17,6 +19,8 @@ pub const WRITE: usize = 2;
 pub const STRICT: usize = 3;
 pub const DELTA: usize = 5;
 pub const TEMPORAL: usize = 6;
+/// As it is put in parts.
+pub const STRICT_PARTS: usize = 7;
 
 pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -69,11 +73,11 @@ impl Settings {
             nodes,
             homes,
             clients: 1 + dice.below(3) as usize,
-            focus: if dice.below(2) == 0 { STRICT } else { dice.below(7) as usize },
+            focus: if dice.below(2) == 0 { STRICT } else { dice.below(MODELS.len() as u64) as usize },
             writers: 1 + dice.below(3) as u8,
             copies: if dice.below(3) == 0 { 1 } else { 1 + dice.below(homes.min(3) as u64) as u8 },
             // Enough for all of them at one home, or just enough.
-            bytes: if dice.below(2) == 0 { 64 << 10 } else { 8 << 10 },
+            bytes: if dice.below(2) == 0 { 64 << 10 } else { 12 << 10 },
             leaves_memory: dice.below(2) == 0,
             reclaims: dice.below(2) == 0,
             pins: dice.below(2) == 0,
