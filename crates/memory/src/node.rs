@@ -27,6 +27,10 @@ use crate::{MemoryOptions, Refusal, Segment, SegmentId, SegmentName};
 
 /// Requests that may be open at a node.
 pub(crate) const REQUESTS: usize = 8192;
+/// Bytes of the long values among them: what is asked for beyond is refused.
+pub(crate) const UNDER_WAY: u64 = 256 << 20;
+/// Values up to so long are not counted: they are let in however much is under way, and their number bounds them.
+pub(crate) const SHORT: u64 = 16 << 10;
 /// Segments that a node remembers.
 const HANDLES: usize = 65_536;
 /// When a put that found no free slot looks again.
@@ -85,6 +89,8 @@ pub struct Memory {
     pub(crate) asks: Asks,
     pub(crate) served: BTreeMap<Incarnation, Served>,
     pub(crate) requests: BTreeMap<RequestId, Request>,
+    /// Bytes of the long values of all of them.
+    under_way: u64,
     pub(crate) handles: BTreeMap<SegmentId, Handle>,
     pub(crate) names: BTreeMap<SegmentName, SegmentId>,
     /// What has come to its end, while an older answer may still speak of it: until no question is open that is older than this.
@@ -120,6 +126,8 @@ pub(crate) struct Request {
     pub(crate) was_asked: bool,
     /// How often it was sent from one home to another since it was begun.
     pub(crate) sent_on: u8,
+    /// Bytes of a long value that go with it.
+    takes: u64,
 }
 
 /// How far a request is.
@@ -204,6 +212,7 @@ impl Memory {
             asks: Asks::default(),
             served: BTreeMap::new(),
             requests: BTreeMap::new(),
+            under_way: 0,
             handles: BTreeMap::new(),
             names: BTreeMap::new(),
             forgotten: BTreeMap::new(),
@@ -261,7 +270,7 @@ impl Memory {
             request.stage = Doing::Waiting("a view in effect");
             request.was_asked = request.asked_at.is_some();
             if request.is_over {
-                self.requests.remove(&id);
+                self.done_with(id);
             } else if is_unknown {
                 self.answer(id, Answer::Refused(Refusal::Unknown), out);
             }
@@ -306,11 +315,40 @@ impl Memory {
         if let Some(refusal) = refused {
             return out.push(Action::Answer(id, Answer::Refused(refusal)));
         }
+        let puts = if let Wish::Put { bytes, .. } = &wish { bytes.len() as u64 } else { 0 };
         let stage = Doing::Waiting("a lease");
-        let (is_over, asked_at, was_asked, sent_on) = (false, None, false, 0);
-        self.requests.insert(id, Request { wish, until, stage, is_over, asked_at, was_asked, sent_on });
-        self.go_on(id, out);
-        self.serve_self(out);
+        let (is_over, asked_at, was_asked, sent_on, takes) = (false, None, false, 0, 0);
+        self.requests.insert(id, Request { wish, until, stage, is_over, asked_at, was_asked, sent_on, takes });
+        if self.takes(id, puts, out) {
+            self.go_on(id, out);
+            self.serve_self(out);
+        }
+    }
+
+    /// So many bytes of a value go with this request from now on, if there is room for them; otherwise it is refused.
+    pub(crate) fn takes(&mut self, id: RequestId, bytes: u64, out: &mut Vec<Action>) -> bool {
+        let Some(request) = self.requests.get_mut(&id) else { return false };
+        let others = self.under_way - request.takes;
+        let bytes = if bytes <= SHORT { 0 } else { bytes };
+        let has_room = bytes == 0 || others + bytes <= UNDER_WAY;
+        if has_room {
+            (request.takes, self.under_way) = (bytes, others + bytes);
+        } else {
+            self.refuse(id, Refusal::TooMuch { most: UNDER_WAY }, out);
+        }
+        has_room
+    }
+
+    /// Bytes of the long values that are on their way between programs and homes.
+    pub fn under_way(&self) -> u64 {
+        self.under_way
+    }
+
+    /// Nothing of it is on its way any more.
+    pub(crate) fn done_with(&mut self, id: RequestId) -> Option<Request> {
+        let request = self.requests.remove(&id)?;
+        self.under_way -= request.takes;
+        Some(request)
     }
 
     /// A member has said something.
@@ -431,7 +469,7 @@ impl Memory {
     }
 
     pub(crate) fn answer(&mut self, id: RequestId, answer: Answer, out: &mut Vec<Action>) {
-        if self.requests.remove(&id).is_some_and(|request| !request.is_over) {
+        if self.done_with(id).is_some_and(|request| !request.is_over) {
             out.push(Action::Answer(id, answer));
         }
     }

@@ -22,8 +22,8 @@ impl Memory {
                 let is_first = handle.puts.len() == 1;
                 let Some(request) = self.requests.get_mut(&id) else { return };
                 request.stage = if is_first { Doing::Putting(put) } else { Doing::Queued };
-                if is_first {
-                    self.begin_put(id, segment, out);
+                if is_first && self.begin_put(id, segment, out) {
+                    self.put_ended(segment, id, out);
                 }
             }
             Wish::Get { .. } | Wish::Stat { .. } => self.begin_get(id, segment, out),
@@ -58,15 +58,20 @@ impl Memory {
     fn read_value(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
         let keeps = self.keeps_copies(segment);
         let Some(handle) = self.handles.get(&segment) else { return };
-        let all = handle.segment.wanted.bytes;
-        let Some(request) = self.requests.get_mut(&id) else { return };
-        let guess = handle.known.word;
-        let get = match &request.wish {
+        let (all, guess) = (handle.segment.wanted.bytes, handle.known.word);
+        let (get, bytes) = match self.requests.get(&id).map(|request| &request.wish) {
             // All of it, for the copy.
-            Wish::Get { .. } if keeps => Get::new(0, all, guess),
-            Wish::Get { offset, length, .. } => Get::new(*offset, length.unwrap_or(all - offset), guess),
-            _ => Get::looking(guess),
+            Some(Wish::Get { .. }) if keeps => (Get::new(0, all, guess), all),
+            Some(Wish::Get { offset, length, .. }) => {
+                let bytes = length.unwrap_or(all - offset);
+                (Get::new(*offset, bytes, guess), bytes)
+            }
+            _ => (Get::looking(guess), 0),
         };
+        if !self.takes(id, bytes, out) {
+            return;
+        }
+        let (Some(handle), Some(request)) = (self.handles.get(&segment), self.requests.get_mut(&id)) else { return };
         let steps = get.steps(&handle.segment);
         request.stage = Doing::Getting { get, since: self.now };
         self.post_for(id, segment, steps, out);
@@ -88,16 +93,27 @@ impl Memory {
 
     // Puts.
 
-    fn begin_put(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
+    /// Whether it is over at once.
+    fn begin_put(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) -> bool {
         let rules = self.options.rules;
-        let Some(handle) = self.handles.get_mut(&segment) else { return };
-        let Some(Doing::Putting(put)) = self.requests.get_mut(&id).map(|request| &mut request.stage) else { return };
+        // What puts a part into a value holds the whole of it.
+        let whole = self.handles.get(&segment).map(|handle| &handle.segment.wanted);
+        let whole = whole.filter(|wanted| wanted.coherence != Coherence::Null).map_or(0, |wanted| wanted.bytes);
+        let its = self.requests.get(&id).and_then(|request| request.wish.bytes()).unwrap_or_default();
+        if !self.takes(id, its.max(whole), out) {
+            return true;
+        }
+        let Some(handle) = self.handles.get_mut(&segment) else { return false };
+        let Some(Doing::Putting(put)) = self.requests.get_mut(&id).map(|request| &mut request.stage) else {
+            return false;
+        };
         let next = put.begin(&handle.segment, &mut handle.known, rules);
-        self.put_goes_on(id, segment, next, out);
+        self.put_goes_on(id, segment, next, out)
     }
 
-    fn put_goes_on(&mut self, id: RequestId, segment: SegmentId, next: Next, out: &mut Vec<Action>) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+    /// Whether it is over.
+    fn put_goes_on(&mut self, id: RequestId, segment: SegmentId, next: Next, out: &mut Vec<Action>) -> bool {
+        let Some(request) = self.requests.get_mut(&id) else { return false };
         let again = self.now + LOOK_AGAIN;
         match next {
             // It will be seen: it is brought to its end, whoever waits.
@@ -105,7 +121,10 @@ impl Memory {
                 self.post(Whose::Request(id, Some(segment)), home, steps, Time::FAR, out);
             }
             // Nobody waits for it, and it was not done.
-            Next::Post(..) | Next::Wait if request.is_over => self.put_is_over(id, segment, out),
+            Next::Post(..) | Next::Wait if request.is_over => {
+                self.done_with(id);
+                return true;
+            }
             Next::Post(home, steps) => {
                 let until = request.until;
                 self.post(Whose::Request(id, Some(segment)), home, steps, until, out);
@@ -120,34 +139,37 @@ impl Memory {
                 self.drop_copy(segment);
                 let answer = if self.acts() { Answer::Put(version) } else { Answer::Refused(Refusal::Unknown) };
                 self.answer(id, answer, out);
-                self.put_is_over(id, segment, out);
+                return true;
             }
             Next::Refused(refusal) => {
                 let refusal = if self.acts() { refusal } else { Refusal::TimedOut { why: "a lease".into() } };
                 self.refuse(id, refusal, out);
-                self.put_is_over(id, segment, out);
+                return true;
             }
         }
+        false
     }
 
-    fn put_is_over(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
-        self.requests.remove(&id);
-        self.put_ended(segment, id, out);
-    }
-
-    /// The next put of this node begins, if that was the one at work.
+    /// The next put of this node begins, if that was the one at work; and one after the other, as long as they are over at once.
     pub(crate) fn put_ended(&mut self, segment: SegmentId, id: RequestId, out: &mut Vec<Action>) {
-        let Some(handle) = self.handles.get_mut(&segment) else { return };
-        let was_first = handle.puts.front() == Some(&id);
-        handle.puts.retain(|other| *other != id);
-        // What is on its way to a segment that is about to be forgotten ends, and nothing is begun.
-        let goes_on = was_first && handle.forget.is_none();
-        let Some(next) = handle.puts.front().copied().filter(|_| goes_on) else { return };
-        if let Some(request) = self.requests.get_mut(&next)
-            && let Wish::Put { offset, bytes, named, stamp_ns, .. } = &request.wish
-        {
-            request.stage = Doing::Putting(Put::new(*offset, bytes.clone(), *named, *stamp_ns));
-            self.begin_put(next, segment, out);
+        let mut ended = id;
+        loop {
+            let Some(handle) = self.handles.get_mut(&segment) else { return };
+            if handle.puts.front() != Some(&ended) {
+                return handle.puts.retain(|other| *other != ended);
+            }
+            handle.puts.pop_front();
+            // What is on its way to a segment that is about to be forgotten ends, and nothing is begun.
+            let Some(next) = handle.puts.front().copied().filter(|_| handle.forget.is_none()) else { return };
+            if let Some(request) = self.requests.get_mut(&next)
+                && let Wish::Put { offset, bytes, named, stamp_ns, .. } = &request.wish
+            {
+                request.stage = Doing::Putting(Put::new(*offset, bytes.clone(), *named, *stamp_ns));
+                if !self.begin_put(next, segment, out) {
+                    return;
+                }
+            }
+            ended = next;
         }
     }
 
@@ -157,8 +179,8 @@ impl Memory {
         let Doing::Pausing(put, _) = std::mem::replace(&mut request.stage, Doing::Queued) else { return };
         request.stage = Doing::Putting(put);
         let at = self.handles.iter().find(|(_, handle)| handle.puts.front() == Some(&id)).map(|(at, _)| *at);
-        if let Some(segment) = at {
-            self.begin_put(id, segment, out);
+        if let Some(segment) = at.filter(|segment| self.begin_put(id, *segment, out)) {
+            self.put_ended(segment, id, out);
         }
     }
 
@@ -190,7 +212,9 @@ impl Memory {
         match &mut request.stage {
             Doing::Putting(put) => {
                 let next = put.completed(&handle.segment, &mut handle.known, rules, given);
-                self.put_goes_on(id, segment, next, out);
+                if self.put_goes_on(id, segment, next, out) {
+                    self.put_ended(segment, id, out);
+                }
             }
             // What came does not count: it may be of a memory that others have left.
             Doing::Comparing | Doing::Getting { .. } if !acts => request.stage = Doing::Waiting("a lease"),
@@ -277,7 +301,7 @@ impl Memory {
                 let why = "the segment's home".into();
                 let refusal = if is_unknown { Refusal::Unknown } else { Refusal::TimedOut { why } };
                 self.refuse(id, refusal, out);
-                self.put_is_over(id, segment, out);
+                self.put_ended(segment, id, out);
             }
             // The view is about to end.
             _ if is_gone => request.stage = Doing::Waiting("a view in effect"),
@@ -318,3 +342,6 @@ fn part_of(whole: &Value, wish: &Wish) -> Value {
     let until = length.map_or(whole.bytes.len(), |length| from + length as usize);
     Value { bytes: whole.bytes[from..until].to_vec(), ..whole.clone() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -396,4 +396,10 @@ pub enum Refusal {
     /// This node is about to leave the cluster.
     #[error("this node is leaving the cluster: nothing is begun")]
     Leaving,
+    /// Too much of values is on its way between programs of this node and homes.
+    #[error("values of {most} bytes are on their way between this node and homes: try again when some have come")]
+    TooMuch {
+        /// Bytes that may be.
+        most: u64,
+    },
 }

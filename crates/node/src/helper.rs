@@ -237,7 +237,7 @@ impl Helper {
             desk: desk.clone(),
             content: content.clone(),
             tickets: Tickets::new(lock_service, status.clone()),
-            segments: Segments::new(memory_service, status.clone()),
+            segments: Segments::new(memory_service, status.clone(), &metrics)?,
             status,
             neighbours: neighbours.clone(),
             drain: drain.clone(),

@@ -40,6 +40,7 @@ mod membership;
 mod memory;
 mod neighbours;
 mod pages;
+mod parcel;
 mod place;
 mod post;
 mod random;

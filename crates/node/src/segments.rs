@@ -1,8 +1,7 @@
-//! What programs ask of memory that nodes share, and the parts of values that are on their way between a program and its helper.
+//! What programs ask of memory that nodes share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -17,8 +16,10 @@ use verbena_memory::{
     Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Reclaims, Refusal, RequestId, Segment, SegmentName, Target,
     Wanted, Wish,
 };
+use verbena_metrics::{Registry, RegistryError};
 use verbena_terms::Rank;
 
+use crate::parcel::{Budget, Counted, Full, MOST_BYTES, Parcel};
 use crate::status::{Names, Status};
 use crate::teller::{Teller, give};
 
@@ -27,8 +28,6 @@ type Refused = (Failure, String);
 
 /// The longest that a request may take.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Bytes of values that are on their way to and from all programs together.
-const ON_THEIR_WAY: usize = 256 << 20;
 
 /// Of all programs.
 pub(crate) struct Segments {
@@ -36,7 +35,8 @@ pub(crate) struct Segments {
     /// Knows what members are called.
     status: Arc<Status>,
     programs: HashMap<ClientId, Arc<Mutex<Program>>>,
-    budget: Arc<AtomicUsize>,
+    /// Of values that programs stage, put and fetch.
+    budget: Budget,
 }
 
 /// What is on its way to and from one program.
@@ -52,56 +52,15 @@ struct Program {
     asked: u64,
 }
 
-/// Bytes that are counted.
-struct Parcel {
-    bytes: Vec<u8>,
-    budget: Arc<AtomicUsize>,
-}
-
-impl Parcel {
-    fn new(budget: &Arc<AtomicUsize>) -> Parcel {
-        Parcel { bytes: vec![], budget: budget.clone() }
-    }
-
-    /// So many more bytes are about to be in it.
-    fn reserve(&self, bytes: usize) -> Result<(), Refused> {
-        if self.budget.fetch_add(bytes, Ordering::Relaxed) + bytes <= ON_THEIR_WAY {
-            return Ok(());
-        }
-        self.budget.fetch_sub(bytes, Ordering::Relaxed);
-        let why = format!("{ON_THEIR_WAY} bytes of values are on their way between programs and this helper");
-        Err((Failure::Unavailable, why))
-    }
-
-    fn add(&mut self, bytes: &[u8]) -> Result<(), Refused> {
-        self.reserve(bytes.len())?;
-        self.bytes.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    /// Holds these and nothing else.
-    fn hold(&mut self, bytes: Vec<u8>) -> Result<(), Refused> {
-        self.take();
-        self.reserve(bytes.len())?;
-        self.bytes = bytes;
-        Ok(())
-    }
-
-    fn take(&mut self) -> Vec<u8> {
-        self.budget.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-        std::mem::take(&mut self.bytes)
-    }
-}
-
-impl Drop for Parcel {
-    fn drop(&mut self) {
-        self.take();
-    }
-}
-
 impl Segments {
-    pub(crate) fn new(service: MemoryService, status: Arc<Status>) -> Self {
-        Segments { service, status, programs: HashMap::new(), budget: Arc::default() }
+    /// # Errors
+    /// If the registry shows others already.
+    pub(crate) fn new(service: MemoryService, status: Arc<Status>, metrics: &Registry) -> Result<Self, RegistryError> {
+        let budget = Budget::default();
+        let taken = budget.clone();
+        let help = "Bytes of values that programs stage, put, or have not fetched yet.";
+        metrics.gauge_from("verbena_memory_programs_bytes", help, move || taken.taken() as f64)?;
+        Ok(Segments { service, status, programs: HashMap::new(), budget })
     }
 
     /// A program came.
@@ -144,8 +103,8 @@ impl Segments {
             return give(request, &Answer::Memory(answer));
         }
         let shelf = if let MemoryRequest::Get { shelf, .. } = asked { shelf } else { 0 };
-        let wish = match self.wish(&mut program.lock(), request.uid(), asked) {
-            Ok(wish) => wish,
+        let (wish, counted) = match self.wish(&mut program.lock(), request.uid(), asked) {
+            Ok(wanted) => wanted,
             Err((why, text)) => return give(request, &Answer::Memory(MemoryAnswer::Failed(why, text))),
         };
         let patience = Duration::from_millis(patience_ms).min(LONGEST);
@@ -154,6 +113,7 @@ impl Segments {
         let put = program.lock().begins(is_put && has_locks);
         let (told, asker) = (teller.clone(), program.clone());
         let begun = self.service.request(wish, patience, move |said| {
+            drop(counted);
             // Late, or unknown: something of it may be on its way all the same.
             if !matches!(said, Said::Refused(Refusal::Unknown | Refusal::TimedOut { .. })) {
                 asker.lock().puts.remove(&put);
@@ -171,16 +131,21 @@ impl Segments {
         teller.lock().look(request);
     }
 
-    /// What is wanted of the service.
-    fn wish(&self, program: &mut Program, user: u32, asked: MemoryRequest) -> Result<Wish, Refused> {
-        Ok(match asked {
+    /// What is wanted of the service, and what counts until it is answered.
+    fn wish(&self, program: &mut Program, user: u32, asked: MemoryRequest) -> Result<(Wish, Option<Counted>), Refused> {
+        let mut counted = None;
+        let wish = match asked {
             MemoryRequest::Allocate(new) => self.allocation(&new, user)?,
             MemoryRequest::Release(which) => Wish::Release { target: target(&which)?, user },
             MemoryRequest::Get { which, offset, length, .. } => {
                 Wish::Get { target: target(&which)?, offset, length, user }
             }
             MemoryRequest::Put { which, offset, is_staged, bytes, over } => {
-                let mut all = if is_staged { program.staged.take() } else { vec![] };
+                let mut all = vec![];
+                if is_staged {
+                    let (staged, its) = program.staged.take();
+                    (all, counted) = (staged, Some(its));
+                }
                 all.extend_from_slice(&bytes);
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Wish::Put {
@@ -201,7 +166,8 @@ impl Segments {
             MemoryRequest::More { .. } | MemoryRequest::Stage { .. } => {
                 return Err((Failure::Bad, "parts are answered at once".into()));
             }
-        })
+        };
+        Ok((wish, counted))
     }
 
     fn allocation(&self, new: &NewSegment, user: u32) -> Result<Wish, Refused> {
@@ -247,30 +213,31 @@ impl Program {
 
     fn stage(&mut self, from: u64, bytes: &[u8]) -> MemoryAnswer {
         if from == 0 {
-            self.staged.take();
+            self.staged.empty();
         }
-        let has = self.staged.bytes.len() as u64;
+        let has = self.staged.bytes().len() as u64;
         if from != has || has + bytes.len() as u64 > MAX_SEGMENT_BYTES {
-            self.staged.take();
+            self.staged.empty();
             let text =
                 format!("a part from byte {from} on, where {has} bytes are staged and {MAX_SEGMENT_BYTES} may be");
             return MemoryAnswer::Failed(Failure::Bad, text);
         }
         match self.staged.add(bytes) {
             Ok(()) => MemoryAnswer::Staged,
-            Err((why, text)) => MemoryAnswer::Failed(why, text),
+            Err(Full) => too_much(),
         }
     }
 
     fn more(&mut self, shelf: u64, from: u64) -> MemoryAnswer {
         let (its, parcel) = &mut self.shelf;
-        let rest = usize::try_from(from).ok().and_then(|from| parcel.bytes.get(from..)).filter(|rest| !rest.is_empty());
+        let rest =
+            usize::try_from(from).ok().and_then(|from| parcel.bytes().get(from..)).filter(|rest| !rest.is_empty());
         let Some(rest) = rest.filter(|_| *its == shelf) else {
             return MemoryAnswer::Failed(Failure::Bad, format!("nothing lies on shelf {shelf} from byte {from} on"));
         };
         let part = rest[..rest.len().min(VALUE_PART_BYTES)].to_vec();
         if part.len() == rest.len() {
-            parcel.take();
+            parcel.empty();
         }
         MemoryAnswer::Part(part)
     }
@@ -283,8 +250,8 @@ impl Program {
         } else {
             let first = bytes[..VALUE_PART_BYTES].to_vec();
             self.shelf.0 = shelf;
-            if let Err((why, text)) = self.shelf.1.hold(bytes) {
-                return MemoryAnswer::Failed(why, text);
+            if let Err(Full) = self.shelf.1.hold(bytes) {
+                return too_much();
             }
             first
         };
@@ -301,6 +268,14 @@ impl Program {
         }
         MemoryAnswer::List { segments: part, silent, more }
     }
+}
+
+/// Of values that go between programs and this helper.
+fn too_much() -> MemoryAnswer {
+    let text = format!(
+        "values of {MOST_BYTES} bytes are on their way between programs and this node: try again when some have come"
+    );
+    MemoryAnswer::Failed(Failure::Unavailable, text)
 }
 
 fn target(which: &Which) -> Result<Target, Refused> {
@@ -399,7 +374,7 @@ fn refused(refusal: &Refusal) -> Refused {
         Refusal::Conflict { current, .. } => Failure::Conflict { current: *current },
         Refusal::TimedOut { .. } => Failure::Late,
         Refusal::Unknown => Failure::Unknown,
-        Refusal::Overloaded { .. } | Refusal::Leaving => Failure::Unavailable,
+        Refusal::Overloaded { .. } | Refusal::TooMuch { .. } | Refusal::Leaving => Failure::Unavailable,
     };
     (why, refusal.to_string())
 }

@@ -1,4 +1,4 @@
-//! What programs may do to their helper without end: leave answers in a ring, begin updates and not end them, name dependencies.
+//! What programs may do to their helper without end: leave answers in a ring, begin updates and not end them, name dependencies, stage values and not put them.
 //! Each is bounded, refused by name where it is refused, and seen in the metrics.
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_client::wire::Request;
+use verbena_client::memory_wire::{Failure, MemoryAnswer, MemoryRequest, NewSegment, VALUE_PART_BYTES, Which};
+use verbena_client::wire::{Answer, Request};
 use verbena_content::service::Content;
 use verbena_content::{MAX_DEPENDENCIES, Reader, ReaderLimits, Scope, Stamp, Start, Verdict, look};
 use verbena_ipc::Connection;
@@ -168,4 +169,180 @@ fn a_flood_of_pages_with_many_dependencies_keeps_the_newest_and_serves_no_other(
     comes("the count", || scene.gauge("verbena_content_pages") == SETS as f64);
     comes("the count", || scene.gauge("verbena_content_dependencies") == (SETS * MAX_DEPENDENCIES) as f64);
     scene.helper.stop().unwrap();
+}
+
+/// A program that asks for things of memory, one after the other.
+struct Asker(Connection);
+
+impl Asker {
+    fn at(settings: &Settings) -> Asker {
+        Asker(Connection::connect(&settings.socket().unwrap().path(), within()).unwrap())
+    }
+
+    fn asks(&mut self, asked: MemoryRequest) -> MemoryAnswer {
+        self.asks_within(PATIENCE, asked)
+    }
+
+    fn asks_within(&mut self, patience: Duration, asked: MemoryRequest) -> MemoryAnswer {
+        let patience_ms = patience.as_millis() as u64;
+        let answer = self.0.call(&Request::Memory { patience_ms, asked }.encode(), within() + patience).unwrap();
+        match Answer::decode(&answer).unwrap() {
+            Answer::Memory(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Stages so many bytes, in parts. The answer to the last of them, or the first that is a refusal.
+    fn stages(&mut self, bytes: usize) -> MemoryAnswer {
+        let froms = (0..bytes).step_by(VALUE_PART_BYTES);
+        let mut answer = MemoryAnswer::Staged;
+        for from in froms {
+            let part = vec![7; VALUE_PART_BYTES.min(bytes - from)];
+            answer = self.asks(MemoryRequest::Stage { from: from as u64, bytes: part });
+            if answer != MemoryAnswer::Staged {
+                break;
+            }
+        }
+        answer
+    }
+}
+
+const VALUES: &str = "verbena_memory_programs_bytes";
+const LONG: usize = 16 << 20;
+
+#[test]
+fn values_that_are_staged_and_never_put_are_so_many_and_end_with_their_programs() {
+    const MOST: usize = 16;
+    let scene = Scene::new(|_| ());
+    let mut programs: Vec<Asker> = (0..MOST).map(|_| Asker::at(&scene.settings)).collect();
+    programs.iter_mut().for_each(|program| assert_eq!(program.stages(LONG), MemoryAnswer::Staged));
+    assert_eq!(scene.gauge(VALUES), (MOST * LONG) as f64);
+    let mut another = Asker::at(&scene.settings);
+    let (why, text) = refused(another.stages(LONG));
+    assert!(why == Failure::Unavailable && text.contains("268435456 bytes are on their way"), "{why:?}: {text}");
+    // Who begins anew has the room of what it staged before.
+    assert_eq!(programs[0].stages(LONG), MemoryAnswer::Staged);
+    // What is short is not staged, and goes.
+    let new = NewSegment::of(8).named("short");
+    assert!(matches!(another.asks(MemoryRequest::Allocate(new)), MemoryAnswer::Allocated(_)));
+    let (which, bytes) = (Which::Name("short".into()), vec![1; 8]);
+    let put = another.asks(MemoryRequest::Put { which, offset: 0, is_staged: false, bytes, over: None });
+    assert!(matches!(put, MemoryAnswer::Put(_)), "{put:?}");
+    drop(programs);
+    comes("room", || scene.gauge(VALUES) == 0.0);
+    assert_eq!(another.stages(LONG), MemoryAnswer::Staged);
+    scene.helper.stop().unwrap();
+}
+
+#[test]
+fn a_value_that_is_not_fetched_ends_with_its_program() {
+    let scene = Scene::new(|_| ());
+    let mut program = Asker::at(&scene.settings);
+    let new = NewSegment::of(1 << 20).named("long");
+    assert!(matches!(program.asks(MemoryRequest::Allocate(new)), MemoryAnswer::Allocated(_)));
+    let get = MemoryRequest::Get { which: Which::Name("long".into()), offset: 0, length: None, shelf: 1 };
+    assert!(matches!(program.asks(get), MemoryAnswer::Value { bytes: 1_048_576, .. }));
+    assert_eq!(scene.gauge(VALUES), f64::from(1 << 20));
+    drop(program);
+    comes("room", || scene.gauge(VALUES) == 0.0);
+    scene.helper.stop().unwrap();
+}
+
+/// One of two, of which the other is not there: requests wait for a view, which does not come.
+fn one_that_waits() -> Scene {
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = common::settings(directory.path());
+    (settings.cluster.name, settings.cluster.members) = (Some("b".into()), common::members(&["a", "b"]));
+    let registry = Arc::new(Registry::new());
+    let helper = Helper::start(&settings, vec![], registry.clone(), Box::new(|_| {})).unwrap();
+    Scene { settings, helper, registry, _directory: directory }
+}
+
+#[test]
+fn a_value_that_is_put_counts_until_its_program_is_answered() {
+    let scene = one_that_waits();
+    let gauge = || scene.gauge(VALUES);
+    let mut program = Asker::at(&scene.settings);
+    assert_eq!(program.stages(LONG), MemoryAnswer::Staged);
+    let waits = std::thread::spawn(move || {
+        let (which, patience) = (Which::Name("none".into()), Duration::from_secs(2));
+        let put = MemoryRequest::Put { which, offset: 0, is_staged: true, bytes: vec![1], over: None };
+        (program.asks_within(patience, put), program.stages(1), program)
+    });
+    let mut counts = 0;
+    while !waits.is_finished() {
+        counts += u32::from(gauge() == LONG as f64);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (answer, _, program) = waits.join().unwrap();
+    assert!(matches!(answer, MemoryAnswer::Failed(Failure::Late, _)), "{answer:?}");
+    assert!(counts > 50, "it counted {counts} times");
+    assert_eq!(gauge(), 1.0);
+    drop(program);
+    comes("room", || gauge() == 0.0);
+    scene.helper.stop().unwrap();
+}
+
+/// Why it is refused.
+fn refused(answer: MemoryAnswer) -> (Failure, String) {
+    let MemoryAnswer::Failed(why, text) = answer else { panic!("{answer:?}") };
+    (why, text)
+}
+
+#[test]
+fn segments_beyond_a_homes_words_are_refused() {
+    let scene = Scene::new(|settings| settings.memory.segments = 3);
+    let mut program = Asker::at(&scene.settings);
+    for _ in 0..3 {
+        assert!(matches!(program.asks(MemoryRequest::Allocate(NewSegment::of(8))), MemoryAnswer::Allocated(_)));
+    }
+    let (why, text) = refused(program.asks(MemoryRequest::Allocate(NewSegment::of(8).named("one more"))));
+    assert!(why == Failure::NoRoom && text.contains('3'), "{why:?}: {text}");
+    let (why, _) = refused(program.asks(MemoryRequest::Stat(Which::Name("one more".into()))));
+    assert_eq!(why, Failure::NotFound);
+    scene.helper.stop().unwrap();
+}
+
+#[test]
+fn requests_beyond_those_that_may_wait_are_refused_at_once() {
+    /// At a node, and of one program.
+    const MOST: usize = 8192;
+    const EACH: usize = 64;
+    let scene = one_that_waits();
+    let get = MemoryRequest::Stat(Which::Name("none".into()));
+    let asked = Request::Memory { patience_ms: 60_000, asked: get.clone() }.encode();
+    let mut programs: Vec<Connection> = vec![];
+    for _ in 0..MOST / EACH {
+        let mut program = Connection::connect(&scene.settings.socket().unwrap().path(), within()).unwrap();
+        (0..EACH).for_each(|_| _ = program.post(&asked, within()).unwrap());
+        programs.push(program);
+    }
+    comes("the last", || scene.counter("verbena_ipc_requests_total") == MOST as u64);
+    let (why, text) = refused(Asker::at(&scene.settings).asks(get.clone()));
+    assert!(why == Failure::Unavailable && text.contains("8192"), "{why:?}: {text}");
+    // The others wait.
+    assert!(programs.iter_mut().all(|program| program.poll(Time::ZERO).unwrap().is_none()));
+    scene.helper.stop().unwrap();
+}
+
+#[test]
+fn a_node_that_leaves_begins_nothing() {
+    let scene = Scene::new(|settings| settings.pages.longest_transaction.0 = Duration::from_secs(3));
+    let mut program = Asker::at(&scene.settings);
+    let new = NewSegment::of(8).named("kept");
+    assert!(matches!(program.asks(MemoryRequest::Allocate(new)), MemoryAnswer::Allocated(_)));
+    // It stays until this has ended.
+    let (http, _) = scene.helper.http();
+    assert_eq!(post(http, "/v1/updates", r#"{"everything": true}"#).0, 201);
+    let helper = scene.helper;
+    let leaves = std::thread::spawn(move || helper.stop());
+    let until = within();
+    let (why, text) = loop {
+        match program.asks(MemoryRequest::Stat(Which::Name("kept".into()))) {
+            MemoryAnswer::Failed(why, text) => break (why, text),
+            answer => assert!(BootClock.now() < until, "{answer:?}"),
+        }
+    };
+    assert!(why == Failure::Unavailable && text.contains("leaving the cluster"), "{why:?}: {text}");
+    leaves.join().unwrap().unwrap();
 }

@@ -84,10 +84,11 @@ impl Driver {
         self.memory.has_request(id)
     }
 
-    /// Says how its copies stand; and its share, if that has changed.
+    /// Says how its copies and what is under way stand; and its share, if that has changed.
     pub(super) fn publish(&mut self) {
         let gauges = &self.metrics;
         gauges.copies.set(self.memory.copied_bytes as i64);
+        gauges.under_way.set(self.memory.under_way() as i64);
         if !std::mem::take(&mut self.has_changed) {
             return;
         }

@@ -25,6 +25,7 @@ pub struct Metrics {
     /// Moved, and gone.
     reclaimed: [Counter; 2],
     pub(super) copies: Gauge,
+    pub(super) under_way: Gauge,
 }
 
 /// What was asked for, in the order of [`KINDS`].
@@ -96,6 +97,10 @@ impl Metrics {
             free: gauge("verbena_memory_free_bytes", "Bytes of those offered that are free.")?,
             largest: gauge("verbena_memory_largest_free_bytes", "Bytes of the largest free piece.")?,
             copies: gauge("verbena_memory_copies_bytes", "Bytes of copies of others' segments at this node.")?,
+            under_way: gauge(
+                "verbena_memory_under_way_bytes",
+                "Bytes of values on their way to and from homes, but for short ones.",
+            )?,
         })
     }
 
