@@ -162,10 +162,29 @@ fn what_processes_save_together() {
     };
     assert_eq!(save("0", "1", b"half"), (Some(0), serde_json::json!({ "rolled_back": false, "complete": 0 })));
     assert_eq!(save("1", "1", b"other half"), (Some(0), serde_json::json!({ "rolled_back": false, "complete": 1 })));
+    let wait = |era: &str, number: &str, timeout: &str| {
+        let which = ["checkpoint", "wait", "run", "--era", era, "--number", number, "--timeout", timeout, "--json"];
+        let output = mem(&cluster, "b", &which, b"");
+        (output.status.code(), serde_json::from_slice::<Value>(&output.stdout).unwrap()["complete"] == true)
+    };
+    assert_eq!((wait("1", "1", "9s"), wait("1", "2", "100ms")), ((Some(0), true), (Some(124), false)));
+    let get = |number: &[&str]| {
+        let which = ["checkpoint", "get", "run", "--process", "0", "--out", "part"];
+        json(&cluster, "b", &[&which[..], number].concat())
+    };
+    for number in [&[][..], &["--number", "1"]] {
+        assert_eq!(get(number), serde_json::json!({ "number": 1, "bytes": 4 }));
+        assert_eq!(std::fs::read(cluster.path().join("part")).unwrap(), b"half");
+    }
+    let (code, complaint) =
+        refused(&cluster, &["checkpoint", "get", "run", "--process", "0", "--number", "2", "--out", "none"], b"");
+    assert!(code == Some(1) && complaint.contains("checkpoint 2"), "{complaint}");
+    assert!(!cluster.path().join("none").exists());
     let again = join("1");
     assert_eq!(again, serde_json::json!({ "era": 2, "number": 1, "bytes": 10 }));
     assert_eq!(std::fs::read(cluster.path().join("state")).unwrap(), b"other half");
     assert_eq!(save("0", "1", b"more"), (Some(75), serde_json::json!({ "rolled_back": true, "complete": null })));
+    assert_eq!(wait("1", "2", "9s"), (Some(75), false));
     let shown = said(&cluster, "a", &["checkpoint", "show", "run"], b"");
     let expected = "complete   1\nera        2\nprocess 0  has not joined\nprocess 1  has saved nothing yet\n";
     assert_eq!(shown, expected);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use verbena_client::{CheckpointOptions, CheckpointRecord, Error as Refusal, Memory, Placement};
-use verbena_terms::Size;
+use verbena_terms::{Lapse, Size};
 
 use super::read;
 use crate::commands::reach::Reach;
@@ -16,6 +16,8 @@ use crate::output::{Format, output, write_json};
 
 /// All processes begin again from a checkpoint.
 const ROLLED_BACK: u8 = 75;
+/// Not all have saved it in time: as timeout(1) says it.
+const LATE: u8 = 124;
 
 /// Save what several processes have, so that all can go on from the same point.
 ///
@@ -25,13 +27,15 @@ const ROLLED_BACK: u8 = 75;
 #[command(after_long_help = "\
 Exit codes:
     0  done
-   75  save: a process began again; join again, and go on from what that gives
+   75  save, wait: a process began again; join again, and go on from what that gives
+  124  wait: not all have saved it in that time
     1  2  3  as for all commands
 
 Examples:
   verbena mem checkpoint new run-7 --processes 4 --size 1MiB
   verbena mem checkpoint join run-7 --process 2 --out state --json     # its era, and from which checkpoint it goes on
   verbena mem checkpoint save run-7 state --process 2 --era 1 --number 1
+  verbena mem checkpoint wait run-7 --era 1 --number 1 --timeout 30s
   verbena mem checkpoint show run-7")]
 pub struct Command {
     #[command(subcommand)]
@@ -100,6 +104,44 @@ enum What {
         #[command(flatten)]
         format: Format,
     },
+    /// Wait until all processes have saved a checkpoint.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint wait run-7 --era 1 --number 1 --timeout 30s")]
+    Wait {
+        /// Of which checkpoints.
+        name: String,
+        /// The era that `join` told.
+        #[arg(long, value_name = "NUMBER")]
+        era: u64,
+        /// Which checkpoint.
+        #[arg(long, value_name = "NUMBER")]
+        number: u64,
+        /// How long.
+        #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(60))]
+        timeout: Lapse,
+        #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Get a process's part of a complete checkpoint, without joining: the newest one, or an older one that is there yet.
+    #[command(after_long_help = "Example:\n  verbena mem checkpoint get run-7 --process 2 --number 3 --out state")]
+    Get {
+        /// Of which checkpoints.
+        name: String,
+        /// Which process, from 0 on.
+        #[arg(long, value_name = "NUMBER")]
+        process: u32,
+        /// Which checkpoint. Without it the newest complete one.
+        #[arg(long, value_name = "NUMBER")]
+        number: Option<u64>,
+        /// Where its part is written.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Show which checkpoints there are, and how far each process is.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint show run-7")]
     Show {
@@ -149,6 +191,21 @@ struct Saved {
     complete: Option<u64>,
 }
 
+/// What `wait --json` prints.
+#[derive(Debug, Serialize)]
+struct Waited {
+    rolled_back: bool,
+    /// Whether all have saved it.
+    complete: bool,
+}
+
+/// What `get --json` prints.
+#[derive(Debug, Serialize)]
+struct Got {
+    number: u64,
+    bytes: usize,
+}
+
 /// What `show --json` prints.
 #[derive(Debug, Serialize)]
 struct Shown {
@@ -181,8 +238,7 @@ impl Command {
             What::Join { name, process, out: path, reach, format } => {
                 let (joined, part) = connect(&reach)?.join_checkpoints(&name, process)?;
                 if let Some(part) = &part {
-                    let error = |source| Error::File { doing: "write", path: path.clone(), source };
-                    std::fs::write(&path, part).map_err(error)?;
+                    write(&path, part)?;
                 }
                 let joined = Joined { era: joined.era, number: joined.number, bytes: part.map(|part| part.len()) };
                 if format.json {
@@ -209,6 +265,36 @@ impl Command {
                 }
                 return Ok(if saved.rolled_back { ExitCode::from(ROLLED_BACK) } else { ExitCode::SUCCESS });
             }
+            What::Wait { name, era, number, timeout, reach, format } => {
+                let waited = match connect(&reach)?.wait_for_checkpoint(&name, era, number, timeout.0) {
+                    Ok(complete) => Waited { rolled_back: false, complete },
+                    Err(Refusal::RolledBack) => Waited { rolled_back: true, complete: false },
+                    Err(error) => return Err(error.into()),
+                };
+                let (said, code) = match waited {
+                    Waited { rolled_back: true, .. } => (Refusal::RolledBack.to_string(), ROLLED_BACK),
+                    Waited { complete: true, .. } => (format!("{name}: all have saved checkpoint {number}"), 0),
+                    _ => (format!("{name}: not all have saved checkpoint {number} after {timeout}"), LATE),
+                };
+                if format.json {
+                    write_json(&mut out, &waited)?;
+                } else {
+                    writeln!(out, "{said}")?;
+                }
+                return Ok(ExitCode::from(code));
+            }
+            What::Get { name, process, number, out: path, reach, format } => {
+                let mut memory = connect(&reach)?;
+                let number = number.map_or_else(|| Ok(memory.checkpoints(&name)?.complete), Ok::<_, Refusal>)?;
+                let part = memory.checkpoint_part(&name, process, number)?;
+                write(&path, &part)?;
+                let got = Got { number, bytes: part.len() };
+                if format.json {
+                    write_json(&mut out, &got)?;
+                } else {
+                    writeln!(out, "process {process}: {} bytes of checkpoint {number}", got.bytes)?;
+                }
+            }
             What::Show { name, reach, format } => {
                 let shown = Shown::of(connect(&reach)?.checkpoints(&name)?);
                 if format.json {
@@ -228,6 +314,10 @@ impl Command {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn write(path: &Path, part: &[u8]) -> Result<()> {
+    std::fs::write(path, part).map_err(|source| Error::File { doing: "write", path: path.to_owned(), source })
 }
 
 impl Shown {
