@@ -105,6 +105,38 @@ fn as_many_files_may_be_open_as_the_system_allows() {
     assert!(log.contains("most=200") && log.contains("needed="), "{log}");
 }
 
+/// The papers' onloading: the thread that serves programs has a core, and nothing else of the node is bound to one.
+#[test]
+fn who_serves_programs_stays_on_the_core_that_it_is_given() {
+    let cores = verbena_terms::usable_cores().unwrap();
+    let core = cores.last().unwrap().to_string();
+    let cluster = Cluster::new("2s", &[]);
+    let node = cluster.start_changed("solo", |command| _ = command.args(["--ipc-progress-core", &core]));
+    node.wait_until("in", |status| are_in(status, &[1]));
+    let threads = std::fs::read_dir(format!("/proc/{}/task", node.id())).unwrap();
+    let (mut bound, mut others) = (vec![], 0);
+    for thread in threads {
+        // Some end at any time.
+        let Ok(status) = std::fs::read_to_string(thread.unwrap().path().join("status")) else { continue };
+        let value = |of: &str| status.lines().find_map(|line| line.strip_prefix(of)).unwrap().trim().to_owned();
+        if value("Cpus_allowed_list:") == core {
+            bound.push(value("Name:"));
+        } else {
+            others += 1;
+        }
+    }
+    assert!(cores.len() < 2 || bound == ["verbena-ipc"] && others > 3, "{bound:?}, and {others} others");
+    // It polls, as far as others leave it the core: one that sleeps uses next to nothing.
+    let (used, since) = (node.used(), std::time::Instant::now());
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let share = (node.used() - used).as_secs_f64() / since.elapsed().as_secs_f64();
+    assert!(share > 0.1, "{share} of a core");
+    let none = ["node", "--ipc-progress-core", "9999", "--cluster-name", "other", "--node-state", "other"];
+    let output = verbena(&none).current_dir(cluster.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && told.contains("this process cannot use core 9999"), "{told}");
+}
+
 #[test]
 fn a_member_with_another_lease_is_told_by_the_keeper() {
     let cluster = Cluster::new("2s", &["a", "b"].map(|name| (name, format!("shm://{name}"))));

@@ -200,6 +200,23 @@ impl Memory {
         self.part(name, &record, process, number)
     }
 
+    /// The same of the newest complete one, and which that is.
+    ///
+    /// # Errors
+    /// [`Failure::NotFound`] if none is complete, [`Error::Unsteady`] if others complete one after the other meanwhile.
+    pub fn newest_checkpoint_part(&mut self, name: &str, process: u32) -> Result<(u64, Vec<u8>)> {
+        for _ in 0..STEPS {
+            let (record, _) = self.record(name)?;
+            record.place(process)?;
+            match self.part(name, &record, process, record.complete) {
+                Err(Error::Memory { why: Failure::NotFound, .. })
+                    if self.record(name)?.0.complete != record.complete => {}
+                part => return part.map(|part| (record.complete, part)),
+            }
+        }
+        Err(Error::Unsteady)
+    }
+
     /// Makes all processes begin again from an older complete checkpoint: each is told by its next save.
     ///
     /// # Errors

@@ -269,14 +269,16 @@ fn a_value_that_is_put_counts_until_its_program_is_answered() {
         let put = MemoryRequest::Put { which, offset: 0, is_staged: true, bytes: vec![1], over: None };
         (program.asks_within(patience, put), program.stages(1), program)
     });
-    let mut counts = 0;
+    let mut seen = vec![];
     while !waits.is_finished() {
-        counts += u32::from(gauge() == LONG as f64);
+        seen.push(gauge());
         std::thread::sleep(Duration::from_millis(20));
     }
     let (answer, _, program) = waits.join().unwrap();
     assert!(matches!(answer, MemoryAnswer::Failed(Failure::Late, _)), "{answer:?}");
-    assert!(counts > 50, "it counted {counts} times");
+    // The last looks may be after its end.
+    let counted = seen.iter().filter(|bytes| **bytes == LONG as f64).count();
+    assert!(counted >= 5 && counted + 2 >= seen.len(), "{seen:?}");
     assert_eq!(gauge(), 1.0);
     drop(program);
     comes("room", || gauge() == 0.0);

@@ -197,6 +197,12 @@ impl Node {
         })
     }
 
+    /// Its process.
+    #[allow(dead_code, reason = "not every test that has nodes asks")]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time that it has used, of all its threads.
     #[allow(dead_code, reason = "not every test that has nodes asks")]
     pub fn used(&self) -> Duration {

@@ -3,7 +3,7 @@
 //! Every put has a number of its own, which fills the words that it puts. So a value says whose it is, whether it is whole, and whether it was put to this
 //! segment at all. Where values are put in parts, a version says which puts are in it. Times are the world's.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use verbena_memory::{Coherence, SegmentId};
@@ -72,6 +72,13 @@ pub struct PutOf {
     pub fate: Fate,
 }
 
+impl PutOf {
+    /// Whether this part is among what it puts.
+    fn covers(&self, cell: usize) -> bool {
+        self.cell.is_none_or(|of| of == cell)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct GetOf {
     /// The first part of the value that was asked for.
@@ -132,7 +139,8 @@ impl Histories {
                 }
             }
             if let Err(what) = history.check() {
-                broken.push(format!("{id} {}: {what}", history.coherence));
+                let manner = if history.is_parted() { " in parts" } else { "" };
+                broken.push(format!("{id} {}{manner}: {what}", history.coherence));
             }
         }
         broken
@@ -146,7 +154,7 @@ impl History {
         if self.coherence == Coherence::Null {
             return Ok(());
         }
-        let is_parted = self.puts.iter().any(|put| put.cell.is_some());
+        let is_parted = self.is_parted();
         if !is_parted {
             self.whole()?;
         }
@@ -156,11 +164,15 @@ impl History {
             Coherence::Null | Coherence::Read => Ok(()),
             Coherence::Write => self.nothing_overwritten(),
             Coherence::Strict if is_parted => self.in_order_of_versions(),
-            Coherence::Strict => self.in_order_of_versions().and_then(|()| self.linearizable()),
+            Coherence::Strict => self.linearizable().and_then(|()| self.in_order_of_versions()),
             Coherence::Version => self.one_put_a_version(),
             Coherence::Delta(_) => self.at_most_behind(|_, newest| newest.saturating_sub(u64::from(BEHIND))),
             Coherence::Temporal(_) => self.at_most_old(),
         }
+    }
+
+    fn is_parted(&self) -> bool {
+        self.puts.iter().any(|put| put.cell.is_some())
     }
 
     /// What was put, by the version that it was made.
@@ -214,31 +226,66 @@ impl History {
         Ok(())
     }
 
-    /// A value has all puts up to its version, and nothing of a later one; and the time stamp of the last of them.
+    /// A value has all puts up to its version, and nothing of a later one; and the time stamp of the last of them. A put of which nobody knows may be any version
+    /// that no other one is.
     fn as_its_version_was(&self) -> Result<(), String> {
         let puts: HashMap<u64, &PutOf> = self.puts.iter().map(|put| (put.number, put)).collect();
         let made = self.made();
-        // Of one of which nobody knows which version it is, or whether it is any.
-        let is_open = |number: &u64| puts.get(number).is_some_and(|put| put.fate == Fate::Open);
-        for get in &self.gets {
-            for (cell, word) in (get.from..).zip(&get.words) {
-                let last = made.range(..=get.version).rev().map(|(_, put)| put);
-                let last = last.clone().find(|put| put.cell.is_none_or(|of| of == cell)).map_or(0, |put| put.number);
+        let mut gets: Vec<&GetOf> = self.gets.iter().collect();
+        gets.sort_by_key(|get| get.version);
+        let cells = gets.iter().map(|get| get.from + get.words.len()).max().unwrap_or(0);
+        (0..cells).try_for_each(|cell| self.part_as_its_version_was(cell, &gets, &puts, &made))?;
+        for get in gets {
+            let Some(stamp) = get.stamp else { continue };
+            let of = puts.get(&stamp);
+            let is_its = match made.get(&get.version) {
+                Some(put) => put.number == stamp,
+                // Nobody has put anything yet: its first version is any.
+                None if stamp == 0 => {
+                    made.range(..get.version).next().is_none() && get.words.iter().all(|word| *word == 0)
+                }
+                None => of.is_some_and(|put| put.fate == Fate::Open),
+            };
+            let covered = (get.from..).zip(&get.words).filter(|(cell, _)| of.is_some_and(|put| put.covers(*cell)));
+            if !is_its || covered.clone().any(|(_, word)| *word != stamp) {
+                return Err(format!("version {} has the time stamp of {stamp}: {:?}", get.version, get.words));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of one part. Gets are in the order of their versions.
+    fn part_as_its_version_was(
+        &self,
+        cell: usize,
+        gets: &[&GetOf],
+        puts: &HashMap<u64, &PutOf>,
+        made: &BTreeMap<u64, &PutOf>,
+    ) -> Result<(), String> {
+        let mut next = made.iter().filter(|(_, put)| put.covers(cell)).peekable();
+        // What is there, since which version at the latest, and what was.
+        let (mut now, mut at, mut before) = (0, 0, HashSet::new());
+        for get in gets {
+            let Some(word) = cell.checked_sub(get.from).and_then(|nth| get.words.get(nth)) else { continue };
+            while let Some((version, put)) = next.next_if(|(version, _)| **version <= get.version) {
+                before.insert(now);
+                (now, at) = (put.number, *version);
+            }
+            if *word != now {
+                let may_be = puts.get(word).is_some_and(|put| put.fate == Fate::Open && put.covers(cell));
+                let is_room = (at + 1..=get.version).any(|version| !made.contains_key(&version));
                 // Where each part has one writer, its numbers grow.
-                let may_follow = self.coherence != Coherence::Write || *word > last;
-                let covers = puts.get(word).is_some_and(|put| put.cell.is_none_or(|of| of == cell));
-                if *word != last && !(is_open(word) && covers && may_follow) {
+                let may_follow = self.coherence != Coherence::Write || *word > now;
+                if !may_be || !is_room || !may_follow || before.contains(word) {
                     return Err(format!(
-                        "{last} is what part {cell} of version {} is, and {word} is there, which was read at {}",
+                        "{now} is what part {cell} of version {} is, and {word} is there, which was read at {}",
                         get.version, get.ended
                     ));
                 }
+                before.insert(now);
+                now = *word;
             }
-            let Some(stamp) = get.stamp.filter(|stamp| *stamp != 0) else { continue };
-            let put = made.get(&get.version).map(|put| put.number);
-            if put.map_or(!is_open(&stamp), |put| put != stamp) {
-                return Err(format!("version {} is {put:?}, and has the time stamp of {stamp}", get.version));
-            }
+            at = get.version;
         }
         Ok(())
     }
@@ -253,7 +300,8 @@ impl History {
         let gets = self.gets.iter().map(|get| (get.begun, get.ended, get.version, false));
         let mut begun: Vec<(Time, Time, u64, bool)> = puts.chain(gets).collect();
         let mut ended: Vec<(Time, u64)> = begun.iter().map(|(_, ended, version, _)| (*ended, *version)).collect();
-        (begun.sort_unstable(), ended.sort_unstable());
+        begun.sort_unstable();
+        ended.sort_unstable();
         let (mut ended, mut newest) = (ended.into_iter().peekable(), 0);
         for (begun, _, version, is_put) in begun {
             while let Some((_, version)) = ended.next_if(|(ended, _)| *ended < begun) {
@@ -414,9 +462,31 @@ mod tests {
     }
 
     #[test]
+    fn a_put_of_which_nobody_knows_is_one_version_once() {
+        let puts = [(1, 0, Some(1)), (2, 2, Some(3)), (9, 4, None), (8, 4, None)];
+        let mut unknown = history(Coherence::Read, &puts, &[]);
+        let mut holds = |read: &[(u64, u64)]| {
+            let get = |&(version, word): &(u64, u64)| {
+                let (begun, ended) = (at(10), at(11));
+                GetOf { from: 0, words: vec![word], version, stamp: None, begun, ended }
+            };
+            unknown.gets = read.iter().map(get).collect();
+            unknown.as_its_version_was().is_ok()
+        };
+        assert!(holds(&[(1, 0), (2, 1), (3, 2), (4, 9), (5, 8)]));
+        assert!(holds(&[(6, 8), (6, 8), (5, 9)]));
+        assert!(!holds(&[(3, 9)]), "a version that another put is");
+        assert!(!holds(&[(4, 9), (5, 2)]), "it comes and goes");
+        assert!(!holds(&[(4, 9), (5, 8), (6, 9)]), "it comes again");
+        assert!(!holds(&[(4, 9), (4, 8)]), "two values of one version");
+    }
+
+    #[test]
     fn stamps_of_others_are_seen() {
         let mut stamped = history(Coherence::Strict, &[(1, 0, Some(1)), (2, 2, None)], &[(1, 5, 6)]);
-        for (version, word, stamp, holds) in [(2, 1, 1, true), (2, 1, 2, false), (3, 2, 2, true), (3, 2, 1, false)] {
+        let tried = [(1, 0, 0, true), (2, 1, 1, true), (2, 1, 0, false), (2, 1, 2, false), (3, 2, 2, true)];
+        let broken = [(3, 2, 1, false), (3, 2, 0, false), (3, 1, 2, false)];
+        for (version, word, stamp, holds) in tried.into_iter().chain(broken) {
             let get = &mut stamped.gets[0];
             (get.version, get.words, get.stamp) = (version, vec![word; 2], Some(stamp));
             assert_eq!(stamped.as_its_version_was().is_ok(), holds, "{stamp} of version {version}");

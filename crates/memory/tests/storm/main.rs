@@ -102,7 +102,7 @@ fn read_without_a_look_at_the_head_is_found() {
 
 #[test]
 fn write_without_a_look_at_the_head_is_found() {
-    is_found("M1", " write: ", 300, |settings| {
+    is_found("M1", " is what part ", 300, |settings| {
         settings.focus = WRITE;
         settings.rules = Rules { heads_compared: false, ..Rules::ALL };
     });
@@ -115,14 +115,14 @@ fn slots_that_are_filled_without_a_claim_are_found() {
 
 #[test]
 fn write_that_changes_an_older_value_is_found() {
-    is_found("M1", " write: ", 100, |settings| {
+    is_found("M1", " write in parts: ", 100, |settings| {
         settings.rules = Rules { base_read_again: false, ..Rules::ALL };
     });
 }
 
 #[test]
 fn strict_that_changes_an_older_value_in_parts_is_found() {
-    is_found("M1", " strict: ", 100, |settings| {
+    is_found("M1", " strict in parts: ", 100, |settings| {
         settings.focus = STRICT_PARTS;
         settings.rules = Rules { base_read_again: false, ..Rules::ALL };
     });
@@ -130,7 +130,7 @@ fn strict_that_changes_an_older_value_in_parts_is_found() {
 
 #[test]
 fn a_part_that_is_put_at_no_copy_when_it_is_read_is_found() {
-    is_found("M3", " strict: ", 300, |settings| {
+    is_found("M3", " strict in parts: ", 300, |settings| {
         settings.focus = STRICT_PARTS;
         settings.rules = Rules { copies_first: false, ..Rules::ALL };
     });

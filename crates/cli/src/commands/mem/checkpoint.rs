@@ -285,8 +285,10 @@ impl Command {
             }
             What::Get { name, process, number, out: path, reach, format } => {
                 let mut memory = connect(&reach)?;
-                let number = number.map_or_else(|| Ok(memory.checkpoints(&name)?.complete), Ok::<_, Refusal>)?;
-                let part = memory.checkpoint_part(&name, process, number)?;
+                let (number, part) = match number {
+                    Some(number) => (number, memory.checkpoint_part(&name, process, number)?),
+                    None => memory.newest_checkpoint_part(&name, process)?,
+                };
                 write(&path, &part)?;
                 let got = Got { number, bytes: part.len() };
                 if format.json {
