@@ -56,8 +56,8 @@ def test_what_cannot_be(nodes: list[Node]) -> None:
             (ValueError, "no node nobody", lambda: memory.make_checkpoints("other", 1, 8, placement="nobody")),
             (verbena.NotFound, "no segment other", lambda: memory.checkpoints("other")),
             (ValueError, "no process 1", lambda: checkpoints.join(1)),
-            (LookupError, "no checkpoint of run is complete yet", lambda: checkpoints.part(0, 1)),
-            (verbena.NotFound, "no checkpoint of run is complete yet", lambda: checkpoints.roll_back(1)),
+            (LookupError, "no complete checkpoint 1", lambda: checkpoints.part(0, 1)),
+            (verbena.NotFound, "no complete checkpoint 1", lambda: checkpoints.roll_back(1)),
             (ValueError, "a part of 9 bytes", lambda: joined.save(1, bytes(9))),
             (ValueError, "checkpoint 2 comes after", lambda: joined.save(2, b"")),
             (TypeError, ".", lambda: joined.save(1, "text")),  # type: ignore[arg-type]

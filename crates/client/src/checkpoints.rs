@@ -324,7 +324,7 @@ impl From<Refusal> for Error {
 
 fn missing(name: &str, record: &Record, number: u64) -> Error {
     let text = match record.complete {
-        0 => format!("no checkpoint of {name} is complete yet"),
+        0 => format!("there is no complete checkpoint {number} of {name}: none is complete yet"),
         newest => format!("there is no complete checkpoint {number} of {name}: {newest} is the newest"),
     };
     Error::Memory { why: Failure::NotFound, text }

@@ -90,7 +90,7 @@ pub struct Memory {
     pub(crate) served: BTreeMap<Incarnation, Served>,
     pub(crate) requests: BTreeMap<RequestId, Request>,
     /// Bytes of the long values of all of them.
-    under_way: u64,
+    pub(crate) under_way: u64,
     pub(crate) handles: BTreeMap<SegmentId, Handle>,
     pub(crate) names: BTreeMap<SegmentName, SegmentId>,
     /// What has come to its end, while an older answer may still speak of it: until no question is open that is older than this.
@@ -185,6 +185,22 @@ pub(crate) struct Copy {
     pub(crate) value: crate::Value,
     /// It was the segment's then, or later.
     pub(crate) since: Time,
+}
+
+impl Request {
+    /// So many bytes of a value go with it from now on, of all that are under way.
+    ///
+    /// # Errors
+    /// If there is no room for them: nothing is changed.
+    pub(crate) fn takes(&mut self, bytes: u64, under_way: &mut u64) -> Result<(), Refusal> {
+        let bytes = if bytes <= SHORT { 0 } else { bytes };
+        let others = *under_way - self.takes;
+        if bytes > 0 && others + bytes > UNDER_WAY {
+            return Err(Refusal::TooMuch { most: UNDER_WAY });
+        }
+        (self.takes, *under_way) = (bytes, others + bytes);
+        Ok(())
+    }
 }
 
 impl Handle {
@@ -318,25 +334,13 @@ impl Memory {
         let puts = if let Wish::Put { bytes, .. } = &wish { bytes.len() as u64 } else { 0 };
         let stage = Doing::Waiting("a lease");
         let (is_over, asked_at, was_asked, sent_on, takes) = (false, None, false, 0, 0);
-        self.requests.insert(id, Request { wish, until, stage, is_over, asked_at, was_asked, sent_on, takes });
-        if self.takes(id, puts, out) {
-            self.go_on(id, out);
-            self.serve_self(out);
+        let mut request = Request { wish, until, stage, is_over, asked_at, was_asked, sent_on, takes };
+        if let Err(refusal) = request.takes(puts, &mut self.under_way) {
+            return out.push(Action::Answer(id, Answer::Refused(refusal)));
         }
-    }
-
-    /// So many bytes of a value go with this request from now on, if there is room for them; otherwise it is refused.
-    pub(crate) fn takes(&mut self, id: RequestId, bytes: u64, out: &mut Vec<Action>) -> bool {
-        let Some(request) = self.requests.get_mut(&id) else { return false };
-        let others = self.under_way - request.takes;
-        let bytes = if bytes <= SHORT { 0 } else { bytes };
-        let has_room = bytes == 0 || others + bytes <= UNDER_WAY;
-        if has_room {
-            (request.takes, self.under_way) = (bytes, others + bytes);
-        } else {
-            self.refuse(id, Refusal::TooMuch { most: UNDER_WAY }, out);
-        }
-        has_room
+        self.requests.insert(id, request);
+        self.go_on(id, out);
+        self.serve_self(out);
     }
 
     /// Bytes of the long values that are on their way between programs and homes.

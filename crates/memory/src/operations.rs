@@ -57,21 +57,20 @@ impl Memory {
 
     fn read_value(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
         let keeps = self.keeps_copies(segment);
-        let Some(handle) = self.handles.get(&segment) else { return };
+        let (Some(handle), Some(request)) = (self.handles.get(&segment), self.requests.get_mut(&id)) else { return };
         let (all, guess) = (handle.segment.wanted.bytes, handle.known.word);
-        let (get, bytes) = match self.requests.get(&id).map(|request| &request.wish) {
+        let (get, bytes) = match &request.wish {
             // All of it, for the copy.
-            Some(Wish::Get { .. }) if keeps => (Get::new(0, all, guess), all),
-            Some(Wish::Get { offset, length, .. }) => {
+            Wish::Get { .. } if keeps => (Get::new(0, all, guess), all),
+            Wish::Get { offset, length, .. } => {
                 let bytes = length.unwrap_or(all - offset);
                 (Get::new(*offset, bytes, guess), bytes)
             }
             _ => (Get::looking(guess), 0),
         };
-        if !self.takes(id, bytes, out) {
-            return;
+        if let Err(refusal) = request.takes(bytes, &mut self.under_way) {
+            return self.refuse(id, refusal, out);
         }
-        let (Some(handle), Some(request)) = (self.handles.get(&segment), self.requests.get_mut(&id)) else { return };
         let steps = get.steps(&handle.segment);
         request.stage = Doing::Getting { get, since: self.now };
         self.post_for(id, segment, steps, out);
@@ -96,17 +95,18 @@ impl Memory {
     /// Whether it is over at once.
     fn begin_put(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) -> bool {
         let rules = self.options.rules;
-        // What puts a part into a value holds the whole of it.
-        let whole = self.handles.get(&segment).map(|handle| &handle.segment.wanted);
-        let whole = whole.filter(|wanted| wanted.coherence != Coherence::Null).map_or(0, |wanted| wanted.bytes);
-        let its = self.requests.get(&id).and_then(|request| request.wish.bytes()).unwrap_or_default();
-        if !self.takes(id, its.max(whole), out) {
-            return true;
-        }
-        let Some(handle) = self.handles.get_mut(&segment) else { return false };
-        let Some(Doing::Putting(put)) = self.requests.get_mut(&id).map(|request| &mut request.stage) else {
+        let (Some(handle), Some(request)) = (self.handles.get_mut(&segment), self.requests.get_mut(&id)) else {
             return false;
         };
+        // What puts a part into a value holds the whole of it.
+        let wanted = &handle.segment.wanted;
+        let whole = if wanted.coherence == Coherence::Null { 0 } else { wanted.bytes };
+        let its = request.wish.bytes().unwrap_or_default();
+        if let Err(refusal) = request.takes(its.max(whole), &mut self.under_way) {
+            self.refuse(id, refusal, out);
+            return true;
+        }
+        let Doing::Putting(put) = &mut request.stage else { return false };
         let next = put.begin(&handle.segment, &mut handle.known, rules);
         self.put_goes_on(id, segment, next, out)
     }

@@ -174,3 +174,8 @@ fn read(from: Option<&Path>) -> Result<Vec<u8>> {
     from.take(MAX_SEGMENT_BYTES + 1).read_to_end(&mut bytes).map_err(error)?;
     Ok(bytes)
 }
+
+/// What was got: into this file.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|source| Error::File { doing: "write", path: path.to_owned(), source })
+}

@@ -105,8 +105,8 @@ impl History {
                 }
                 None => of.is_some_and(|put| put.fate == Fate::Open),
             };
-            let covered = (get.from..).zip(&get.words).filter(|(cell, _)| of.is_some_and(|put| put.covers(*cell)));
-            if !is_its || covered.clone().any(|(_, word)| *word != stamp) {
+            let mut covered = (get.from..).zip(&get.words).filter(|(cell, _)| of.is_some_and(|put| put.covers(*cell)));
+            if !is_its || covered.any(|(_, word)| *word != stamp) {
                 return Err(format!("version {} has the time stamp of {stamp}: {:?}", get.version, get.words));
             }
         }

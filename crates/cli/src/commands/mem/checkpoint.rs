@@ -9,9 +9,9 @@ use serde::Serialize;
 use verbena_client::{CheckpointOptions, CheckpointRecord, Error as Refusal, Memory, Placement};
 use verbena_terms::{Lapse, Size};
 
-use super::read;
+use super::{read, write};
 use crate::commands::reach::Reach;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
 /// All processes begin again from a checkpoint.
@@ -251,11 +251,9 @@ impl Command {
             }
             What::Save { name, from, process, era, number, reach, format } => {
                 let part = read(from.as_deref())?;
-                let saved = match connect(&reach)?.save_checkpoint(&name, process, era, number, &part) {
-                    Ok(complete) => Saved { rolled_back: false, complete: Some(complete) },
-                    Err(Refusal::RolledBack) => Saved { rolled_back: true, complete: None },
-                    Err(error) => return Err(error.into()),
-                };
+                let complete =
+                    unless_rolled_back(connect(&reach)?.save_checkpoint(&name, process, era, number, &part))?;
+                let saved = Saved { rolled_back: complete.is_none(), complete };
                 if format.json {
                     write_json(&mut out, &saved)?;
                 } else if saved.rolled_back {
@@ -266,17 +264,14 @@ impl Command {
                 return Ok(if saved.rolled_back { ExitCode::from(ROLLED_BACK) } else { ExitCode::SUCCESS });
             }
             What::Wait { name, era, number, timeout, reach, format } => {
-                let waited = match connect(&reach)?.wait_for_checkpoint(&name, era, number, timeout.0) {
-                    Ok(complete) => Waited { rolled_back: false, complete },
-                    Err(Refusal::RolledBack) => Waited { rolled_back: true, complete: false },
-                    Err(error) => return Err(error.into()),
-                };
-                let (said, code) = match waited {
-                    Waited { rolled_back: true, .. } => (Refusal::RolledBack.to_string(), ROLLED_BACK),
-                    Waited { complete: true, .. } => (format!("{name}: all have saved checkpoint {number}"), 0),
-                    _ => (format!("{name}: not all have saved checkpoint {number} after {timeout}"), LATE),
+                let complete = unless_rolled_back(connect(&reach)?.wait_for_checkpoint(&name, era, number, timeout.0))?;
+                let (said, code) = match complete {
+                    None => (Refusal::RolledBack.to_string(), ROLLED_BACK),
+                    Some(true) => (format!("{name}: all have saved checkpoint {number}"), 0),
+                    Some(false) => (format!("{name}: not all have saved checkpoint {number} after {timeout}"), LATE),
                 };
                 if format.json {
+                    let waited = Waited { rolled_back: complete.is_none(), complete: complete == Some(true) };
                     write_json(&mut out, &waited)?;
                 } else {
                     writeln!(out, "{said}")?;
@@ -318,8 +313,12 @@ impl Command {
     }
 }
 
-fn write(path: &Path, part: &[u8]) -> Result<()> {
-    std::fs::write(path, part).map_err(|source| Error::File { doing: "write", path: path.to_owned(), source })
+/// Nothing, if a process has begun again: it is not an error to whoever is to join again.
+fn unless_rolled_back<T>(done: verbena_client::Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(Refusal::RolledBack) => Ok(None),
+        done => Ok(Some(done?)),
+    }
 }
 
 impl Shown {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::{At, stat};
-use crate::error::{Error, Result};
+use super::{At, stat, write};
+use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
 /// Write a segment's value to standard output, or to a file.
@@ -51,8 +51,7 @@ impl Command {
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let value = self.at.memory(file)?.get_part(self.at.which()?, self.offset, self.length)?;
         if let Some(path) = &self.out {
-            let error = |source| Error::File { doing: "write", path: path.clone(), source };
-            std::fs::write(path, &value.bytes).map_err(error)?;
+            write(path, &value.bytes)?;
         }
         if self.format.json {
             let hex = || value.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
