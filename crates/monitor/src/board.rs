@@ -174,6 +174,10 @@ mod tests {
             scope.spawn(|| {
                 for n in 2.. {
                     publish(&*region, n.into(), &sample(n)).unwrap();
+                    // Who writes without a rest, faster than anybody reads, leaves next to nothing whole.
+                    for _ in 0..n % 128 {
+                        std::hint::spin_loop();
+                    }
                     // A reader that fails does not say so.
                     if stop.load(std::sync::atomic::Ordering::Relaxed) || BootClock.now() > until {
                         return;
