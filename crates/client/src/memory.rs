@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::lock_wire::LockMode;
 use crate::locks::{Hold, Locks};
 use crate::memory_wire::{
-    MemoryAnswer, MemoryRequest, NewSegment, Reclaims, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which,
+    Failure, MemoryAnswer, MemoryRequest, NewSegment, Reclaims, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which,
 };
 use crate::socket::Socket;
 use crate::wire::{Answer, Request};
@@ -219,7 +219,7 @@ impl Memory {
     /// not look at it. It is the lock of the name `memory/IDENTITY`, which `verbena lock ls` shows.
     ///
     /// # Errors
-    /// As [`Locks::acquire`], and [`stat`](Self::stat).
+    /// As [`Locks::acquire`], and [`lock_name`](Self::lock_name).
     pub fn lock(&mut self, which: impl Into<Which>, mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
         let name = self.lock_name(which)?;
         self.locks.acquire(&name, mode, at_most)
@@ -228,9 +228,14 @@ impl Memory {
     /// What its lock is called, for what else [`locks`](Self::locks) can do with it.
     ///
     /// # Errors
-    /// As [`stat`](Self::stat).
+    /// As [`stat`](Self::stat); [`Failure::NotYours`](crate::Failure) for another user's segment.
     pub fn lock_name(&mut self, which: impl Into<Which>) -> Result<Vec<u8>> {
-        Ok(format!("memory/{}", self.stat(which)?.id).into_bytes())
+        let SegmentStat { id, segment, is_yours, .. } = self.stat(which)?;
+        if !is_yours {
+            let text = format!("segment {id} belongs to user {}", segment.owner);
+            return Err(Error::Memory { why: Failure::NotYours, text });
+        }
+        Ok(format!("memory/{id}").into_bytes())
     }
 
     /// Releases it, when everything that this connection has put has arrived, or never will (rule M3).

@@ -292,6 +292,8 @@ pub struct SegmentStat {
     pub version: u64,
     /// When that was put, in nanoseconds since 1970, by its writer's clock; 0 if nothing was, or its coherence is `null`.
     pub stamp_ns: u64,
+    /// Whether it belongs to the user who asks.
+    pub is_yours: bool,
 }
 
 /// Why something was not done. Nothing was changed, but for [`Failure::Unknown`].

@@ -27,7 +27,7 @@ use crate::memory_wire::{MemoryAnswer, MemoryRequest};
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);
 /// Marks an answer.
-pub const ANSWER: Format = Format::new(*b"VANS", 2);
+pub const ANSWER: Format = Format::new(*b"VANS", 3);
 
 /// Bytes of text that one answer carries at most.
 pub const PART_BYTES: usize = 8 << 10;
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         assert_eq!(Request::Members { from: 300 }.encode(), [b"VQUE\x01\0\0\0".as_slice(), &[1, 0xac, 2]].concat());
-        assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x02\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
+        assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x03\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
     }
 
     #[test]

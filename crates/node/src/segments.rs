@@ -102,8 +102,8 @@ impl Segments {
         if let Some(answer) = at_once {
             return give(request, &Answer::Memory(answer));
         }
-        let shelf = if let MemoryRequest::Get { shelf, .. } = asked { shelf } else { 0 };
-        let (wish, counted) = match self.wish(&mut program.lock(), request.uid(), asked) {
+        let (user, shelf) = (request.uid(), if let MemoryRequest::Get { shelf, .. } = asked { shelf } else { 0 });
+        let (wish, counted) = match self.wish(&mut program.lock(), user, asked) {
             Ok(wanted) => wanted,
             Err((why, text)) => return give(request, &Answer::Memory(MemoryAnswer::Failed(why, text))),
         };
@@ -118,7 +118,7 @@ impl Segments {
             if !matches!(said, Said::Refused(Refusal::Unknown | Refusal::TimedOut { .. })) {
                 asker.lock().puts.remove(&put);
             }
-            let answer = answer_to(said, &status, &asker, shelf);
+            let answer = answer_to(said, &status, &asker, shelf, user);
             told.lock().tell(Answer::Memory(answer));
         });
         match begun {
@@ -285,7 +285,7 @@ fn target(which: &Which) -> Result<Target, Refused> {
     })
 }
 
-fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64) -> MemoryAnswer {
+fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64, user: u32) -> MemoryAnswer {
     match said {
         Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, None, &status.names())),
         Said::Released => MemoryAnswer::Released,
@@ -293,7 +293,8 @@ fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64) 
         Said::Put(version) => MemoryAnswer::Put(version),
         Said::Stat { segment, version, stamp_ns, goes_in } => {
             let (id, segment) = (segment.id, info(&segment, goes_in, &status.names()));
-            MemoryAnswer::Stat(SegmentStat { id, segment, version, stamp_ns })
+            let is_yours = segment.owner == user;
+            MemoryAnswer::Stat(SegmentStat { id, segment, version, stamp_ns, is_yours })
         }
         Said::Listed { segments, silent, going } => {
             let names = status.names();

@@ -5,6 +5,12 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
+use verbena_client::wire::LockMode;
+use verbena_client::{Error, Failure, Memory, Socket};
 
 use crate::commands::{ended, good, json, mem, said};
 use crate::common::nodes::{Cluster, are_in};
@@ -37,6 +43,21 @@ impl Stranger {
         command.arg("mem").args(arguments).args(["--cluster-name", "c"]).current_dir(cluster.path());
         self.changes(&mut command);
         ended(command, input)
+    }
+
+    /// What becomes of a segment's lock that he asks for, in a program of his.
+    fn locks(&self, name: &str) -> Result<(), Error> {
+        let in_his_name = || {
+            // Of this thread alone, and the kernel says of a connection whose the thread is that makes it.
+            let (uid, gid) = (Uid::from_raw(STRANGER), Gid::from_raw(STRANGER));
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            let socket = Socket::new(Some(&self.0.join("run")), Some("c")).unwrap();
+            let mut memory = Memory::connect(&socket, Duration::from_secs(10)).unwrap();
+            let hold = memory.lock(name, LockMode::Shared, Some(Duration::from_secs(10)))?;
+            memory.unlock(hold)
+        };
+        std::thread::scope(|scope| scope.spawn(in_his_name).join().unwrap())
     }
 
     fn said(&self, cluster: &Cluster, arguments: &[&str], input: &[u8]) -> String {
@@ -81,6 +102,12 @@ fn what_another_user_owns_is_not_to_be_had() {
         for (arguments, input) in tried {
             is_refused(&stranger.mem(&cluster, arguments, input), 0, &format!("{arguments:?}"));
         }
+        match stranger.locks(name) {
+            Err(Error::Memory { why: Failure::NotYours, text }) => {
+                assert!(text.ends_with("belongs to user 0"), "{text}")
+            }
+            other => panic!("{other:?}"),
+        }
         assert_eq!(json(&cluster, "a", &["stat", name]), before);
         assert_eq!(said(&cluster, "b", &["get", name], b""), "ours");
     }
@@ -91,5 +118,6 @@ fn what_another_user_owns_is_not_to_be_had() {
         is_refused(&mem(&cluster, "a", arguments, b""), STRANGER, &format!("{arguments:?}"));
     }
     assert_eq!(stranger.said(&cluster, &["get", "his"], b""), "his");
+    stranger.locks("his").unwrap();
     stranger.said(&cluster, &["rm", "his"], b"");
 }
