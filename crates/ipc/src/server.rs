@@ -238,8 +238,8 @@ impl Server {
                     self.counters.spins += 1;
                     return Ok(Some(handled));
                 }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
             now = BootClock.now();
             self.look_if_due(now, handler)?;
             if now >= started + budget {
