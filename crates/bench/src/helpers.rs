@@ -1,12 +1,13 @@
 //! Nodes as anybody starts them, each a process, for programs at their helpers.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use verbena_client::{Helper, Socket};
 use verbena_fabric::Provider;
+use verbena_namespaces::Namespace;
 
 use crate::content::{Running, free_addresses};
 use crate::error::BenchError;
@@ -18,6 +19,13 @@ const MOST: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// From one look for a helper to the next.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// A network that a node is in, and where others reach it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat<'a> {
+    pub(crate) network: &'a Namespace,
+    pub(crate) address: IpAddr,
+}
 
 /// Homes, which no program is at, and nodes beside them.
 pub(crate) struct Helpers {
@@ -38,21 +46,40 @@ impl Helpers {
         count: usize,
         cores: Option<[usize; 2]>,
     ) -> Result<Self, BenchError> {
+        Helpers::start_at(verbena, provider, homes, count, cores, &[])
+    }
+
+    /// The same, each node in a network of its own, homes first; without seats all of them here. Programs reach their helpers by files, wherever these are.
+    pub(crate) fn start_at(
+        verbena: &Path,
+        provider: Provider,
+        homes: usize,
+        count: usize,
+        cores: Option<[usize; 2]>,
+        seats: &[Seat<'_>],
+    ) -> Result<Self, BenchError> {
         let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
         let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
         let place = directory.path();
-        let (nodes, apis) = (free_addresses::<MOST>()?, free_addresses::<MOST>()?);
+        let (mut nodes, apis) = (free_addresses::<MOST>()?, free_addresses::<MOST>()?);
+        // The ports are free there, where nobody else is.
+        nodes.iter_mut().zip(seats).for_each(|(node, seat)| node.set_ip(seat.address));
         let names: Vec<String> =
             (1..=homes).map(|nth| format!("home-{nth}")).chain((1..=count).map(|nth| format!("node-{nth}"))).collect();
         let member = |at: usize| {
             let (name, node) = (&names[at], nodes[at]);
-            let address = if provider == Provider::Shm { format!("shm://{name}") } else { format!("tcp://{node}") };
+            let address = match provider {
+                Provider::Shm => format!("shm://{name}"),
+                Provider::Tcp | Provider::Xdp | Provider::Verbs => format!("{}://{node}", provider.name()),
+            };
             let role = if at < homes { "home" } else { "reader" };
             format!("{{ name = \"{name}\", address = \"{address}\", roles = [\"{role}\"] }},\n")
         };
         let members: String = (0..names.len()).map(member).collect();
+        // Nobody else is in networks of ours.
+        let insecure = !seats.is_empty();
         let content = format!(
-            "[cluster]\nlease = \"10s\"\nmembers = [\n{members}]\n[fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{}\"\n",
+            "[cluster]\nlease = \"10s\"\nmembers = [\n{members}]\n[fabric]\nprovider = \"{}\"\ninsecure = {insecure}\n[node]\nruntime = \"{}\"\n",
             provider.name(),
             place.join("run").display(),
         );
@@ -65,9 +92,13 @@ impl Helpers {
             let words = [&verbena, "node", "--config", &config, "--cluster-name", name, "--node-state", &state];
             let words = [&[PROGRAM][..], &words, &["--node-api", &api]].concat();
             let core = cores.map(|[first, other]| if at < homes { first } else { other }.to_string());
-            match core {
+            let begin = || match core {
                 Some(core) => Running::start(name, &core, &words, place),
                 None => Running::begin(name, &words, place),
+            };
+            match seats.get(at) {
+                Some(seat) => seat.network.visit(begin)?,
+                None => begin(),
             }
         };
         let running = (0..names.len()).map(|at| start(at, apis[at])).collect::<Result<_, _>>()?;

@@ -44,6 +44,8 @@ const OVER_BEST: f64 = 1.3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Bare,
+    /// As [`Way::Bare`], what two rings cost with nothing around them.
+    Lines,
     Asked {
         mode: Mode,
         /// Whether the helper has a core of its own.
@@ -64,6 +66,7 @@ impl Way {
     fn name(self) -> String {
         match self {
             Way::Bare => "a bare cache line".to_owned(),
+            Way::Lines => "a line of a ring each way".to_owned(),
             Way::Asked { mode, dedicated: false } => mode.to_string(),
             Way::Asked { mode, dedicated: true } => format!("{mode}, helper on a core of its own"),
         }
@@ -105,7 +108,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     raise_open_files().map_err(|reason| failed("open files for 512 clients", reason))?;
     let mut helper = Target::start(&[ROLE])?;
     let asked = THREADS.into_iter().flat_map(|threads| Way::ASKED.map(|way| Turn { way, threads }));
-    let alone = [Way::Bare, Way::DEDICATED].map(|way| Turn { way, threads: 1 });
+    let alone = [Way::Bare, Way::Lines, Way::DEDICATED].map(|way| Turn { way, threads: 1 });
     let mut turns: Vec<Turn> = alone.into_iter().chain(asked).collect();
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds = interleave(
@@ -114,7 +117,11 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         |turn| format!("{}, {} threads", turn.way.name(), turn.threads),
         |turn| {
             let length = budget.next().max(SHORTEST);
-            let Way::Asked { mode, dedicated } = turn.way else { return Ok(hand_over(length)) };
+            let (mode, dedicated) = match turn.way {
+                Way::Bare => return Ok(hand_over(length)),
+                Way::Lines => return Ok(hand_lines_over(length)),
+                Way::Asked { mode, dedicated } => (mode, dedicated),
+            };
             let (directory, progress_core) = (directory.path().to_owned(), dedicated.then_some(own));
             let socket = directory.join(SOCKET);
             let () = helper.ask(&Order::Start { directory, progress_core }, "serve")?;
@@ -250,34 +257,86 @@ fn ask(mode: Mode, threads: usize, length: Duration, socket: &Path) -> Result<As
 fn hand_over(length: Duration) -> Asked {
     #[repr(align(128))]
     struct Alone(AtomicU64);
-    const END: u64 = u64::MAX;
     let line = Alone(AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for mine in (1u64..).step_by(2) {
-                loop {
-                    match line.0.load(Ordering::Acquire) {
-                        END => return,
-                        seen if seen == mine => break,
-                        _ => std::hint::spin_loop(),
-                    }
-                }
-                line.0.store(mine + 1, Ordering::Release);
+    let wait = |seen: u64| {
+        loop {
+            match line.0.load(Ordering::Acquire) {
+                END => return false,
+                found if found == seen => return true,
+                _ => std::hint::spin_loop(),
             }
-        });
+        }
+    };
+    let other = || {
+        for mine in (1u64..).step_by(2) {
+            if !wait(mine) {
+                return;
+            }
+            line.0.store(mine + 1, Ordering::Release);
+        }
+    };
+    let hand = |count| {
+        line.0.store(2 * count + 1, Ordering::Release);
+        wait(2 * count + 2);
+    };
+    in_turn(length, other, hand, || line.0.store(END, Ordering::Release))
+}
+
+/// How long it takes two threads to hand each other a message of two rings as a program and its helper have, one line and four words of it each way, where neither does anything
+/// else: no message is shorter than that.
+fn hand_lines_over(length: Duration) -> Asked {
+    /// Of the rings that helpers have unless told otherwise: 64 KiB.
+    const LINES: u64 = 1024;
+    #[repr(align(64))]
+    #[derive(Default)]
+    struct Line([AtomicU64; 4]);
+    let ring = || (0..LINES).map(|_| Line::default()).collect::<Vec<Line>>();
+    let [there, back] = [ring(), ring()];
+    let put = |ring: &[Line], number: u64, first: u64, words: [u64; 3]| {
+        let Line(line) = &ring[(number % LINES) as usize];
+        line[1..].iter().zip(words).for_each(|(at, word)| at.store(word, Ordering::Relaxed));
+        line[0].store(first, Ordering::Release);
+    };
+    let take = |ring: &[Line], number: u64| {
+        let Line(line) = &ring[(number % LINES) as usize];
+        loop {
+            match line[0].load(Ordering::Acquire) {
+                END => return None,
+                found if found == number + 1 => return Some([1, 2, 3].map(|at| line[at].load(Ordering::Relaxed))),
+                _ => std::hint::spin_loop(),
+            }
+        }
+    };
+    let other = || {
+        for number in 0.. {
+            let Some(words) = take(&there, number) else { return };
+            put(&back, number, number + 1, words);
+        }
+    };
+    let hand = |number| {
+        put(&there, number, number + 1, [8, number, number]);
+        take(&back, number);
+    };
+    in_turn(length, other, hand, || there.iter().for_each(|line| line.0[0].store(END, Ordering::Release)))
+}
+
+/// What ends the thread that is handed something.
+const END: u64 = u64::MAX;
+
+/// Hands something to a thread that does as `other`, and waits until that is back, again and again. At the end it is told to `stop`.
+fn in_turn(length: Duration, other: impl FnOnce() + Send, hand: impl Fn(u64), stop: impl FnOnce()) -> Asked {
+    std::thread::scope(|scope| {
+        scope.spawn(other);
         let began = Instant::now();
         let mut count = 0;
         while began.elapsed() < length {
             for _ in 0..BETWEEN_LOOKS {
-                line.0.store(2 * count + 1, Ordering::Release);
-                while line.0.load(Ordering::Acquire) != 2 * count + 2 {
-                    std::hint::spin_loop();
-                }
+                hand(count);
                 count += 1;
             }
         }
         let took = began.elapsed();
-        line.0.store(END, Ordering::Release);
+        stop();
         Asked { mean_us: took.as_secs_f64() * 1e6 / count as f64, count, starved_percent: 0.0 }
     })
 }
@@ -323,9 +382,10 @@ fn ratios(outcomes: &[Outcome]) -> Vec<Ratio> {
     for way in [Way::of(Mode::Rcq), Way::DEDICATED] {
         let rcq = find(outcomes, way, 1);
         let reason = format!(
-            "a bare round trip took {} us and one through the rings {}: a message is one cache line each way, and the rest is what both sides \
-             do beside looking at it, which weighs the more the nearer the two cores are",
+            "a bare round trip took {} us, one line of a ring each way with nothing around it {}, and one through the rings {}: what both sides do beside \
+             looking weighs the more the nearer the two cores are",
             number(bare.median()),
+            number(find(outcomes, Way::Lines, 1).median()),
             number(rcq.median())
         );
         let text = format!("at most {OVER_BARE}");
@@ -333,6 +393,15 @@ fn ratios(outcomes: &[Outcome]) -> Vec<Ratio> {
             Some(Claim::at_most(OVER_BARE, &text, spread, reason.clone()))
         });
     }
+    let lines = find(outcomes, Way::Lines, 1);
+    add(format!("round trip, {} over a bare cache line", Way::Lines.name()), one, lines, bare, &|_| None);
+    add(
+        "round trip, rcq over a line of a ring each way".to_owned(),
+        one,
+        find(outcomes, Way::of(Mode::Rcq), 1),
+        lines,
+        &|_| None,
+    );
     for mode in [Mode::Mq, Mode::Rmq] {
         let (slow, rcq) = (find(outcomes, Way::of(mode), 1), find(outcomes, Way::of(Mode::Rcq), 1));
         add(format!("round trip, {mode} over rcq"), one, slow, rcq, &|_| None);

@@ -3,22 +3,23 @@
 //! After Figure 3(b, c): a program asks the helper of its node, which reads and writes the home's memory, by the value's size, in each mode of asking and over each
 //! fabric. Beside it what each coherence costs.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use verbena_client::{Memory, NewSegment, Placement};
-use verbena_fabric::Provider;
+use verbena_fabric::{Executor, Provider};
 use verbena_ipc::Mode;
 use verbena_terms::{Coherence, SegmentId};
 
 use crate::error::BenchError;
-use crate::helpers::Helpers;
-use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Ratio};
+use crate::helpers::{Helpers, Seat};
+use crate::primitives::{self, network};
+use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Ratio};
 use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
 use crate::scale::number;
 use crate::stats::{RoundSummary, Spread};
 
-const PROVIDERS: [Provider; 2] = [Provider::Shm, Provider::Tcp];
 const SIZES: [u64; 6] = [1, 64, 1 << 10, 16 << 10, 128 << 10, 1 << 20];
 /// At which the modes are compared: the message is one cache line and little more.
 const SMALL: u64 = 64;
@@ -58,7 +59,7 @@ impl What {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
-    place: usize,
+    provider: Provider,
     mode: Mode,
     what: What,
     coherence: Coherence,
@@ -67,6 +68,7 @@ struct Turn {
 
 /// A program at a node, and segments at another.
 struct Place {
+    provider: Provider,
     helpers: Helpers,
     /// In the order of [`Mode::ALL`].
     programs: Vec<Memory>,
@@ -81,52 +83,73 @@ struct Outcome {
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
-    let mut places: Vec<Place> = PROVIDERS
-        .into_iter()
-        .map(|provider| Place::start(Helpers::start(verbena, provider, 1, 1, None)?))
-        .collect::<Result<_, _>>()?;
-    let mut turns = turns();
+    let (mut places, mut fabrics) = (vec![], vec![]);
+    for provider in Provider::ALL {
+        let found = match primitives::capabilities(provider) {
+            Err(why) => FabricFound::missing(provider, why),
+            Ok(capabilities) => {
+                // What stays in one network comes in by no interface, where a kernel would execute it.
+                let is_linked = capabilities.executor == Executor::Kernel;
+                places.push(Place::start(provider, helpers(verbena, provider, is_linked)?)?);
+                let between = if is_linked { ", between two networks with a virtual link" } else { "" };
+                FabricFound::measured(&capabilities, format!("it works on this machine{between}"))
+            }
+        };
+        fabrics.push(found);
+    }
+    let providers: Vec<Provider> = places.iter().map(|place| place.provider).collect();
+    let mut turns = turns(&providers);
     let mut budget = Budget::new(plan.measuring, (plan.rounds + 1) * turns.len() as u32);
     let rounds = interleave(
         plan.rounds,
         &mut turns,
         |turn| {
-            format!("{} of {} bytes, {}, {}, {}", turn.what.name(), turn.bytes, turn.coherence, turn.mode, turn.place())
+            let Turn { provider, mode, what, coherence, bytes } = *turn;
+            format!("{} of {bytes} bytes, {coherence}, {mode}, {}", what.name(), provider.name())
         },
-        |turn| places[turn.place].time(*turn, budget.next().max(SHORTEST)),
+        |turn| {
+            let its = places.iter_mut().find(|place| place.provider == turn.provider);
+            its.expect("invariant: each turn has a place").time(*turn, budget.next().max(SHORTEST))
+        },
         plan.progress,
     )?;
     places.iter_mut().try_for_each(|place| place.helpers.look())?;
     let outcomes: Vec<Outcome> = turns.into_iter().zip(rounds).map(|(turn, rounds)| Outcome { turn, rounds }).collect();
     Ok(Findings {
         measurements: outcomes.iter().filter_map(Outcome::measurement).collect(),
-        ratios: ratios(&outcomes),
-        panels: panels(&outcomes),
+        fabrics,
+        ratios: ratios(&providers, &outcomes),
+        panels: panels(&providers, &outcomes),
         notes: notes(),
-        ..Findings::default()
     })
 }
 
-fn turns() -> Vec<Turn> {
+/// A home, and a node that programs are at.
+fn helpers(verbena: &Path, provider: Provider, is_linked: bool) -> Result<Helpers, BenchError> {
+    if !is_linked {
+        return Helpers::start(verbena, provider, 1, 1, None);
+    }
+    // Both networks are there for as long as a process is in them.
+    let network = network::Network::new()?;
+    let seats = [(&network.target, network::TARGET_AT), (&network.caller, network::CALLER_AT)];
+    let seats = seats.map(|(network, address)| Seat { network, address: address.into() });
+    Helpers::start_at(verbena, provider, 1, 1, None, &seats)
+}
+
+fn turns(providers: &[Provider]) -> Vec<Turn> {
     let mut turns = vec![];
-    for place in 0..PROVIDERS.len() {
+    for provider in providers.iter().copied() {
         for what in What::BOTH {
             let by_size = Mode::ALL
                 .into_iter()
-                .flat_map(|mode| SIZES.map(|bytes| Turn { place, mode, what, coherence: Coherence::Strict, bytes }));
+                .flat_map(|mode| SIZES.map(|bytes| Turn { provider, mode, what, coherence: Coherence::Strict, bytes }));
             let others = COHERENCES.into_iter().filter(|coherence| *coherence != Coherence::Strict);
             let mode = Mode::default();
-            let by_coherence = others.map(|coherence| Turn { place, mode, what, coherence, bytes: SMALL });
+            let by_coherence = others.map(|coherence| Turn { provider, mode, what, coherence, bytes: SMALL });
             turns.extend(by_size.chain(by_coherence));
         }
     }
     turns
-}
-
-impl Turn {
-    fn place(&self) -> &'static str {
-        PROVIDERS[self.place].name()
-    }
 }
 
 pub(super) fn failed(doing: &str, error: &verbena_client::Error) -> BenchError {
@@ -134,7 +157,7 @@ pub(super) fn failed(doing: &str, error: &verbena_client::Error) -> BenchError {
 }
 
 impl Place {
-    fn start(mut helpers: Helpers) -> Result<Place, BenchError> {
+    fn start(provider: Provider, mut helpers: Helpers) -> Result<Place, BenchError> {
         let socket = helpers.socket(1)?;
         let connect = |mode| Memory::connect(&socket.clone().in_mode(mode), PATIENCE);
         let programs = Mode::ALL.into_iter().map(connect).collect::<Result<Vec<_>, _>>();
@@ -150,7 +173,7 @@ impl Place {
             let made = programs[0].allocate(wanted).map_err(|error| failed("allocate a segment", &error))?;
             segments.push((coherence, bytes, made.id));
         }
-        Ok(Place { helpers, programs, segments })
+        Ok(Place { provider, helpers, programs, segments })
     }
 
     fn time(&mut self, turn: Turn, length: Duration) -> Result<RoundSummary, BenchError> {
@@ -189,7 +212,7 @@ impl Outcome {
     fn measurement(&self) -> Option<Measurement> {
         let Turn { mode, what, coherence, bytes, .. } = self.turn;
         let labels = [
-            ("fabric", self.turn.place()),
+            ("fabric", self.turn.provider.name()),
             ("mode", mode.name()),
             ("operation", what.name()),
             ("coherence", &coherence.to_string()),
@@ -210,11 +233,11 @@ fn find(outcomes: &[Outcome], turn: Turn) -> &Outcome {
     outcomes.iter().find(|one| one.turn == turn).expect("invariant: each of these has a turn")
 }
 
-fn ratios(outcomes: &[Outcome]) -> Vec<Ratio> {
+fn ratios(providers: &[Provider], outcomes: &[Outcome]) -> Vec<Ratio> {
     let mut ratios = vec![];
-    for (place, provider) in PROVIDERS.iter().enumerate() {
+    for provider in providers.iter().copied() {
         for what in What::BOTH {
-            let of = |mode| find(outcomes, Turn { place, mode, what, coherence: Coherence::Strict, bytes: SMALL });
+            let of = |mode| find(outcomes, Turn { provider, mode, what, coherence: Coherence::Strict, bytes: SMALL });
             let under = format!("{} of {SMALL} bytes over {}", what.name(), provider.name());
             let mut add = |what: String, above: &Outcome, below: &Outcome, claim: &dyn Fn(&Spread) -> Claim| {
                 if let Some(spread) = Spread::ratio(&above.medians(), &below.medians()) {
@@ -243,14 +266,14 @@ fn ratios(outcomes: &[Outcome]) -> Vec<Ratio> {
     ratios
 }
 
-fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
+fn panels(providers: &[Provider], outcomes: &[Outcome]) -> Vec<Panel> {
     let x = || Axis { label: "bytes of the value".to_owned(), logarithmic: true, bytes: true };
     let y = || Axis { label: "median latency (microseconds)".to_owned(), logarithmic: true, bytes: false };
-    let panel = |(place, what): (usize, What)| {
+    let panel = |(provider, what): (Provider, What)| {
         let line = |(style, mode): (usize, Mode)| {
             let its = outcomes.iter().filter(|one| {
                 let turn = one.turn;
-                (turn.place, turn.what, turn.mode, turn.coherence) == (place, what, mode, Coherence::Strict)
+                (turn.provider, turn.what, turn.mode, turn.coherence) == (provider, what, mode, Coherence::Strict)
             });
             Line {
                 name: mode.to_string(),
@@ -258,10 +281,10 @@ fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
                 points: its.filter_map(|one| Some(one.measurement()?.point())).collect(),
             }
         };
-        let title = format!("A {} of another node's memory over {}", what.name(), PROVIDERS[place].name());
+        let title = format!("A {} of another node's memory over {}", what.name(), provider.name());
         Panel { title, x: x(), y: y(), series: Mode::ALL.into_iter().enumerate().map(line).collect() }
     };
-    let all = (0..PROVIDERS.len()).flat_map(|place| What::BOTH.map(|what| (place, what)));
+    let all = providers.iter().flat_map(|provider| What::BOTH.map(|what| (*provider, what)));
     all.map(panel).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use verbena_bench::{Findings, Measurement};
 
-use super::measured;
+use super::{can_link, measured};
 
 /// Those whose labels are these, whole: one mode's name is within another's.
 fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
@@ -13,10 +13,14 @@ fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Me
 
 pub fn values_are_got_and_put() {
     let findings = measured("memory.ops", 4);
-    for fabric in ["shm", "tcp"] {
+    let fabrics: Vec<&str> =
+        findings.fabrics.iter().filter(|fabric| fabric.measured).map(|fabric| fabric.name.as_str()).collect();
+    assert!(["shm", "tcp"].iter().all(|always| fabrics.contains(always)), "{:?}", findings.fabrics);
+    assert_eq!(fabrics.contains(&"xdp"), can_link(), "{:?}", findings.fabrics);
+    for fabric in &fabrics {
         for operation in ["get", "put"] {
             for mode in ["mq", "rmq", "rcq", "adaptive"] {
-                let strict = of(&findings, "latency", &[fabric, operation, mode, "strict"]);
+                let strict = of(&findings, "latency", &[*fabric, operation, mode, "strict"]);
                 let sizes: Vec<f64> = strict.iter().map(|one| one.x).collect();
                 assert_eq!(
                     sizes,
@@ -30,7 +34,7 @@ pub fn values_are_got_and_put() {
             }
         }
     }
-    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 12);
+    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 6 * fabrics.len());
 }
 
 pub fn many_get_values() {
@@ -50,7 +54,20 @@ pub fn many_get_values() {
         // Each of them got something in each round.
         assert!(gets.iter().all(|one| one.rounds.iter().all(|round| round.count as f64 >= one.x)), "{gets:?}");
     }
-    assert_eq!(findings.ratios.len(), 3);
+    let narrow = ["adaptive, 2 nodes, one home behind a narrow link", "adaptive, 2 nodes, 3 homes behind narrow links"];
+    for way in narrow {
+        let threads: Vec<f64> = of(&findings, "gets", &[way]).iter().map(|one| one.x).collect();
+        assert_eq!(threads, if can_link() { &[1.0, 4.0, 16.0, 64.0][..] } else { &[] }, "{way}");
+    }
+    assert_eq!(findings.ratios.len(), 3 + usize::from(can_link()));
+    if can_link() {
+        // What one home's link lets through, and what it was to be narrower than.
+        let gets = |way| of(&findings, "gets", &[way]).into_iter().find(|one| one.x == 64.0).unwrap().spread.median;
+        let [behind, free] = [narrow[0], "adaptive, 2 nodes, one home"].map(gets);
+        assert!(2.0 * behind < free, "{behind} and {free} gets a second");
+        // 2 Mbit/s are as many, if a get is its 64 bytes and their framing, and less than a kilobyte.
+        assert!((250.0..4_000.0).contains(&behind), "{behind} gets a second");
+    }
 }
 
 pub fn a_proxy_monitors_servers() {
