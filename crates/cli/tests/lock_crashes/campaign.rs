@@ -134,6 +134,7 @@ impl Campaign {
 
     /// Ends all that goes on, and looks at what was written down.
     pub fn ends(&mut self) -> History {
+        self.stage.is_used();
         self.traffic.iter_mut().for_each(Client::end);
         self.traffic.drain(..).for_each(Client::ended);
         for (mut session, held) in std::mem::take(&mut self.kept).into_iter().flatten() {

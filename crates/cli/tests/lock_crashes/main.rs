@@ -116,6 +116,12 @@ fn locks_outlive_crashes_on_tcp() {
 }
 
 #[test]
+fn locks_outlive_crashes_on_xdp() {
+    let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
+    crashes("xdp", Stage::on_xdp(LEASE, middle));
+}
+
+#[test]
 fn locks_outlive_a_network_that_is_cut() {
     let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
     let stage = Stage::on_networks(LEASE, middle);

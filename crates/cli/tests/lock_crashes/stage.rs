@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use verbena_client::{Helper, Socket};
 use verbena_cluster::{Member, Roles, View};
 use verbena_lock::Name;
 use verbena_namespaces::{Block, Crossing, Namespace};
@@ -35,6 +36,8 @@ pub enum Blow {
 pub struct Stage {
     pub cluster: Cluster,
     pub lease: Duration,
+    /// Whether kernels are to execute what nodes ask of each other's memory.
+    is_by_kernels: bool,
     nodes: [Option<Node>; 4],
     networks: Option<Networks>,
     /// As all nodes see it when all are in, but for lives and number: those do not tell where homes are.
@@ -91,14 +94,26 @@ impl Stage {
 
     /// Each in a network of its own.
     pub fn on_networks(lease: Duration, middle: Namespace) -> Stage {
-        let members = std::array::from_fn(|node| (NAMES[node], format!("tcp://{}:7001", address(node))));
+        Stage::linked(lease, "tcp", middle)
+    }
+
+    /// The same, where kernels execute what is asked.
+    pub fn on_xdp(lease: Duration, middle: Namespace) -> Stage {
+        let mut stage = Stage::linked(lease, "xdp", middle);
+        stage.is_by_kernels = true;
+        stage
+    }
+
+    fn linked(lease: Duration, provider: &str, middle: Namespace) -> Stage {
+        let members = std::array::from_fn(|node| (NAMES[node], format!("{provider}://{}:7001", address(node))));
         Stage::new(lease, members, Some(Networks::new(middle)))
     }
 
     fn new(lease: Duration, members: [(&'static str, String); 4], networks: Option<Networks>) -> Stage {
         let cluster = Cluster::new(&format!("{}ms", lease.as_millis()), &members);
         if networks.is_some() {
-            cluster.set("[fabric]\ninsecure = true\n");
+            // A virtual link hands on what a driver sends back only to who has a program too: the network in the middle has none.
+            cluster.set("[fabric]\ninsecure = true\nxdp_mode = \"generic\"\n");
         }
         let member = |(name, address): &(&str, String), rank| Member {
             incarnation: Incarnation::new(rank, 1),
@@ -108,7 +123,7 @@ impl Stage {
         };
         let members = members.iter().zip(1..).map(|(listed, rank)| member(listed, rank)).collect();
         let view = View::new(ViewNumber(1), members, vec![]).unwrap();
-        let mut stage = Stage { cluster, lease, nodes: [const { None }; 4], networks, view };
+        let mut stage = Stage { cluster, lease, is_by_kernels: false, nodes: [const { None }; 4], networks, view };
         (0..4).for_each(|node| stage.start(node));
         stage.wait_until_all_in();
         stage
@@ -168,6 +183,21 @@ impl Stage {
         for node in nodes {
             self.node(*node).wait_until("those in", |status| are_in(status, &ranks));
         }
+    }
+
+    /// That kernels did what they were to do, in the lives that nodes have now.
+    pub fn is_used(&self) {
+        if !self.is_by_kernels {
+            return;
+        }
+        let answered = |node: &&str| -> u64 {
+            let socket = Socket::new(Some(&self.place().runtime), Some(node)).unwrap();
+            let metrics = Helper::connect(&socket, self.lease).unwrap().metrics().unwrap();
+            let found = metrics.lines().find_map(|line| line.strip_prefix("verbena_fabric_frames_answered_total "));
+            found.expect("it is counted").parse().unwrap()
+        };
+        let answered: u64 = NAMES.iter().map(answered).sum();
+        assert!(answered > 100, "{answered} frames were answered by kernels");
     }
 
     /// A lock whose home is this node when all are in.
