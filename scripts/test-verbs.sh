@@ -26,7 +26,7 @@ tests -p verbena-cli --test bench adapters
 cargo build --release --locked --bin shop --bin never-stale
 cargo build --release --locked -p verbena-cli --features verbs --bin verbena
 never-stale() {
-    VM_TIMEOUT=300 scripts/rdma-vm "$1" -- "${CARGO_TARGET_DIR:-$PWD/target}/release/never-stale" --fabric verbs --scheme dependency-lists \
+    VM_TIMEOUT=400 scripts/rdma-vm "$1" -- "${CARGO_TARGET_DIR:-$PWD/target}/release/never-stale" --fabric verbs --scheme dependency-lists \
         "${@:2}" --faults 3 --readers 4 --writers 2 --every-ms 300 --min-answers 4000 \
         --min-soon 50 --min-hits-percent 10 --min-updates 40 --min-by-adapters 1000
 }

@@ -392,7 +392,7 @@ enum verbena_result verbena_memory_list(struct verbena_memory *memory,
                                         size_t *silent);
 
 // Waits for a segment's lock, as verbena_acquire for a lock by name. It keeps out whoever asks for it as well, and nobody else: gets and puts do not look at
-// it. The hold is one of verbena_memory_locks, for verbena_is_held, verbena_token and the like.
+// it. The hold is one of verbena_memory_locks, for verbena_is_held, verbena_token and the like. Another user's segment is VERBENA_NOT_YOURS.
 //
 // The caller sees to it:
 // As for verbena_memory_release; `hold` is null or can be written.

@@ -350,7 +350,7 @@ pub unsafe extern "C" fn verbena_memory_list(
 }
 
 /// Waits for a segment's lock, as verbena_acquire for a lock by name. It keeps out whoever asks for it as well, and nobody else: gets and puts do not look at
-/// it. The hold is one of verbena_memory_locks, for verbena_is_held, verbena_token and the like.
+/// it. The hold is one of verbena_memory_locks, for verbena_is_held, verbena_token and the like. Another user's segment is VERBENA_NOT_YOURS.
 ///
 /// # Safety
 /// As for verbena_memory_release; `hold` is null or can be written.

@@ -257,6 +257,7 @@ impl Segment {
     }
 
     /// Waits for its lock, as Locks.acquire. It keeps out whoever asks for it too, and no gets and puts. It is released when what this connection put has arrived.
+    /// NotYours for another user's segment.
     #[pyo3(signature = (timeout=None, *, shared=false, stop=None))]
     fn lock(
         &self,

@@ -49,7 +49,7 @@ impl Helpers {
         Helpers::start_at(verbena, provider, homes, count, cores, &[])
     }
 
-    /// The same, each node in a network of its own, homes first; without seats all of them here. Programs reach their helpers by files, wherever these are.
+    /// The same, each node in the network of its seat, homes first; without seats all of them here. Programs reach helpers by files, in whichever network these are.
     pub(crate) fn start_at(
         verbena: &Path,
         provider: Provider,
@@ -58,6 +58,7 @@ impl Helpers {
         cores: Option<[usize; 2]>,
         seats: &[Seat<'_>],
     ) -> Result<Self, BenchError> {
+        assert!(seats.is_empty() || seats.len() == homes + count, "invariant: all nodes have seats, or none has");
         let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
         let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
         let place = directory.path();
@@ -76,7 +77,7 @@ impl Helpers {
             format!("{{ name = \"{name}\", address = \"{address}\", roles = [\"{role}\"] }},\n")
         };
         let members: String = (0..names.len()).map(member).collect();
-        // Nobody else is in networks of ours.
+        // Without keys a node speaks beyond loopback only if it is told to. Nobody else is in networks of ours.
         let insecure = !seats.is_empty();
         let content = format!(
             "[cluster]\nlease = \"10s\"\nmembers = [\n{members}]\n[fabric]\nprovider = \"{}\"\ninsecure = {insecure}\n[node]\nruntime = \"{}\"\n",

@@ -126,8 +126,8 @@ fn of_all(findings: &Findings, quantity: &str, labels: &[&str], x: f64) -> f64 {
     sum / count
 }
 
-/// Whether networks can be made here: a thread of its own finds that out, for it moves into one.
-fn can_link() -> bool {
+/// Whether nodes can use xdp in networks that are made for them: a thread of its own finds that out, for it moves into one.
+fn has_xdp() -> bool {
     let address = IpAddr::V4(Ipv4Addr::new(10, 78, 3, 1));
     std::thread::spawn(move || namespaces::own(address).is_some()).join().unwrap()
 }
@@ -156,7 +156,7 @@ fn hits_are_measured_under_load() {
         }
         assert!(at(&findings, "read of a word", &["version check", &fabric.name], 0.0) > 0.0);
     }
-    let can_link = can_link();
+    let can_link = has_xdp();
     assert_eq!(fabrics.iter().any(|fabric| fabric.name == "xdp"), can_link, "{:?}", findings.fabrics);
     let is_over = |ratio: &&Ratio| ratio.what == "throughput, one-sided (xdp) over one-sided (shm)";
     let claim = findings.ratios.iter().find(is_over).and_then(|ratio| ratio.claim.as_ref());

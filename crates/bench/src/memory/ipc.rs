@@ -282,10 +282,10 @@ fn hand_over(length: Duration) -> Asked {
     in_turn(length, other, hand, || line.0.store(END, Ordering::Release))
 }
 
-/// How long it takes two threads to hand each other a message of two rings as a program and its helper have, one line and four words of it each way, where neither does anything
-/// else: no message is shorter than that.
+/// How long it takes two threads to hand each other a message of two rings as a program and its helper have, one line and four words of it each way (crates/ipc/src/layout.rs), with
+/// nothing around it.
 fn hand_lines_over(length: Duration) -> Asked {
-    /// Of the rings that helpers have unless told otherwise: 64 KiB.
+    /// Of the 64 KiB that a ring has unless a helper is told otherwise.
     const LINES: u64 = 1024;
     #[repr(align(64))]
     #[derive(Default)]

@@ -90,9 +90,18 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
             Ok(capabilities) => {
                 // What stays in one network comes in by no interface, where a kernel would execute it.
                 let is_linked = capabilities.executor == Executor::Kernel;
-                places.push(Place::start(provider, helpers(verbena, provider, is_linked)?)?);
                 let between = if is_linked { ", between two networks with a virtual link" } else { "" };
-                FabricFound::measured(&capabilities, format!("it works on this machine{between}"))
+                match helpers(verbena, provider, is_linked).and_then(|helpers| Place::start(provider, helpers)) {
+                    Ok(place) => {
+                        places.push(place);
+                        FabricFound::measured(&capabilities, format!("it works on this machine{between}"))
+                    }
+                    // What this program can use, nodes may be unable to: `verbena` is another one.
+                    Err(why) if matches!(provider, Provider::Verbs | Provider::Xdp) => {
+                        FabricFound::missing(provider, format!("nodes could not use it: {why}"))
+                    }
+                    Err(why) => return Err(why),
+                }
             }
         };
         fabrics.push(found);

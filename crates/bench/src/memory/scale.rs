@@ -11,9 +11,10 @@ use std::time::Duration;
 use verbena_client::{Memory, NewSegment, Placement, Socket};
 use verbena_fabric::Provider;
 use verbena_ipc::Mode;
+use verbena_namespaces::Error as NetworkError;
 use verbena_terms::{BootClock, Clock, SegmentId, Time};
 use verbena_wan::router::{DataPath, Mode as RouterMode};
-use verbena_wan::{Backend, Link, Plan as WanPlan, Rate, Site, Wan, Way as Direction};
+use verbena_wan::{Backend, Error as WanError, Link, Plan as WanPlan, Rate, Site, Wan, Way as Direction};
 
 use super::ipc::raise_open_files;
 use super::ops::failed;
@@ -112,7 +113,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
     raise_open_files()
         .map_err(|reason| BenchError::Target { doing: "open files for 512 clients".to_owned(), reason })?;
-    let mut place = Place::start(Helpers::start(verbena, Provider::Tcp, HOMES, NODES, None)?, MOST, None)?;
+    let mut place = Place::start(None, Helpers::start(verbena, Provider::Tcp, HOMES, NODES, None)?, MOST)?;
     let (mut narrow, found) = behind_links(verbena, plan.seed)?;
     let mut turns: Vec<Turn> =
         THREADS.into_iter().flat_map(|threads| Way::all().map(move |way| Turn { way, threads })).collect();
@@ -123,8 +124,8 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         &mut turns,
         |turn| format!("{}, {} threads", turn.way.name(), turn.threads),
         |turn| {
-            let place = narrow.as_ref().filter(|_| turn.way.is_narrow()).unwrap_or(&place);
-            place.get(*turn, budget.next().max(SHORTEST))
+            let place = if turn.way.is_narrow() { narrow.as_ref() } else { Some(&place) };
+            place.expect("invariant: only what is there has turns").get(*turn, budget.next().max(SHORTEST))
         },
         plan.progress,
     )?;
@@ -158,7 +159,9 @@ fn behind_links(verbena: &Path, seed: u64) -> Result<(Option<Place>, FabricFound
     });
     let wan = match wan {
         Ok(wan) => wan,
-        Err(why) => return Ok((None, found(false, why.to_string()))),
+        // Whoever may make no networks.
+        Err(WanError::Network(why @ NetworkError::Make(_))) => return Ok((None, found(false, why.to_string()))),
+        Err(why) => return Err(why.into()),
     };
     let seat = |site: usize| {
         let Site { name, addresses } = &wan.plan().sites[site];
@@ -168,12 +171,12 @@ fn behind_links(verbena: &Path, seed: u64) -> Result<(Option<Place>, FabricFound
     let helpers = Helpers::start_at(verbena, Provider::Tcp, HOMES, NODES, None, &seats)?;
     let because =
         format!("each home behind a link of {} Mbit/s each way (verbena wan, mode sleep)", NARROW / 1_000_000);
-    Ok((Some(Place::start(helpers, MOST_BEHIND_LINKS, Some(wan))?), found(true, because)))
+    Ok((Some(Place::start(Some(wan), helpers, MOST_BEHIND_LINKS)?), found(true, because)))
 }
 
 impl Place {
-    /// With segments for so many threads.
-    fn start(mut helpers: Helpers, threads: usize, wan: Option<Wan>) -> Result<Place, BenchError> {
+    /// With segments for so many threads. The networks are before the nodes: what comes first is dropped last.
+    fn start(wan: Option<Wan>, mut helpers: Helpers, threads: usize) -> Result<Place, BenchError> {
         let sockets = (HOMES..HOMES + NODES).map(|at| helpers.socket(at)).collect::<Result<Vec<Socket>, _>>()?;
         let mut program =
             Memory::connect(&sockets[0], PATIENCE).map_err(|error| failed("connect to a helper", &error))?;
@@ -285,7 +288,7 @@ fn panel(outcomes: &[Outcome]) -> Panel {
         title: format!("Gets of {BYTES} bytes of other nodes' memory"),
         x: axis("threads that get"),
         y: axis("gets of all of them (1/s)"),
-        series: Way::all().enumerate().map(line).collect(),
+        series: Way::all().enumerate().map(line).filter(|line| !line.points.is_empty()).collect(),
     }
 }
 
@@ -293,7 +296,7 @@ fn notes() -> Vec<String> {
     [
         "Nodes are processes of one machine, over tcp: an agent of the home reads its memory. Homes, helpers and programs share the machine's cores; where these are few, \
          more homes are more that want them.",
-        "Behind narrow links both nodes are in one network, and each home is in one of its own: what its link takes is what one home gives, and the cores do several times that.",
+        "Behind narrow links both nodes are in one network, and each home is in one of its own: what its link takes is what one home gives.",
         "Threads are in this process; each has a connection and a segment of its own, and gets at least one value: a turn ends when the last of them has ended.",
     ]
     .map(str::to_owned)

@@ -2,7 +2,9 @@
 
 use verbena_bench::{Findings, Measurement};
 
-use super::{can_link, measured};
+use verbena_namespaces::Namespace;
+
+use super::{has_xdp, measured};
 
 /// Those whose labels are these, whole: one mode's name is within another's.
 fn of<'a>(findings: &'a Findings, quantity: &str, labels: &[&str]) -> Vec<&'a Measurement> {
@@ -16,7 +18,7 @@ pub fn values_are_got_and_put() {
     let fabrics: Vec<&str> =
         findings.fabrics.iter().filter(|fabric| fabric.measured).map(|fabric| fabric.name.as_str()).collect();
     assert!(["shm", "tcp"].iter().all(|always| fabrics.contains(always)), "{:?}", findings.fabrics);
-    assert_eq!(fabrics.contains(&"xdp"), can_link(), "{:?}", findings.fabrics);
+    assert_eq!(fabrics.contains(&"xdp"), has_xdp(), "{:?}", findings.fabrics);
     for fabric in &fabrics {
         for operation in ["get", "put"] {
             for mode in ["mq", "rmq", "rcq", "adaptive"] {
@@ -55,18 +57,18 @@ pub fn many_get_values() {
         assert!(gets.iter().all(|one| one.rounds.iter().all(|round| round.count as f64 >= one.x)), "{gets:?}");
     }
     let narrow = ["adaptive, 2 nodes, one home behind a narrow link", "adaptive, 2 nodes, 3 homes behind narrow links"];
+    let has_links = findings.fabrics.iter().any(|fabric| fabric.name == "tcp behind narrow links" && fabric.measured);
+    assert_eq!(has_links, Namespace::new().is_ok(), "{:?}", findings.fabrics);
     for way in narrow {
         let threads: Vec<f64> = of(&findings, "gets", &[way]).iter().map(|one| one.x).collect();
-        assert_eq!(threads, if can_link() { &[1.0, 4.0, 16.0, 64.0][..] } else { &[] }, "{way}");
+        assert_eq!(threads, if has_links { &[1.0, 4.0, 16.0, 64.0][..] } else { &[] }, "{way}");
     }
-    assert_eq!(findings.ratios.len(), 3 + usize::from(can_link()));
-    if can_link() {
-        // What one home's link lets through, and what it was to be narrower than.
-        let gets = |way| of(&findings, "gets", &[way]).into_iter().find(|one| one.x == 64.0).unwrap().spread.median;
-        let [behind, free] = [narrow[0], "adaptive, 2 nodes, one home"].map(gets);
-        assert!(2.0 * behind < free, "{behind} and {free} gets a second");
-        // 2 Mbit/s are as many, if a get is its 64 bytes and their framing, and less than a kilobyte.
-        assert!((250.0..4_000.0).contains(&behind), "{behind} gets a second");
+    assert_eq!(findings.ratios.len(), 3 + usize::from(has_links));
+    if has_links {
+        // 2 Mbit/s are no more gets of 64 bytes, and the best of the rounds was more than a hundredth of that.
+        let gets = of(&findings, "gets", &[narrow[0]]);
+        let behind = gets.into_iter().find(|one| one.x == 64.0).unwrap().spread;
+        assert!(behind.median < 3_906.0 && behind.max > 39.0, "{behind:?} gets a second");
     }
 }
 

@@ -14,6 +14,7 @@ use verbena_client::{Error, Failure, Memory, Socket};
 
 use crate::commands::{ended, good, json, mem, said};
 use crate::common::nodes::{Cluster, are_in};
+use crate::connect;
 
 /// Whoever runs node `c`. He is in no file of the system.
 const STRANGER: u32 = 54_321;
@@ -71,6 +72,15 @@ fn is_refused(output: &Output, owner: u32, what: &str) {
     assert!(complaint.contains(&format!("belongs to user {owner}")), "{what}: {complaint}");
 }
 
+fn is_not_to_be_locked(asked: Result<(), Error>, owner: u32) {
+    match asked {
+        Err(Error::Memory { why: Failure::NotYours, text }) => {
+            assert!(text.ends_with(&format!("belongs to user {owner}")), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn what_another_user_owns_is_not_to_be_had() {
     if !rustix::process::geteuid().is_root() {
@@ -102,12 +112,7 @@ fn what_another_user_owns_is_not_to_be_had() {
         for (arguments, input) in tried {
             is_refused(&stranger.mem(&cluster, arguments, input), 0, &format!("{arguments:?}"));
         }
-        match stranger.locks(name) {
-            Err(Error::Memory { why: Failure::NotYours, text }) => {
-                assert!(text.ends_with("belongs to user 0"), "{text}")
-            }
-            other => panic!("{other:?}"),
-        }
+        is_not_to_be_locked(stranger.locks(name), 0);
         assert_eq!(json(&cluster, "a", &["stat", name]), before);
         assert_eq!(said(&cluster, "b", &["get", name], b""), "ours");
     }
@@ -118,6 +123,10 @@ fn what_another_user_owns_is_not_to_be_had() {
         is_refused(&mem(&cluster, "a", arguments, b""), STRANGER, &format!("{arguments:?}"));
     }
     assert_eq!(stranger.said(&cluster, &["get", "his"], b""), "his");
+    let mut ours = connect(&cluster, "a");
+    let [his, our] = ["his", "at-his"].map(|name| ours.stat(name).unwrap());
+    assert_eq!((his.is_yours, our.is_yours), (false, true));
+    is_not_to_be_locked(ours.lock(his.id, LockMode::Shared, None).map(drop), STRANGER);
     stranger.locks("his").unwrap();
     stranger.said(&cluster, &["rm", "his"], b"");
 }
