@@ -34,18 +34,22 @@ pub enum Answer {
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LocalAction {
+pub enum LocalAction {
+    /// Post this to the words.
     Access(Batch),
     /// Read the lock word.
     Look,
+    /// Send a message.
     Send(To, Message),
+    /// Tell a client what becomes of its request.
     Answer(RequestId, Answer),
     /// The words that the node knows are no lock's any more.
     Moved,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Local {
+/// One lock at one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Local {
     side: Side,
     is_survivor: bool,
     holders: Vec<RequestId>,
@@ -54,6 +58,8 @@ pub(crate) struct Local {
     asked: Option<RequestId>,
     /// Clients that got the node's hold from others, or joined it, since it was last known that nobody else waits.
     joined: u32,
+    /// How many those may be, where others wait or could.
+    pub(crate) at_most: u32,
     /// The lock word is read to know that, or a writer stood in it.
     has_looked: bool,
     /// The writer that the node found at the tail.
@@ -63,6 +69,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
+    /// Of a node that has this side of the lock, and no clients.
     pub fn new(side: Side) -> Self {
         let (holders, waiting) = (vec![], VecDeque::new());
         Local {
@@ -72,6 +79,7 @@ impl Local {
             waiting,
             asked: None,
             joined: 0,
+            at_most: AT_MOST,
             has_looked: false,
             ahead: Rank::NOBODY,
             may_grant: false,
@@ -214,6 +222,10 @@ impl Local {
         out.extend(refused.map(|id| LocalAction::Answer(id, Answer::Refused(Refusal::NoRoom))));
     }
 
+    /// Somebody says something of the lock.
+    ///
+    /// # Errors
+    /// What nobody says who keeps to the rules.
     pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
         let mut actions = vec![];
         let said = self.side.heard(from, message, &mut actions);
@@ -222,10 +234,17 @@ impl Local {
     }
 
     /// The server of those that had the lock in an earlier view says something.
+    ///
+    /// # Errors
+    /// As [`heard`](Self::heard).
     pub fn heard_of_heir(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
         if self.is_survivor { self.heard(from, message, out) } else { Err(Strange("a lock that nobody had here")) }
     }
 
+    /// What was posted is done.
+    ///
+    /// # Errors
+    /// If nothing was.
     pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
         let mut actions = vec![];
         let said = self.side.completed(outcome, &mut actions);
@@ -236,7 +255,7 @@ impl Local {
     /// Whether a writer waits does not show to readers. Where so many have joined that another must not any more, they look.
     fn look(&mut self, out: &mut Vec<LocalAction>) {
         let wants_to_join = self.waiting.front().is_some_and(|(_, request)| request.mode == Mode::Shared);
-        if wants_to_join && self.reads_together().is_some() && self.joined >= AT_MOST && !self.has_looked {
+        if wants_to_join && self.reads_together().is_some() && self.joined >= self.at_most && !self.has_looked {
             self.has_looked = true;
             out.push(LocalAction::Look);
         }
@@ -306,7 +325,7 @@ impl Local {
     }
 
     fn may_join(&self) -> bool {
-        self.may_grant && !self.holders.is_empty() && self.waiting.is_empty() && self.joined < AT_MOST
+        self.may_grant && !self.holders.is_empty() && self.waiting.is_empty() && self.joined < self.at_most
     }
 
     fn give(&mut self, id: RequestId, mode: Mode, token: Token, out: &mut Vec<LocalAction>) {
@@ -317,7 +336,7 @@ impl Local {
     /// Nobody here holds it any more: whoever waits here does, or the node lets go.
     fn pass_on(&mut self, out: &mut Vec<LocalAction>) {
         let next = self.waiting.front().map(|(_, request)| request.mode);
-        let is_fair = self.joined < AT_MOST || !self.side.is_waited_for();
+        let is_fair = self.joined < self.at_most || !self.side.is_waited_for();
         match (self.side.held(), next) {
             (Some((Mode::Exclusive, _)), Some(next)) if self.may_grant && is_fair => {
                 self.joined += 1;

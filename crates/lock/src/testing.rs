@@ -2,6 +2,8 @@
 
 use verbena_terms::Rank;
 
+pub use crate::local::{Local, LocalAction};
+
 use crate::contender::Stint;
 use crate::home::Doing;
 use crate::place::{Place, Step};
@@ -24,6 +26,14 @@ impl Contender {
     pub fn would_only_note_it(&self) -> bool {
         let has_no_grant = matches!(self.stint, Stint::Entering { .. } | Stint::Waiting(Mode::Exclusive));
         has_no_grant && self.stands() && self.place.owed == 0
+    }
+}
+
+impl Local {
+    /// So many clients go on with the node's hold, where others wait or could.
+    pub fn passing_on_to(mut self, at_most: u32) -> Self {
+        self.at_most = at_most;
+        self
     }
 }
 

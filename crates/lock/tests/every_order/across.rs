@@ -67,6 +67,7 @@ fn a_view_that_ends_and_one_that_fails() {
         explore(and_one_fails(ends(in_full(world(2, 2, &ANY)))), 2_000_000);
         explore(and_one_fails(ends(in_full(world(3, 1, &ANY)))), 1_500_000);
         explore(and_one_fails(ends(world(4, 1, &ANY))), 700_000);
+        explore(and_one_fails(ends(world(3, 2, &ANY))), 15_000_000);
     }
 }
 

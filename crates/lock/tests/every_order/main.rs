@@ -7,6 +7,7 @@
 //! where the view ends.
 
 mod across;
+mod clients;
 mod evicting;
 mod reduced;
 mod symmetry;
