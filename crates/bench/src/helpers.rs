@@ -27,6 +27,14 @@ pub(crate) struct Seat<'a> {
     pub(crate) address: IpAddr,
 }
 
+/// How a member is found that has this name, and listens here where the provider has addresses.
+pub(crate) fn member_address(provider: Provider, name: &str, at: SocketAddr) -> String {
+    match provider {
+        Provider::Shm => format!("shm://{name}"),
+        Provider::Verbs | Provider::Xdp | Provider::Tcp => format!("{}://{at}", provider.name()),
+    }
+}
+
 /// Homes, which no program is at, and nodes beside them.
 pub(crate) struct Helpers {
     running: Vec<Running>,
@@ -69,10 +77,7 @@ impl Helpers {
             (1..=homes).map(|nth| format!("home-{nth}")).chain((1..=count).map(|nth| format!("node-{nth}"))).collect();
         let member = |at: usize| {
             let (name, node) = (&names[at], nodes[at]);
-            let address = match provider {
-                Provider::Shm => format!("shm://{name}"),
-                Provider::Tcp | Provider::Xdp | Provider::Verbs => format!("{}://{node}", provider.name()),
-            };
+            let address = member_address(provider, name, node);
             let role = if at < homes { "home" } else { "reader" };
             format!("{{ name = \"{name}\", address = \"{address}\", roles = [\"{role}\"] }},\n")
         };

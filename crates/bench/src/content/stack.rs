@@ -12,6 +12,7 @@ use verbena_fabric::Provider;
 
 use super::machines::{Cores, Running};
 use crate::error::BenchError;
+use crate::helpers::member_address;
 use crate::primitives::network::{CALLER_AT, Network, TARGET_AT};
 use crate::web::{self, LARGEST_PRODUCT, OBJECTS, PAGE_BYTES, database_path};
 
@@ -156,10 +157,6 @@ impl Setup<'_> {
         proxy_node: SocketAddr,
         home_node: SocketAddr,
     ) -> String {
-        let node = |name: &str, address: SocketAddr| match self.provider {
-            Provider::Shm => format!("shm://{name}"),
-            Provider::Verbs | Provider::Xdp | Provider::Tcp => format!("{}://{address}", self.provider.name()),
-        };
         let writes = match self.application {
             Application::Untold | Application::Announced | Application::Products => "announced",
             Application::Files | Application::OfEverything => "unsafe-methods",
@@ -191,8 +188,8 @@ impl Setup<'_> {
              [fabric]\nprovider = \"{}\"\ninsecure = {insecure}\n[node]\nruntime = \"{runtime}\"\n\
              [proxy]\nlisten = \"{address}\"\norigin = [\"http://{origin}\"]\nthreads = 1\nclient_timeout = \"2m\"\n{room}\
              routes = [{{ prefix = \"/\", writes = \"{writes}\" }}]\n{pages}",
-            node("proxy", proxy_node),
-            node("home", home_node),
+            member_address(self.provider, "proxy", proxy_node),
+            member_address(self.provider, "home", home_node),
             self.provider.name(),
         )
     }

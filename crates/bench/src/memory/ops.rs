@@ -7,12 +7,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use verbena_client::{Memory, NewSegment, Placement};
-use verbena_fabric::{Executor, Provider};
+use verbena_fabric::Provider;
 use verbena_ipc::Mode;
 use verbena_terms::{Coherence, SegmentId};
 
 use crate::error::BenchError;
 use crate::helpers::{Helpers, Seat};
+use crate::primitives::fabrics::Place as Between;
 use crate::primitives::{self, network};
 use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Ratio};
 use crate::rounds::{Budget, interleave};
@@ -88,8 +89,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         let found = match primitives::capabilities(provider) {
             Err(why) => FabricFound::missing(provider, why),
             Ok(capabilities) => {
-                // What stays in one network comes in by no interface, where a kernel would execute it.
-                let is_linked = capabilities.executor == Executor::Kernel;
+                let is_linked = Between::of(provider).is_linked;
                 let between = if is_linked { ", between two networks with a virtual link" } else { "" };
                 match helpers(verbena, provider, is_linked).and_then(|helpers| Place::start(provider, helpers)) {
                     Ok(place) => {

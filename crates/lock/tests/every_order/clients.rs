@@ -8,7 +8,7 @@ use std::fmt;
 use stateright::{Model, Property, Representative};
 use verbena_lock::testing::{Local, LocalAction};
 use verbena_lock::{
-    Action, Answer, HomeSide, LockWord, Mode, Outcome, Request, RequestId, Rules, Scheme, Side, Strange, Token,
+    Action, Answer, Batch, HomeSide, LockWord, Mode, Outcome, Request, RequestId, Rules, Scheme, Side, Strange, Token,
 };
 
 use crate::view::{Address, Posted, View, rank};
@@ -108,6 +108,11 @@ impl State {
         self.clients.iter().filter(|client| **client == Client::Holds(mode)).count()
     }
 
+    /// How many hold it, in whichever mode.
+    fn hold(&self) -> usize {
+        self.holders(Mode::Exclusive) + self.holders(Mode::Shared)
+    }
+
     fn told(&mut self, client: usize, answer: &Answer) {
         let now = match (self.clients[client], answer) {
             (Client::Waits(asked), Answer::Granted(mode, token)) if asked.mode == *mode => {
@@ -155,14 +160,16 @@ impl State {
         }
     }
 
+    fn post(&mut self, who: usize, batch: Batch) {
+        if !self.view.post(who, batch) {
+            self.wrong = Some(TWO_BATCHES);
+        }
+    }
+
     fn act(&mut self, node: usize, actions: Vec<LocalAction>) {
         for action in actions {
             match action {
-                LocalAction::Access(batch) => {
-                    if !self.view.post(node, batch) {
-                        self.wrong = Some(TWO_BATCHES);
-                    }
-                }
+                LocalAction::Access(batch) => self.post(node, batch),
                 LocalAction::Look => {
                     if self.looks[node].replace(None).is_some() {
                         self.wrong = Some(TWO_BATCHES);
@@ -182,11 +189,7 @@ impl State {
         }
         for action in out {
             match action {
-                Action::Access(batch) => {
-                    if !self.view.post(home, batch) {
-                        self.wrong = Some(TWO_BATCHES);
-                    }
-                }
+                Action::Access(batch) => self.post(home, batch),
                 Action::Send(to, message) => self.view.send((to.into(), rank(home), message)),
                 _ => self.wrong = Some(STRANGE),
             }
@@ -256,10 +259,10 @@ impl Model for Clients {
                 });
             }
             Event::Release(client) => {
-                let before = state.holders(Mode::Exclusive) + state.holders(Mode::Shared);
+                let was_alone = state.hold() == 1;
                 state.clients[client] = Client::Done;
                 state.at_node(node_of(client), |local, out| local.release(id(client), out));
-                state.was_passed_on |= before == 1 && state.holders(Mode::Exclusive) + state.holders(Mode::Shared) > 0;
+                state.was_passed_on |= was_alone && state.hold() > 0;
             }
             Event::Downgrade(client) => {
                 state.clients[client] = Client::Becomes;
