@@ -7,7 +7,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use verbena_terms::BootClock;
+use verbena_terms::{BootClock, Clock};
 
 use crate::beacon::{Beacon, BoardReader};
 use crate::bell;
@@ -188,9 +188,14 @@ impl ClientEnd for Client {
         if want.room.is_some() {
             what |= FOR_ROOM;
         }
+        let began = BootClock.now();
         let sleep = || memory.sleep(CLIENT_SLEEPS, what, at_most.saturating_sub(spun));
         bell::sleep_unless(memory, CLIENT_SLEEPS, what, &mut there, sleep);
-        if there() { Waited::Slept } else { Waited::InVain }
+        if !there() {
+            return Waited::InVain;
+        }
+        spin.slept(spun + BootClock.now().since(began));
+        Waited::Slept
     }
 }
 

@@ -159,6 +159,11 @@ impl Server {
         Board(self.common.clone())
     }
 
+    /// The handler knows that a request is to come within microseconds: the next [`poll`](Self::poll) looks for it for a while before it sleeps.
+    pub fn expect(&mut self) {
+        self.spin.expects();
+    }
+
     /// Ends [`poll`](Self::poll) early, from another thread.
     pub fn waker(&self) -> Waker {
         Waker(self.mailbox.clone())
@@ -188,8 +193,12 @@ impl Server {
         }
         let left = (started + timeout).since(BootClock.now());
         self.look(left, handler)?;
-        self.mailbox.take_interruption();
-        Ok(self.turn(handler))
+        let is_called = self.mailbox.take_interruption();
+        let handled = self.turn(handler);
+        if handled > 0 || is_called {
+            self.spin.slept(BootClock.now().since(started));
+        }
+        Ok(handled)
     }
 
     /// Once over all rings.

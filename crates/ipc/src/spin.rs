@@ -5,7 +5,7 @@
 //! happened: twice what the longest wait took, of those lately that ended while spinning, but half of what it was when
 //! nothing came, and below the least none. (Where quick answers take turns with slow ones, as for locks that others want
 //! too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is made now and then, ever
-//! more seldom while tries fail. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
+//! more seldom while tries fail; and as soon as a sleep was so short that spinning would have ended it, until a try after such a sleep fails. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
 //! sides that both sleep would never find back to spinning, each because of the other. On one core nothing can come while
 //! we spin: nobody does. Nor does a client, but for a glance, on the core that its helper was on last: it sleeps, and spins again when one of
 //! them has moved. In a crowd (hints.rs) a core that spins is one that somebody else could use who would have an answer: there nobody spins for longer
@@ -38,11 +38,13 @@ pub(crate) struct Spin {
     longest: Duration,
     waits_since_try: u32,
     try_after: u32,
+    /// Short sleeps say nothing: a try after one was in vain, and nothing has come while spinning since.
+    misled: bool,
 }
 
 impl Spin {
     pub(crate) fn new(cores: usize) -> Self {
-        Spin { cores, budget: MOST, longest: MOST, waits_since_try: 0, try_after: FIRST_TRY_AFTER }
+        Spin { cores, budget: MOST, longest: MOST, waits_since_try: 0, try_after: FIRST_TRY_AFTER, misled: false }
     }
 
     /// How long the wait that begins now may spin, in a crowd or without one.
@@ -71,6 +73,19 @@ impl Spin {
         self.longest = after.max(self.longest - self.longest / 8);
         self.budget = (2 * self.longest).clamp(ENOUGH, MOST);
         self.try_after = FIRST_TRY_AFTER;
+        self.misled = false;
+    }
+
+    /// There is a reason to believe that what comes next comes soon.
+    pub(crate) fn expects(&mut self) {
+        self.waits_since_try = self.try_after;
+    }
+
+    /// Something came after so much waiting, most of it asleep: where the next wait is as long, spinning ends it.
+    pub(crate) fn slept(&mut self, waited: Duration) {
+        if waited < MOST && !self.misled {
+            self.expects();
+        }
     }
 
     /// So much ran out, of the budget that it `allowed`. (A wait that had none says nothing, and one that something else cut short neither.)
@@ -80,6 +95,7 @@ impl Spin {
         }
         if self.budget.is_zero() {
             self.try_after = (self.try_after * 2).min(LONGEST_BETWEEN_TRIES);
+            self.misled = true;
         }
         self.budget = self.budget.min(spun) / 2;
         if self.budget < LEAST {
@@ -174,6 +190,32 @@ mod tests {
         let tries = (0..LONGEST_BETWEEN_TRIES).filter(|_| !spin.budget(false).is_zero()).count();
         assert_eq!(tries, 1);
         spin.paid(MOST);
+        assert_eq!(spin.budget(false), MOST);
+    }
+
+    #[test]
+    fn a_short_sleep_is_followed_by_a_try_unless_it_misled_before() {
+        let mut spin = Spin::new(2);
+        while spin.pays() {
+            spin.wasted(MOST, MOST);
+        }
+        for waited in [MOST, 10 * MOST] {
+            spin.slept(waited);
+            assert_eq!(spin.budget(false), Duration::ZERO, "a spin would not have been long enough");
+        }
+        spin.slept(MOST / 2);
+        assert_eq!(spin.budget(false), MOST);
+        spin.wasted(MOST, MOST);
+        spin.slept(MOST / 2);
+        assert_eq!(spin.budget(false), Duration::ZERO);
+        // Somebody knows more.
+        spin.expects();
+        assert_eq!(spin.budget(false), MOST);
+        spin.paid(MOST / 4);
+        while spin.pays() {
+            spin.wasted(MOST, MOST);
+        }
+        spin.slept(MOST / 2);
         assert_eq!(spin.budget(false), MOST);
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Asked {
     pub name: Name,
     /// Since when it waits, or is held.
     pub since: Time,
+    /// Since when its client has had the lock without another in between: from its first grant on.
+    pub series: Time,
     /// The circle in which it was seen to wait.
     pub seen: Option<Box<Sighting>>,
     is_held: bool,
@@ -60,19 +62,26 @@ struct Has {
 impl Askers {
     /// One more request, which waits.
     pub fn wants(&mut self, id: RequestId, asker: Asker, name: Name, now: Time) {
-        self.requests.insert(id, Asked { asker, name, since: now, seen: None, is_held: false });
+        self.requests.insert(id, Asked { asker, name, since: now, series: now, seen: None, is_held: false });
         self.change(asker, now, |has| has.waits.extend([id]));
     }
 
     /// It was granted.
     pub fn granted(&mut self, id: RequestId, now: Time) {
         let Some(asked) = self.requests.get_mut(&id).filter(|asked| !asked.is_held) else { return };
-        (asked.is_held, asked.since, asked.seen) = (true, now, None);
+        (asked.is_held, asked.since, asked.series, asked.seen) = (true, now, now, None);
         let (asker, name) = (asked.asker, asked.name.clone());
         self.change(asker, now, |has| {
             has.waits.remove(&id);
             *has.holds.entry(name).or_default() += 1;
         });
+    }
+
+    /// What was granted to one request is another's from now on, of the same client.
+    pub fn goes_on(&mut self, was: RequestId, id: RequestId, now: Time) {
+        if let Some(asked) = self.requests.remove(&was) {
+            self.requests.insert(id, Asked { since: now, ..asked });
+        }
     }
 
     /// It has ended, in whatever way.

@@ -13,6 +13,7 @@
 
 mod deadlocks;
 mod forgetting;
+mod keeping;
 mod letters;
 mod listing;
 mod views;
@@ -119,6 +120,8 @@ pub struct Locks {
     known: LruCache<Name, Slot>,
     posts: HashMap<PostId, (Slot, Poster)>,
     posted: u64,
+    /// What its client has released, and may hold on.
+    kept: Option<RequestId>,
     /// Words that this node is asked to forget.
     forgetting: Forgetting,
     /// As a home in earlier views: locks that were evicted, and words that were used again.
@@ -166,6 +169,7 @@ impl Locks {
             known: LruCache::new(KNOWN),
             posts: HashMap::new(),
             posted: 0,
+            kept: None,
             forgetting: Forgetting::new(),
             before: (0, 0),
             directory: None,
@@ -180,8 +184,19 @@ impl Locks {
     // Clients.
 
     /// A client wants a lock. `id` is new, and will be answered: granted or refused, and when it was granted perhaps lost.
-    /// Where the same client holds the lock it has it once more, in the mode in which it has it; a reader is refused to become a writer.
-    pub fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request, out: &mut Vec<LocksAction>) {
+    /// Where the same client holds the lock it has it once more, in the mode in which it has it; a reader is refused to become a writer. Whether it holds on what was kept for it.
+    pub fn acquire(
+        &mut self,
+        id: RequestId,
+        asker: Asker,
+        name: Name,
+        request: Request,
+        out: &mut Vec<LocksAction>,
+    ) -> bool {
+        if self.holds_on(id, asker, &name, request, out) {
+            return true;
+        }
+        self.settle(out);
         let is_own = self.askers.holds(asker, &name);
         self.askers.wants(id, asker, name.clone(), self.now);
         if !self.here.contains_key(&name) {
@@ -196,6 +211,7 @@ impl Locks {
             false => local.acquire(id, request, actions),
         });
         self.hear_self(out);
+        false
     }
 
     /// A client is done with a lock.
@@ -203,6 +219,11 @@ impl Locks {
     /// # Errors
     /// When it does not hold it, or not any more.
     pub fn release(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        self.settle(out);
+        self.let_go(id, out)
+    }
+
+    fn let_go(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
         self.change(id, out, |local, actions| local.release(id, actions))?;
         self.askers.ended(id, self.now);
         Ok(())
@@ -213,11 +234,13 @@ impl Locks {
     /// # Errors
     /// When it does not hold it so.
     pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        self.settle(out);
         self.change(id, out, |local, actions| local.downgrade(id, actions))
     }
 
     /// This lock is to be forgotten, if nobody uses it: its home answers by [`LocksAction::Removed`]. Gives who that is; nobody where the node is in no view.
     pub fn remove(&mut self, number: u64, name: Name, out: &mut Vec<LocksAction>) -> Option<Incarnation> {
+        self.settle(out);
         let home = self.members.view().and_then(|_| self.members.home_of(&name))?;
         self.members.say(home, Letter::Remove { number, name });
         self.hear_self(out);
@@ -226,6 +249,7 @@ impl Locks {
 
     /// A client does not want a lock any more, or has died. Whether it holds it or waits for it, it hears nothing more.
     pub fn forget(&mut self, id: RequestId, out: &mut Vec<LocksAction>) {
+        self.settle(out);
         let Some(name) = self.askers.ended(id, self.now) else { return };
         self.with(&name, out, |local, actions| local.forget(id, actions));
         self.hear_self(out);

@@ -90,7 +90,7 @@ impl Node {
     fn acquire(&mut self) -> (RequestId, Did) {
         self.requests += 1;
         let (id, asker) = (RequestId(self.requests), Asker { number: self.requests, pid: 0 });
-        (id, self.does(|locks, _, out| locks.acquire(id, asker, name(), WRITE, out)))
+        (id, self.does(|locks, _, out| assert!(!locks.acquire(id, asker, name(), WRITE, out))))
     }
 
     fn release(&mut self, id: RequestId) -> Did {

@@ -17,7 +17,7 @@ use crate::neighbours::Neighbours;
 use crate::rings::Rings;
 use crate::segments::Segments;
 use crate::status::Status;
-use crate::tickets::Tickets;
+use crate::tickets::{AGAIN, Tickets};
 
 /// How often the thread looks whether it is to stop, should the waker's call be lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -47,10 +47,8 @@ impl Answers {
         let mut readings =
             Readings { status, desk, content, tickets, segments, neighbours, drain, metrics, texts, drains, clients };
         while !stop.load(Ordering::Acquire) {
-            if let Err(error) = server.poll(LOOK_EVERY, &mut |event| readings.handle(event)) {
-                // The kernel refuses epoll itself: nobody will be answered any more, and half a helper is worse than none.
-                panic!("programs cannot be answered: {error}");
-            }
+            readings.poll(&mut server, LOOK_EVERY);
+            readings.wait_for_who_asks_again(&mut server);
             rings.are(server.counters());
         }
         // The node has left: who asked for that is told how, before the server goes.
@@ -82,6 +80,27 @@ struct Readings {
 }
 
 impl Readings {
+    fn poll(&mut self, server: &mut Server, at_most: Duration) {
+        if let Err(error) = server.poll(at_most, &mut |event| self.handle(event)) {
+            // The kernel refuses epoll itself: nobody will be answered any more, and half a helper is worse than none.
+            panic!("programs cannot be answered: {error}");
+        }
+    }
+
+    /// A lock that was released by a program which is expected to ask for it again is kept for no longer than [`AGAIN`].
+    fn wait_for_who_asks_again(&mut self, server: &mut Server) {
+        if self.tickets.keeps() {
+            server.expect();
+            let until = BootClock.now() + AGAIN;
+            let mut left = AGAIN;
+            while self.tickets.keeps() && !left.is_zero() {
+                self.poll(server, left);
+                left = until.since(BootClock.now());
+            }
+        }
+        self.tickets.settle();
+    }
+
     fn handle(&mut self, event: Event<'_>) {
         match event {
             Event::Arrived { client, pid, .. } => {

@@ -75,6 +75,11 @@ impl Segments {
         self.programs.remove(&client);
     }
 
+    /// Whether nothing that a program put is on its way.
+    pub(crate) fn are_settled(&self, client: ClientId) -> bool {
+        self.programs.get(&client).is_none_or(|program| program.lock().puts.is_empty())
+    }
+
     /// Does something when nothing that a program put is on its way any more: at once, if nothing is (rules M3, F5).
     pub(crate) fn when_settled(&self, client: ClientId, then: impl FnOnce() + Send + 'static) {
         let Some(program) = self.programs.get(&client).cloned() else { return then() };

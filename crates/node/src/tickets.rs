@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use verbena_client::wire::{Answer, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
@@ -9,7 +10,7 @@ use verbena_ipc::{ClientId, Request};
 use verbena_lock::listing::Listed;
 use verbena_lock::service::{List, LockService, Removed};
 use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, Removal, RequestId};
-use verbena_terms::Rank;
+use verbena_terms::{BootClock, Clock, Rank, Time};
 
 use crate::segments::Segments;
 use crate::status::{Names, Status};
@@ -23,6 +24,9 @@ const FEW: usize = 1024;
 /// Tickets that a program may have.
 const AT_MOST: usize = 1 << 20;
 
+/// Who asks again for what it has released does so within this time, if it does at once: a program of Python too.
+pub(crate) const AGAIN: Duration = Duration::from_micros(100);
+
 /// The longest text about a deadlock, in bytes.
 const MOST_TEXT: usize = 2048;
 
@@ -34,6 +38,8 @@ pub(crate) struct Tickets {
     programs: HashMap<ClientId, Program>,
     /// Programs that there were.
     arrived: u64,
+    /// The service was told to keep a lock for who has released it, and nothing since.
+    keeps: bool,
 }
 
 /// Of one.
@@ -42,10 +48,15 @@ struct Program {
     tickets: HashMap<u64, Ticket>,
     /// At so many those that were refused are dropped.
     clear_at: usize,
+    /// The lock that it released last, and when.
+    released: Option<(Name, Time)>,
+    /// It has asked for what it released again at once, the last time that this could be seen.
+    asks_again: bool,
 }
 
 struct Ticket {
     id: RequestId,
+    name: Name,
     standing: Arc<Mutex<Standing>>,
 }
 
@@ -66,14 +77,14 @@ enum State {
 
 impl Tickets {
     pub(crate) fn new(service: LockService, status: Arc<Status>) -> Self {
-        Tickets { service, status, programs: HashMap::new(), arrived: 0 }
+        Tickets { service, status, programs: HashMap::new(), arrived: 0, keeps: false }
     }
 
     /// A program came.
     pub(crate) fn arrived(&mut self, client: ClientId, pid: u32) {
         self.arrived += 1;
         let asker = Asker { number: self.arrived, pid };
-        self.programs.insert(client, Program { asker, tickets: HashMap::new(), clear_at: 0 });
+        self.programs.insert(client, Program::new(asker));
     }
 
     /// A program went: nothing of it is held or waited for when this returns, or when what it put has settled.
@@ -88,18 +99,36 @@ impl Tickets {
         self.programs.get(&client).is_some_and(|program| !program.tickets.is_empty())
     }
 
+    /// Whether a lock is kept for who has just released it, and is to be [`settled`](Self::settle) after [`AGAIN`] at the latest.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keeps && self.service.keeps()
+    }
+
+    /// Whoever was expected to ask again had the time for it.
+    pub(crate) fn settle(&mut self) {
+        // Also where the service does not say that it keeps anything: somebody else may be about to tell it to, for us.
+        if std::mem::take(&mut self.keeps) {
+            self.service.settle();
+        }
+    }
+
     /// Answers, now or later.
     pub(crate) fn handle(&mut self, request: Request<'_>, asked: LockRequest, segments: &Segments) {
+        if !matches!(asked, LockRequest::Acquire { .. }) {
+            self.settle();
+        }
         let Some(program) = self.programs.get_mut(&request.client()) else { return };
         match asked {
             LockRequest::Acquire { ticket, name, mode, is_try } => match Name::new(&name) {
                 Ok(name) => {
                     let want = verbena_lock::Request { mode: to_mode(mode), is_try };
-                    program.acquire(&self.service, ticket, name, want, request);
+                    self.keeps &= !program.acquire(&self.service, ticket, name, want, request);
                 }
                 Err(error) => refuse(request, error.to_string()),
             },
-            LockRequest::Release { ticket } => program.release(&self.service, ticket, request, segments),
+            LockRequest::Release { ticket } => {
+                self.keeps = program.release(&self.service, ticket, request, segments);
+            }
             LockRequest::Share { ticket } => program.share(&self.service, ticket, request, segments),
             LockRequest::Cancel { ticket } => program.cancel(&self.service, ticket, request, segments),
             LockRequest::List { after, prefix } => self.list(after, prefix, request),
@@ -130,6 +159,11 @@ impl Tickets {
 }
 
 impl Program {
+    fn new(asker: Asker) -> Self {
+        Program { asker, tickets: HashMap::new(), clear_at: 0, released: None, asks_again: false }
+    }
+
+    /// Whether the service was asked.
     fn acquire(
         &mut self,
         service: &LockService,
@@ -137,33 +171,50 @@ impl Program {
         name: Name,
         want: verbena_lock::Request,
         request: Request<'_>,
-    ) {
+    ) -> bool {
+        if let Some((released, at)) = self.released.take() {
+            self.asks_again = released == name && BootClock.now() <= at + AGAIN;
+        }
+        if let Err(why) = self.has_room_for(ticket) {
+            refuse(request, why);
+            return false;
+        }
+        let standing = Arc::new(Mutex::new(Standing { state: State::Open, teller: Teller::Looks }));
+        let told = standing.clone();
+        let told = Box::new(move |answer, losses| told.lock().hear(answer, losses));
+        let asked = service.acquire(self.asker, name.clone(), want, told);
+        match asked {
+            Ok(id) => {
+                standing.lock().teller.look(request);
+                self.tickets.insert(ticket, Ticket { id, name, standing });
+                true
+            }
+            Err(error) => {
+                refuse(request, error.to_string());
+                false
+            }
+        }
+    }
+
+    fn has_room_for(&mut self, ticket: u64) -> Result<(), String> {
         if self.tickets.get(&ticket).is_some_and(|ticket| !ticket.is_refused()) {
-            return refuse(request, format!("ticket {ticket} is in use"));
+            return Err(format!("ticket {ticket} is in use"));
         }
         if self.tickets.len() >= self.clear_at {
             self.tickets.retain(|_, ticket| !ticket.is_refused());
             self.clear_at = AT_MOST.min(FEW + 2 * self.tickets.len());
         }
         if self.tickets.len() >= AT_MOST {
-            return refuse(request, format!("a program holds or waits for {AT_MOST} locks at most"));
+            return Err(format!("a program holds or waits for {AT_MOST} locks at most"));
         }
-        let standing = Arc::new(Mutex::new(Standing { state: State::Open, teller: Teller::Looks }));
-        let told = standing.clone();
-        let asked =
-            service.acquire(self.asker, name, want, Box::new(move |answer, losses| told.lock().hear(answer, losses)));
-        match asked {
-            Ok(id) => {
-                standing.lock().teller.look(request);
-                self.tickets.insert(ticket, Ticket { id, standing });
-            }
-            Err(error) => refuse(request, error.to_string()),
-        }
+        Ok(())
     }
 
-    fn release(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) {
-        let Some(Ticket { id, .. }) = self.tickets.remove(&ticket) else {
-            return refuse(request, format!("ticket {ticket} holds nothing"));
+    /// Whether the service was told to keep it for a while.
+    fn release(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) -> bool {
+        let Some(Ticket { id, name, .. }) = self.tickets.remove(&ticket) else {
+            refuse(request, format!("ticket {ticket} holds nothing"));
+            return false;
         };
         let teller = Arc::new(Mutex::new(Teller::Looks));
         let told = teller.clone();
@@ -171,13 +222,20 @@ impl Program {
         let done = Box::new(move |released: Result<(), _>| {
             told.lock().tell(Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
         });
-        let service = service.clone();
-        segments.when_settled(request.client(), move || service.release(id, done));
+        self.released = Some((name, BootClock.now()));
+        let keeps = self.asks_again && segments.are_settled(request.client());
+        if keeps {
+            service.release_soon(id, done);
+        } else {
+            let service = service.clone();
+            segments.when_settled(request.client(), move || service.release(id, done));
+        }
         teller.lock().look(request);
+        keeps
     }
 
     fn share(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) {
-        let Some(Ticket { id, standing }) = self.tickets.get(&ticket) else {
+        let Some(Ticket { id, standing, .. }) = self.tickets.get(&ticket) else {
             return refuse(request, format!("ticket {ticket} holds nothing"));
         };
         let mut now = standing.lock();
@@ -205,7 +263,7 @@ impl Program {
     }
 
     fn cancel(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) {
-        if let Some(Ticket { id, standing }) = self.tickets.remove(&ticket) {
+        if let Some(Ticket { id, standing, .. }) = self.tickets.remove(&ticket) {
             let service = service.clone();
             segments.when_settled(request.client(), move || service.forget(id));
             standing.lock().teller.tell(Answer::Lock(LockAnswer::Cancelled));

@@ -293,8 +293,8 @@ fn summarise(systems: &[System], turns: &[(usize, What)], rounds: &[Vec<Taken>],
                 let Some(spread) = spread else { continue };
                 let median = |rounds: &[f64]| number(Spread::of(rounds).map_or(0.0, |spread| spread.median));
                 let reason = format!(
-                    "{} against {}; on one machine what is counted is who has to be woken: for a lock and a release of ours each time a helper and the client, \
-                     over tcp an agent of the home besides, and from node to node three threads of the next one's helper; of Redis the server and the client",
+                    "{} against {}; on one machine what is counted is who has to be woken: for a lock and a release of ours a helper and the client, unless both look for each other, \
+                     and from node to node three threads of the next one's helper, over tcp an agent of the home besides; of Redis the server and the client",
                     median(&our),
                     median(&their)
                 );
@@ -365,6 +365,9 @@ fn notes() -> Vec<String> {
     vec![
         "Clients are processes of this machine, and so are all servers; nobody has a machine for itself. A client takes the lock, holds it or not, and gives it back; \
          rates count locks that were given back."
+            .to_owned(),
+        "A client that asks again at once holds on at its node for up to half a millisecond while others wait (docs/LOCKS.md), without a word to the lock's home; one that pauses \
+         does not."
             .to_owned(),
         "etcd has one member here: three of them agree on each lock over a network, which takes longer. It writes to the disc before it answers, which Verbena and Redis \
          do not; without fsync it stands beside itself."

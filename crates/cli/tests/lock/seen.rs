@@ -37,6 +37,8 @@ fn a_free_lock_costs_one_atomic_and_who_waits_sends_nothing() {
             std::thread::sleep(Duration::from_millis(50));
             let before = counted(&cluster, node, &COSTS);
             for _ in 0..100 {
+                // Who asks again at once holds on instead.
+                std::thread::sleep(Duration::from_millis(1));
                 let hold = acquire(&mut locks, "x", LockMode::Exclusive);
                 locks.release(hold).unwrap();
             }
@@ -62,6 +64,49 @@ fn a_free_lock_costs_one_atomic_and_who_waits_sends_nothing() {
         holder.release(hold).unwrap();
         assert_eq!(ended(waits.wait_with_output().unwrap()), (Some(0), String::new()));
         assert!(frames(spent()) > sent, "one told the other");
+    }
+}
+
+/// A program that takes and releases a lock in a loop holds it on, without a word to anybody; but not for long while another node waits.
+#[test]
+fn who_asks_again_at_once_holds_on_and_whoever_waits_gets_it_soon() {
+    const EACH: usize = 200;
+    for cluster in [on_shm(), on_tcp()] {
+        let _nodes = three(&cluster);
+        let is_over = AtomicBool::new(false);
+        let [loops, waits] = std::thread::scope(|scope| {
+            let [loops, waits] = ["b", "c"].map(|node| {
+                let (cluster, is_over) = (&cluster, &is_over);
+                scope.spawn(move || {
+                    let mut locks = connect(cluster, node);
+                    let (mut last, mut taken) = (0, 0);
+                    let began = Instant::now();
+                    while !is_over.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(30) {
+                        let hold = acquire(&mut locks, "x", LockMode::Exclusive);
+                        assert!(locks.is_held(&hold) && hold.token() > last, "{last} {hold:?}");
+                        last = hold.token();
+                        locks.release(hold).unwrap();
+                        taken += 1;
+                        if node == "c" {
+                            is_over.store(taken >= EACH, Ordering::Relaxed);
+                            std::thread::sleep(Duration::from_millis(2));
+                        }
+                    }
+                    // While it is connected, and asks for nothing more.
+                    let mut other = connect(cluster, "a");
+                    wait_for("it is free", || other.try_acquire(b"x", LockMode::Exclusive).is_ok());
+                    taken
+                })
+            });
+            [loops.join().unwrap(), waits.join().unwrap()]
+        });
+        let counts = counted(&cluster, "b", &["held_on_total", "wait_seconds_count", "batches_total"]);
+        let &[held_on, granted, batches] = counts.as_slice() else { panic!("{counts:?}") };
+        println!("counted: {loops} by who loops, of which {held_on} held on, {batches} batches, {waits} by who waits");
+        assert_eq!(granted, loops as f64);
+        assert!(held_on >= granted / 2.0, "{held_on} of {granted} held on");
+        assert!(4.0 * batches <= granted && waits >= EACH, "{batches} batches");
+        assert_eq!(counted(&cluster, "c", &["held_on_total"]), [0.0], "it pauses");
     }
 }
 

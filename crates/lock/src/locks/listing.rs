@@ -21,6 +21,7 @@ impl Locks {
         prefix: Vec<u8>,
         out: &mut Vec<LocksAction>,
     ) -> Vec<Incarnation> {
+        self.settle(out);
         let asked: Vec<Incarnation> = self.members.all().collect();
         if asked.is_empty() {
             let page = self.page(after, &prefix);

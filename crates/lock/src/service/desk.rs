@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_fabric::desk::{Queue, Service};
 use verbena_terms::{BootClock, Clock, Time};
@@ -20,6 +21,8 @@ pub(super) struct Desk {
     /// Of these, how many are held.
     held: i64,
     metrics: Metrics,
+    /// Whether the machine keeps something, for who must not come to the desk to know it.
+    keeps: Arc<AtomicBool>,
     is_closed: bool,
     /// Who is told when nothing is held any more, and when at the latest.
     closing: Option<(Time, Closed)>,
@@ -34,8 +37,8 @@ struct Asked {
 }
 
 impl Desk {
-    pub(super) fn new(driver: Driver, queue: Arc<Queue>, metrics: Metrics) -> Self {
-        Desk { driver, asked: HashMap::new(), held: 0, metrics, is_closed: false, closing: None, queue }
+    pub(super) fn new(driver: Driver, queue: Arc<Queue>, keeps: Arc<AtomicBool>, metrics: Metrics) -> Self {
+        Desk { driver, asked: HashMap::new(), held: 0, metrics, keeps, is_closed: false, closing: None, queue }
     }
 }
 
@@ -60,10 +63,16 @@ impl Service for Desk {
                     return self.refuse(&mut told);
                 }
                 self.asked.insert(id, Asked { told, since: BootClock.now(), is_held: false });
-                self.driver.acquire(id, asker, name, request);
+                if self.driver.acquire(id, asker, name, request) {
+                    self.metrics.held_on.increment();
+                }
             }
-            Command::Release { id, done } => {
-                let released = self.driver.release(id);
+            Command::Settle => self.driver.settle(),
+            Command::Release { id, is_asked_again, done } => {
+                let released = match is_asked_again {
+                    true => self.driver.release_soon(id),
+                    false => self.driver.release(id),
+                };
                 if released.is_err() {
                     // Whoever waits for it does not any more.
                     self.driver.forget(id);
@@ -85,6 +94,7 @@ impl Service for Desk {
     }
 
     fn tell_all(&mut self) {
+        self.keeps.store(self.driver.keeps(), Ordering::Relaxed);
         for Answered { id, answer, losses } in self.driver.answers() {
             let Some(asked) = self.asked.get_mut(&id) else { continue };
             let requests = &self.metrics.requests;

@@ -142,15 +142,41 @@ impl Driver {
 
     // Clients.
 
-    pub(super) fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request) {
+    /// Whether its client holds on what was kept for it.
+    pub(super) fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request) -> bool {
         self.something_came();
         self.look_at_lease();
-        self.act(|locks, out| locks.acquire(id, asker, name, request, out));
-        self.go_on();
+        let holds_on = self.act(|locks, out| locks.acquire(id, asker, name, request, out));
+        if !holds_on {
+            self.go_on();
+        }
+        holds_on
     }
 
     pub(super) fn release(&mut self, id: RequestId) -> Result<(), Strange> {
         self.change(|locks, out| locks.release(id, out))
+    }
+
+    /// If it can be, what was granted to this request is kept for its client for a while.
+    pub(super) fn release_soon(&mut self, id: RequestId) -> Result<(), Strange> {
+        self.look_at_lease();
+        let now = self.clock.now();
+        let said = self.act(|locks, out| locks.release_soon(id, now, out));
+        if !self.locks.keeps() {
+            self.go_on();
+        }
+        said
+    }
+
+    pub(super) fn keeps(&self) -> bool {
+        self.locks.keeps()
+    }
+
+    pub(super) fn settle(&mut self) {
+        if self.locks.keeps() {
+            self.act(Locks::settle);
+            self.go_on();
+        }
     }
 
     pub(super) fn downgrade(&mut self, id: RequestId) -> Result<(), Strange> {

@@ -8,6 +8,7 @@ pub struct Metrics {
     pub(super) requests: Requests,
     /// From asking to having.
     pub(super) wait: Latency,
+    pub(super) held_on: Counter,
     pub(super) held: Gauge,
     pub(super) waiting: Gauge,
     pub(super) losses: Counter,
@@ -52,6 +53,10 @@ impl Metrics {
         Ok(Metrics {
             requests,
             wait: registry.latency("verbena_lock_wait_seconds", "From asking for a lock to having it.")?,
+            held_on: counter(
+                "verbena_lock_held_on_total",
+                "Locks that were granted to who had just released them, without a word to anybody.",
+            )?,
             held: registry.gauge("verbena_lock_held", "Locks that programs of this node hold.")?,
             waiting: registry.gauge("verbena_lock_waiting", "Requests of programs of this node that wait.")?,
             losses: counter("verbena_lock_losses_total", "How often all that programs of this node held was lost.")?,

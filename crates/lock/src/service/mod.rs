@@ -14,6 +14,7 @@ mod removals;
 mod stepped;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -64,13 +65,16 @@ pub struct LockService(Arc<Handle>);
 struct Handle {
     desk: verbena_fabric::desk::Desk<Desk>,
     queue: Arc<Queue>,
+    /// A lock is kept for who has released it.
+    keeps: Arc<AtomicBool>,
 }
 
 /// What is to be done at the desk.
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
     Acquire { id: RequestId, asker: Asker, name: Name, request: Request, told: Told },
-    Release { id: RequestId, done: Done },
+    Release { id: RequestId, is_asked_again: bool, done: Done },
+    Settle,
     Downgrade { id: RequestId, done: Done },
     Forget(RequestId),
     List { after: Option<Cursor>, prefix: Vec<u8>, shown: Shown },
@@ -103,9 +107,10 @@ impl LockService {
         lapsed: impl FnMut(u64) + Send + 'static,
     ) -> verbena_fabric::Result<LockService> {
         let driver = Driver::new(options, Arc::new(BootClock), attention, metrics.clone(), Box::new(lapsed));
-        let queue = Arc::new(Queue::new(REQUESTS));
-        let desk = verbena_fabric::desk::Desk::start("locks", Desk::new(driver, queue.clone(), metrics))?;
-        Ok(LockService(Arc::new(Handle { desk, queue })))
+        let (queue, keeps) = (Arc::new(Queue::new(REQUESTS)), Arc::new(AtomicBool::new(false)));
+        let desk = Desk::new(driver, queue.clone(), keeps.clone(), metrics);
+        let desk = verbena_fabric::desk::Desk::start("locks", desk)?;
+        Ok(LockService(Arc::new(Handle { desk, queue, keeps })))
     }
 
     /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same
@@ -146,7 +151,24 @@ impl LockService {
 
     /// A client is done with a lock. `done` hears an error if it did not hold it, or not any more.
     pub fn release(&self, id: RequestId, done: Done) {
-        self.0.desk.leave(Command::Release { id, done });
+        self.0.desk.leave(Command::Release { id, is_asked_again: false, done });
+    }
+
+    /// The same, of a client that is expected to ask for the lock again within microseconds. Until the next request of anybody, or until [`settle`](Self::settle), which must be
+    /// called soon, the node keeps the lock: if that request is the client's, which wants it alone, it holds it on, with a token of its own, without a word to anybody.
+    /// Where others wait a client has this for half a millisecond, then it is their turn. `done` hears at once that it is released, and for other clients of the node it is.
+    pub fn release_soon(&self, id: RequestId, done: Done) {
+        self.0.desk.leave(Command::Release { id, is_asked_again: true, done });
+    }
+
+    /// Whether a lock is kept for who has released it.
+    pub fn keeps(&self) -> bool {
+        self.0.keeps.load(Ordering::Relaxed)
+    }
+
+    /// What is kept is for everybody.
+    pub fn settle(&self) {
+        self.0.desk.leave(Command::Settle);
     }
 
     /// Others may read with a client from the moment on at which it is told that it reads.

@@ -73,6 +73,19 @@ impl Stepped {
         self.driver.release(id)
     }
 
+    /// A client is done with it, and may ask for it again at once. Gives whether it is kept for it.
+    ///
+    /// # Errors
+    /// When it does not hold it.
+    pub fn release_soon(&mut self, id: RequestId) -> Result<bool, Strange> {
+        self.driver.release_soon(id).map(|()| self.driver.keeps())
+    }
+
+    /// What is kept is for everybody.
+    pub fn settle(&mut self) {
+        self.driver.settle();
+    }
+
     /// Others may read with a client.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ struct Clients {
     requests: Vec<Request>,
     /// Clients that get a node's hold from others, where others wait or could.
     passing_on_to: u32,
+    /// A client that releases may ask again before anybody hears of it: so it seems to the others of its node, each of which asks once.
+    holds_on: bool,
     /// Writers may become readers.
     downgrades: bool,
     /// Clients that give up, or die.
@@ -58,6 +60,8 @@ struct State {
     highest_writer: Token,
     /// A client got the hold of its node from another one.
     was_passed_on: bool,
+    /// A client held on.
+    was_held_on: bool,
     wrong: Option<&'static str>,
 }
 
@@ -65,6 +69,8 @@ struct State {
 enum Event {
     Request(usize, Request),
     Release(usize),
+    /// The first is done, and the second is the same client.
+    HoldOn(usize, usize),
     Downgrade(usize),
     Forget(usize),
     Lapse(usize),
@@ -76,10 +82,11 @@ enum Event {
 
 impl fmt::Display for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Clients { nodes, each, requests, passing_on_to, downgrades, forgets, lapses } = self;
+        let Clients { nodes, each, requests, passing_on_to, holds_on, downgrades, forgets, lapses } = self;
         let kinds = requests.len();
         write!(f, "{nodes} nodes with {each} clients each, requests of {kinds} kinds, {passing_on_to} passed on to")?;
-        write!(f, "{}, {forgets} forgotten, {lapses} leases lost", if *downgrades { ", downgrades" } else { "" })
+        write!(f, "{}, {forgets} forgotten, {lapses} leases lost", if *downgrades { ", downgrades" } else { "" })?;
+        f.write_str(if *holds_on { ", holding on" } else { "" })
     }
 }
 
@@ -215,6 +222,7 @@ impl Model for Clients {
             highest: first,
             highest_writer: first,
             was_passed_on: false,
+            was_held_on: false,
             wrong: None,
         }]
     }
@@ -225,6 +233,9 @@ impl Model for Clients {
                 Client::Idle => events.extend(self.requests.iter().map(|&request| Event::Request(at, request))),
                 Client::Holds(mode) => {
                     events.push(Event::Release(at));
+                    let others = (at - at % self.each..).take(self.each);
+                    let next = others.filter(|&other| state.clients[other] == Client::Idle && self.holds_on);
+                    events.extend(next.map(|next| Event::HoldOn(at, next)));
                     if self.downgrades && *mode == Mode::Exclusive {
                         events.push(Event::Downgrade(at));
                     }
@@ -263,6 +274,20 @@ impl Model for Clients {
                 state.clients[client] = Client::Done;
                 state.at_node(node_of(client), |local, out| local.release(id(client), out));
                 state.was_passed_on |= was_alone && state.hold() > 0;
+            }
+            Event::HoldOn(client, next) => {
+                let mut holds_on = false;
+                (state.clients[client], state.clients[next]) = (Client::Done, Client::Waits(WRITE));
+                state.at_node(node_of(client), |local, out| {
+                    holds_on = local.hold_on(id(client), id(next), out);
+                    if holds_on {
+                        return Ok(());
+                    }
+                    let released = local.release(id(client), out);
+                    local.acquire(id(next), WRITE, out);
+                    released
+                });
+                state.was_held_on |= holds_on;
             }
             Event::Downgrade(client) => {
                 state.clients[client] = Client::Becomes;
@@ -335,6 +360,9 @@ impl Model for Clients {
             Property::sometimes("clients of a node pass its hold on", |world: &Clients, state: &State| {
                 state.was_passed_on || !world.has(Mode::Exclusive)
             }),
+            Property::sometimes("clients hold on", |world: &Clients, state: &State| {
+                state.was_held_on || !world.holds_on
+            }),
             Property::sometimes("readers share", |world: &Clients, state: &State| {
                 state.holders(Mode::Shared) > 1 || !world.has(Mode::Shared)
             }),
@@ -344,7 +372,7 @@ impl Model for Clients {
 
 fn clients(nodes: usize, each: usize, requests: &[Request]) -> Clients {
     let requests = requests.to_vec();
-    Clients { nodes, each, requests, passing_on_to: 16, downgrades: false, forgets: 0, lapses: 0 }
+    Clients { nodes, each, requests, passing_on_to: 16, holds_on: false, downgrades: false, forgets: 0, lapses: 0 }
 }
 
 #[test]
@@ -353,7 +381,10 @@ fn clients_take_turns_with_what_their_node_has() {
     explore(Clients { passing_on_to: 1, ..clients(2, 2, &any) }, 300_000);
     explore(Clients { passing_on_to: 0, ..clients(2, 2, &[READ]) }, 300_000);
     explore(Clients { downgrades: true, ..clients(2, 2, &[WRITE]) }, 150_000);
+    explore(Clients { holds_on: true, ..clients(2, 2, &any) }, 300_000);
     if is_long() {
+        explore(Clients { holds_on: true, passing_on_to: 1, downgrades: true, ..clients(2, 2, &any) }, 1_000_000);
+        explore(Clients { holds_on: true, ..clients(2, 3, &[WRITE]) }, 300_000);
         explore(clients(2, 2, &[WRITE, READ, TRY_WRITE, TRY_READ]), 900_000);
         explore(Clients { passing_on_to: 0, downgrades: true, ..clients(2, 2, &any) }, 1_000_000);
         explore(Clients { downgrades: true, ..clients(2, 2, &any) }, 1_000_000);
@@ -365,7 +396,9 @@ fn clients_that_give_up_and_nodes_whose_leases_run_out() {
     let any = [WRITE, READ];
     explore(Clients { forgets: 1, ..clients(2, 2, &[WRITE]) }, 60_000);
     explore(Clients { lapses: 1, ..clients(2, 2, &[WRITE]) }, 100_000);
+    explore(Clients { lapses: 1, holds_on: true, ..clients(2, 2, &[WRITE]) }, 100_000);
     if is_long() {
+        explore(Clients { forgets: 1, holds_on: true, ..clients(2, 2, &any) }, 1_000_000);
         explore(Clients { forgets: 1, downgrades: true, passing_on_to: 1, ..clients(2, 2, &any) }, 4_000_000);
         explore(Clients { lapses: 1, downgrades: true, ..clients(2, 2, &any) }, 8_000_000);
     }

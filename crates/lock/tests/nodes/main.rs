@@ -103,6 +103,94 @@ fn writers_of_a_node_go_on_with_its_hold_sixteen_times_while_another_node_waits(
     assert_eq!(next(&mut nodes), (1, here[17]));
 }
 
+const ASKER: u64 = 7;
+
+/// The same client asks for `a` again, at node 1. Gives the request, and what it is told at once.
+fn asks_again(nodes: &mut Nodes) -> (RequestId, Vec<(usize, RequestId, Answer)>) {
+    let id = nodes.acquire_briefly(1, ASKER, "a", WRITE, Duration::ZERO);
+    let said = nodes.nodes[1].0.answers().into_iter().map(|(id, answer)| (1, id, answer));
+    (id, said.collect())
+}
+
+#[test]
+fn who_asks_again_at_once_holds_on_for_half_a_millisecond_while_others_wait() {
+    let mut nodes = Nodes::new(2, 10);
+    let mut held = nodes.acquire_for(1, ASKER, "a", WRITE);
+    // As long as nobody waits.
+    for nth in 1..=50 {
+        assert!(nodes.nodes[1].0.release_soon(held).unwrap());
+        let (id, said) = asks_again(&mut nodes);
+        assert_eq!(said, [(1, id, granted(1, Mode::Exclusive, 2 + 2 * nth))]);
+        nodes.run();
+        held = id;
+    }
+    let there = nodes.acquire(0, "a", WRITE);
+    nodes.answers();
+    // It has had it for longer than that.
+    assert!(!nodes.nodes[1].0.release_soon(held).unwrap());
+    let (again, said) = asks_again(&mut nodes);
+    nodes.run();
+    assert_eq!((said, nodes.answers()), (vec![], vec![(0, there, granted(1, Mode::Exclusive, 104))]));
+    nodes.release(0, there);
+    assert_eq!(nodes.answers(), [(1, again, granted(1, Mode::Exclusive, 106))]);
+    nodes.release(1, again);
+    // From its first grant on.
+    let (mut held, there) = (nodes.acquire_briefly(1, ASKER, "a", WRITE, Duration::from_micros(200)), "a");
+    assert_eq!(nodes.answers(), [(1, held, granted(1, Mode::Exclusive, 108))]);
+    let there = nodes.acquire_briefly(0, 1, there, WRITE, Duration::from_micros(100));
+    let mut times = 0;
+    while nodes.nodes[1].0.release_soon(held).unwrap() {
+        times += 1;
+        let (id, said) = asks_again(&mut nodes);
+        assert_eq!(said, [(1, id, granted(1, Mode::Exclusive, 108 + 2 * times))]);
+        nodes.run_for(Duration::from_micros(100));
+        held = id;
+    }
+    assert!((1..=5).contains(&times), "{times} times");
+    nodes.run();
+    assert_eq!(nodes.answers(), [(0, there, granted(1, Mode::Exclusive, 110 + 2 * times))]);
+}
+
+#[test]
+fn what_is_kept_is_free_for_whoever_asks_first() {
+    let mut nodes = Nodes::new(2, 10);
+    let keep = |nodes: &mut Nodes| {
+        let held = nodes.acquire_for(1, ASKER, "a", WRITE);
+        assert!(matches!(nodes.answers()[..], [(1, id, Answer::Granted(..))] if id == held));
+        assert!(nodes.nodes[1].0.release_soon(held).unwrap());
+    };
+    // Another client of the node, also if it does not wait; the same client as a reader; and another node, when what was kept is settled.
+    keep(&mut nodes);
+    let id = nodes.acquire_for(1, 8, "a", Request { is_try: true, ..WRITE });
+    assert_eq!(nodes.answers(), [(1, id, granted(1, Mode::Exclusive, 4))]);
+    nodes.release(1, id);
+    keep(&mut nodes);
+    let id = nodes.acquire_for(1, ASKER, "a", READ);
+    assert_eq!(nodes.answers(), [(1, id, granted(1, Mode::Shared, 7))]);
+    nodes.release(1, id);
+    keep(&mut nodes);
+    let there = nodes.acquire(0, "a", WRITE);
+    assert_eq!(nodes.answers(), []);
+    nodes.nodes[1].0.settle();
+    nodes.run();
+    assert_eq!(nodes.answers(), [(0, there, granted(1, Mode::Exclusive, 10))]);
+    nodes.release(0, there);
+    // A client that wants another lock does not want this one.
+    keep(&mut nodes);
+    let other = nodes.acquire_for(1, ASKER, "b", WRITE);
+    let there = nodes.acquire(0, "a", WRITE);
+    assert_eq!(nodes.answers().iter().map(|(_, id, _)| *id).collect::<Vec<_>>(), [other, there]);
+    nodes.release(0, there);
+    // Who holds it twice, or as a reader, has nothing to be kept; nor has who holds nothing.
+    let first = nodes.acquire_for(1, ASKER, "a", WRITE);
+    let second = nodes.acquire_for(1, ASKER, "a", WRITE);
+    assert!(!nodes.nodes[1].0.release_soon(first).unwrap());
+    assert!(nodes.nodes[1].0.release_soon(second).unwrap());
+    assert!(nodes.nodes[1].0.release_soon(second).is_err());
+    let reader = nodes.acquire_for(1, ASKER, "a", READ);
+    assert!(!nodes.nodes[1].0.release_soon(reader).unwrap());
+}
+
 #[test]
 fn holders_and_waiters_outlive_a_view_and_those_that_went_are_passed_over() {
     let mut nodes = Nodes::new(4, 10);

@@ -1,5 +1,6 @@
 //! What clients of a node do. Two of them are one program, which holds and waits for two locks at a time.
 
+use verbena_lock::service::Stepped;
 use verbena_lock::{Answer, Asker, Mode, Name, Refusal, Request, RequestId, Token};
 
 use crate::checker::Held;
@@ -25,6 +26,11 @@ impl Client {
 
 pub fn name(nth: u64) -> Name {
     Name::new(format!("lock {nth}").as_bytes()).unwrap()
+}
+
+/// Two clients are one program.
+fn asker(nth: usize) -> Asker {
+    Asker { number: nth as u64 / 2, pid: 1 }
 }
 
 impl Cluster {
@@ -66,7 +72,7 @@ impl Cluster {
             return;
         }
         let Some(service) = &mut self.nodes[at].service else { return };
-        let id = service.acquire_for(Asker { number: nth as u64 / 2, pid: 1 }, name(which), request);
+        let id = service.acquire_for(asker(nth), name(which), request);
         self.nodes[at].clients[nth] = Client::Waits { id, name: which, is_try };
         self.after(at);
         if matches!(self.nodes[at].clients[nth], Client::Waits { .. }) {
@@ -94,6 +100,7 @@ impl Cluster {
                 self.nodes[at].clients[nth] = Client::Idle;
                 self.with(at, |service| service.forget(id));
             }
+            5..=6 => self.releases_soon(at, nth, (id, name), believed),
             _ => {
                 self.checker.ended(at, run, id);
                 self.nodes[at].clients[nth] = Client::Idle;
@@ -103,6 +110,36 @@ impl Cluster {
                     self.checker.broken.push(format!("node {at} did not hold {name}: {released:?}"));
                 }
             }
+        }
+    }
+
+    /// It releases, and asks again at once, or it was expected to and does not. Its node may be struck meanwhile.
+    fn releases_soon(&mut self, at: usize, nth: usize, (id, name): (RequestId, u64), believed: bool) {
+        let run = self.nodes[at].run;
+        self.checker.ended(at, run, id);
+        self.nodes[at].clients[nth] = Client::Idle;
+        let Some(service) = &mut self.nodes[at].service else { return };
+        let released = service.release_soon(id);
+        if released.is_err() && believed {
+            self.checker.broken.push(format!("node {at} did not hold {name}: {released:?}"));
+        }
+        let asks_again = !self.is_calm && self.dice.below(3) > 0;
+        if released == Ok(true) && asks_again {
+            self.checker.seen.kept += 1;
+            let request = Request { mode: Mode::Exclusive, is_try: false };
+            let id = service.acquire_for(asker(nth), self::name(name), request);
+            self.nodes[at].clients[nth] = Client::Waits { id, name, is_try: false };
+        } else {
+            let waits = self.dice.between(ms(0), ms(1));
+            self.later(waits, Event::Settle { at, run });
+        }
+        self.after(at);
+    }
+
+    /// Nobody came for what a node has kept.
+    pub fn settle(&mut self, at: usize, run: u64) {
+        if self.nodes[at].run == run {
+            self.with(at, Stepped::settle);
         }
     }
 

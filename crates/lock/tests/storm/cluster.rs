@@ -69,6 +69,10 @@ pub enum Event {
         nth: usize,
         run: u64,
     },
+    Settle {
+        at: usize,
+        run: u64,
+    },
     Store {
         name: u64,
         update: Update,
@@ -281,6 +285,7 @@ impl Cluster {
             Event::Replied { to, at, sent, reply } if self.nodes[at].me == to => self.replied(at, sent, &reply),
             Event::Replied { .. } => {}
             Event::Client { at, nth, run } => self.client(at, nth, run),
+            Event::Settle { at, run } => self.settle(at, run),
             Event::Store { name, update } => self.stored(name, update),
             Event::Strike => self.strike(),
             Event::Restart { at } => {

@@ -63,6 +63,7 @@ fn locks_hold_in_a_storm() {
         (seen.survived, 2),
         (seen.lost, 1),
         (seen.cancelled, 2),
+        (seen.kept, 1),
         (struck.views, 8),
         (struck.crashes, 1),
         (struck.pauses, 1),

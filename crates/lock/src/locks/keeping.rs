@@ -1,0 +1,78 @@
+//! What a client has released and is expected to ask for again at once. The node keeps it for that long: to everybody else it is as if the client were not done with it yet.
+//!
+//! Whoever takes and releases a lock in a loop would otherwise have it go to another node each time, and wait for it to come back: to pass it on takes longer than to
+//! use it. Where others wait a client is favoured like that for [`SERIES`] and no longer.
+
+use std::time::Duration;
+
+use verbena_terms::Time;
+
+use super::{Here, Locks, LocksAction};
+use crate::action::Strange;
+use crate::askers::Asker;
+use crate::local::RequestId;
+use crate::name::Name;
+use crate::{Mode, Request};
+
+/// For so long, from when it first got it, a client may hold a lock on though others wait. About what it takes to pass it on to another node twice, where two cores do all of it.
+pub(super) const SERIES: Duration = Duration::from_micros(500);
+
+impl Locks {
+    /// A client is done with a lock, and may ask for it again before anybody else asks for anything, or [`settle`](Self::settle) is called: until then the node keeps it.
+    ///
+    /// # Errors
+    /// When it does not hold it, or not any more.
+    pub fn release_soon(&mut self, id: RequestId, now: Time, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+        self.settle(out);
+        if !self.may_keep(id, now) {
+            return self.let_go(id, out);
+        }
+        self.kept = Some(id);
+        Ok(())
+    }
+
+    fn may_keep(&self, id: RequestId, now: Time) -> bool {
+        let Some(asked) = self.askers.get(id) else { return false };
+        let Some(Here { local, .. }) = self.here.get(&asked.name).map(Box::as_ref) else { return false };
+        local.is_alone(id) && (now < asked.series + SERIES || !local.is_waited_for())
+    }
+
+    /// Whether something is kept.
+    pub fn keeps(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// What is kept is for everybody from now on.
+    pub fn settle(&mut self, out: &mut Vec<LocksAction>) {
+        if let Some(kept) = self.kept.take() {
+            // Its client has been told that it is done with it, whatever has become of it since.
+            let _ = self.let_go(kept, out);
+        }
+    }
+
+    /// If it is kept for this client it holds it on, by its new request. Whether it does.
+    pub(super) fn holds_on(
+        &mut self,
+        id: RequestId,
+        asker: Asker,
+        name: &Name,
+        request: Request,
+        out: &mut Vec<LocksAction>,
+    ) -> bool {
+        let Some(kept) = self.kept else { return false };
+        let is_its = self.askers.get(kept).is_some_and(|asked| asked.asker == asker && asked.name == *name);
+        if !is_its || request.mode != Mode::Exclusive {
+            return false;
+        }
+        let Some(here) = self.here.get_mut(name) else { return false };
+        here.local.may_grant(self.may_grant);
+        let mut actions = vec![];
+        if !here.local.hold_on(kept, id, &mut actions) {
+            return false;
+        }
+        self.kept = None;
+        self.askers.goes_on(kept, id, self.now);
+        self.act(name, actions, out);
+        true
+    }
+}
