@@ -194,7 +194,7 @@ impl ClientEnd for Client {
         if !there() {
             return Waited::InVain;
         }
-        spin.slept(spun + BootClock.now().since(began));
+        spin.slept(spun + BootClock.now().since(began), wires.is_crowded());
         Waited::Slept
     }
 }

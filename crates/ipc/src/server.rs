@@ -196,7 +196,7 @@ impl Server {
         let is_called = self.mailbox.take_interruption();
         let handled = self.turn(handler);
         if handled > 0 || is_called {
-            self.spin.slept(BootClock.now().since(started));
+            self.spin.slept(BootClock.now().since(started), self.hints.is_crowded());
         }
         Ok(handled)
     }

@@ -38,13 +38,34 @@ pub(crate) struct Spin {
     longest: Duration,
     waits_since_try: u32,
     try_after: u32,
+    /// Why the next try comes before its time.
+    hint: Option<Hint>,
+    /// Why the try that is under way came before its time.
+    tries: Option<Hint>,
     /// Short sleeps say nothing: a try after one was in vain, and nothing has come while spinning since.
-    misled: bool,
+    is_misled: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hint {
+    /// A sleep was short.
+    Slept,
+    /// Somebody said so.
+    Expected,
 }
 
 impl Spin {
     pub(crate) fn new(cores: usize) -> Self {
-        Spin { cores, budget: MOST, longest: MOST, waits_since_try: 0, try_after: FIRST_TRY_AFTER, misled: false }
+        Spin {
+            cores,
+            budget: MOST,
+            longest: MOST,
+            waits_since_try: 0,
+            try_after: FIRST_TRY_AFTER,
+            hint: None,
+            tries: None,
+            is_misled: false,
+        }
     }
 
     /// How long the wait that begins now may spin, in a crowd or without one.
@@ -52,11 +73,12 @@ impl Spin {
         if self.cores < 2 {
             return Duration::ZERO;
         }
-        let most = if is_crowded { ENOUGH } else { MOST };
+        let most = longest(is_crowded);
         if self.budget.is_zero() {
             self.waits_since_try += 1;
-            if self.waits_since_try >= self.try_after {
+            if self.hint.is_some() || self.waits_since_try >= self.try_after {
                 self.waits_since_try = 0;
+                self.tries = self.hint.take();
                 return most;
             }
         }
@@ -73,18 +95,18 @@ impl Spin {
         self.longest = after.max(self.longest - self.longest / 8);
         self.budget = (2 * self.longest).clamp(ENOUGH, MOST);
         self.try_after = FIRST_TRY_AFTER;
-        self.misled = false;
+        (self.hint, self.tries, self.is_misled) = (None, None, false);
     }
 
     /// There is a reason to believe that what comes next comes soon.
     pub(crate) fn expects(&mut self) {
-        self.waits_since_try = self.try_after;
+        self.hint = Some(Hint::Expected);
     }
 
     /// Something came after so much waiting, most of it asleep: where the next wait is as long, spinning ends it.
-    pub(crate) fn slept(&mut self, waited: Duration) {
-        if waited < MOST && !self.misled {
-            self.expects();
+    pub(crate) fn slept(&mut self, waited: Duration, is_crowded: bool) {
+        if waited < longest(is_crowded) && !self.is_misled {
+            self.hint = Some(Hint::Slept);
         }
     }
 
@@ -93,15 +115,22 @@ impl Spin {
         if spun < allowed {
             return;
         }
-        if self.budget.is_zero() {
-            self.try_after = (self.try_after * 2).min(LONGEST_BETWEEN_TRIES);
-            self.misled = true;
+        match self.tries.take() {
+            _ if !self.budget.is_zero() => {}
+            Some(Hint::Slept) => self.is_misled = true,
+            Some(Hint::Expected) => {}
+            None => self.try_after = (self.try_after * 2).min(LONGEST_BETWEEN_TRIES),
         }
         self.budget = self.budget.min(spun) / 2;
         if self.budget < LEAST {
             self.budget = Duration::ZERO;
         }
     }
+}
+
+/// The longest spin.
+fn longest(is_crowded: bool) -> Duration {
+    if is_crowded { ENOUGH } else { MOST }
 }
 
 /// Looks that often, without a look at the clock. Whether it is `there`. (A pause between two looks leaves the core's units to the other side where
@@ -193,21 +222,27 @@ mod tests {
         assert_eq!(spin.budget(false), MOST);
     }
 
-    #[test]
-    fn a_short_sleep_is_followed_by_a_try_unless_it_misled_before() {
+    /// Spinning does not pay.
+    fn worthless() -> Spin {
         let mut spin = Spin::new(2);
         while spin.pays() {
             spin.wasted(MOST, MOST);
         }
-        for waited in [MOST, 10 * MOST] {
-            spin.slept(waited);
-            assert_eq!(spin.budget(false), Duration::ZERO, "a spin would not have been long enough");
+        spin
+    }
+
+    #[test]
+    fn a_short_sleep_is_followed_by_a_try_unless_it_misled_before() {
+        let mut spin = worthless();
+        for (waited, is_crowded) in [(MOST, false), (10 * MOST, false), (ENOUGH, true)] {
+            spin.slept(waited, is_crowded);
+            assert_eq!(spin.budget(is_crowded), Duration::ZERO, "a spin would not have been long enough");
         }
-        spin.slept(MOST / 2);
+        spin.slept(MOST / 2, false);
         assert_eq!(spin.budget(false), MOST);
         spin.wasted(MOST, MOST);
-        spin.slept(MOST / 2);
-        assert_eq!(spin.budget(false), Duration::ZERO);
+        spin.slept(MOST / 2, false);
+        assert_eq!(spin.budget(false), Duration::ZERO, "it misled");
         // Somebody knows more.
         spin.expects();
         assert_eq!(spin.budget(false), MOST);
@@ -215,7 +250,26 @@ mod tests {
         while spin.pays() {
             spin.wasted(MOST, MOST);
         }
-        spin.slept(MOST / 2);
+        spin.slept(MOST / 2, false);
+        assert_eq!(spin.budget(false), MOST);
+    }
+
+    /// Who is idle tries in vain, and so does who expected what did not come: neither says anything of short sleeps, and the latter nothing of tries.
+    #[test]
+    fn tries_of_one_kind_say_nothing_of_the_others() {
+        let mut spin = worthless();
+        spun_in_vain(&mut spin, 1_000);
+        spin.slept(MOST / 2, false);
+        assert_eq!(spin.budget(false), MOST);
+        let mut spin = worthless();
+        for _ in 0..100 {
+            spin.expects();
+            assert_eq!(spin.budget(false), MOST);
+            spin.wasted(MOST, MOST);
+        }
+        let waits = (1..).find(|_| !spin.budget(false).is_zero());
+        assert_eq!(waits, Some(FIRST_TRY_AFTER));
+        spin.slept(MOST / 2, false);
         assert_eq!(spin.budget(false), MOST);
     }
 

@@ -33,8 +33,6 @@ pub(crate) struct Asked {
     pub name: Name,
     /// Since when it waits, or is held.
     pub since: Time,
-    /// Since when its client has had the lock without another in between: from its first grant on.
-    pub series: Time,
     /// The circle in which it was seen to wait.
     pub seen: Option<Box<Sighting>>,
     is_held: bool,
@@ -52,8 +50,8 @@ pub(crate) struct Askers {
 
 #[derive(Debug, Default)]
 struct Has {
-    /// How often each lock.
-    holds: HashMap<Name, u32>,
+    /// How often each lock, and since when.
+    holds: HashMap<Name, (u32, Time)>,
     waits: BTreeSet<RequestId>,
     due: Option<Time>,
     patience: Duration,
@@ -62,18 +60,18 @@ struct Has {
 impl Askers {
     /// One more request, which waits.
     pub fn wants(&mut self, id: RequestId, asker: Asker, name: Name, now: Time) {
-        self.requests.insert(id, Asked { asker, name, since: now, series: now, seen: None, is_held: false });
+        self.requests.insert(id, Asked { asker, name, since: now, seen: None, is_held: false });
         self.change(asker, now, |has| has.waits.extend([id]));
     }
 
     /// It was granted.
     pub fn granted(&mut self, id: RequestId, now: Time) {
         let Some(asked) = self.requests.get_mut(&id).filter(|asked| !asked.is_held) else { return };
-        (asked.is_held, asked.since, asked.series, asked.seen) = (true, now, now, None);
+        (asked.is_held, asked.since, asked.seen) = (true, now, None);
         let (asker, name) = (asked.asker, asked.name.clone());
         self.change(asker, now, |has| {
             has.waits.remove(&id);
-            *has.holds.entry(name).or_default() += 1;
+            has.holds.entry(name).or_insert((0, now)).0 += 1;
         });
     }
 
@@ -89,7 +87,7 @@ impl Askers {
         let Asked { asker, name, is_held, .. } = self.requests.remove(&id)?;
         self.change(asker, now, |has| {
             has.waits.remove(&id);
-            if let Some(times) = has.holds.get_mut(&name).filter(|_| is_held) {
+            if let Some((times, _)) = has.holds.get_mut(&name).filter(|_| is_held) {
                 *times -= 1;
                 if *times == 0 {
                     has.holds.remove(&name);
@@ -105,7 +103,12 @@ impl Askers {
 
     /// Whether it holds this lock.
     pub fn holds(&self, asker: Asker, name: &Name) -> bool {
-        self.has.get(&asker).is_some_and(|has| has.holds.contains_key(name))
+        self.holds_since(asker, name).is_some()
+    }
+
+    /// Since when it has held this lock, by one request or another.
+    pub fn holds_since(&self, asker: Asker, name: &Name) -> Option<Time> {
+        self.has.get(&asker).and_then(|has| has.holds.get(name)).map(|(_, since)| *since)
     }
 
     /// What it waits for.

@@ -174,21 +174,21 @@ impl Local {
     /// A client that is done with it, of which nobody heard yet, wants it once more, alone: it goes on with the node's hold by its new request, with a token of its own.
     /// Whether it does; where it cannot nothing has changed.
     pub fn hold_on(&mut self, was: RequestId, id: RequestId, out: &mut Vec<LocalAction>) -> bool {
-        let token = if self.is_alone(was) && self.may_grant { self.side.again() } else { None };
+        let token = if self.may_hold_on(was) { self.side.again() } else { None };
         let Some(token) = token else { return false };
         self.holders.clear();
         self.give(id, Mode::Exclusive, token, out);
         true
     }
 
-    /// Whether this one has it and nobody with it.
-    pub(crate) fn is_alone(&self, id: RequestId) -> bool {
-        self.holders == [id] && matches!(self.side.held(), Some((Mode::Exclusive, _)))
+    /// Whether this one has it alone, and may go on as another.
+    pub(crate) fn may_hold_on(&self, id: RequestId) -> bool {
+        self.may_grant && self.holders == [id] && self.side.may_go_again()
     }
 
-    /// Whether anybody is known to wait for it, here or elsewhere.
+    /// Whether other nodes are known to wait for it.
     pub(crate) fn is_waited_for(&self) -> bool {
-        !self.waiting.is_empty() || self.side.is_waited_for()
+        self.side.is_waited_for()
     }
 
     /// A client does not want it any more, or has died: it is released, or not waited for. The node stays where it is in the queue.
@@ -367,9 +367,11 @@ impl Local {
                     },
                     Mode::Shared => {
                         let mut actions = vec![];
-                        // It is held exclusively.
-                        let _ = self.side.downgrade(&mut actions);
-                        self.follow(actions, out);
+                        match self.side.downgrade(&mut actions) {
+                            Ok(()) => self.follow(actions, out),
+                            // There is no token left for it.
+                            Err(_) => self.let_go(out),
+                        }
                     }
                 }
             }

@@ -134,6 +134,8 @@ pub struct Locks {
 struct Here {
     local: Local,
     words: Words,
+    /// When the node got it last.
+    got: Time,
 }
 
 /// What is known of a lock's words.
@@ -204,7 +206,7 @@ impl Locks {
             if let Words::At(slot) = words {
                 self.names.insert(slot, name.clone());
             }
-            self.here.insert(name.clone(), Box::new(Here { local: Local::new(self.fresh()), words }));
+            self.here.insert(name.clone(), Box::new(Here { local: Local::new(self.fresh()), words, got: Time::ZERO }));
         }
         self.with(&name, out, |local, actions| match is_own {
             true => local.acquire_again(id, request, actions),
@@ -351,8 +353,11 @@ impl Locks {
     ) -> Option<T> {
         let here = self.here.get_mut(name)?;
         here.local.may_grant(self.may_grant);
-        let mut actions = vec![];
+        let (mut actions, had) = (vec![], here.local.held().is_some());
         let said = event(&mut here.local, &mut actions);
+        if !had && here.local.held().is_some() {
+            here.got = self.now;
+        }
         self.act(name, actions, out);
         self.advance(name, out);
         Some(said)

@@ -75,6 +75,16 @@ impl Side {
         }
     }
 
+    /// Whether [`again`](Self::again) is possible, but for the end of a view's tokens.
+    pub fn may_go_again(&self) -> bool {
+        match self {
+            Side::Ncosed(contender) | Side::Dqnl(contender, Mode::Exclusive) => {
+                matches!(contender.held(), Some((Mode::Exclusive, _)))
+            }
+            Side::Dqnl(_, Mode::Shared) | Side::Srsl(_) => false,
+        }
+    }
+
     /// Whether it has nothing to remember, and nobody can still say something to it.
     pub fn is_at_rest(&self) -> bool {
         match self {
@@ -155,14 +165,16 @@ impl Side {
     pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
         match self {
             Side::Ncosed(contender) => contender.downgrade(out),
-            Side::Dqnl(contender, mode) => match (contender.held(), *mode) {
-                (Some((_, token)), Mode::Exclusive) => {
+            // A reader has a token like a writer's here.
+            Side::Dqnl(contender, mode @ Mode::Exclusive) if contender.held().is_some() => match contender.again() {
+                Some(token) => {
                     *mode = Mode::Shared;
                     out.push(Action::Granted(Mode::Shared, token));
                     Ok(())
                 }
-                _ => Err(Strange("a downgrade of what is not held exclusively")),
+                None => Err(Strange("a downgrade for which the view has no token left")),
             },
+            Side::Dqnl(..) => Err(Strange("a downgrade of what is not held exclusively")),
             Side::Srsl(client) => client.downgrade(out),
         }
     }

@@ -60,6 +60,7 @@ impl Answers {
         }
         // A kernel that refuses epoll now has nobody's answer left to give.
         let _ = server.poll(Duration::ZERO, &mut |event| readings.handle(event));
+        readings.tickets.settle();
     }
 }
 
@@ -87,7 +88,7 @@ impl Readings {
         }
     }
 
-    /// A lock that was released by a program which is expected to ask for it again is kept for no longer than [`AGAIN`].
+    /// A lock that was released by a program which is expected to ask for it again is kept for about [`AGAIN`].
     fn wait_for_who_asks_again(&mut self, server: &mut Server) {
         if self.tickets.keeps() {
             server.expect();

@@ -26,6 +26,8 @@ const AT_MOST: usize = 1 << 20;
 
 /// Who asks again for what it has released does so within this time, if it does at once: a program of Python too.
 pub(crate) const AGAIN: Duration = Duration::from_micros(100);
+/// A program that has so many points is expected to ask again: one for each time that it did at once, up to one more than these, and so many less for each time that it did not.
+const EXPECTED: u32 = 2;
 
 /// The longest text about a deadlock, in bytes.
 const MOST_TEXT: usize = 2048;
@@ -50,8 +52,8 @@ struct Program {
     clear_at: usize,
     /// The lock that it released last, and when.
     released: Option<(Name, Time)>,
-    /// It has asked for what it released again at once, the last time that this could be seen.
-    asks_again: bool,
+    /// The lock that it asked for again at once, and its points.
+    asks_again: Option<(Name, u32)>,
 }
 
 struct Ticket {
@@ -89,6 +91,7 @@ impl Tickets {
 
     /// A program went: nothing of it is held or waited for when this returns, or when what it put has settled.
     pub(crate) fn gone(&mut self, client: ClientId, segments: &Segments) {
+        self.settle();
         let tickets = self.programs.remove(&client).map(|gone| gone.tickets).unwrap_or_default();
         let service = self.service.clone();
         segments.when_settled(client, move || tickets.values().for_each(|ticket| service.forget(ticket.id)));
@@ -160,7 +163,7 @@ impl Tickets {
 
 impl Program {
     fn new(asker: Asker) -> Self {
-        Program { asker, tickets: HashMap::new(), clear_at: 0, released: None, asks_again: false }
+        Program { asker, tickets: HashMap::new(), clear_at: 0, released: None, asks_again: None }
     }
 
     /// Whether the service was asked.
@@ -172,9 +175,7 @@ impl Program {
         want: verbena_lock::Request,
         request: Request<'_>,
     ) -> bool {
-        if let Some((released, at)) = self.released.take() {
-            self.asks_again = released == name && BootClock.now() <= at + AGAIN;
-        }
+        self.note(&name, want.mode);
         if let Err(why) = self.has_room_for(ticket) {
             refuse(request, why);
             return false;
@@ -194,6 +195,15 @@ impl Program {
                 false
             }
         }
+    }
+
+    /// It asks for this.
+    fn note(&mut self, name: &Name, mode: Mode) {
+        let Some((released, at)) = self.released.take() else { return };
+        let is_again = released == *name && mode == Mode::Exclusive && BootClock.now() <= at + AGAIN;
+        let before = self.asks_again.take().filter(|(other, _)| *other == released).map_or(0, |(_, points)| points);
+        let points = if is_again { (before + 1).min(EXPECTED + 1) } else { before.saturating_sub(EXPECTED) };
+        self.asks_again = Some((released, points));
     }
 
     fn has_room_for(&mut self, ticket: u64) -> Result<(), String> {
@@ -222,8 +232,9 @@ impl Program {
         let done = Box::new(move |released: Result<(), _>| {
             told.lock().tell(Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
         });
+        let asks_again = self.asks_again.as_ref().is_some_and(|(other, points)| *other == name && *points >= EXPECTED);
+        let keeps = asks_again && segments.are_settled(request.client());
         self.released = Some((name, BootClock.now()));
-        let keeps = self.asks_again && segments.are_settled(request.client());
         if keeps {
             service.release_soon(id, done);
         } else {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_client::memory_wire::{Failure, MemoryAnswer, MemoryRequest, NewSegment, VALUE_PART_BYTES, Which};
-use verbena_client::wire::{Answer, Request};
+use verbena_client::wire::{Answer, LockAnswer, LockMode, LockRequest, Request};
 use verbena_content::service::Content;
 use verbena_content::{MAX_DEPENDENCIES, Reader, ReaderLimits, Scope, Stamp, Start, Verdict, look};
 use verbena_ipc::Connection;
@@ -347,4 +347,30 @@ fn a_node_that_leaves_begins_nothing() {
     };
     assert!(why == Failure::Unavailable && text.contains("leaving the cluster"), "{why:?}: {text}");
     leaves.join().unwrap().unwrap();
+}
+
+/// The bytes of a request are a program's own: what is no request is refused, and what comes after it is not.
+#[test]
+fn a_mode_that_is_none_is_refused_and_nothing_is_held() {
+    let scene = Scene::new(|_| {});
+    let mut program = Connection::connect(&scene.settings.socket().unwrap().path(), within()).unwrap();
+    let acquire = |ticket| {
+        let name = b"x".to_vec();
+        Request::Lock(LockRequest::Acquire { ticket, name, mode: LockMode::Exclusive, is_try: true }).encode()
+    };
+    let mut call = |bytes: &[u8]| Answer::decode(&program.call(bytes, within()).unwrap()).unwrap();
+    let right = acquire(1);
+    // The mode is the last byte but one.
+    let at = right.len() - 2;
+    assert_eq!(right[at..], [1, 1], "the mode and that it is a try");
+    for mode in [2, 3, 0x7f, 0xff] {
+        let mut wrong = right.clone();
+        wrong[at] = mode;
+        let answer = call(&wrong);
+        assert!(matches!(&answer, Answer::Refused(why) if why.contains("cannot be read")), "{mode}: {answer:?}");
+    }
+    assert!(matches!(call(&right), Answer::Lock(LockAnswer::Held { mode: LockMode::Exclusive, .. })));
+    let release = Request::Lock(LockRequest::Release { ticket: 1 }).encode();
+    assert!(matches!(call(&release), Answer::Lock(LockAnswer::Done)));
+    assert!(matches!(call(&acquire(2)), Answer::Lock(LockAnswer::Held { .. })));
 }

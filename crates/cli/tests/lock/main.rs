@@ -9,6 +9,8 @@ mod client;
 mod removing;
 mod seen;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 use common::nodes::{Cluster, Node, are_in};
 use common::verbena;
 use rustix::process::Signal;
+use serde_json::Value;
 use verbena_client::wire::LockMode;
 use verbena_client::{Error, Hold, Locks, Socket};
 
@@ -123,6 +126,58 @@ fn commands_without_a_lock_lose_some() {
         child.wait().unwrap();
     }
     assert!(number(directory.path()) < 30);
+}
+
+/// Text or not, with whatever is in it, and as long as names may be.
+#[test]
+fn names_are_any_bytes() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    for bytes in [&b"\xff\n\x1b[2J"[..], "\u{2028} ".as_bytes(), b"-", &[b'n'; 1024]] {
+        let name = OsStr::from_bytes(bytes);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let lists = |arguments: &[&OsStr]| {
+            let mut command = verbena(&["lock", "ls", "--json", "--cluster-name", "c"]);
+            let output = command.arg("--").args(arguments).current_dir(cluster.path()).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+            list["locks"].as_array().unwrap().iter().map(|lock| lock["name_hex"].clone()).collect::<Vec<_>>()
+        };
+        let mut run = verbena(&["lock", "run", "--cluster-name", "a"]);
+        run.arg(name).args(["--", "sh", "-c", "touch held; while test -e held; do sleep 0.01; done"]);
+        let child = run.current_dir(cluster.path()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for("it is held", || cluster.path().join("held").exists());
+        assert_eq!(lists(&[name]), [hex.as_str()]);
+        let text = verbena(&["lock", "ls", "--cluster-name", "b"]).current_dir(cluster.path()).output().unwrap().stdout;
+        assert!(!text.contains(&0x1b) && text.iter().filter(|byte| **byte == b'\n').count() == 2, "{text:?}");
+        std::fs::remove_file(cluster.path().join("held")).unwrap();
+        assert_eq!(ended(child.wait_with_output().unwrap()), (Some(0), String::new()));
+        assert_eq!(lists(&[]), [""; 0]);
+        let mut remove = verbena(&["lock", "rm", "--json", "--cluster-name", "b", "--"]);
+        let removed = remove.arg(name).current_dir(cluster.path()).output().unwrap();
+        let said: Value = serde_json::from_slice(&removed.stdout).unwrap();
+        assert_eq!((removed.status.code(), &said["outcome"]), (Some(0), &Value::from("removed")), "{said}");
+    }
+    let long = lock_run(&cluster, "a", &[&"n".repeat(1025), "--", "true"]).output().unwrap();
+    let (code, said) = ended(long);
+    assert!(code != Some(0) && said.contains("1024"), "{code:?} {said}");
+}
+
+/// A node that is stopped for longer than its lease has lost what its programs held: `verbena lock stress` says so.
+#[test]
+fn stress_says_what_was_lost() {
+    let cluster = on_shm();
+    let [_a, b, _c] = three(&cluster);
+    let mut stress = verbena(&["lock", "stress", "--seconds", "6", "--hold", "400ms", "--json", "--cluster-name", "b"]);
+    let stress = stress.current_dir(cluster.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("it is held", || counted(&cluster, "b", &["held"]) == [1.0]);
+    b.signal(Signal::STOP);
+    std::thread::sleep(3 * LEASE);
+    b.signal(Signal::CONT);
+    let output = stress.wait_with_output().unwrap();
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &said["broken"]), (Some(1), &Value::from(0)), "{said}");
+    assert!(said["lost"].as_u64() >= Some(1) && said["taken"].as_u64() >= Some(3), "{said}");
 }
 
 #[test]

@@ -46,6 +46,20 @@ fn a_free_lock_costs_one_atomic_and_who_waits_sends_nothing() {
             let spent: Vec<f64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
             assert_eq!(spent, [200.0, 200.0, 0.0, 0.0], "node {node}");
         }
+        // A reader adds itself to the word, and says that it leaves; the home takes it out.
+        let shared = NAMES.map(|node| {
+            let mut locks = connect(&cluster, node);
+            let before = counted(&cluster, node, &COSTS);
+            for _ in 0..100 {
+                let hold = acquire(&mut locks, "x", LockMode::Shared);
+                locks.release(hold).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let after = counted(&cluster, node, &COSTS);
+            before.iter().zip(after).map(|(before, after)| after - before).collect::<Vec<f64>>()
+        });
+        let once = shared.iter().filter(|spent| spent[..2] == [100.0, 100.0]);
+        assert_eq!(once.count(), 2, "but for the home: {shared:?}");
         let mut holder = connect(&cluster, "a");
         let hold = acquire(&mut holder, "x", LockMode::Exclusive);
         let waits = lock_run(&cluster, "b", &["x", "--", "true"]).spawn().unwrap();
@@ -104,8 +118,12 @@ fn who_asks_again_at_once_holds_on_and_whoever_waits_gets_it_soon() {
         let &[held_on, granted, batches] = counts.as_slice() else { panic!("{counts:?}") };
         println!("counted: {loops} by who loops, of which {held_on} held on, {batches} batches, {waits} by who waits");
         assert_eq!(granted, loops as f64);
-        assert!(held_on >= granted / 2.0, "{held_on} of {granted} held on");
-        assert!(4.0 * batches <= granted && waits >= EACH, "{batches} batches");
+        assert!(held_on >= EACH as f64 && waits >= EACH, "{held_on} of {granted} held on");
+        // One to get it, one to let go, and those that others were quicker with.
+        assert!(
+            batches <= 4.0 * (granted - held_on) + 20.0,
+            "{batches} batches for {granted} of which {held_on} held on"
+        );
         assert_eq!(counted(&cluster, "c", &["held_on_total"]), [0.0], "it pauses");
     }
 }
@@ -218,14 +236,34 @@ fn a_list_shows_what_is_held_while_homes_are_down() {
     let mut locks = connect(&cluster, "a");
     // Of so many each of three nodes is the home of some.
     let names: Vec<String> = (0..24).map(|nth| format!("lock {nth:02}")).collect();
-    let _held: Vec<Hold> = names.iter().map(|name| acquire(&mut locks, name, LockMode::Exclusive)).collect();
+    let held: Vec<Hold> = names.iter().map(|name| acquire(&mut locks, name, LockMode::Exclusive)).collect();
+    let [mut next, mut last] = ["c", "a"].map(|node| connect(&cluster, node));
+    let mut wishes = vec![];
+    for (locks, node) in [(&mut next, "c"), (&mut last, "a")] {
+        wishes.extend(names.iter().map(|name| locks.ask(name.as_bytes(), LockMode::Shared).unwrap()));
+        wait_for("all wait", || counted(&cluster, node, &["waiting"]) == [names.len() as f64]);
+    }
+    // Who waits at the node of the holder is before who waits elsewhere.
+    let waits = |node: &str| (false, "shared".to_owned(), node.to_owned(), None);
     let listed = |when: &str| {
         let (code, text) = ls(&cluster, "c", &[]);
         let shown: Vec<&str> = text.lines().filter(|line| line.starts_with("lock ")).collect();
         assert_eq!(shown, names, "{when}: {text}");
         assert_eq!(text.matches("\n  held   exclusive  a  process ").count(), names.len(), "{when}: {text}");
+        for (name, hold) in names.iter().zip(&held) {
+            let holds = (true, "exclusive".to_owned(), "a".to_owned(), Some(hold.token()));
+            assert_eq!(queue(&cluster, "c", name), [holds, waits("a"), waits("c")], "{when}");
+        }
         (code, text)
     };
+    let slept = Duration::from_millis(300);
+    std::thread::sleep(slept);
+    let (_, list) = ls(&cluster, "c", &["--json"]);
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let queues = list["locks"].as_array().unwrap().iter().flat_map(|lock| lock["queue"].as_array().unwrap());
+    let ages: Vec<u64> = queues.map(|user| user["age_ms"].as_u64().unwrap()).collect();
+    let all_ages = slept.as_millis() as u64..30_000;
+    assert!(ages.len() == 3 * names.len() && ages.iter().all(|age| all_ages.contains(age)), "{ages:?}");
     b.signal(Signal::STOP);
     let (code, text) = listed("stopped");
     assert!(code == 1 && text.ends_with("\nno answer from b: what their programs have is not shown\n"), "{text}");

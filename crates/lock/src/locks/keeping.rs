@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use verbena_terms::Time;
 
-use super::{Here, Locks, LocksAction};
+use super::{Locks, LocksAction};
 use crate::action::Strange;
 use crate::askers::Asker;
 use crate::local::RequestId;
 use crate::name::Name;
 use crate::{Mode, Request};
 
-/// For so long, from when it first got it, a client may hold a lock on though others wait. About what it takes to pass it on to another node twice, where two cores do all of it.
+/// For so long, from when it first got it, a client may hold a lock on though others of its node wait; and clients of a node, from when the node got it, though other nodes do.
+/// About what it takes to pass it on to another node twice, where two cores do all of it.
 pub(super) const SERIES: Duration = Duration::from_micros(500);
 
 impl Locks {
@@ -22,19 +23,25 @@ impl Locks {
     ///
     /// # Errors
     /// When it does not hold it, or not any more.
-    pub fn release_soon(&mut self, id: RequestId, now: Time, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    pub fn release_soon(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
         self.settle(out);
-        if !self.may_keep(id, now) {
+        if !self.may_hold_on(id) {
             return self.let_go(id, out);
         }
         self.kept = Some(id);
         Ok(())
     }
 
-    fn may_keep(&self, id: RequestId, now: Time) -> bool {
+    /// Whether the client of this request may hold on what was granted to it, now.
+    fn may_hold_on(&mut self, id: RequestId) -> bool {
         let Some(asked) = self.askers.get(id) else { return false };
-        let Some(Here { local, .. }) = self.here.get(&asked.name).map(Box::as_ref) else { return false };
-        local.is_alone(id) && (now < asked.series + SERIES || !local.is_waited_for())
+        let Some(here) = self.here.get_mut(&asked.name) else { return false };
+        here.local.may_grant(self.may_grant);
+        let is_over = |since: Time| self.now >= since + SERIES;
+        let since = self.askers.holds_since(asked.asker, &asked.name).unwrap_or(Time::ZERO);
+        here.local.may_hold_on(id)
+            && (here.local.waiting().len() == 0 || !is_over(since))
+            && (!here.local.is_waited_for() || !is_over(here.got))
     }
 
     /// Whether something is kept.
@@ -61,11 +68,11 @@ impl Locks {
     ) -> bool {
         let Some(kept) = self.kept else { return false };
         let is_its = self.askers.get(kept).is_some_and(|asked| asked.asker == asker && asked.name == *name);
-        if !is_its || request.mode != Mode::Exclusive {
+        // Others may have come since.
+        if !is_its || request.mode != Mode::Exclusive || !self.may_hold_on(kept) {
             return false;
         }
         let Some(here) = self.here.get_mut(name) else { return false };
-        here.local.may_grant(self.may_grant);
         let mut actions = vec![];
         if !here.local.hold_on(kept, id, &mut actions) {
             return false;

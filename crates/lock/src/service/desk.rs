@@ -60,6 +60,7 @@ impl Service for Desk {
                 self.queue.taken();
                 if self.is_closed {
                     let mut told = told;
+                    self.driver.settle();
                     return self.refuse(&mut told);
                 }
                 self.asked.insert(id, Asked { told, since: BootClock.now(), is_held: false });
@@ -69,7 +70,7 @@ impl Service for Desk {
             }
             Command::Settle => self.driver.settle(),
             Command::Release { id, is_asked_again, done } => {
-                let released = match is_asked_again {
+                let released = match is_asked_again && !self.is_closed {
                     true => self.driver.release_soon(id),
                     false => self.driver.release(id),
                 };
@@ -142,6 +143,7 @@ impl Desk {
     /// Who waits is told, and who holds a lock may end what it does.
     fn close(&mut self, until: Time, closed: Closed) {
         (self.is_closed, self.closing) = (true, Some((until, closed)));
+        self.driver.settle();
         let waiting = self.asked.extract_if(|_, asked| !asked.is_held);
         for (id, mut asked) in waiting.collect::<Vec<_>>() {
             self.driver.forget(id);

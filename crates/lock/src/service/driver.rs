@@ -160,8 +160,7 @@ impl Driver {
     /// If it can be, what was granted to this request is kept for its client for a while.
     pub(super) fn release_soon(&mut self, id: RequestId) -> Result<(), Strange> {
         self.look_at_lease();
-        let now = self.clock.now();
-        let said = self.act(|locks, out| locks.release_soon(id, now, out));
+        let said = self.act(|locks, out| locks.release_soon(id, out));
         if !self.locks.keeps() {
             self.go_on();
         }
@@ -174,6 +173,7 @@ impl Driver {
 
     pub(super) fn settle(&mut self) {
         if self.locks.keeps() {
+            self.look_at_lease();
             self.act(Locks::settle);
             self.go_on();
         }

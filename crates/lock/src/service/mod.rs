@@ -156,7 +156,7 @@ impl LockService {
 
     /// The same, of a client that is expected to ask for the lock again within microseconds. Until the next request of anybody, or until [`settle`](Self::settle), which must be
     /// called soon, the node keeps the lock: if that request is the client's, which wants it alone, it holds it on, with a token of its own, without a word to anybody.
-    /// Where others wait a client has this for half a millisecond, then it is their turn. `done` hears at once that it is released, and for other clients of the node it is.
+    /// Where others of the node wait a client has this for half a millisecond, and where other nodes wait all clients of the node together; then it is their turn. `done` hears at once that it is released, and for other clients of the node it is.
     pub fn release_soon(&self, id: RequestId, done: Done) {
         self.0.desk.leave(Command::Release { id, is_asked_again: true, done });
     }

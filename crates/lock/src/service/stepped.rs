@@ -22,6 +22,7 @@ pub struct Stepped {
     driver: Driver,
     clock: Arc<dyn Clock>,
     requests: u64,
+    held_on: u64,
 }
 
 impl Stepped {
@@ -31,6 +32,7 @@ impl Stepped {
             driver: Driver::new(options, clock.clone(), Attention::default(), Metrics::default(), Box::new(|_| {})),
             clock,
             requests: 0,
+            held_on: 0,
         }
     }
 
@@ -61,8 +63,13 @@ impl Stepped {
     pub fn acquire_for(&mut self, asker: Asker, name: Name, request: Request) -> RequestId {
         self.requests += 1;
         let id = RequestId(self.requests);
-        self.driver.acquire(id, asker, name, request);
+        self.held_on += u64::from(self.driver.acquire(id, asker, name, request));
         id
+    }
+
+    /// Requests by which clients held on what was kept for them.
+    pub fn held_on(&self) -> u64 {
+        self.held_on
     }
 
     /// A client is done with it.

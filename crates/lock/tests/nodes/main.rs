@@ -112,6 +112,15 @@ fn asks_again(nodes: &mut Nodes) -> (RequestId, Vec<(usize, RequestId, Answer)>)
     (id, said.collect())
 }
 
+/// Two nodes, of which the second knows where the words of `a` are.
+fn knows_a() -> Nodes {
+    let mut nodes = Nodes::new(2, 10);
+    let first = nodes.acquire(1, "a", WRITE);
+    nodes.release(1, first);
+    nodes.answers();
+    nodes
+}
+
 #[test]
 fn who_asks_again_at_once_holds_on_for_half_a_millisecond_while_others_wait() {
     let mut nodes = Nodes::new(2, 10);
@@ -149,6 +158,75 @@ fn who_asks_again_at_once_holds_on_for_half_a_millisecond_while_others_wait() {
     assert!((1..=5).contains(&times), "{times} times");
     nodes.run();
     assert_eq!(nodes.answers(), [(0, there, granted(1, Mode::Exclusive, 110 + 2 * times))]);
+}
+
+/// What another node has to wait for is one series, however many clients of the node take turns in it, and the sixteen that go on with the hold.
+#[test]
+fn clients_of_a_node_share_what_another_node_has_to_wait_for() {
+    const PAUSE: Duration = Duration::from_micros(100);
+    let mut nodes = knows_a();
+    let ask = |nodes: &mut Nodes, asker| nodes.acquire_briefly(1, asker, "a", WRITE, PAUSE);
+    let first = nodes.acquire_briefly(1, ASKER, "a", WRITE, 2 * PAUSE);
+    let (mut holds, mut waits) = ((ASKER, first), (8, ask(&mut nodes, 8)));
+    let there = nodes.acquire_briefly(0, 1, "a", WRITE, PAUSE);
+    nodes.answers();
+    let (mut kept, mut passed) = (0, 0);
+    loop {
+        assert!(kept + passed < 200);
+        if nodes.nodes[1].0.release_soon(holds.1).unwrap() {
+            kept += 1;
+            holds.1 = ask(&mut nodes, holds.0);
+            nodes.answers();
+            continue;
+        }
+        let again = (holds.0, ask(&mut nodes, holds.0));
+        (holds, waits) = (waits, again);
+        if !nodes.answers().iter().any(|(_, id, _)| *id == holds.1) {
+            break;
+        }
+        passed += 1;
+    }
+    nodes.run();
+    assert!(matches!(nodes.answers()[..], [(0, id, Answer::Granted(..))] if id == there));
+    assert!((1..=5).contains(&kept) && passed == 16, "{kept} kept, {passed} passed on");
+}
+
+/// Who takes it again before it is done with it has had it all the while.
+#[test]
+fn holds_that_overlap_are_one_series() {
+    let mut nodes = knows_a();
+    let pause = Duration::from_micros(50);
+    let mut held = nodes.acquire_briefly(1, ASKER, "a", WRITE, 4 * pause);
+    let there = nodes.acquire_briefly(0, 1, "a", WRITE, pause);
+    nodes.answers();
+    let mut times = 0;
+    loop {
+        let other = nodes.acquire_briefly(1, ASKER, "a", WRITE, pause);
+        assert!(!nodes.nodes[1].0.release_soon(held).unwrap(), "the other is held");
+        if !nodes.nodes[1].0.release_soon(other).unwrap() {
+            break;
+        }
+        times += 1;
+        assert!(times < 20);
+        held = nodes.acquire_briefly(1, ASKER, "a", WRITE, pause);
+    }
+    nodes.run();
+    assert!((1..=3).contains(&times), "{times} times");
+    assert!(matches!(nodes.answers().last(), Some((0, id, Answer::Granted(..))) if *id == there));
+}
+
+#[test]
+fn whoever_comes_while_it_is_kept_gets_it_after_a_long_hold() {
+    let mut nodes = Nodes::new(2, 10);
+    let held = nodes.acquire_for(1, ASKER, "a", WRITE);
+    assert!(nodes.nodes[1].0.release_soon(held).unwrap(), "nobody waits");
+    let there = nodes.acquire(0, "a", WRITE);
+    nodes.answers();
+    let (again, said) = asks_again(&mut nodes);
+    nodes.run();
+    assert_eq!((said, nodes.answers()), (vec![], vec![(0, there, granted(1, Mode::Exclusive, 4))]));
+    nodes.release(0, there);
+    assert_eq!(nodes.answers(), [(1, again, granted(1, Mode::Exclusive, 6))]);
 }
 
 #[test]

@@ -18,8 +18,8 @@ pub struct Seen {
     pub lost: u64,
     pub deadlocks: u64,
     pub cancelled: u64,
-    /// What its client asked for again at once.
-    pub kept: u64,
+    /// By who asked again at once.
+    pub held_on: u64,
     pub refused: u64,
     pub overwritten: u64,
 }
@@ -33,7 +33,7 @@ impl AddAssign for Seen {
         self.lost += other.lost;
         self.deadlocks += other.deadlocks;
         self.cancelled += other.cancelled;
-        self.kept += other.kept;
+        self.held_on += other.held_on;
         self.refused += other.refused;
         self.overwritten += other.overwritten;
     }

@@ -1,5 +1,7 @@
 //! What clients of a node do. Two of them are one program, which holds and waits for two locks at a time.
 
+use std::time::Duration;
+
 use verbena_lock::service::Stepped;
 use verbena_lock::{Answer, Asker, Mode, Name, Refusal, Request, RequestId, Token};
 
@@ -123,24 +125,31 @@ impl Cluster {
         if released.is_err() && believed {
             self.checker.broken.push(format!("node {at} did not hold {name}: {released:?}"));
         }
-        let asks_again = !self.is_calm && self.dice.below(3) > 0;
-        if released == Ok(true) && asks_again {
-            self.checker.seen.kept += 1;
-            let request = Request { mode: Mode::Exclusive, is_try: false };
-            let id = service.acquire_for(asker(nth), self::name(name), request);
-            self.nodes[at].clients[nth] = Client::Waits { id, name, is_try: false };
-        } else {
-            let waits = self.dice.between(ms(0), ms(1));
-            self.later(waits, Event::Settle { at, run });
-        }
+        let (soon, comes) = (Duration::from_micros(self.dice.below(200)), self.dice.below(8) > 0);
+        self.later(soon, Event::Again { at, nth, run, name, comes });
         self.after(at);
     }
 
-    /// Nobody came for what a node has kept.
-    pub fn settle(&mut self, at: usize, run: u64) {
-        if self.nodes[at].run == run {
-            self.with(at, Stepped::settle);
+    /// The client asks for it again, or nobody does and the node settles it.
+    pub fn again(&mut self, at: usize, nth: usize, run: u64, name: u64, comes: bool) {
+        if self.nodes[at].run != run {
+            return;
         }
+        if self.nodes[at].service.is_none() || self.world.is_paused(self.nodes[at].me) {
+            return self.later(ms(5), Event::Again { at, nth, run, name, comes });
+        }
+        let mut pair = self.nodes[at].clients[nth & !1..].iter().take(2);
+        let is_taken = pair.any(|client| client.name() == Some(name));
+        if !comes || self.is_calm || is_taken || self.nodes[at].clients[nth] != Client::Idle {
+            return self.with(at, Stepped::settle);
+        }
+        let Some(service) = &mut self.nodes[at].service else { return };
+        let request = Request { mode: Mode::Exclusive, is_try: false };
+        let before = service.held_on();
+        let id = service.acquire_for(asker(nth), self::name(name), request);
+        self.checker.seen.held_on += service.held_on() - before;
+        self.nodes[at].clients[nth] = Client::Waits { id, name, is_try: false };
+        self.after(at);
     }
 
     /// Reads the store at once, and writes to it later: perhaps when it has long lost the lock. Once a hold: what it writes itself it knows of.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use verbena_cluster::{Lease, LeaseWord};
 use verbena_fabric::sim::{Dice, Faults, Outage, Step, World};
 use verbena_lock::service::Stepped;
-use verbena_lock::{LocksOptions, Mode, Request, Scheme, Token};
+use verbena_lock::{LocksOptions, Mode, Request, Token};
 use verbena_terms::{Clock, Incarnation, Rank, Time, ViewNumber};
 
 use crate::checker::Checker;
@@ -69,9 +69,13 @@ pub enum Event {
         nth: usize,
         run: u64,
     },
-    Settle {
+    /// A client that has released asks again, or was expected to.
+    Again {
         at: usize,
+        nth: usize,
         run: u64,
+        name: u64,
+        comes: bool,
     },
     Store {
         name: u64,
@@ -285,7 +289,7 @@ impl Cluster {
             Event::Replied { to, at, sent, reply } if self.nodes[at].me == to => self.replied(at, sent, &reply),
             Event::Replied { .. } => {}
             Event::Client { at, nth, run } => self.client(at, nth, run),
-            Event::Settle { at, run } => self.settle(at, run),
+            Event::Again { at, nth, run, name, comes } => self.again(at, nth, run, name, comes),
             Event::Store { name, update } => self.stored(name, update),
             Event::Strike => self.strike(),
             Event::Restart { at } => {
@@ -303,7 +307,8 @@ impl Cluster {
 
     /// A process starts, as the next life of its node.
     fn start(&mut self, at: usize) {
-        let options = LocksOptions { scheme: Scheme::Ncosed, slots: self.settings.slots, rules: self.settings.rules };
+        let options =
+            LocksOptions { scheme: self.settings.scheme, slots: self.settings.slots, rules: self.settings.rules };
         let node = &mut self.nodes[at];
         node.run += 1;
         node.lease = Arc::default();

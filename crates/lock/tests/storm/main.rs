@@ -63,7 +63,7 @@ fn locks_hold_in_a_storm() {
         (seen.survived, 2),
         (seen.lost, 1),
         (seen.cancelled, 2),
-        (seen.kept, 1),
+        (seen.held_on, 1),
         (struck.views, 8),
         (struck.crashes, 1),
         (struck.pauses, 1),
@@ -87,6 +87,29 @@ fn locks_hold_in_a_storm_where_words_are_few() {
     println!("counted: {seeds} seeds, {counts:?}");
     let Counts { seen, struck } = counts;
     let enough = [(seen.granted, 20), (seen.survived, 1), (seen.lost, 1), (struck.evictions, 10), (struck.reused, 8)];
+    for (nth, (count, each)) in enough.into_iter().enumerate() {
+        assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
+    }
+}
+
+#[test]
+fn locks_hold_in_a_storm_by_the_other_schemes() {
+    let mut counts = Counts::default();
+    let seeds = check_seeds("locks_hold_in_a_storm_by_the_other_schemes", SEEDS, |seed| {
+        let (broken, counted, _) = run(Settings::by_other_schemes(seed));
+        assert!(broken.is_empty(), "{broken:#?}");
+        counts += counted;
+    });
+    println!("counted: {seeds} seeds, {counts:?}");
+    let Counts { seen, struck } = counts;
+    let enough = [
+        (seen.granted, 20),
+        (seen.shared, 5),
+        (seen.survived, 1),
+        (seen.lost, 1),
+        (struck.views, 8),
+        (struck.crashes, 1),
+    ];
     for (nth, (count, each)) in enough.into_iter().enumerate() {
         assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
     }

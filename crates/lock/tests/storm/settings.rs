@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use verbena_fabric::sim::{Dice, Faults, Seed};
-use verbena_lock::Rules;
+use verbena_lock::{Rules, Scheme};
 
 pub const LEASE: Duration = Duration::from_millis(100);
 pub const DRIFT: Duration = Duration::from_millis(2);
@@ -32,6 +32,7 @@ pub struct Settings {
     /// One-sided operations are executed after the target's end too.
     pub leaves_memory: bool,
     pub rules: Rules,
+    pub scheme: Scheme,
     /// Rule C3: a view is in effect when the leases of those who left are over.
     pub waits_for_leases: bool,
     /// Rule L6: a client looks whether its node still has the lease.
@@ -54,9 +55,21 @@ impl Settings {
             names: 2,
             leaves_memory: dice.below(2) == 0,
             rules: Rules::ALL,
+            scheme: Scheme::Ncosed,
             waits_for_leases: true,
             looks_at_lease: true,
             is_guarded: true,
+        }
+    }
+
+    /// By the schemes that others are held against.
+    pub fn by_other_schemes(seed: Seed) -> Settings {
+        let settings = Settings::of(seed);
+        if seed.number().is_multiple_of(2) {
+            Settings { scheme: Scheme::Dqnl, ..settings }
+        } else {
+            // Its homes evict nothing: each lock that was ever used has its place.
+            Settings { scheme: Scheme::Srsl, slots: 16, ..settings }
         }
     }
 
