@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use verbena_client::{CheckpointOptions, Error, Failure, Placement};
 
-use crate::common::nodes::Cluster;
+use crate::common::nodes::{Cluster, are_in};
 use crate::{NAMES, connect, three, why};
 
 const PROCESSES: u32 = 4;
@@ -183,4 +183,39 @@ fn who_was_believed_dead_changes_nothing() {
     assert_eq!(a.checkpoint_part("run", 3, 5).unwrap(), part(3, 3, 5));
     a.remove_checkpoints("run").unwrap();
     assert!(a.list("run").unwrap().segments.is_empty());
+}
+
+/// With two copies a checkpoint is there whichever home dies (but for the keeper of the cluster, of which there is one here), and processes go on from it.
+#[test]
+fn a_checkpoint_with_copies_outlives_a_home() {
+    for dies in 1..3 {
+        let cluster = Cluster::on_shm("500ms");
+        let mut nodes: Vec<_> = three(&cluster).into_iter().collect();
+        let dead = NAMES[dies];
+        let mut memory = connect(&cluster, NAMES[(dies + 1) % 3]);
+        memory.make_checkpoints("run", &CheckpointOptions { copies: 2, ..options(2) }).unwrap();
+        for process in 0..PROCESSES {
+            memory.join_checkpoints("run", process).unwrap();
+        }
+        let save = |memory: &mut verbena_client::Memory, era, number| {
+            for process in 0..PROCESSES {
+                memory.save_checkpoint("run", process, era, number, &part(process, era, number)).unwrap();
+            }
+        };
+        save(&mut memory, 1, 1);
+        save(&mut memory, 1, 2);
+        nodes.remove(dies).kill();
+        for node in &nodes {
+            node.wait_until("two in", |status| are_in(status, &[1, 4 - dies as u64]));
+        }
+        let mut other = connect(&cluster, NAMES[(dies + 2) % 3]);
+        let record = other.checkpoints("run").unwrap();
+        assert_eq!((record.era, record.complete), (1, 2), "{dead} died");
+        for process in 0..PROCESSES {
+            let (joined, found) = other.join_checkpoints("run", process).unwrap();
+            assert_eq!((joined.era, found), (2, Some(part(process, 1, 2))), "{dead} died");
+        }
+        save(&mut other, 2, 3);
+        assert_eq!(memory.checkpoint_part("run", 3, 3).unwrap(), part(3, 2, 3), "{dead} died");
+    }
 }
