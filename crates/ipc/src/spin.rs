@@ -5,7 +5,8 @@
 //! happened: twice what the longest wait took, of those lately that ended while spinning, but half of what it was when
 //! nothing came, and below the least none. (Where quick answers take turns with slow ones, as for locks that others want
 //! too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is made now and then, ever
-//! more seldom while tries fail; and as soon as a sleep was so short that spinning would have ended it, until a try after such a sleep fails. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
+//! more seldom while tries fail; and at once after a sleep that was so short that spinning would have ended it, until such a
+//! try fails. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
 //! sides that both sleep would never find back to spinning, each because of the other. On one core nothing can come while
 //! we spin: nobody does. Nor does a client, but for a glance, on the core that its helper was on last: it sleeps, and spins again when one of
 //! them has moved. In a crowd (hints.rs) a core that spins is one that somebody else could use who would have an answer: there nobody spins for longer

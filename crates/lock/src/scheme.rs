@@ -77,12 +77,7 @@ impl Side {
 
     /// Whether [`again`](Self::again) is possible, but for the end of a view's tokens.
     pub fn may_go_again(&self) -> bool {
-        match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, Mode::Exclusive) => {
-                matches!(contender.held(), Some((Mode::Exclusive, _)))
-            }
-            Side::Dqnl(_, Mode::Shared) | Side::Srsl(_) => false,
-        }
+        !matches!(self, Side::Srsl(_)) && matches!(self.held(), Some((Mode::Exclusive, _)))
     }
 
     /// Whether it has nothing to remember, and nobody can still say something to it.

@@ -13,11 +13,12 @@ use verbena_terms::{BootClock, Clock};
 
 use crate::desk::Desk;
 use crate::drain::Drain;
+use crate::habit::AGAIN;
 use crate::neighbours::Neighbours;
 use crate::rings::Rings;
 use crate::segments::Segments;
 use crate::status::Status;
-use crate::tickets::{AGAIN, Tickets};
+use crate::tickets::Tickets;
 
 /// How often the thread looks whether it is to stop, should the waker's call be lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

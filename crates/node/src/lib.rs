@@ -29,6 +29,7 @@ mod error;
 mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
+mod habit;
 mod helper;
 mod history;
 mod keeping;

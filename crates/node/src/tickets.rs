@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use verbena_client::wire::{Answer, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
@@ -10,8 +9,9 @@ use verbena_ipc::{ClientId, Request};
 use verbena_lock::listing::Listed;
 use verbena_lock::service::{List, LockService, Removed};
 use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, Removal, RequestId};
-use verbena_terms::{BootClock, Clock, Rank, Time};
+use verbena_terms::{BootClock, Clock, Rank};
 
+use crate::habit::Habit;
 use crate::segments::Segments;
 use crate::status::{Names, Status};
 use crate::teller::{Teller, answer, give, refuse};
@@ -23,11 +23,6 @@ const _: () = assert!(verbena_client::MAX_NAME_BYTES == MAX_NAME_BYTES);
 const FEW: usize = 1024;
 /// Tickets that a program may have.
 const AT_MOST: usize = 1 << 20;
-
-/// Who asks again for what it has released does so within this time, if it does at once: a program of Python too.
-pub(crate) const AGAIN: Duration = Duration::from_micros(100);
-/// A program that has so many points is expected to ask again: one for each time that it did at once, up to one more than these, and so many less for each time that it did not.
-const EXPECTED: u32 = 2;
 
 /// The longest text about a deadlock, in bytes.
 const MOST_TEXT: usize = 2048;
@@ -50,10 +45,7 @@ struct Program {
     tickets: HashMap<u64, Ticket>,
     /// At so many those that were refused are dropped.
     clear_at: usize,
-    /// The lock that it released last, and when.
-    released: Option<(Name, Time)>,
-    /// The lock that it asked for again at once, and its points.
-    asks_again: Option<(Name, u32)>,
+    habit: Habit,
 }
 
 struct Ticket {
@@ -102,7 +94,7 @@ impl Tickets {
         self.programs.get(&client).is_some_and(|program| !program.tickets.is_empty())
     }
 
-    /// Whether a lock is kept for who has just released it, and is to be [`settled`](Self::settle) after [`AGAIN`] at the latest.
+    /// Whether a lock is kept for who has just released it, and is to be [`settled`](Self::settle) after [`AGAIN`](crate::habit::AGAIN) or so.
     pub(crate) fn keeps(&self) -> bool {
         self.keeps && self.service.keeps()
     }
@@ -163,7 +155,7 @@ impl Tickets {
 
 impl Program {
     fn new(asker: Asker) -> Self {
-        Program { asker, tickets: HashMap::new(), clear_at: 0, released: None, asks_again: None }
+        Program { asker, tickets: HashMap::new(), clear_at: 0, habit: Habit::default() }
     }
 
     /// Whether the service was asked.
@@ -175,7 +167,7 @@ impl Program {
         want: verbena_lock::Request,
         request: Request<'_>,
     ) -> bool {
-        self.note(&name, want.mode);
+        self.habit.asks(&name, want.mode, BootClock.now());
         if let Err(why) = self.has_room_for(ticket) {
             refuse(request, why);
             return false;
@@ -195,15 +187,6 @@ impl Program {
                 false
             }
         }
-    }
-
-    /// It asks for this.
-    fn note(&mut self, name: &Name, mode: Mode) {
-        let Some((released, at)) = self.released.take() else { return };
-        let is_again = released == *name && mode == Mode::Exclusive && BootClock.now() <= at + AGAIN;
-        let before = self.asks_again.take().filter(|(other, _)| *other == released).map_or(0, |(_, points)| points);
-        let points = if is_again { (before + 1).min(EXPECTED + 1) } else { before.saturating_sub(EXPECTED) };
-        self.asks_again = Some((released, points));
     }
 
     fn has_room_for(&mut self, ticket: u64) -> Result<(), String> {
@@ -232,9 +215,7 @@ impl Program {
         let done = Box::new(move |released: Result<(), _>| {
             told.lock().tell(Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
         });
-        let asks_again = self.asks_again.as_ref().is_some_and(|(other, points)| *other == name && *points >= EXPECTED);
-        let keeps = asks_again && segments.are_settled(request.client());
-        self.released = Some((name, BootClock.now()));
+        let keeps = self.habit.releases(name, BootClock.now()) && segments.are_settled(request.client());
         if keeps {
             service.release_soon(id, done);
         } else {

@@ -43,10 +43,17 @@ fn three(cluster: &Cluster) -> [Node; 3] {
     nodes
 }
 
+/// `verbena lock` and one of its commands, at a node.
+fn lock(cluster: &Cluster, what: &str, node: &str) -> Command {
+    let mut command = verbena(&["lock", what, "--cluster-name", node]);
+    command.current_dir(cluster.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 /// `verbena lock run` at a node.
 fn lock_run(cluster: &Cluster, node: &str, arguments: &[&str]) -> Command {
-    let mut command = verbena(&["lock", "run", "--cluster-name", node]);
-    command.args(arguments).current_dir(cluster.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = lock(cluster, "run", node);
+    command.args(arguments);
     command
 }
 
@@ -136,27 +143,27 @@ fn names_are_any_bytes() {
     for bytes in [&b"\xff\n\x1b[2J"[..], "\u{2028} ".as_bytes(), b"-", &[b'n'; 1024]] {
         let name = OsStr::from_bytes(bytes);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let lists = |arguments: &[&OsStr]| {
-            let mut command = verbena(&["lock", "ls", "--json", "--cluster-name", "c"]);
-            let output = command.arg("--").args(arguments).current_dir(cluster.path()).output().unwrap();
-            assert!(output.status.success(), "{output:?}");
-            let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let json = |command: &mut Command| -> (Option<i32>, Value) {
+            let output = command.arg("--json").arg("--").arg(name).output().unwrap();
+            (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+        };
+        let lists = || {
+            let (code, list) = json(&mut lock(&cluster, "ls", "c"));
+            assert_eq!(code, Some(0), "{list}");
             list["locks"].as_array().unwrap().iter().map(|lock| lock["name_hex"].clone()).collect::<Vec<_>>()
         };
-        let mut run = verbena(&["lock", "run", "--cluster-name", "a"]);
+        let mut run = lock(&cluster, "run", "a");
         run.arg(name).args(["--", "sh", "-c", "touch held; while test -e held; do sleep 0.01; done"]);
-        let child = run.current_dir(cluster.path()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = run.spawn().unwrap();
         wait_for("it is held", || cluster.path().join("held").exists());
-        assert_eq!(lists(&[name]), [hex.as_str()]);
-        let text = verbena(&["lock", "ls", "--cluster-name", "b"]).current_dir(cluster.path()).output().unwrap().stdout;
+        assert_eq!(lists(), [hex.as_str()]);
+        let text = lock(&cluster, "ls", "b").output().unwrap().stdout;
         assert!(!text.contains(&0x1b) && text.iter().filter(|byte| **byte == b'\n').count() == 2, "{text:?}");
         std::fs::remove_file(cluster.path().join("held")).unwrap();
         assert_eq!(ended(child.wait_with_output().unwrap()), (Some(0), String::new()));
-        assert_eq!(lists(&[]), [""; 0]);
-        let mut remove = verbena(&["lock", "rm", "--json", "--cluster-name", "b", "--"]);
-        let removed = remove.arg(name).current_dir(cluster.path()).output().unwrap();
-        let said: Value = serde_json::from_slice(&removed.stdout).unwrap();
-        assert_eq!((removed.status.code(), &said["outcome"]), (Some(0), &Value::from("removed")), "{said}");
+        assert_eq!(lock(&cluster, "ls", "c").output().unwrap().stdout, b"", "nobody has any");
+        let (code, said) = json(&mut lock(&cluster, "rm", "b"));
+        assert_eq!((code, &said["outcome"]), (Some(0), &Value::from("removed")), "{said}");
     }
     let long = lock_run(&cluster, "a", &[&"n".repeat(1025), "--", "true"]).output().unwrap();
     let (code, said) = ended(long);
@@ -168,8 +175,8 @@ fn names_are_any_bytes() {
 fn stress_says_what_was_lost() {
     let cluster = on_shm();
     let [_a, b, _c] = three(&cluster);
-    let mut stress = verbena(&["lock", "stress", "--seconds", "6", "--hold", "400ms", "--json", "--cluster-name", "b"]);
-    let stress = stress.current_dir(cluster.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stress = lock(&cluster, "stress", "b");
+    let stress = stress.args(["--seconds", "6", "--hold", "400ms", "--json"]).spawn().unwrap();
     wait_for("it is held", || counted(&cluster, "b", &["held"]) == [1.0]);
     b.signal(Signal::STOP);
     std::thread::sleep(3 * LEASE);

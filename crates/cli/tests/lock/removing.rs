@@ -6,13 +6,11 @@ use serde_json::Value;
 use verbena_client::wire::LockMode;
 
 use crate::common::nodes::Cluster;
-use crate::common::verbena;
-use crate::{NAMES, acquire, connect, counted, lock_run, on_shm, three, wait_for};
+use crate::{NAMES, acquire, connect, counted, lock, lock_run, on_shm, three, wait_for};
 
 /// Its exit code, what it printed, and what it complained of.
 fn rm(cluster: &Cluster, node: &str, arguments: &[&str]) -> (i32, String, String) {
-    let mut command = verbena(&["lock", "rm", "--cluster-name", node]);
-    let output = command.args(arguments).current_dir(cluster.path()).output().unwrap();
+    let output = lock(cluster, "rm", node).args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }

@@ -9,8 +9,7 @@ use verbena_client::wire::LockMode;
 use verbena_client::{Error, Helper, Hold, Socket};
 
 use crate::common::nodes::{Cluster, Node};
-use crate::common::verbena;
-use crate::{NAMES, acquire, connect, ended, lock_run, on_shm, on_tcp, three, wait_for};
+use crate::{NAMES, acquire, connect, ended, lock, lock_run, on_shm, on_tcp, three, wait_for};
 
 /// What a node has counted of locks.
 pub fn counted(cluster: &Cluster, node: &str, metrics: &[&str]) -> Vec<f64> {
@@ -23,41 +22,35 @@ pub fn counted(cluster: &Cluster, node: &str, metrics: &[&str]) -> Vec<f64> {
     metrics.iter().map(value).collect()
 }
 
+const COSTS: [&str; 4] = ["batches_total", "atomics_total", "frames_total", "letters_total"];
+
+/// What a node spends on a lock that it takes and releases a hundred times, when it knows where its words are. Who asks again at once holds on instead: it pauses.
+fn spent_on_a_hundred(cluster: &Cluster, node: &str, mode: LockMode) -> Vec<f64> {
+    let mut locks = connect(cluster, node);
+    let first = acquire(&mut locks, "x", mode);
+    locks.release(first).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let before = counted(cluster, node, &COSTS);
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(1));
+        let hold = acquire(&mut locks, "x", mode);
+        locks.release(hold).unwrap();
+    }
+    let after = counted(cluster, node, &COSTS);
+    before.iter().zip(after).map(|(before, after)| after - before).collect()
+}
+
 /// A free lock costs one batch with one atomic, and its release the same; who waits sends nothing. (Chapter 4; rules L2 and L3.)
 #[test]
 fn a_free_lock_costs_one_atomic_and_who_waits_sends_nothing() {
-    const COSTS: [&str; 4] = ["batches_total", "atomics_total", "frames_total", "letters_total"];
     for cluster in [on_shm(), on_tcp()] {
         let _nodes = three(&cluster);
         for node in NAMES {
-            let mut locks = connect(&cluster, node);
-            // Its home is asked where its words are.
-            let first = acquire(&mut locks, "x", LockMode::Exclusive);
-            locks.release(first).unwrap();
-            std::thread::sleep(Duration::from_millis(50));
-            let before = counted(&cluster, node, &COSTS);
-            for _ in 0..100 {
-                // Who asks again at once holds on instead.
-                std::thread::sleep(Duration::from_millis(1));
-                let hold = acquire(&mut locks, "x", LockMode::Exclusive);
-                locks.release(hold).unwrap();
-            }
-            let after = counted(&cluster, node, &COSTS);
-            let spent: Vec<f64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
+            let spent = spent_on_a_hundred(&cluster, node, LockMode::Exclusive);
             assert_eq!(spent, [200.0, 200.0, 0.0, 0.0], "node {node}");
         }
         // A reader adds itself to the word, and says that it leaves; the home takes it out.
-        let shared = NAMES.map(|node| {
-            let mut locks = connect(&cluster, node);
-            let before = counted(&cluster, node, &COSTS);
-            for _ in 0..100 {
-                let hold = acquire(&mut locks, "x", LockMode::Shared);
-                locks.release(hold).unwrap();
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            let after = counted(&cluster, node, &COSTS);
-            before.iter().zip(after).map(|(before, after)| after - before).collect::<Vec<f64>>()
-        });
+        let shared = NAMES.map(|node| spent_on_a_hundred(&cluster, node, LockMode::Shared));
         let once = shared.iter().filter(|spent| spent[..2] == [100.0, 100.0]);
         assert_eq!(once.count(), 2, "but for the home: {shared:?}");
         let mut holder = connect(&cluster, "a");
@@ -159,8 +152,7 @@ fn who_waits_uses_no_processor() {
 
 /// `verbena lock ls` at a node: its exit code, and what it printed.
 fn ls(cluster: &Cluster, node: &str, arguments: &[&str]) -> (i32, String) {
-    let mut command = verbena(&["lock", "ls", "--cluster-name", node]);
-    let output = command.args(arguments).current_dir(cluster.path()).output().unwrap();
+    let output = lock(cluster, "ls", node).args(arguments).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena_client::{CheckpointOptions, Error, Failure, Placement};
+use verbena_client::{CheckpointOptions, Error, Failure, Memory, Placement};
 
 use crate::common::nodes::{Cluster, are_in};
 use crate::{NAMES, connect, three, why};
@@ -129,21 +129,23 @@ fn a_checkpoint_is_of_one_run() {
     );
 }
 
+/// All processes save this, as those at this node that have joined.
+fn save_all(memory: &mut Memory, number: u64) {
+    let record = memory.checkpoints("run").unwrap();
+    for process in 0..PROCESSES {
+        if !record.processes[process as usize].0 {
+            memory.join_checkpoints("run", process).unwrap();
+        }
+        memory.save_checkpoint("run", process, record.era, number, &part(process, record.era, number)).unwrap();
+    }
+}
+
 #[test]
 fn who_was_believed_dead_changes_nothing() {
     let cluster = Cluster::on_shm("500ms");
     let _nodes = three(&cluster);
     let [mut a, mut b, mut c] = NAMES.map(|node| connect(&cluster, node));
     a.make_checkpoints("run", &options(3)).unwrap();
-    let save_all = |memory: &mut verbena_client::Memory, number: u64| {
-        let record = memory.checkpoints("run").unwrap();
-        for process in 0..PROCESSES {
-            if !record.processes[process as usize].0 {
-                memory.join_checkpoints("run", process).unwrap();
-            }
-            memory.save_checkpoint("run", process, record.era, number, &part(process, record.era, number)).unwrap();
-        }
-    };
     for number in 1..=4 {
         save_all(&mut a, number);
     }
@@ -194,16 +196,8 @@ fn a_checkpoint_with_copies_outlives_a_home() {
         let dead = NAMES[dies];
         let mut memory = connect(&cluster, NAMES[(dies + 1) % 3]);
         memory.make_checkpoints("run", &CheckpointOptions { copies: 2, ..options(2) }).unwrap();
-        for process in 0..PROCESSES {
-            memory.join_checkpoints("run", process).unwrap();
-        }
-        let save = |memory: &mut verbena_client::Memory, era, number| {
-            for process in 0..PROCESSES {
-                memory.save_checkpoint("run", process, era, number, &part(process, era, number)).unwrap();
-            }
-        };
-        save(&mut memory, 1, 1);
-        save(&mut memory, 1, 2);
+        save_all(&mut memory, 1);
+        save_all(&mut memory, 2);
         nodes.remove(dies).kill();
         for node in &nodes {
             node.wait_until("two in", |status| are_in(status, &[1, 4 - dies as u64]));
@@ -215,7 +209,7 @@ fn a_checkpoint_with_copies_outlives_a_home() {
             let (joined, found) = other.join_checkpoints("run", process).unwrap();
             assert_eq!((joined.era, found), (2, Some(part(process, 1, 2))), "{dead} died");
         }
-        save(&mut other, 2, 3);
+        save_all(&mut other, 3);
         assert_eq!(memory.checkpoint_part("run", 3, 3).unwrap(), part(3, 2, 3), "{dead} died");
     }
 }

@@ -52,6 +52,16 @@ pub fn check_seeds(test: &str, count: u64, mut scenario: impl FnMut(Seed)) -> u6
     seeds.end.saturating_sub(seeds.start)
 }
 
+/// Asserts that enough happened in so many seeds: of each of these counts, in their order, at least so many a seed. Of fewer than a hundred nothing is asked.
+///
+/// # Panics
+/// Where it did not.
+pub fn assert_enough(seeds: u64, counts: &[(u64, u64)]) {
+    for (nth, (count, each)) in counts.iter().enumerate() {
+        assert!(seeds < 100 || *count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
+    }
+}
+
 /// Runs once, and once more with a log if that panics and kept none.
 fn run_twice(mut run: impl FnMut(Log) -> std::thread::Result<()>, log: Log) -> std::thread::Result<()> {
     let first = run(log);

@@ -72,14 +72,11 @@ impl Locks {
         if !is_its || request.mode != Mode::Exclusive || !self.may_hold_on(kept) {
             return false;
         }
-        let Some(here) = self.here.get_mut(name) else { return false };
-        let mut actions = vec![];
-        if !here.local.hold_on(kept, id, &mut actions) {
-            return false;
+        let holds_on = self.with(name, out, |local, actions| local.hold_on(kept, id, actions)) == Some(true);
+        if holds_on {
+            self.kept = None;
+            self.askers.goes_on(kept, id, self.now);
         }
-        self.kept = None;
-        self.askers.goes_on(kept, id, self.now);
-        self.act(name, actions, out);
-        true
+        holds_on
     }
 }

@@ -117,6 +117,11 @@ impl Nodes {
         self.run();
     }
 
+    /// Whether it is kept for its client. At once: nobody does anything meanwhile.
+    pub fn release_soon(&mut self, at: usize, id: RequestId) -> bool {
+        self.nodes[at].0.release_soon(id).unwrap()
+    }
+
     pub fn answers(&mut self) -> Vec<(usize, RequestId, Answer)> {
         std::mem::take(&mut self.answers)
     }

@@ -127,7 +127,7 @@ fn who_asks_again_at_once_holds_on_for_half_a_millisecond_while_others_wait() {
     let mut held = nodes.acquire_for(1, ASKER, "a", WRITE);
     // As long as nobody waits.
     for nth in 1..=50 {
-        assert!(nodes.nodes[1].0.release_soon(held).unwrap());
+        assert!(nodes.release_soon(1, held));
         let (id, said) = asks_again(&mut nodes);
         assert_eq!(said, [(1, id, granted(1, Mode::Exclusive, 2 + 2 * nth))]);
         nodes.run();
@@ -136,7 +136,7 @@ fn who_asks_again_at_once_holds_on_for_half_a_millisecond_while_others_wait() {
     let there = nodes.acquire(0, "a", WRITE);
     nodes.answers();
     // It has had it for longer than that.
-    assert!(!nodes.nodes[1].0.release_soon(held).unwrap());
+    assert!(!nodes.release_soon(1, held));
     let (again, said) = asks_again(&mut nodes);
     nodes.run();
     assert_eq!((said, nodes.answers()), (vec![], vec![(0, there, granted(1, Mode::Exclusive, 104))]));
@@ -144,11 +144,11 @@ fn who_asks_again_at_once_holds_on_for_half_a_millisecond_while_others_wait() {
     assert_eq!(nodes.answers(), [(1, again, granted(1, Mode::Exclusive, 106))]);
     nodes.release(1, again);
     // From its first grant on.
-    let (mut held, there) = (nodes.acquire_briefly(1, ASKER, "a", WRITE, Duration::from_micros(200)), "a");
+    let mut held = nodes.acquire_briefly(1, ASKER, "a", WRITE, Duration::from_micros(200));
     assert_eq!(nodes.answers(), [(1, held, granted(1, Mode::Exclusive, 108))]);
-    let there = nodes.acquire_briefly(0, 1, there, WRITE, Duration::from_micros(100));
+    let there = nodes.acquire_briefly(0, 1, "a", WRITE, Duration::from_micros(100));
     let mut times = 0;
-    while nodes.nodes[1].0.release_soon(held).unwrap() {
+    while nodes.release_soon(1, held) {
         times += 1;
         let (id, said) = asks_again(&mut nodes);
         assert_eq!(said, [(1, id, granted(1, Mode::Exclusive, 108 + 2 * times))]);
@@ -173,7 +173,7 @@ fn clients_of_a_node_share_what_another_node_has_to_wait_for() {
     let (mut kept, mut passed) = (0, 0);
     loop {
         assert!(kept + passed < 200);
-        if nodes.nodes[1].0.release_soon(holds.1).unwrap() {
+        if nodes.release_soon(1, holds.1) {
             kept += 1;
             holds.1 = ask(&mut nodes, holds.0);
             nodes.answers();
@@ -202,8 +202,8 @@ fn holds_that_overlap_are_one_series() {
     let mut times = 0;
     loop {
         let other = nodes.acquire_briefly(1, ASKER, "a", WRITE, pause);
-        assert!(!nodes.nodes[1].0.release_soon(held).unwrap(), "the other is held");
-        if !nodes.nodes[1].0.release_soon(other).unwrap() {
+        assert!(!nodes.release_soon(1, held), "the other is held");
+        if !nodes.release_soon(1, other) {
             break;
         }
         times += 1;
@@ -219,7 +219,7 @@ fn holds_that_overlap_are_one_series() {
 fn whoever_comes_while_it_is_kept_gets_it_after_a_long_hold() {
     let mut nodes = Nodes::new(2, 10);
     let held = nodes.acquire_for(1, ASKER, "a", WRITE);
-    assert!(nodes.nodes[1].0.release_soon(held).unwrap(), "nobody waits");
+    assert!(nodes.release_soon(1, held), "nobody waits");
     let there = nodes.acquire(0, "a", WRITE);
     nodes.answers();
     let (again, said) = asks_again(&mut nodes);
@@ -235,7 +235,7 @@ fn what_is_kept_is_free_for_whoever_asks_first() {
     let keep = |nodes: &mut Nodes| {
         let held = nodes.acquire_for(1, ASKER, "a", WRITE);
         assert!(matches!(nodes.answers()[..], [(1, id, Answer::Granted(..))] if id == held));
-        assert!(nodes.nodes[1].0.release_soon(held).unwrap());
+        assert!(nodes.release_soon(1, held));
     };
     // Another client of the node, also if it does not wait; the same client as a reader; and another node, when what was kept is settled.
     keep(&mut nodes);
@@ -262,11 +262,11 @@ fn what_is_kept_is_free_for_whoever_asks_first() {
     // Who holds it twice, or as a reader, has nothing to be kept; nor has who holds nothing.
     let first = nodes.acquire_for(1, ASKER, "a", WRITE);
     let second = nodes.acquire_for(1, ASKER, "a", WRITE);
-    assert!(!nodes.nodes[1].0.release_soon(first).unwrap());
-    assert!(nodes.nodes[1].0.release_soon(second).unwrap());
+    assert!(!nodes.release_soon(1, first));
+    assert!(nodes.release_soon(1, second));
     assert!(nodes.nodes[1].0.release_soon(second).is_err());
     let reader = nodes.acquire_for(1, ASKER, "a", READ);
-    assert!(!nodes.nodes[1].0.release_soon(reader).unwrap());
+    assert!(!nodes.release_soon(1, reader));
 }
 
 #[test]

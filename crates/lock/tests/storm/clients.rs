@@ -102,32 +102,24 @@ impl Cluster {
                 self.nodes[at].clients[nth] = Client::Idle;
                 self.with(at, |service| service.forget(id));
             }
-            5..=6 => self.releases_soon(at, nth, (id, name), believed),
-            _ => {
+            choice => {
+                // It is expected to ask again at once. Its node may be struck meanwhile.
+                let soon = (5..=6).contains(&choice);
                 self.checker.ended(at, run, id);
                 self.nodes[at].clients[nth] = Client::Idle;
                 let mut released = Ok(());
-                self.with(at, |service| released = service.release(id));
+                self.with(at, |service| {
+                    released = if soon { service.release_soon(id).map(drop) } else { service.release(id) };
+                });
                 if released.is_err() && believed {
                     self.checker.broken.push(format!("node {at} did not hold {name}: {released:?}"));
                 }
+                if soon {
+                    let (after, comes) = (Duration::from_micros(self.dice.below(200)), self.dice.below(8) > 0);
+                    self.later(after, Event::Again { at, nth, run, name, comes });
+                }
             }
         }
-    }
-
-    /// It releases, and asks again at once, or it was expected to and does not. Its node may be struck meanwhile.
-    fn releases_soon(&mut self, at: usize, nth: usize, (id, name): (RequestId, u64), believed: bool) {
-        let run = self.nodes[at].run;
-        self.checker.ended(at, run, id);
-        self.nodes[at].clients[nth] = Client::Idle;
-        let Some(service) = &mut self.nodes[at].service else { return };
-        let released = service.release_soon(id);
-        if released.is_err() && believed {
-            self.checker.broken.push(format!("node {at} did not hold {name}: {released:?}"));
-        }
-        let (soon, comes) = (Duration::from_micros(self.dice.below(200)), self.dice.below(8) > 0);
-        self.later(soon, Event::Again { at, nth, run, name, comes });
-        self.after(at);
     }
 
     /// The client asks for it again, or nobody does and the node settles it.

@@ -13,7 +13,7 @@ mod store;
 
 use std::ops::AddAssign;
 
-use verbena_fabric::sim::{Seed, check_seeds};
+use verbena_fabric::sim::{Seed, assert_enough, check_seeds};
 use verbena_lock::Rules;
 
 use checker::Seen;
@@ -46,16 +46,21 @@ fn run(settings: Settings) -> (Vec<String>, Counts, u64) {
     (checker.broken, Counts { seen: checker.seen, struck: cluster.struck }, digest)
 }
 
-#[test]
-fn locks_hold_in_a_storm() {
+/// Nothing is wrong in any seed. How many there were, and what happened in them.
+fn hold(test: &str, settings: fn(Seed) -> Settings) -> (u64, Counts) {
     let mut counts = Counts::default();
-    let seeds = check_seeds("locks_hold_in_a_storm", SEEDS, |seed| {
-        let (broken, counted, _) = run(Settings::of(seed));
+    let seeds = check_seeds(test, SEEDS, |seed| {
+        let (broken, counted, _) = run(settings(seed));
         assert!(broken.is_empty(), "{broken:#?}");
         counts += counted;
     });
     println!("counted: {seeds} seeds, {counts:?}");
-    let Counts { seen, struck } = counts;
+    (seeds, counts)
+}
+
+#[test]
+fn locks_hold_in_a_storm() {
+    let (seeds, Counts { seen, struck }) = hold("locks_hold_in_a_storm", Settings::of);
     let enough = [
         (seen.granted, 30),
         (seen.shared, 10),
@@ -69,39 +74,22 @@ fn locks_hold_in_a_storm() {
         (struck.pauses, 1),
         (struck.cuts, 1),
     ];
-    for (nth, (count, each)) in enough.into_iter().enumerate() {
-        assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
-    }
+    assert_enough(seeds, &enough);
     assert!(seeds < 1000 || seen.deadlocks * 1000 >= seeds, "{} deadlocks in {seeds} seeds", seen.deadlocks);
 }
 
 /// Homes with one to three words each, and six locks.
 #[test]
 fn locks_hold_in_a_storm_where_words_are_few() {
-    let mut counts = Counts::default();
-    let seeds = check_seeds("locks_hold_in_a_storm_where_words_are_few", SEEDS, |seed| {
-        let (broken, counted, _) = run(Settings::with_few_words(seed));
-        assert!(broken.is_empty(), "{broken:#?}");
-        counts += counted;
-    });
-    println!("counted: {seeds} seeds, {counts:?}");
-    let Counts { seen, struck } = counts;
+    let (seeds, Counts { seen, struck }) = hold("locks_hold_in_a_storm_where_words_are_few", Settings::with_few_words);
     let enough = [(seen.granted, 20), (seen.survived, 1), (seen.lost, 1), (struck.evictions, 10), (struck.reused, 8)];
-    for (nth, (count, each)) in enough.into_iter().enumerate() {
-        assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
-    }
+    assert_enough(seeds, &enough);
 }
 
 #[test]
 fn locks_hold_in_a_storm_by_the_other_schemes() {
-    let mut counts = Counts::default();
-    let seeds = check_seeds("locks_hold_in_a_storm_by_the_other_schemes", SEEDS, |seed| {
-        let (broken, counted, _) = run(Settings::by_other_schemes(seed));
-        assert!(broken.is_empty(), "{broken:#?}");
-        counts += counted;
-    });
-    println!("counted: {seeds} seeds, {counts:?}");
-    let Counts { seen, struck } = counts;
+    let (seeds, Counts { seen, struck }) =
+        hold("locks_hold_in_a_storm_by_the_other_schemes", Settings::by_other_schemes);
     let enough = [
         (seen.granted, 20),
         (seen.shared, 5),
@@ -110,9 +98,7 @@ fn locks_hold_in_a_storm_by_the_other_schemes() {
         (struck.views, 8),
         (struck.crashes, 1),
     ];
-    for (nth, (count, each)) in enough.into_iter().enumerate() {
-        assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
-    }
+    assert_enough(seeds, &enough);
 }
 
 #[test]

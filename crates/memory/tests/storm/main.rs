@@ -14,7 +14,7 @@ mod keeper;
 mod seen;
 mod settings;
 
-use verbena_fabric::sim::{Seed, check_seeds};
+use verbena_fabric::sim::{Seed, assert_enough, check_seeds};
 use verbena_memory::Rules;
 
 use cluster::Cluster;
@@ -57,9 +57,7 @@ fn segments_hold_in_a_storm() {
         (all.cuts, 1),
     ];
     assert!(seeds < 100 || all.hungers > seeds / 4, "too seldom there was no memory");
-    for (nth, (count, each)) in enough.into_iter().enumerate() {
-        assert!(seeds < 100 || count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
-    }
+    assert_enough(seeds, &enough);
     assert!(seeds < 100 || all.reclaims > seeds && all.reclaimed > seeds / 4, "too little was reclaimed");
     assert!(seeds < 100 || all.given > seeds / 4 && all.relocated > seeds / 4, "too few segments moved");
     assert!(seeds < 100 || all.lost > 0, "no name was of a lost segment");

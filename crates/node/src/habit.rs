@@ -1,0 +1,105 @@
+//! Whether a program asks again at once for the locks that it releases: what it did so far says what it is expected to do.
+
+use std::time::Duration;
+
+use verbena_lock::{Mode, Name};
+use verbena_terms::Time;
+
+/// Who asks again for what it has released does so within this time, if it does at once: a program of Python too.
+pub(crate) const AGAIN: Duration = Duration::from_micros(100);
+/// A program that has so many points is expected to ask again: one for each time that it did at once, up to one more than these, and so many less for each time that it did not.
+const EXPECTED: u32 = 2;
+
+/// Of one program.
+#[derive(Debug, Default)]
+pub(crate) struct Habit {
+    /// The lock that it released last, and when.
+    released: Option<(Name, Time)>,
+    /// The lock of which it was last seen whether it asks again, and its points.
+    asks_again: Option<(Name, u32)>,
+}
+
+impl Habit {
+    /// It releases this. Whether it is expected to ask for it again at once, alone.
+    pub(crate) fn releases(&mut self, name: Name, now: Time) -> bool {
+        let is_expected = self.points_of(&name) >= EXPECTED;
+        self.released = Some((name, now));
+        is_expected
+    }
+
+    /// It asks for this.
+    pub(crate) fn asks(&mut self, name: &Name, mode: Mode, now: Time) {
+        let Some((released, at)) = self.released.take() else { return };
+        let is_again = released == *name && mode == Mode::Exclusive && now <= at + AGAIN;
+        let before = self.points_of(&released);
+        let points = if is_again { (before + 1).min(EXPECTED + 1) } else { before.saturating_sub(EXPECTED) };
+        self.asks_again = Some((released, points));
+    }
+
+    fn points_of(&self, name: &Name) -> u32 {
+        self.asks_again.as_ref().filter(|(other, _)| other == name).map_or(0, |(_, points)| *points)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_micros(20);
+
+    /// A program, and its time.
+    struct Program(Habit, Time);
+
+    impl Program {
+        fn new() -> Self {
+            Program(Habit::default(), Time::ZERO)
+        }
+
+        /// It has this lock, releases it, and after so long asks for the next one. Whether it was expected to ask for it again.
+        fn then(&mut self, name: &str, after: Duration, next: &str, mode: Mode) -> bool {
+            let named = |name: &str| Name::new(name.as_bytes()).unwrap();
+            let is_expected = self.0.releases(named(name), self.1);
+            self.1 = self.1 + after;
+            self.0.asks(&named(next), mode, self.1);
+            is_expected
+        }
+
+        /// So often the same lock, after so long each time.
+        fn again(&mut self, times: usize, after: Duration) -> Vec<bool> {
+            (0..times).map(|_| self.then("a", after, "a", Mode::Exclusive)).collect()
+        }
+    }
+
+    #[test]
+    fn who_asks_again_twice_in_a_row_is_expected_to() {
+        let mut program = Program::new();
+        assert_eq!(program.again(5, SOON), [false, false, true, true, true]);
+        // It was slow once, and is expected to after one more.
+        assert_eq!(program.again(1, 2 * AGAIN), [true]);
+        assert_eq!(program.again(3, SOON), [false, true, true]);
+    }
+
+    #[test]
+    fn who_pauses_is_not() {
+        let mut program = Program::new();
+        assert_eq!(program.again(10, AGAIN + SOON), [false; 10]);
+        // One pause after one request without.
+        let turns = (0..10).flat_map(|_| [program.again(1, SOON), program.again(1, 2 * AGAIN)]);
+        assert_eq!(turns.collect::<Vec<_>>().concat(), [false; 20]);
+    }
+
+    #[test]
+    fn one_lock_says_nothing_of_another_nor_readers_of_writers() {
+        let mut program = Program::new();
+        program.again(5, SOON);
+        assert!(!program.then("b", SOON, "b", Mode::Exclusive), "the first of it");
+        let mut program = Program::new();
+        program.again(5, SOON);
+        assert!(program.then("a", SOON, "b", Mode::Exclusive), "it comes for another one");
+        assert!(!program.then("a", SOON, "a", Mode::Exclusive));
+        let mut program = Program::new();
+        for _ in 0..5 {
+            assert!(!program.then("a", SOON, "a", Mode::Shared));
+        }
+    }
+}
