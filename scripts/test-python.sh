@@ -29,7 +29,7 @@ export PATH=$environment/bin:$PATH VIRTUAL_ENV=$environment
 maturin build --quiet --locked --profile dev --manifest-path adapters/python/Cargo.toml --target-dir "$target" --out "$environment/wheels"
 pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$environment"/wheels/*.whl
 # It leaves its files where it runs. Before 3.12 the interpreter has the buffers of a type without a name for them.
-(cd "$environment" && python -m mypy.stubtest --concise --ignore-unused-allowlist --allowlist <(echo 'verbena\.(_native\.)?Value\.__buffer__') verbena)
+(cd "$environment" && python -m mypy.stubtest --concise --ignore-unused-allowlist --allowlist <(echo 'verbena\.(_native\.)?(Value|Window)\.__buffer__') verbena)
 python -m mypy --strict --no-error-summary --cache-dir "$environment/mypy" adapters/python/tests adapters/python/examples adapters/python/python/verbena
 cd adapters/python
 # A wait that does not end says where, and fails.

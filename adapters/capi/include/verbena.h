@@ -80,6 +80,8 @@ typedef enum verbena_result {
   VERBENA_IN_USE = 25,
   // Another process began again: all go back to the newest complete checkpoint, so this one is to join again.
   VERBENA_ROLLED_BACK = 26,
+  // The segment's value is not in memory that this program can read in place: verbena_memory_get reads it.
+  VERBENA_ELSEWHERE = 27,
 } verbena_result;
 
 // How a lock is held.
@@ -97,6 +99,10 @@ typedef struct verbena_locks verbena_locks;
 // A program's connection for memory that nodes share, for one thread; others hear VERBENA_BUSY meanwhile. Segments stay when it is closed; the locks that
 // it holds are released.
 typedef struct verbena_memory verbena_memory;
+
+// A segment's value where it is, in the memory of its home: for programs of that node. For any thread, also when the connection has been closed; one at a time calls
+// verbena_window_newest or verbena_window_close. It keeps the memory mapped until it is closed.
+typedef struct verbena_window verbena_window;
 
 // What was acquired, to be copied as one likes: no memory is behind it. One of zeros is none.
 typedef struct verbena_hold {
@@ -408,6 +414,64 @@ enum verbena_result verbena_memory_lock(struct verbena_memory *memory,
 // `memory` is null, or of verbena_memory_connect and not closed; `hold` is null or can be read.
 enum verbena_result verbena_memory_unlock(struct verbena_memory *memory,
                                           const struct verbena_hold *hold);
+
+// Opens a window onto a segment's newest value, without a copy. VERBENA_ELSEWHERE: its home is another node, the fabric's memory is of another kind, or the user is neither the
+// one that runs the node nor root; verbena_memory_get reads it then. `*window` is for verbena_window_close, and NULL after an error.
+//
+// The caller sees to it:
+// `memory` is null, or of verbena_memory_connect and not closed; `segment` is null or can be read; `window` is null or can be written.
+enum verbena_result verbena_memory_window(struct verbena_memory *memory,
+                                          const struct verbena_segment *segment,
+                                          struct verbena_window **window);
+
+// The bytes of the value, verbena_window_bytes of them, valid until the window is closed or moved. They may be written over while they are read: after some more puts a
+// later value is there. So what was read counts if verbena_window_holds says so after that. NULL for NULL.
+//
+// The caller sees to it:
+// `window` is null, or of verbena_memory_window and not closed.
+const void *verbena_window_data(const struct verbena_window *window);
+
+// How many bytes the value has; 0 for NULL.
+//
+// The caller sees to it:
+// As for verbena_window_data.
+size_t verbena_window_bytes(const struct verbena_window *window);
+
+// The version of the value, which grows by one with each put; 0 for NULL.
+//
+// The caller sees to it:
+// As for verbena_window_data.
+uint64_t verbena_window_version(const struct verbena_window *window);
+
+// When it was put, nanoseconds since 1970 by its writer's clock; 0 if nothing was, for `null`, and for NULL.
+//
+// The caller sees to it:
+// As for verbena_window_data.
+uint64_t verbena_window_stamp_ns(const struct verbena_window *window);
+
+// Whether all that was read through the window so far was this version, and the segment's newest value at a moment after it was asked for. Nobody is asked. False for NULL.
+//
+// The caller sees to it:
+// As for verbena_window_data.
+bool verbena_window_holds(const struct verbena_window *window);
+
+// Whether nothing newer was put so far. Nobody is asked. False for NULL.
+//
+// The caller sees to it:
+// As for verbena_window_data.
+bool verbena_window_is_newest(const struct verbena_window *window);
+
+// Moves the window to the newest value. False where that is not there any more: it stays as it is then, and verbena_memory_window opens another, or says what became of the segment.
+//
+// The caller sees to it:
+// As for verbena_window_data; nobody else uses it meanwhile.
+bool verbena_window_newest(struct verbena_window *window);
+
+// Closes it. NULL is nothing.
+//
+// The caller sees to it:
+// `window` is null, or of verbena_memory_window and not closed yet; nobody uses it or its bytes.
+void verbena_window_close(struct verbena_window *window);
 
 // Makes room for checkpoints of this name, of `processes` processes with parts of up to `bytes` bytes. `kept`: how many have room, 2 to 64, 0 for 2: the one that is being saved, and
 // so many complete ones. `copies`: nodes that hold each part, 1 to 4, 0 for 1. `placement` as for verbena_memory_allocate; NULL: "spread".

@@ -66,6 +66,8 @@ pub enum verbena_result {
     VERBENA_IN_USE = 25,
     /// Another process began again: all go back to the newest complete checkpoint, so this one is to join again.
     VERBENA_ROLLED_BACK = 26,
+    /// The segment's value is not in memory that this program can read in place: verbena_memory_get reads it.
+    VERBENA_ELSEWHERE = 27,
 }
 
 use verbena_result::*;
@@ -107,6 +109,7 @@ impl From<Error> for Failure {
                 Why::Late => VERBENA_LATE,
                 Why::Unknown => VERBENA_UNKNOWN,
                 Why::Reclaimed => VERBENA_RECLAIMED,
+                Why::Elsewhere => VERBENA_ELSEWHERE,
                 Why::Unavailable => VERBENA_REFUSED,
             },
             error if error.is_over() => VERBENA_DISCONNECTED,

@@ -13,6 +13,7 @@ mod checkpoints;
 mod error;
 mod locks;
 mod memory;
+mod windows;
 
 pub use checkpoints::{
     verbena_checkpoint_process, verbena_checkpoints, verbena_checkpoints_join, verbena_checkpoints_make,

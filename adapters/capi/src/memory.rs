@@ -437,7 +437,7 @@ pub(crate) unsafe fn reach<'a>(memory: *const verbena_memory) -> Result<&'a verb
 
 /// # Safety
 /// It is null or can be read.
-unsafe fn read(segment: *const verbena_segment) -> Result<Which, Failure> {
+pub(crate) unsafe fn read(segment: *const verbena_segment) -> Result<Which, Failure> {
     // SAFETY: three numbers of C's, aligned as C aligns them and readable, says the caller; any numbers are some.
     match unsafe { segment.as_ref() } {
         None => Err(bad("segment is NULL")),

@@ -136,6 +136,41 @@ static void values(verbena_memory *here, verbena_memory *there) {
     expect(verbena_memory_release(there, &big), VERBENA_OK);
 }
 
+static void windows(verbena_memory *here, verbena_memory *there) {
+    verbena_window *window = (verbena_window *)here;
+    verbena_segment shown = made(here, "shown", 24, NULL, "a");
+    uint64_t version;
+    expect(verbena_memory_window(NULL, &shown, &window), VERBENA_BAD_ARGUMENT);
+    expect(window == NULL, 1);
+    expect(verbena_memory_window(here, NULL, &window), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_window(here, &shown, NULL), VERBENA_BAD_ARGUMENT);
+    expect(verbena_memory_window(there, &shown, &window), VERBENA_ELSEWHERE);
+    expect(says("is at node a"), 1);
+    expect(window == NULL, 1);
+    expect(verbena_window_data(NULL) == NULL && verbena_window_bytes(NULL) == 0 && verbena_window_version(NULL) == 0, 1);
+    expect(verbena_window_holds(NULL) || verbena_window_is_newest(NULL) || verbena_window_newest(NULL), 0);
+    expect(verbena_window_stamp_ns(NULL), 0);
+    verbena_window_close(NULL);
+    expect(verbena_memory_put(there, &shown, 0, "twenty-four bytes of it.", 24, NULL, &version), VERBENA_OK);
+    expect(verbena_memory_window(here, &shown, &window), VERBENA_OK);
+    expect(verbena_window_bytes(window) == 24 && verbena_window_version(window) == version, 1);
+    expect(verbena_window_stamp_ns(window) > 0, 1);
+    expect(memcmp(verbena_window_data(window), "twenty-four bytes of it.", 24), 0);
+    expect(verbena_window_holds(window) && verbena_window_is_newest(window), 1);
+    /* Whoever looks again asks nobody. */
+    expect(verbena_memory_put(there, &shown, 7, "F", 1, NULL, NULL), VERBENA_OK);
+    expect(verbena_window_is_newest(window), 0);
+    expect(verbena_window_newest(window), 1);
+    expect(verbena_window_version(window) == version + 1 && verbena_window_is_newest(window), 1);
+    expect(memcmp(verbena_window_data(window), "twenty-Four bytes of it.", 24), 0);
+    expect(verbena_memory_release(there, &shown), VERBENA_OK);
+    for (int tries = 0; tries < 2000 && verbena_window_holds(window); tries++)
+        usleep(1000);
+    expect(verbena_window_holds(window) || verbena_window_newest(window), 0);
+    verbena_window_close(window);
+    expect(verbena_memory_window(here, &shown, &window), VERBENA_RELEASED);
+}
+
 static void what_is_known(verbena_memory *here, verbena_memory *there) {
     verbena_segment_info infos[3];
     size_t count = 0, silent = 9;
@@ -293,6 +328,7 @@ int main(int count, char **sockets) {
     expect(verbena_memory_connect(sockets[2], 5000, &there), VERBENA_OK);
     null_and_nonsense(here);
     values(here, there);
+    windows(here, there);
     what_is_known(here, there);
     checkpoints(here, there);
     locks_threads_and_children(here, there);

@@ -7,6 +7,7 @@ use verbena_client::{Error, Failure};
 import_exception!(verbena._errors, Conflict);
 import_exception!(verbena._errors, Deadlock);
 import_exception!(verbena._errors, Disconnected);
+import_exception!(verbena._errors, Elsewhere);
 import_exception!(verbena._errors, Exists);
 import_exception!(verbena._errors, Failed);
 import_exception!(verbena._errors, Forked);
@@ -54,6 +55,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
             Failure::Late => Late::new_err(words),
             Failure::Unknown => Unknown::new_err(words),
             Failure::Reclaimed => Reclaimed::new_err(words),
+            Failure::Elsewhere => Elsewhere::new_err(words),
             Failure::Unavailable => Refused::new_err(words),
         },
         error if error.is_over() => Disconnected::new_err(words),

@@ -18,6 +18,7 @@ mod hold;
 mod locks;
 mod memory;
 mod wan;
+mod window;
 
 use pyo3::pymodule;
 
@@ -34,6 +35,8 @@ mod _native {
     use super::memory::{Memory, Segment, Stat, Value};
     #[pymodule_export]
     use super::wan::{Wan, guard};
+    #[pymodule_export]
+    use super::window::Window;
 
     /// What tells other guards that one is a guard.
     #[pymodule_export]

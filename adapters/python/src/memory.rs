@@ -13,8 +13,12 @@ use verbena_client::{CheckpointOptions, NewSegment, PutOptions, SegmentInfo};
 
 use crate::checkpoints::Checkpoints;
 use crate::connection::{Shared, Wanted};
-use crate::errors::{Late, OutOfRange};
+use crate::errors::{Elsewhere, Late, OutOfRange};
 use crate::hold::Hold;
+use crate::window::Window;
+
+/// How often a value is looked at that others put over.
+const LOOKS: usize = 1000;
 
 /// A connection to the helper of this machine, for memory that nodes share. Any thread may use it, one after the other. Segments stay when it is closed.
 ///
@@ -281,19 +285,7 @@ impl Segment {
     ) -> PyResult<Bound<'py, PyAny>> {
         let numpy = numpy(py)?;
         let dtype = numpy.call_method1("dtype", (dtype,))?;
-        let shape = match shape {
-            Some(shape) => shape,
-            None => {
-                let (rest, item) = (self.info.bytes.saturating_sub(offset), dtype.getattr("itemsize")?.extract()?);
-                match rest.checked_rem(item) {
-                    Some(0) => (rest / item).into_pyobject(py)?.into_any(),
-                    _ => {
-                        let words = format!("{rest} bytes are no array of items of {item} bytes");
-                        return Err(PyValueError::new_err(words));
-                    }
-                }
-            }
-        };
+        let shape = shape_of(py, shape, &dtype, self.info.bytes.saturating_sub(offset))?;
         let array = numpy.call_method1("empty", (shape, dtype))?;
         self.get_into(py, &array, offset)?;
         Ok(array)
@@ -304,6 +296,33 @@ impl Segment {
     fn store(&self, py: Python<'_>, array: &Bound<'_, PyAny>, offset: u64, over: Option<u64>) -> PyResult<u64> {
         let array = numpy(py)?.call_method("ascontiguousarray", (array,), None::<&Bound<'_, PyDict>>)?;
         self.put(py, &array, offset, over)
+    }
+
+    /// Its newest value where it is, without a copy: where its home is this node. Raises Elsewhere.
+    fn window(&self, py: Python<'_>) -> PyResult<Window> {
+        let id = self.info.id;
+        Ok(Window::onto(self.shared.with(py, |memory| memory.window(id))?))
+    }
+
+    /// What `function` makes of the newest value: of a Window onto it, or of a Value where there can be none. It is called again until what it saw was one version, whole.
+    /// It must keep nothing of what it sees. Raises Late.
+    fn look<'py>(&self, py: Python<'py>, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        for _ in 0..LOOKS {
+            match self.window(py) {
+                Ok(window) => {
+                    let seen = function.call1((window.clone(),));
+                    if window.holds() {
+                        return seen;
+                    }
+                }
+                Err(error) if error.is_instance_of::<Elsewhere>(py) => {
+                    return function.call1((self.get(py, 0, None)?,));
+                }
+                Err(error) => return Err(error),
+            }
+            py.check_signals()?;
+        }
+        Err(Late::new_err(format!("in {LOOKS} looks at the value another one was put over it: get it")))
     }
 
     fn __repr__(&self) -> String {
@@ -387,7 +406,24 @@ fn plain(buffer: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     Ok(buffer)
 }
 
-fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+/// The shape that is wanted, or as many items as so many bytes are.
+pub(crate) fn shape_of<'py>(
+    py: Python<'py>,
+    shape: Option<Bound<'py, PyAny>>,
+    dtype: &Bound<'py, PyAny>,
+    bytes: u64,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(shape) = shape {
+        return Ok(shape);
+    }
+    let item = dtype.getattr("itemsize")?.extract()?;
+    match bytes.checked_rem(item) {
+        Some(0) => Ok((bytes / item).into_pyobject(py)?.into_any()),
+        _ => Err(PyValueError::new_err(format!("{bytes} bytes are no array of items of {item} bytes"))),
+    }
+}
+
+pub(crate) fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("numpy").map_err(|error| {
         let without = PyImportError::new_err("arrays need NumPy, which is not installed: get, get_into and put do not");
         without.set_cause(py, Some(error));

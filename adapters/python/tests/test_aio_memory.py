@@ -29,6 +29,9 @@ def test_every_operation(nodes: list[Node]) -> None:
             assert raised.value.current == version + 1
             assert await made.store(np.arange(6.0), over=version + 1) == version + 2
             assert (await found.array("f8", (2, 3)))[1, 2] == 5
+            with pytest.raises(verbena.Elsewhere):
+                await made.window()
+            assert (await found.window()).array("f8").tolist() == [0, 1, 2, 3, 4, 5]
             into = bytearray(8)
             assert await found.get_into(into, 40) == version + 2
             assert into == np.float64(5).tobytes() and (await found.stat()).version == version + 2

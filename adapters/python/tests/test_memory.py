@@ -118,6 +118,58 @@ def test_arrays_of_numpy(nodes: list[Node]) -> None:
             segment.array("f8", 7)
 
 
+def test_windows_show_values_where_they_are(nodes: list[Node]) -> None:
+    with verbena.Memory(nodes[0].socket) as here, verbena.Memory(nodes[1].socket) as there:
+        segment = here.allocate(6 * 8, "shown", placement="a", writers=1)
+        version = segment.put(np.arange(6, dtype="f8"))
+        window = segment.window()
+        assert (len(window), window.version, window.holds, window.is_newest) == (48, version, True, True)
+        assert repr(window) == f"<verbena.Window of 48 bytes, version {version}>"
+        assert abs(time.time_ns() - window.stamp_ns) < 60e9
+        view = memoryview(window)
+        assert view.readonly and view.nbytes == 48
+        with pytest.raises(TypeError):
+            view[0] = 1
+        array = window.array("f8")
+        assert array.tolist() == [0, 1, 2, 3, 4, 5] and not array.flags.writeable and not array.flags.owndata
+        assert (window.array("f8", (2, 3)) == array.reshape(2, 3)).all() and window.array("f8", 2, 32).tolist() == [4, 5]
+        untyped: Any = window
+        assert np.frombuffer(untyped, "f8").ctypes.data == array.ctypes.data
+        with pytest.raises(ValueError, match="48 bytes are no array"):
+            window.array("V7")
+        with pytest.raises((TypeError, ValueError)):
+            window.array("f8", 7)
+        # Another node puts: who looks sees it, and asks nobody.
+        other = there.find("shown")
+        latest = other.put(np.arange(6, 12, dtype="f8"))
+        assert (window.is_newest, window.holds) == (False, True)
+        newest = window.newest()
+        assert newest is not None and newest.version == latest and newest.array("f8")[5] == 11
+        # The array is over the memory itself: what is put there is seen in it.
+        other.put(np.arange(12, 18, dtype="f8"))
+        assert array.tolist() == [12, 13, 14, 15, 16, 17] and not window.holds
+        kept = newest.array("f8")
+        del window, newest, view, untyped
+        gc.collect()
+        assert kept.shape == (6,)
+
+        def total(value: Any) -> float:
+            return float(np.frombuffer(value, "f8").sum())
+
+        assert segment.look(total) == other.look(total) == sum(range(12, 18))
+        # The same where it is not at hand.
+        with pytest.raises(verbena.Elsewhere, match="at node a"):
+            other.window()
+        assert (segment.look(type), other.look(type)) == (verbena.Window, verbena.Value)
+        with pytest.raises(ZeroDivisionError):
+            segment.look(lambda value: 1 // 0)
+        segment.release()
+        with pytest.raises(verbena.Released):
+            segment.window()
+        with pytest.raises(verbena.Released):
+            segment.look(bytes)
+
+
 def test_arrays_without_numpy(nodes: list[Node], python: str) -> None:
     code = "import sys, verbena\nsys.modules['numpy'] = None\nverbena.Memory(sys.argv[1]).allocate(8).array('u1')"
     ended = subprocess.run([python, "-c", code, str(nodes[0].socket)], capture_output=True, text=True)

@@ -27,6 +27,7 @@ mod scope;
 mod socket;
 #[cfg(feature = "updates")]
 mod updates;
+mod window;
 pub mod wire;
 
 pub use api::Outcome;
@@ -48,3 +49,4 @@ pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};
 #[cfg(feature = "updates")]
 pub use updates::{PATIENCE, Update, Updates};
 pub use verbena_terms::{Coherence, Incarnation, SegmentId};
+pub use window::Window;

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub const BOARD_LEASE: usize = 0;
 /// The word of the helper's board that counts how often all that its clients held was lost. What was granted at another count is lost.
 pub const BOARD_LAPSES: usize = 1;
+/// The word of the helper's board that counts how often something else could be where a segment's value was in its node's memory. What was found at another count is
+/// not looked at any more.
+pub const BOARD_FORGETS: usize = 2;
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -326,6 +326,15 @@ impl Locks {
     /// Nobody waits for the answer to the request of this number any more.
     pub(crate) fn does_without(&mut self, number: u64) {
         self.asked.remove(&number);
+    }
+
+    pub(crate) fn board(&self) -> BoardReader {
+        self.watch.board.clone()
+    }
+
+    /// What the helper handed over with its answer to this request.
+    pub(crate) fn attached(&mut self, number: u64) -> Option<OwnedFd> {
+        self.connection.attached(number)
     }
 
     /// Asks for anything, and gives the request's number.

@@ -1,8 +1,10 @@
 //! Memory that nodes share, for a program.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use verbena_ipc::ReadableMemory;
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::error::{Error, Result};
@@ -12,10 +14,13 @@ use crate::memory_wire::{
     Failure, MemoryAnswer, MemoryRequest, NewSegment, Reclaims, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which,
 };
 use crate::socket::Socket;
-use crate::wire::{Answer, Request};
+use crate::window::Window;
+use crate::wire::{Answer, BOARD_FORGETS, Request};
 
 /// How much longer than its helper a program waits: the helper knows what became of it.
 const LONGER: Duration = Duration::from_secs(1);
+/// How long who found no value where it was said to be waits before it asks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Parts that are on their way at a time.
 const PARTS: usize = 3;
 
@@ -27,6 +32,9 @@ pub struct Memory {
     patience: Duration,
     shelves: u64,
     look: Option<Look>,
+    /// The node's memory of a view, mapped; at this count of what was forgotten.
+    region: Option<(u32, Arc<ReadableMemory>)>,
+    forgets: u64,
 }
 
 /// What is done every so often by who waits: whether it goes on.
@@ -67,7 +75,8 @@ impl Memory {
     /// # Errors
     /// As [`Helper::connect`](crate::Helper::connect).
     pub fn connect(socket: &Socket, patience: Duration) -> Result<Memory> {
-        Ok(Memory { locks: Locks::connect(socket, patience)?, patience, shelves: 0, look: None })
+        let locks = Locks::connect(socket, patience)?;
+        Ok(Memory { locks, patience, shelves: 0, look: None, region: None, forgets: 0 })
     }
 
     /// Has `go_on` asked every `turn` by calls that wait, but for those that wait for locks; if it says no they are [`Error::Stopped`].
@@ -176,6 +185,39 @@ impl Memory {
         }
     }
 
+    /// The segment's newest value where it is, if that is in this node's memory: nothing is copied, and who looks again asks nobody.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] with [`Failure::Elsewhere`](crate::Failure) if its home is another node, the fabric's memory is of another kind (`xdp`), or the program's user neither runs the node nor is root:
+    /// a [`get`](Self::get) reads it then.
+    pub fn window(&mut self, which: impl Into<Which>) -> Result<Window> {
+        let which = which.into();
+        let until = BootClock.now() + self.patience;
+        loop {
+            self.let_go_of_old_memory();
+            let board = self.locks.board();
+            // Before it is asked for: what is forgotten from here on may be where it is.
+            let forgets = board.read(BOARD_FORGETS);
+            let has = self.region.as_ref().map_or(0, |(view, _)| *view);
+            let (number, answer) = self.call_numbered(MemoryRequest::Window { which: which.clone(), has })?;
+            let MemoryAnswer::Window(pane) = answer else { return Err(unexpected(answer)) };
+            if let Some(descriptor) = self.locks.attached(number) {
+                self.region = Some((pane.view, Arc::new(ReadableMemory::map(&descriptor)?)));
+            }
+            let memory = self.region.as_ref().filter(|(view, _)| *view == pane.view).map(|(_, memory)| memory.clone());
+            let memory = memory.ok_or_else(|| Error::Malformed("no memory came with where a value is in it".into()))?;
+            if let Some(window) = Window::open(memory, pane, board, forgets) {
+                return Ok(window);
+            }
+            if BootClock.now() >= until {
+                let text =
+                    "the segment's value was not found where it was said to be: it moves, or its node has no lease";
+                return Err(Error::Memory { why: Failure::Late, text: text.into() });
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
     /// The segments whose names begin with `prefix`, at all homes; if it is empty, those without a name too.
     ///
     /// # Errors
@@ -252,9 +294,22 @@ impl Memory {
     }
 
     fn call(&mut self, asked: MemoryRequest) -> Result<MemoryAnswer> {
+        self.let_go_of_old_memory();
+        self.call_numbered(asked).map(|(_, answer)| answer)
+    }
+
+    fn call_numbered(&mut self, asked: MemoryRequest) -> Result<(u64, MemoryAnswer)> {
         let until = BootClock.now() + self.patience + LONGER;
         let number = self.post(asked, until)?;
-        self.answer(number, until)
+        Ok((number, self.answer(number, until)?))
+    }
+
+    /// What is mapped cannot be given back by the node: so it is not kept for longer than windows are.
+    fn let_go_of_old_memory(&mut self) {
+        let forgets = self.locks.board().read(BOARD_FORGETS);
+        if self.forgets != forgets {
+            (self.forgets, self.region) = (forgets, None);
+        }
     }
 
     /// Some at a time, one answer after the other.
@@ -325,6 +380,7 @@ fn unexpected(answer: MemoryAnswer) -> Error {
         MemoryAnswer::Staged | MemoryAnswer::Put(_) => "that something is put",
         MemoryAnswer::List { .. } => "a list",
         MemoryAnswer::Reclaims(_) => "what a node offers",
+        MemoryAnswer::Window(_) => "where a value is",
     };
     Error::Malformed(format!("{what} is no answer to that"))
 }

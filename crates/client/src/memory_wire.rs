@@ -179,6 +179,13 @@ pub enum MemoryRequest {
     },
     /// What is known of a segment.
     Stat(Which),
+    /// Where the value is, if that is in memory of this node which a program of its user may read.
+    Window {
+        /// Of which.
+        which: Which,
+        /// The view of whose memory the program has a descriptor already; 0 for none.
+        has: u32,
+    },
     /// All segments.
     List {
         /// What their names begin with; those without a name are among them if this is empty.
@@ -235,6 +242,29 @@ pub enum MemoryAnswer {
     Failed(Failure, String),
     /// To [`MemoryRequest::Reclaim`].
     Reclaims(Reclaims),
+    /// To [`MemoryRequest::Window`]. The memory's descriptor goes with it, unless the program has it.
+    Window(Pane),
+}
+
+/// Where a segment's value is in memory of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pane {
+    /// Of which view the memory is.
+    pub view: u32,
+    /// Which segment.
+    pub id: SegmentId,
+    /// What it promises.
+    pub coherence: Coherence,
+    /// Bytes of its value.
+    pub bytes: u64,
+    /// Where its word is in the memory.
+    pub word: u64,
+    /// Where its first slot is.
+    pub slots: u64,
+    /// How far the next one is from that.
+    pub stride: u64,
+    /// How many slots it has.
+    pub count: u8,
 }
 
 /// What a node offers, and what has to go for that.
@@ -328,6 +358,8 @@ pub enum Failure {
     Unavailable,
     /// Its home took its memory back, and the value went with it. Its name is free.
     Reclaimed,
+    /// Its value is not in memory that this program can read: a get reads it.
+    Elsewhere,
 }
 
 #[cfg(test)]

@@ -77,4 +77,4 @@ pub use message::{Class, Inbox, InboxSender, Message, Port, Views};
 pub use operation::{Batch, Completed, Done, LARGEST_BATCH, Operation, OperationId, Settled};
 pub use pool::{Buffer, Pool};
 pub use provider::{Address, Connections, Fabric, Frames, Layer, Messages, Peer};
-pub use region::{Region, RegionKey, Remote, Rights, Secret, SharedRemote};
+pub use region::{Readable, Region, RegionKey, Remote, Rights, Secret, SharedRemote};

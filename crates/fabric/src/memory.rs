@@ -4,10 +4,11 @@
 //! the compiler assume that two reads of one byte agree; here they need not.
 
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result};
@@ -41,12 +42,18 @@ impl Words {
         Words::from_mapping(base, bytes, true)
     }
 
+    /// Zeroed memory that other processes can be handed, `bytes` rounded up to pages. An error if the system has none.
+    pub(crate) fn sealed(bytes: u64) -> Result<(Self, Sealed)> {
+        let descriptor = Sealed::make(bytes)?;
+        Ok((Words::map(descriptor.writable(), bytes, true)?, descriptor))
+    }
+
     /// Maps `bytes` of a descriptor. The descriptor must be sealed against shrinking, or its other holders could take the memory
     /// away and a later access would be a bus error (F4).
     pub fn map(descriptor: BorrowedFd<'_>, bytes: u64, writable: bool) -> Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(descriptor)
             .map_err(|error| Error::system("read the seals of a region", error))?;
-        if !seals.contains(rustix::fs::SealFlags::SHRINK) {
+        if !seals.contains(SealFlags::SHRINK) {
             return Err(Error::Malformed {
                 from: "the owner of a region".into(),
                 reason: "its memory is not sealed against shrinking".into(),
@@ -84,15 +91,16 @@ impl Words {
     /// `base` is page-aligned and `bytes` a multiple of the page size; nothing but a reservation of this process is mapped there, and nobody else will map
     /// anything there or unmap it.
     #[cfg(feature = "verbs")]
-    pub(crate) unsafe fn in_place_of_reserved(base: NonNull<u8>, bytes: usize) -> Result<Self> {
+    pub(crate) unsafe fn in_place_of_reserved(base: NonNull<u8>, bytes: usize) -> Result<(Self, Sealed)> {
         let bytes = NonZeroUsize::new(bytes).ok_or_else(|| Error::system("map memory", "of no bytes"))?;
+        let sealed = Sealed::make(bytes.get() as u64)?;
         // Shared, so that a child of this process never takes a page away from who has it registered.
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the caller's.
-        let base =
-            unsafe { mmap_anonymous(base.as_ptr().cast(), bytes.get(), ProtFlags::READ | ProtFlags::WRITE, flags) }
-                .map_err(|error| Error::system("map memory", error))?;
-        Words::from_mapping(base, bytes, true)
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the caller's; all of it stays backed, because the descriptor is sealed.
+        let base = unsafe { mmap(base.as_ptr().cast(), bytes.get(), protection, flags, sealed.writable(), 0) }
+            .map_err(|error| Error::system("map memory", error))?;
+        Ok((Words::from_mapping(base, bytes, true)?, sealed))
     }
 
     fn from_mapping(base: *mut std::ffi::c_void, bytes: NonZeroUsize, writable: bool) -> Result<Self> {
@@ -253,6 +261,39 @@ impl Drop for Words {
     }
 }
 
+/// The descriptor of zeroed memory whose size is for life (F4): nobody can take it away under a mapping.
+#[derive(Debug)]
+pub(crate) struct Sealed(OwnedFd);
+
+impl Sealed {
+    /// Of `bytes`, rounded up to pages.
+    pub(crate) fn make(bytes: u64) -> Result<Self> {
+        let failed = |what| move |error: rustix::io::Errno| Error::system(what, error);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let descriptor =
+            rustix::fs::memfd_create("verbena-region", flags).map_err(failed("make the memory of a region"))?;
+        let pages = whole_pages(bytes)?.get() as u64;
+        rustix::fs::ftruncate(&descriptor, pages).map_err(failed("size the memory of a region"))?;
+        rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(failed("seal the memory of a region"))?;
+        // Opening it again is for reading; this descriptor stays what it is.
+        rustix::fs::fchmod(&descriptor, Mode::RUSR).map_err(failed("protect the memory of a region"))?;
+        Ok(Sealed(descriptor))
+    }
+
+    /// For whoever may change the memory.
+    pub(crate) fn writable(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// For whoever may read the memory: the kernel refuses to map it for writing.
+    pub(crate) fn for_reading(&self) -> Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| Error::system("open a region for reading through /proc", error))
+    }
+}
+
 /// Refuses an operation that is not inside a region of `region_bytes` or not aligned.
 pub(crate) fn check(operation: &Operation, region_bytes: u64) -> Result<()> {
     let (at, length) = operation.range();
@@ -337,12 +378,11 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_can_shrink_is_refused() {
-        let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = rustix::fs::memfd_create("unsealed", flags).unwrap();
         rustix::fs::ftruncate(&memory, 4096).unwrap();
-        use std::os::fd::AsFd;
         assert!(matches!(Words::map(memory.as_fd(), 4096, true), Err(Error::Malformed { .. })));
-        rustix::fs::fcntl_add_seals(&memory, rustix::fs::SealFlags::SHRINK).unwrap();
+        rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
         assert!(Words::map(memory.as_fd(), 4096, true).is_ok());
         assert!(matches!(Words::map(memory.as_fd(), 8192, true), Err(Error::Malformed { .. })));
     }

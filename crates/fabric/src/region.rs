@@ -1,6 +1,7 @@
 //! Regions of memory: the owner's side, the key, and the peer's side.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,15 @@ pub struct RegionKey {
     pub secret: Secret,
 }
 
+/// A region's memory, to be mapped by other processes of this machine for reading.
+#[derive(Debug)]
+pub struct Readable {
+    /// Sealed, so that nobody can take the memory away under a mapping; the kernel refuses to map it for writing.
+    pub descriptor: OwnedFd,
+    /// Where in it the region begins: a multiple of 8.
+    pub from: u64,
+}
+
 /// The owner's side of a region. Dropping it gives the memory up and revokes its keys.
 ///
 /// Where peers change a word by atomics and [`AtomicScope`](crate::AtomicScope) is `Fabric`, the owner changes it by posting too (F3); the
@@ -100,6 +110,12 @@ pub trait Region: Send + Sync {
     fn discard(&self, at: u64, bytes: u64) -> Result<()> {
         let _ = (at, bytes);
         Ok(())
+    }
+
+    /// The memory as it is now, for other processes of this machine to read; `None` where it is of a kind that cannot be handed on so. Whoever has it keeps the memory, also when the
+    /// region is made anew, which they have to be told.
+    fn readable(&self) -> Result<Option<Readable>> {
+        Ok(None)
     }
 
     /// Makes the region anew, as zeroed memory of `view`: other memory that no older key reaches. Operations begun before may still

@@ -6,8 +6,8 @@ use verbena_terms::ViewNumber;
 
 use crate::capability::AtomicScope;
 use crate::error::{Error, Result};
-use crate::memory::Words;
-use crate::region::{Rights, Secret};
+use crate::memory::{Sealed, Words};
+use crate::region::{Readable, Rights, Secret};
 
 /// What one life of a region is made of. Made anew it has another one (F4).
 #[derive(Clone, Copy)]
@@ -41,12 +41,24 @@ impl Life {
 pub(crate) struct Part {
     words: Words,
     base: u64,
+    /// Where other processes can be handed it.
+    sealed: Option<Sealed>,
 }
 
 impl Part {
     /// From byte `base` of a mapping on: a multiple of 8.
     pub(crate) fn of(words: Words, base: u64) -> Self {
-        Part { words, base }
+        Part { words, base, sealed: None }
+    }
+
+    /// The whole of a mapping that other processes can be handed for reading.
+    pub(crate) fn sealed((words, sealed): (Words, Sealed)) -> Self {
+        Part { words, base: 0, sealed: Some(sealed) }
+    }
+
+    pub(crate) fn readable(&self) -> Result<Option<Readable>> {
+        let descriptor = self.sealed.as_ref().map(Sealed::for_reading).transpose()?;
+        Ok(descriptor.map(|descriptor| Readable { descriptor, from: self.base }))
     }
 
     pub(crate) fn load(&self, at: u64) -> u64 {
@@ -116,7 +128,7 @@ impl Numbers {
     }
 }
 
-/// Memory of this process that nobody else maps.
+/// Memory of this process, which others at most read.
 #[derive(Default)]
 pub(crate) struct Anonymous(Numbers);
 
@@ -127,7 +139,7 @@ impl Supply for Anonymous {
     }
 
     fn make_anew(&self, _number: u32, life: &Life) -> Result<Part> {
-        Ok(Part::of(Words::anonymous(life.bytes)?, 0))
+        Words::sealed(life.bytes).map(Part::sealed)
     }
 
     fn take_back(&self, _number: u32) {}

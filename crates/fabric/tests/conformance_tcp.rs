@@ -41,7 +41,7 @@ fn check(tcp: &mut Tcp) {
     let report = run_all(tcp);
     let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
     assert_eq!(skipped, ["repeated_requests_execute_once", "synchronous_means_complete_on_return"]);
-    assert_eq!(report.ran, 40);
+    assert_eq!(report.ran, 41);
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub struct Connection {
     outstanding: Vec<u64>,
     /// Answered, and not polled.
     arrived: VecDeque<Response>,
+    /// Handed over with answers, and not taken: the latest.
+    attached: VecDeque<(u64, OwnedFd)>,
     over: Option<Over>,
     counters: ConnectionCounters,
     payload: Vec<u8>,
@@ -69,6 +71,8 @@ pub const MAX_OUTSTANDING: usize = 256;
 /// How long a helper that was killed goes unseen by a sleeping client.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// Descriptors that wait to be taken; older ones are closed.
+const MOST_ATTACHED: usize = 8;
 /// More than any mode passes, so that too many are seen as too many.
 const MOST_DESCRIPTORS: usize = 8;
 
@@ -103,6 +107,7 @@ impl Connection {
         let (ring_bytes, client) = match reply {
             Reply::Welcome { ring_bytes, client } => (ring_bytes, client),
             Reply::Farewell(reason) => return Err(Error::Over(reason.into())),
+            Reply::Attached { .. } => return Err(Error::Over(Over::Broken(Breach::Talk))),
         };
         let end = mode::accept(mode, Geometry::new(ring_bytes)?, descriptors)?;
         Ok(Connection {
@@ -113,6 +118,7 @@ impl Connection {
             last_number: 0,
             outstanding: Vec::new(),
             arrived: VecDeque::new(),
+            attached: VecDeque::new(),
             over: None,
             counters: ConnectionCounters::default(),
             payload: Vec::new(),
@@ -217,6 +223,14 @@ impl Connection {
         }
     }
 
+    /// The descriptor that the helper handed over with its answer to this request, after that answer was taken; once. The latest few are kept.
+    pub fn attached(&mut self, number: u64) -> Option<OwnedFd> {
+        // It was sent before the answer.
+        self.look_at_socket();
+        let at = self.attached.iter().position(|(its, _)| *its == number)?;
+        self.attached.remove(at).map(|(_, descriptor)| descriptor)
+    }
+
     fn send(&mut self, header: Header, request: &[u8]) -> Result<bool, Error> {
         if let Some(over) = self.over {
             return Err(Error::Over(over));
@@ -296,14 +310,25 @@ impl Connection {
     }
 
     fn look_at_socket(&mut self) {
-        let over = match read_reply(&self.socket) {
-            Ok(Heard::Nothing) => return,
-            Ok(Heard::Reply(Reply::Farewell(reason), _)) => Over::Dismissed(reason),
-            // A second welcome is none.
-            Ok(Heard::Reply(..)) => Over::Broken(Breach::Talk),
-            Ok(Heard::Closed) | Err(_) => Over::HelperGone,
-        };
-        self.end_with(over);
+        // What is handed over was asked for, one by one.
+        for _ in 0..=MAX_OUTSTANDING {
+            let over = match read_reply(&self.socket) {
+                Ok(Heard::Nothing) => return,
+                Ok(Heard::Reply(Reply::Attached { number }, mut descriptors)) if descriptors.len() == 1 => {
+                    if self.attached.len() == MOST_ATTACHED {
+                        self.attached.pop_front();
+                    }
+                    self.attached.extend(descriptors.pop().map(|descriptor| (number, descriptor)));
+                    continue;
+                }
+                Ok(Heard::Reply(Reply::Farewell(reason), _)) => Over::Dismissed(reason),
+                // A second welcome is none.
+                Ok(Heard::Reply(..)) => Over::Broken(Breach::Talk),
+                Ok(Heard::Closed) | Err(_) => Over::HelperGone,
+            };
+            self.end_with(over);
+            return;
+        }
     }
 
     /// A queue is gone with the helper, which says so on the socket first.

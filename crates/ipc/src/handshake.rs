@@ -1,7 +1,7 @@
 //! The words on the socket (SOCK_SEQPACKET, so each is one datagram; little endian).
 //!
 //! ```text
-//!  client to helper, once            helper to client: the answer, and later the farewell
+//!  client to helper, once            helper to client: the answer; what is handed over; the farewell
 //!  0        4         6    8         0        4         6    8        12            16          24
 //!  +--------+---------+----+------+  +--------+---------+----+--------+-------------+-----------+
 //!  | "VIPH" | version |  0 | mode |  | "VIPW" | version |  0 | status | bytes of a  |  client   |
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Status 0 is a welcome and carries descriptors (SCM_RIGHTS); these are the client's memory, the helper's
-//! page and the doorbell, in that order. Any other status is a [`Farewell`], with the rest zero, after which the helper
+//! page and the doorbell, in that order. Status 2^32 - 1 carries one descriptor that goes with an answer in the ring: in the
+//! place of the client stands the request's number. It is sent before that answer. Any other status is a [`Farewell`], with the rest zero, after which the helper
 //! closes the socket. It may also close it without one. A client says nothing after its greeting.
 
 use thiserror::Error;
@@ -62,9 +63,18 @@ pub enum Farewell {
 /// What the helper answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    Welcome { ring_bytes: u32, client: u64 },
+    Welcome {
+        ring_bytes: u32,
+        client: u64,
+    },
+    /// With the answer to the request of this number.
+    Attached {
+        number: u64,
+    },
     Farewell(Farewell),
 }
+
+const ATTACHED: u32 = u32::MAX;
 
 pub(crate) fn hello(mode: Mode) -> [u8; HELLO_BYTES] {
     let mut bytes = [0; HELLO_BYTES];
@@ -85,6 +95,7 @@ impl Reply {
     pub(crate) fn encode(self) -> [u8; REPLY_BYTES] {
         let (status, ring_bytes, client) = match self {
             Reply::Welcome { ring_bytes, client } => (0, ring_bytes, client),
+            Reply::Attached { number } => (ATTACHED, 0, number),
             Reply::Farewell(reason) => (reason as u32, 0, 0),
         };
         let mut bytes = [0; REPLY_BYTES];
@@ -104,6 +115,9 @@ impl Reply {
         if status == 0 {
             let ring_bytes = u32::from_le_bytes([r0, r1, r2, r3]);
             return Ok(Reply::Welcome { ring_bytes, client: u64::from_le_bytes(client) });
+        }
+        if status == ATTACHED {
+            return Ok(Reply::Attached { number: u64::from_le_bytes(client) });
         }
         // A later helper may have reasons that we do not know; what it refuses we have to take as it is.
         Ok(Reply::Farewell(Farewell::from_status(status).unwrap_or(Farewell::Misunderstood)))
@@ -135,7 +149,8 @@ mod tests {
     fn replies_survive_their_bytes() {
         let welcome = Reply::Welcome { ring_bytes: 65536, client: u64::MAX - 1 };
         let farewells = Farewell::ALL.map(Reply::Farewell);
-        for reply in farewells.into_iter().chain([welcome]) {
+        let attached = Reply::Attached { number: u64::MAX - 2 };
+        for reply in farewells.into_iter().chain([welcome, attached]) {
             assert_eq!(Reply::parse(&reply.encode()).unwrap(), reply);
         }
     }

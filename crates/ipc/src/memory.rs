@@ -101,6 +101,11 @@ impl Mapping {
         Ok(Mapping { start, words: bytes / WORD_BYTES })
     }
 
+    /// Where it begins.
+    pub(crate) fn address(&self) -> *const u8 {
+        self.start.as_ptr().cast()
+    }
+
     fn word(&self, word: usize) -> &AtomicU64 {
         assert!(word < self.words, "invariant: indexes come from the layout and are masked to it");
         // SAFETY: inside the mapping by the assertion, aligned because mappings begin at a page; mapped as long as

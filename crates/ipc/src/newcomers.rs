@@ -143,11 +143,10 @@ impl Newcomers {
 }
 
 /// Says one thing on a socket, if it takes it at once. Whether it did.
-pub(crate) fn tell(socket: BorrowedFd<'_>, reply: Reply, passed: &[OwnedFd]) -> bool {
-    let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+pub(crate) fn tell(socket: BorrowedFd<'_>, reply: Reply, passed: &[BorrowedFd<'_>]) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !passed.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&passed)) {
+    if !passed.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(passed)) {
         return false;
     }
     let bytes = reply.encode();

@@ -101,6 +101,15 @@ impl<'a> Request<'a> {
         checked.map_err(|_| self.mailbox.too_long(bytes))
     }
 
+    /// Answers, and hands a descriptor over with that: [`Connection::attached`](crate::Connection::attached) has it, unless the client has left too many untaken.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub fn answer_with(self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> Result<(), Error> {
+        self.session.attach(self.number, descriptor);
+        self.answer(bytes)
+    }
+
     /// Leaves the answer to a [`Responder`], which any thread may use.
     pub fn defer(mut self) -> Responder {
         self.settled = true;
@@ -139,20 +148,31 @@ impl Responder {
     pub fn answer(mut self, bytes: Vec<u8>) -> Result<(), Error> {
         let checked = self.mailbox.check(&bytes);
         let told = checked.map_err(|_| self.mailbox.too_long(&bytes));
-        self.settle(checked.map(|()| bytes));
+        self.settle(checked.map(|()| bytes), None);
         told
     }
 
-    fn settle(&mut self, response: Result<Vec<u8>, Refusal>) {
+    /// As [`Request::answer_with`].
+    ///
+    /// # Errors
+    /// As [`Request::answer`].
+    pub fn answer_with(mut self, bytes: Vec<u8>, descriptor: OwnedFd) -> Result<(), Error> {
+        let checked = self.mailbox.check(&bytes);
+        let told = checked.map_err(|_| self.mailbox.too_long(&bytes));
+        self.settle(checked.map(|()| bytes), Some(descriptor));
+        told
+    }
+
+    fn settle(&mut self, response: Result<Vec<u8>, Refusal>, attached: Option<OwnedFd>) {
         self.settled = true;
-        self.mailbox.put(Late { client: self.client, number: self.number, response });
+        self.mailbox.put(Late { client: self.client, number: self.number, response, attached });
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
         if !self.settled {
-            self.settle(Err(Refusal::Unanswered));
+            self.settle(Err(Refusal::Unanswered), None);
         }
     }
 }
@@ -188,6 +208,7 @@ pub(crate) struct Late {
     pub(crate) client: ClientId,
     pub(crate) number: u64,
     pub(crate) response: Result<Vec<u8>, Refusal>,
+    pub(crate) attached: Option<OwnedFd>,
 }
 
 /// Where other threads leave what is for the helper. Bounded by what sessions may defer.

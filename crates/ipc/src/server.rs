@@ -204,8 +204,9 @@ impl Server {
     /// Once over all rings.
     fn turn(&mut self, handler: &mut dyn FnMut(Event<'_>)) -> usize {
         self.mailbox.take(&mut self.late);
-        for Late { client, number, response } in self.late.drain(..) {
+        for Late { client, number, response, attached } in self.late.drain(..) {
             if let Some(session) = self.sessions.get_mut(&client.0) {
+                attached.iter().for_each(|descriptor| session.attach(number, descriptor.as_fd()));
                 session.respond_late(number, response.as_deref().map_err(|refusal| *refusal), &mut self.counters);
             }
         }
@@ -327,6 +328,7 @@ impl Server {
         let id = ClientId(client);
         let session = Session::new(id, mode, peer, socket, end);
         let welcome = Reply::Welcome { ring_bytes: self.geometry.ring_bytes(), client };
+        let passed: Vec<_> = passed.iter().map(AsFd::as_fd).collect();
         if !tell(session.socket.as_fd(), welcome, &passed) {
             self.watch.forget(session.bell());
             return;

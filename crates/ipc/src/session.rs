@@ -7,13 +7,15 @@
 //! memory until it goes on or dies, and nobody else notices.
 
 use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::counters::Counters;
 use crate::error::{Breach, Refusal};
+use crate::handshake::Reply;
 use crate::message::{ANSWER, REFUSED, REQUEST, encode_refusal};
 use crate::mode::{HelperEnd, Mode};
+use crate::newcomers::tell;
 use crate::peer::Peer;
 use crate::request::{ClientId, Event, Mailbox, Request};
 use crate::ring::Header;
@@ -103,6 +105,12 @@ impl Session {
             counters.full_rings += 1;
             self.kept.push_back((header, payload.to_vec()));
         }
+    }
+
+    /// Hands over a descriptor that goes with the response to a request: before it, so that it is there when that is. A client that takes none of what it asked for gets
+    /// no more, which its program sees.
+    pub(crate) fn attach(&self, number: u64, descriptor: BorrowedFd<'_>) {
+        tell(self.socket.as_fd(), Reply::Attached { number }, &[descriptor]);
     }
 
     pub(crate) fn defer(&mut self) {

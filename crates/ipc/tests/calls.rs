@@ -5,6 +5,9 @@
 
 mod common;
 
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +34,7 @@ in_every_mode! {
     a_deadline_in_the_past_and_a_helper_that_does_not_greet_end_at_once
     what_was_answered_before_the_end_is_there_after_it
     a_helper_that_polls_serves_and_never_sleeps
+    a_descriptor_goes_with_its_answer
 }
 
 fn small() -> Options {
@@ -74,6 +78,46 @@ fn deferred_answers_come_in_any_order_from_any_thread(mode: Mode) {
         seen += 1;
     }
     assert!(seen >= 8);
+}
+
+fn a_descriptor_goes_with_its_answer(mode: Mode) {
+    let helper = Helper::start(Options::default(), |event| {
+        let Event::Request(request) = event else { return };
+        let bytes = request.bytes().to_vec();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        match bytes.last() {
+            Some(b'0'..=b'4') => request.answer_with(&bytes, file.as_fd()).unwrap(),
+            Some(b'x') => request.answer(&bytes).unwrap(),
+            _ => request.defer().answer_with(bytes, file.into()).unwrap(),
+        }
+    });
+    let read = |descriptor: OwnedFd| {
+        let (mut file, mut text) = (File::from(descriptor), String::new());
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        text
+    };
+    let mut connection = connect(mode, &helper.path);
+    let posted: Vec<u64> =
+        (0..8).map(|nth| connection.post(format!("file {nth}").as_bytes(), within(20)).unwrap()).collect();
+    for _ in &posted {
+        let response = connection.poll(within(20)).unwrap().unwrap();
+        let text = String::from_utf8(response.answer.unwrap()).unwrap();
+        assert_eq!(connection.attached(response.number).map(read), Some(text));
+        assert!(connection.attached(response.number).is_none(), "it is taken once");
+    }
+    let without = connection.post(b"x", within(20)).unwrap();
+    assert_eq!(connection.poll(within(20)).unwrap().unwrap().number, without);
+    assert!(connection.attached(without).is_none());
+    // Whoever takes none of them gets answers all the same.
+    for nth in 0..1000 {
+        assert!(connection.call(format!("file {}", nth % 8).as_bytes(), within(20)).is_ok());
+    }
+    assert!(connection.attached(posted[0]).is_none());
+    assert_eq!(connection.call(b"still there x", within(20)).unwrap(), b"still there x");
+    drop(connection);
+    assert_eq!(helper.stop().bad_frames, 0);
 }
 
 fn a_call_takes_its_own_answer_and_leaves_the_others(mode: Mode) {

@@ -18,8 +18,8 @@
 //! Numbers are little endian. What a word says of the slot is checked by the head, which is read before and behind the value: a slot is filled anew only after
 //! its head says so, and gets the next version last.
 
-use serde::{Deserialize, Serialize};
 use verbena_terms::Format;
+pub use verbena_terms::{FILLING, SLOT_HEAD_BYTES, SegmentEnd as End, SegmentWord as Word};
 
 use crate::heap::EXTENT_ALIGNMENT;
 
@@ -35,87 +35,6 @@ pub const GOING_AT: u64 = 24;
 pub const CONTROLS_AT: u64 = 64;
 /// Bytes of one.
 pub const CONTROL_BYTES: u64 = 16;
-/// The head of a slot while it is filled.
-pub const FILLING: u64 = u64::MAX;
-/// Bytes before a slot's value.
-pub const SLOT_HEAD_BYTES: u64 = 16;
-
-const RELEASED: u8 = u8::MAX;
-const RECLAIMED: u8 = u8::MAX - 1;
-
-/// How a segment came to its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum End {
-    /// Its user released it.
-    #[default]
-    Released,
-    /// Its home took the memory back.
-    Reclaimed,
-    /// It has not: others hold it from then on, and whoever works on it looks for it again. No word says so.
-    Moved,
-}
-
-/// A segment's word, `[version : 56 | slot : 8]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Word(u64);
-
-impl Word {
-    /// What is added to it for one more version.
-    pub const VERSION: u64 = 1 << 8;
-
-    /// This version is in this slot.
-    pub const fn new(version: u64, slot: u8) -> Self {
-        Word(version << 8 | slot as u64)
-    }
-
-    /// As it stands in memory.
-    pub const fn from_bits(bits: u64) -> Self {
-        Word(bits)
-    }
-
-    /// As it stands in memory.
-    pub const fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// How many puts there were, since the segment was made.
-    pub const fn version(self) -> u64 {
-        self.0 >> 8
-    }
-
-    /// Where the value is; `None` when the segment has come to its end.
-    pub const fn slot(self) -> Option<u8> {
-        match self.0 as u8 {
-            RELEASED | RECLAIMED => None,
-            slot => Some(slot),
-        }
-    }
-
-    /// How the segment came to its end, if it did.
-    pub const fn end(self) -> Option<End> {
-        match self.0 as u8 {
-            RELEASED => Some(End::Released),
-            RECLAIMED => Some(End::Reclaimed),
-            _ => None,
-        }
-    }
-
-    /// The next version, in this slot.
-    pub const fn next_in(self, slot: u8) -> Self {
-        Word::new(self.version() + 1, slot)
-    }
-
-    /// The segment has come to its end.
-    pub const fn ended(self, end: End) -> Self {
-        let how = match end {
-            End::Released => RELEASED,
-            End::Reclaimed => RECLAIMED,
-            End::Moved => return self,
-        };
-        Word(self.0 & !(u8::MAX as u64) | how as u64)
-    }
-}
-
 /// Where the word of a control is.
 pub const fn word_at(control: u32) -> u64 {
     CONTROLS_AT + control as u64 * CONTROL_BYTES
@@ -139,22 +58,6 @@ pub const fn extents_at(controls: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_word_holds_what_it_was_given() {
-        let word = Word::new((1 << 56) - 2, 62);
-        assert_eq!((word.version(), word.slot()), ((1 << 56) - 2, Some(62)));
-        assert_eq!(word.next_in(3), Word::new((1 << 56) - 1, 3));
-        for end in [End::Released, End::Reclaimed] {
-            let gone = word.ended(end);
-            assert_eq!((gone.version(), gone.slot(), gone.end()), ((1 << 56) - 2, None, Some(end)));
-            assert_eq!(
-                Word::from_bits(gone.to_bits() + Word::VERSION).end(),
-                Some(end),
-                "a late addition frees nothing"
-            );
-        }
-    }
 
     #[test]
     fn nothing_overlaps() {

@@ -95,6 +95,8 @@ pub struct Memory {
     pub(crate) names: BTreeMap<SegmentName, SegmentId>,
     /// What has come to its end, while an older answer may still speak of it: until no question is open that is older than this.
     pub(crate) forgotten: BTreeMap<SegmentId, (u64, End)>,
+    /// How often anything was forgotten of which a program may read the value in this node's memory.
+    pub(crate) forgets: u64,
     posts: BTreeMap<PostId, Whose>,
     /// What was done for its home while it had no lease.
     held_back: Vec<(SegmentId, Vec<Given>)>,
@@ -232,6 +234,7 @@ impl Memory {
             handles: BTreeMap::new(),
             names: BTreeMap::new(),
             forgotten: BTreeMap::new(),
+            forgets: 0,
             posts: BTreeMap::new(),
             held_back: vec![],
             posted: 0,
@@ -269,7 +272,13 @@ impl Memory {
         self.go_on_all(out);
     }
 
+    /// Grows before something else can be where a segment was in this node's memory: before its part in a view ends, and before what was there is used again or works elsewhere.
+    pub fn forgets(&self) -> u64 {
+        self.forgets
+    }
+
     fn forget_view(&mut self, out: &mut Vec<Action>) {
+        self.forgets += u64::from(self.options.rules.windows_end_with_views);
         (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
         self.asks.clear();
         self.posts.clear();

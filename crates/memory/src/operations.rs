@@ -27,6 +27,15 @@ impl Memory {
                 }
             }
             Wish::Get { .. } | Wish::Stat { .. } => self.begin_get(id, segment, out),
+            Wish::Window { .. } => {
+                let Some(handle) = self.handles.get(&segment) else { return };
+                let (segment, home) = (handle.segment.clone(), handle.segment.home);
+                match self.acts() {
+                    true if home == self.me => self.answer(id, Answer::Window(segment, self.view_number()), out),
+                    true => self.refuse(id, Refusal::Elsewhere { id: segment.id, home }, out),
+                    false => {}
+                }
+            }
             _ => {}
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_terms::Incarnation;
+use verbena_terms::{Incarnation, ViewNumber};
 
 use crate::get::Value;
 use crate::reclaim::Reclaims;
@@ -71,6 +71,13 @@ pub enum Wish {
         /// Which.
         target: Target,
     },
+    /// Where its value is in this node's own memory, for a program that reads it there.
+    Window {
+        /// Of which.
+        target: Target,
+        /// Which user wants it.
+        user: u32,
+    },
     /// All segments of the members of the view.
     List {
         /// What their names begin with. Those without a name are among them if this is empty.
@@ -107,6 +114,8 @@ pub enum Answer {
         /// After how long its home takes its memory back, if that has given notice.
         goes_in: Option<Duration>,
     },
+    /// Its value is in this node's memory of this view. Until it [forgets](crate::Memory::forgets) anything.
+    Window(Segment, ViewNumber),
     /// Those that there are.
     Listed {
         /// In order of their homes and numbers.
@@ -143,9 +152,10 @@ impl Wish {
     /// Which segment it is about, and which user asks.
     pub(crate) fn target(&self) -> Option<(&Target, Option<u32>)> {
         match self {
-            Wish::Release { target, user } | Wish::Get { target, user, .. } | Wish::Put { target, user, .. } => {
-                Some((target, Some(*user)))
-            }
+            Wish::Release { target, user }
+            | Wish::Get { target, user, .. }
+            | Wish::Put { target, user, .. }
+            | Wish::Window { target, user } => Some((target, Some(*user))),
             Wish::Stat { target } => Some((target, None)),
             Wish::Allocate { .. } | Wish::List { .. } | Wish::Reclaim { .. } => None,
         }

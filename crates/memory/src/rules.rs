@@ -39,6 +39,10 @@ pub struct Rules {
     pub notice_kept: bool,
     /// No allocation takes a home above what it offers.
     pub offer_kept: bool,
+    /// C3: what programs read in place is over before the node's part in its view is.
+    pub windows_end_with_views: bool,
+    /// M2: what programs read in place is over before its bytes are used again.
+    pub windows_end_with_segments: bool,
 }
 
 impl Rules {
@@ -62,5 +66,7 @@ impl Rules {
         forgotten_before_move: true,
         notice_kept: true,
         offer_kept: true,
+        windows_end_with_views: true,
+        windows_end_with_segments: true,
     };
 }

@@ -351,6 +351,14 @@ pub enum Refusal {
         /// Whose.
         owner: u32,
     },
+    /// Its value is in another node's memory.
+    #[error("segment {id} is at {home}, and not in this node's memory")]
+    Elsewhere {
+        /// Which.
+        id: SegmentId,
+        /// Where.
+        home: Incarnation,
+    },
     /// Bytes that the segment does not have.
     #[error("{length} bytes from byte {offset} on are outside a segment of {bytes} bytes")]
     OutOfRange {

@@ -188,7 +188,8 @@ impl Helper {
         pages::register(&metrics, &content)?;
         let (locks, lock_service) = Locks::start(&settings.locks, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(locks));
-        let (memory, memory_service) = Memory::start(&settings.memory, settings.cluster.lease.0, &metrics)?;
+        let (memory, memory_service) =
+            Memory::start(&settings.memory, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(memory));
         let loads = Loads::default();
         services.push(Box::new(loads::Board::start(&settings.monitor, loads.clone(), &metrics)?));

@@ -59,6 +59,7 @@ mod thread;
 mod tickets;
 mod told;
 mod waiting;
+mod windows;
 
 pub use config::{NodeConfig, Settings};
 pub use error::{Error, Result};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use verbena_client::wire::BOARD_FORGETS;
 use verbena_cluster::Notice;
+use verbena_ipc::Board;
 use verbena_memory::service::{MemoryConfig, MemoryService, Metrics};
 use verbena_metrics::Registry;
 
@@ -18,16 +20,18 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The service, and the handle by which programs use it.
+    /// The service, and the handle by which programs use it. When what they found in the node's memory is not there any more is on the board.
     ///
     /// # Errors
     /// If there can be no thread for it, or its metrics are registered already.
     pub(crate) fn start(
         config: &MemoryConfig,
         lease: Duration,
+        board: Board,
         registry: &Registry,
     ) -> Result<(Memory, MemoryService)> {
-        let service = MemoryService::start(config.options(), Metrics::new(registry)?)?;
+        let forgets = Box::new(move |count| board.publish(BOARD_FORGETS, count));
+        let service = MemoryService::start(config.options(), Metrics::new(registry)?, forgets)?;
         // Before the node leaves without having heard that it is at rest.
         Ok((Memory { service: service.clone(), patience: lease * 3 / 4 }, service))
     }

@@ -1,6 +1,7 @@
 //! What programs ask of memory that nodes share.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,7 @@ use verbena_client::memory_wire::{
 };
 use verbena_client::wire::Answer;
 use verbena_ipc::{ClientId, Request};
-use verbena_memory::service::MemoryService;
+use verbena_memory::service::{MemoryService, OwnMemory};
 use verbena_memory::{
     Answer as Said, MAX_SEGMENT_BYTES, Placement as Place, Reclaims, Refusal, RequestId, Segment, SegmentName, Target,
     Wanted, Wish,
@@ -22,9 +23,10 @@ use verbena_terms::Rank;
 use crate::parcel::{Budget, Counted, Full, MOST_BYTES, Parcel};
 use crate::status::{Names, Status};
 use crate::teller::{Teller, give};
+use crate::windows;
 
 /// Why not.
-type Refused = (Failure, String);
+pub(crate) type Refused = (Failure, String);
 
 /// The longest that a request may take.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -32,6 +34,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Of all programs.
 pub(crate) struct Segments {
     service: MemoryService,
+    own: OwnMemory,
     /// Knows what members are called.
     status: Arc<Status>,
     programs: HashMap<ClientId, Arc<Mutex<Program>>>,
@@ -60,7 +63,7 @@ impl Segments {
         let taken = budget.clone();
         let help = "Bytes of values that programs stage, put, or have not fetched yet.";
         metrics.gauge_from("verbena_memory_programs_bytes", help, move || taken.taken() as f64)?;
-        Ok(Segments { service, status, programs: HashMap::new(), budget })
+        Ok(Segments { own: service.own_memory(), service, status, programs: HashMap::new(), budget })
     }
 
     /// A program came.
@@ -107,24 +110,30 @@ impl Segments {
         if let Some(answer) = at_once {
             return give(request, &Answer::Memory(answer));
         }
-        let (user, shelf) = (request.uid(), if let MemoryRequest::Get { shelf, .. } = asked { shelf } else { 0 });
+        let (user, mut shelf, mut has) = (request.uid(), 0, 0);
+        match asked {
+            MemoryRequest::Get { shelf: its, .. } => shelf = its,
+            MemoryRequest::Window { has: its, .. } => has = its,
+            _ => {}
+        }
         let (wish, counted) = match self.wish(&mut program.lock(), user, asked) {
             Ok(wanted) => wanted,
             Err((why, text)) => return give(request, &Answer::Memory(MemoryAnswer::Failed(why, text))),
         };
         let patience = Duration::from_millis(patience_ms).min(LONGEST);
-        let (status, teller) = (self.status.clone(), Arc::new(Mutex::new(Teller::Looks)));
+        let teller = Arc::new(Mutex::new(Teller::Looks));
         let is_put = matches!(wish, Wish::Put { .. });
         let put = program.lock().begins(is_put && has_locks);
-        let (told, asker) = (teller.clone(), program.clone());
+        let (status, own) = (self.status.clone(), self.own.clone());
+        let (told, asker) = (teller.clone(), Asker { program: program.clone(), status, own, user, shelf, has });
         let begun = self.service.request(wish, patience, move |said| {
             drop(counted);
             // Late, or unknown: something of it may be on its way all the same.
             if !matches!(said, Said::Refused(Refusal::Unknown | Refusal::TimedOut { .. })) {
-                asker.lock().puts.remove(&put);
+                asker.program.lock().puts.remove(&put);
             }
-            let answer = answer_to(said, &status, &asker, shelf, user);
-            told.lock().tell(Answer::Memory(answer));
+            let (answer, descriptor) = asker.answer_to(said);
+            told.lock().tell_with(Answer::Memory(answer), descriptor);
         });
         match begun {
             Ok(id) => program.lock().begun(put, id),
@@ -163,6 +172,10 @@ impl Segments {
                 }
             }
             MemoryRequest::Stat(which) => Wish::Stat { target: target(&which)? },
+            MemoryRequest::Window { which, .. } => {
+                windows::may_read(user, rustix::process::geteuid().as_raw())?;
+                Wish::Window { target: target(&which)?, user }
+            }
             MemoryRequest::List { prefix, .. } => Wish::List { prefix },
             MemoryRequest::Reclaim { bytes, notice_ms } => {
                 may_reclaim(user, rustix::process::geteuid().as_raw())?;
@@ -275,6 +288,66 @@ impl Program {
     }
 }
 
+/// Who asked for something, and what for.
+struct Asker {
+    program: Arc<Mutex<Program>>,
+    status: Arc<Status>,
+    own: OwnMemory,
+    user: u32,
+    /// What it calls what it gets.
+    shelf: u64,
+    /// The view of whose memory it has a descriptor.
+    has: u32,
+}
+
+impl Asker {
+    /// What it is told, and what is handed over with that.
+    fn answer_to(&self, said: Said) -> (MemoryAnswer, Option<OwnedFd>) {
+        let Asker { program, status, own, user, shelf, has } = self;
+        let answer = match said {
+            Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, None, &status.names())),
+            Said::Released => MemoryAnswer::Released,
+            Said::Value(value) => program.lock().shelve(*shelf, value),
+            Said::Put(version) => MemoryAnswer::Put(version),
+            Said::Stat { segment, version, stamp_ns, goes_in } => {
+                let (id, segment) = (segment.id, info(&segment, goes_in, &status.names()));
+                let is_yours = segment.owner == *user;
+                MemoryAnswer::Stat(SegmentStat { id, segment, version, stamp_ns, is_yours })
+            }
+            Said::Listed { segments, silent, going } => {
+                let names = status.names();
+                let listed = segments.iter().map(|segment| info(segment, going.get(&segment.id).copied(), &names));
+                let listed = listed.collect();
+                let silent = silent.into_iter().map(|home| names.of(home)).collect();
+                let mut program = program.lock();
+                program.listed = (listed, silent);
+                program.list_from(0)
+            }
+            Said::Reclaims(Reclaims { share, offered, taken, segments, bytes, first_in }) => {
+                let (segments, first_in_ms) = (u32::try_from(segments).unwrap_or(u32::MAX), first_in.map(millis));
+                MemoryAnswer::Reclaims(Told { share, offered, taken, segments, bytes, first_in_ms })
+            }
+            Said::Window(segment, view) => return windows::pane(&segment, view, *has, own),
+            Said::Refused(Refusal::Elsewhere { id, home }) => {
+                let text = format!(
+                    "segment {id} is at node {}, and only programs there read its value in place: get it",
+                    status.names().of(home)
+                );
+                MemoryAnswer::Failed(Failure::Elsewhere, text)
+            }
+            Said::Refused(Refusal::Reclaimed { id, home }) => {
+                let text = format!("segment {id} was reclaimed: node {} took its memory back", status.names().of(home));
+                MemoryAnswer::Failed(Failure::Reclaimed, text)
+            }
+            Said::Refused(refusal) => {
+                let (why, text) = refused(&refusal);
+                MemoryAnswer::Failed(why, text)
+            }
+        };
+        (answer, None)
+    }
+}
+
 /// Of values that go between programs and this helper.
 fn too_much() -> MemoryAnswer {
     let text = format!(
@@ -288,41 +361,6 @@ fn target(which: &Which) -> Result<Target, Refused> {
         Which::Name(name) => Target::Name(SegmentName::new(name).map_err(|refusal| refused(&refusal))?),
         Which::Id(id) => Target::Id(*id),
     })
-}
-
-fn answer_to(said: Said, status: &Status, program: &Mutex<Program>, shelf: u64, user: u32) -> MemoryAnswer {
-    match said {
-        Said::Allocated(segment) => MemoryAnswer::Allocated(info(&segment, None, &status.names())),
-        Said::Released => MemoryAnswer::Released,
-        Said::Value(value) => program.lock().shelve(shelf, value),
-        Said::Put(version) => MemoryAnswer::Put(version),
-        Said::Stat { segment, version, stamp_ns, goes_in } => {
-            let (id, segment) = (segment.id, info(&segment, goes_in, &status.names()));
-            let is_yours = segment.owner == user;
-            MemoryAnswer::Stat(SegmentStat { id, segment, version, stamp_ns, is_yours })
-        }
-        Said::Listed { segments, silent, going } => {
-            let names = status.names();
-            let listed = segments.iter().map(|segment| info(segment, going.get(&segment.id).copied(), &names));
-            let listed = listed.collect();
-            let silent = silent.into_iter().map(|home| names.of(home)).collect();
-            let mut program = program.lock();
-            program.listed = (listed, silent);
-            program.list_from(0)
-        }
-        Said::Reclaims(Reclaims { share, offered, taken, segments, bytes, first_in }) => {
-            let (segments, first_in_ms) = (u32::try_from(segments).unwrap_or(u32::MAX), first_in.map(millis));
-            MemoryAnswer::Reclaims(Told { share, offered, taken, segments, bytes, first_in_ms })
-        }
-        Said::Refused(Refusal::Reclaimed { id, home }) => {
-            let text = format!("segment {id} was reclaimed: node {} took its memory back", status.names().of(home));
-            MemoryAnswer::Failed(Failure::Reclaimed, text)
-        }
-        Said::Refused(refusal) => {
-            let (why, text) = refused(&refusal);
-            MemoryAnswer::Failed(why, text)
-        }
-    }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -374,6 +412,7 @@ fn refused(refusal: &Refusal) -> Refused {
         Refusal::NotFound { .. } => Failure::NotFound,
         Refusal::Released { .. } => Failure::Released,
         Refusal::Reclaimed { .. } => Failure::Reclaimed,
+        Refusal::Elsewhere { .. } => Failure::Elsewhere,
         Refusal::Lost { .. } => Failure::Lost,
         Refusal::NotYours { .. } => Failure::NotYours,
         Refusal::OutOfRange { .. } => Failure::OutOfRange,

@@ -1,5 +1,7 @@
 //! One answer, on its way from whoever has it to the program that asked.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use verbena_client::wire::Answer;
 use verbena_ipc::{Request, Responder};
 
@@ -9,8 +11,8 @@ pub(crate) enum Teller {
     Nobody,
     /// Whoever asked is about to look.
     Looks,
-    /// It came first.
-    Answered(Answer),
+    /// It came first, and maybe a descriptor with it.
+    Answered(Answer, Option<OwnedFd>),
     /// Whoever asked came first.
     Waits(Responder),
 }
@@ -18,10 +20,19 @@ pub(crate) enum Teller {
 impl Teller {
     /// This is the answer. Where a lock was lost and nothing was asked nobody hears it.
     pub(crate) fn tell(&mut self, what: Answer) {
+        self.tell_with(what, None);
+    }
+
+    /// The same, and hands this over with it.
+    pub(crate) fn tell_with(&mut self, what: Answer, descriptor: Option<OwnedFd>) {
         *self = match std::mem::replace(self, Teller::Nobody) {
-            Teller::Looks => Teller::Answered(what),
+            Teller::Looks => Teller::Answered(what, descriptor),
             Teller::Waits(responder) => {
-                answer(responder, &what);
+                let answer = what.encode();
+                warn(match descriptor {
+                    Some(descriptor) => responder.answer_with(answer, descriptor),
+                    None => responder.answer(answer),
+                });
                 Teller::Nobody
             }
             other => other,
@@ -31,8 +42,12 @@ impl Teller {
     /// Whoever asked gets the answer that is there, or waits for it.
     pub(crate) fn look(&mut self, request: Request<'_>) {
         *self = match std::mem::replace(self, Teller::Nobody) {
-            Teller::Answered(what) => {
-                give(request, &what);
+            Teller::Answered(what, descriptor) => {
+                let answer = what.encode();
+                warn(match descriptor {
+                    Some(descriptor) => request.answer_with(&answer, descriptor.as_fd()),
+                    None => request.answer(&answer),
+                });
                 Teller::Nobody
             }
             _ => Teller::Waits(request.defer()),
@@ -42,9 +57,7 @@ impl Teller {
 
 /// Gives an answer later.
 pub(crate) fn answer(responder: Responder, answer: &Answer) {
-    if let Err(error) = responder.answer(answer.encode()) {
-        tracing::warn!(%error, "an answer could not be given");
-    }
+    warn(responder.answer(answer.encode()));
 }
 
 /// Refuses.
@@ -54,7 +67,12 @@ pub(crate) fn refuse(request: Request<'_>, why: String) {
 
 /// Gives an answer.
 pub(crate) fn give(request: Request<'_>, answer: &Answer) {
-    if let Err(error) = request.answer(&answer.encode()) {
+    warn(request.answer(&answer.encode()));
+}
+
+/// Says that an answer could not be given.
+fn warn(given: Result<(), verbena_ipc::Error>) {
+    if let Err(error) = given {
         tracing::warn!(%error, "an answer could not be given");
     }
 }

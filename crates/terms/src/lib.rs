@@ -16,6 +16,7 @@ mod member;
 mod quantity;
 mod section;
 mod segment;
+mod segment_word;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod time;
@@ -32,4 +33,5 @@ pub use member::{Incarnation, Rank, ViewNumber};
 pub use quantity::{Lapse, Size};
 pub use section::{Contradiction, Key, Section};
 pub use segment::{SegmentId, SegmentIdError};
+pub use segment_word::{FILLING, SLOT_HEAD_BYTES, SegmentEnd, SegmentWord};
 pub use time::{BootClock, Clock, Time};

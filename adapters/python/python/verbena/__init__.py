@@ -24,6 +24,7 @@ from ._errors import (
     Conflict,
     Deadlock,
     Disconnected,
+    Elsewhere,
     Error,
     Exists,
     Failed,
@@ -48,7 +49,7 @@ from ._errors import (
     Unknown,
     WrongThread,
 )
-from ._native import CheckpointState, Checkpoints, Hold, Joined, Locks, Memory, Segment, Stat, Value
+from ._native import CheckpointState, Checkpoints, Hold, Joined, Locks, Memory, Segment, Stat, Value, Window
 from ._wan import Site, Wan, wan
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Conflict",
     "Deadlock",
     "Disconnected",
+    "Elsewhere",
     "Error",
     "Exists",
     "Failed",
@@ -88,6 +90,7 @@ __all__ = [
     "Unknown",
     "Value",
     "Wan",
+    "Window",
     "WrongThread",
     "aio",
     "wan",

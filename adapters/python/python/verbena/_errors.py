@@ -72,6 +72,10 @@ class NotYours(Error, PermissionError):
     """The segment is another user's. Nothing was read or changed."""
 
 
+class Elsewhere(Error):
+    """The segment's value is not in memory that this program can read in place: `get` reads it."""
+
+
 class Unknown(Error):
     """Nobody knows whether it was done, or will be."""
 

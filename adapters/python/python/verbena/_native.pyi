@@ -1,7 +1,7 @@
 import os
 import threading
 from types import TracebackType
-from typing import Any, Mapping, final
+from typing import Any, Callable, Mapping, TypeVar, final
 
 import numpy.typing as npt
 from typing_extensions import Buffer
@@ -18,8 +18,11 @@ __all__ = [
     "Stat",
     "Value",
     "Wan",
+    "Window",
     "guard",
 ]
+
+_T = TypeVar("_T")
 
 GUARD_ARGUMENT: str
 
@@ -122,6 +125,25 @@ class Segment:
         self, dtype: npt.DTypeLike, shape: int | tuple[int, ...] | None = None, offset: int = 0
     ) -> npt.NDArray[Any]: ...
     def store(self, array: npt.ArrayLike, offset: int = 0, over: int | None = None) -> int: ...
+    def window(self) -> Window: ...
+    def look(self, function: Callable[[Window | Value], _T]) -> _T: ...
+
+@final
+class Window:
+    @property
+    def version(self) -> int: ...
+    @property
+    def stamp_ns(self) -> int: ...
+    @property
+    def holds(self) -> bool: ...
+    @property
+    def is_newest(self) -> bool: ...
+    def newest(self) -> Window | None: ...
+    def array(
+        self, dtype: npt.DTypeLike, shape: int | tuple[int, ...] | None = None, offset: int = 0
+    ) -> npt.NDArray[Any]: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Value:

@@ -11,6 +11,7 @@ mod commands;
 mod locking;
 mod reclaiming;
 mod users;
+mod windows;
 
 use std::time::Duration;
 

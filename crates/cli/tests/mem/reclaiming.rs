@@ -1,5 +1,6 @@
 //! A node takes its memory back: with notice, and the system has it then.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -26,8 +27,9 @@ fn has_of_the_system(node: &Node, is_shm: bool) -> u64 {
         let is_region = |path: &PathBuf| {
             std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("memfd:verbena-region"))
         };
-        let bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |file| file.blocks() * 512);
-        return descriptors.filter(is_region).map(bytes).sum();
+        // A home's memory has a second descriptor, which programs get.
+        let bytes = |path: PathBuf| std::fs::metadata(path).ok().map(|file| (file.ino(), file.blocks() * 512));
+        return descriptors.filter(is_region).filter_map(bytes).collect::<BTreeMap<_, _>>().into_values().sum();
     }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssShmem:")).unwrap();

@@ -14,7 +14,7 @@ use verbena_client::{Error, Failure, Memory, Socket};
 
 use crate::commands::{ended, good, json, mem, said};
 use crate::common::nodes::{Cluster, are_in};
-use crate::connect;
+use crate::{connect, why};
 
 /// Whoever runs node `c`. He is in no file of the system.
 const STRANGER: u32 = 54_321;
@@ -48,15 +48,20 @@ impl Stranger {
 
     /// What becomes of a segment's lock that he asks for, in a program of his.
     fn locks(&self, name: &str) -> Result<(), Error> {
+        self.does(|memory| {
+            let hold = memory.lock(name, LockMode::Shared, Some(Duration::from_secs(10)))?;
+            memory.unlock(hold)
+        })
+    }
+
+    fn does(&self, what: impl FnOnce(&mut Memory) -> Result<(), Error> + Send) -> Result<(), Error> {
         let in_his_name = || {
             // Of this thread alone, and the kernel says of a connection whose the thread is that makes it.
             let (uid, gid) = (Uid::from_raw(STRANGER), Gid::from_raw(STRANGER));
             set_thread_res_gid(gid, gid, gid).unwrap();
             set_thread_res_uid(uid, uid, uid).unwrap();
             let socket = Socket::new(Some(&self.0.join("run")), Some("c")).unwrap();
-            let mut memory = Memory::connect(&socket, Duration::from_secs(10)).unwrap();
-            let hold = memory.lock(name, LockMode::Shared, Some(Duration::from_secs(10)))?;
-            memory.unlock(hold)
+            what(&mut Memory::connect(&socket, Duration::from_secs(10)).unwrap())
         };
         std::thread::scope(|scope| scope.spawn(in_his_name).join().unwrap())
     }
@@ -123,6 +128,13 @@ fn what_another_user_owns_is_not_to_be_had() {
         is_refused(&mem(&cluster, "a", arguments, b""), STRANGER, &format!("{arguments:?}"));
     }
     assert_eq!(stranger.said(&cluster, &["get", "his"], b""), "his");
+    // What runs at his own node he reads in place, but for what is others'.
+    let owns = |name: &str| stranger.does(|memory| memory.window(name).map(drop));
+    assert_eq!(why(owns("at-his")), Failure::NotYours);
+    stranger.said(&cluster, &["put", "his-here", "--new", "--placement", "c"], b"his");
+    owns("his-here").unwrap();
+    assert_eq!(why(owns("his")), Failure::Elsewhere);
+    stranger.said(&cluster, &["rm", "his-here"], b"");
     let mut ours = connect(&cluster, "a");
     let [his, our] = ["his", "at-his"].map(|name| ours.stat(name).unwrap());
     assert_eq!((his.is_yours, our.is_yours), (false, true));

@@ -48,6 +48,7 @@ pub const CHECKS: &[(&str, Check)] = checks![
     bytes_come_back_at_every_alignment,
     regions_do_not_mix,
     owner_and_peer_see_the_same_memory,
+    what_is_handed_on_shows_the_region,
     an_owner_reaches_its_own_region,
     what_is_outside_or_askew_is_refused,
     what_rights_forbid_is_refused,

@@ -1,8 +1,13 @@
 //! What an operation does, and what is refused.
 
-use super::harness::{Able, Harness};
+use std::os::fd::AsFd;
+
+use verbena_terms::ViewNumber;
+
+use super::harness::{Able, Harness, Unable};
 use super::scene::{Scene, VIEW, bytes, node, open, run, word};
-use crate::{Batch, Error, Operation, Rights};
+use crate::memory::Words;
+use crate::{Batch, Error, Operation, Readable, Rights};
 
 /// Each word operation does what it says, and gives what was there.
 pub fn every_word_operation_gives_its_result(harness: &mut dyn Harness) -> Able<()> {
@@ -83,6 +88,26 @@ pub fn owner_and_peer_see_the_same_memory(harness: &mut dyn Harness) -> Able<()>
     }
     assert_eq!(region.read(99, &mut [0; 2]), Err(Error::OutOfBounds { at: 99, length: 2, region_bytes: 100 }));
     assert_eq!(region.write(99, &[0; 2]), Err(Error::OutOfBounds { at: 99, length: 2, region_bytes: 100 }));
+    Ok(())
+}
+
+/// What is handed on for reading shows what is put into the region, as it is until it is made anew; where memory is of the process that may be done.
+pub fn what_is_handed_on_shows_the_region(harness: &mut dyn Harness) -> Able<()> {
+    let scene = Scene::new(harness, 4096);
+    let Some(Readable { descriptor, from }) = scene.region.readable().expect("a region is handed on") else {
+        return Err(Unable("regions are not handed on"));
+    };
+    let seen = Words::map(descriptor.as_fd(), from + 4096, false).expect("it is mapped");
+    assert!(Words::map(descriptor.as_fd(), from + 4096, true).is_err(), "it is mapped for writing");
+    scene.word(harness, Operation::WriteWord { at: 8, value: 77 });
+    scene.one(harness, Operation::Write { at: 61, from: scene.buffer(b"from a peer") }).expect("a write succeeds");
+    scene.region.store(4088, 78).expect("an owner stores");
+    let mut bytes = [0; 11];
+    seen.copy_out(from + 61, &mut bytes);
+    assert_eq!((seen.load(from + 8), seen.load(from + 4088), &bytes), (77, 78, b"from a peer"));
+    scene.region.remake(ViewNumber(VIEW.0 + 1)).expect("a region is made anew");
+    scene.region.store(8, 1).expect("an owner stores");
+    assert_eq!(seen.load(from + 8), 77, "it is other memory");
     Ok(())
 }
 

@@ -6,11 +6,12 @@ use arc_swap::ArcSwap;
 use verbena_terms::ViewNumber;
 
 use super::hub::Hub;
+use super::layout::DATA;
 use super::segment::Segment;
 use crate::error::{Error, Result};
 use crate::memory::check_range;
 use crate::operation::Operation;
-use crate::region::{Region, RegionKey, Rights, Secret};
+use crate::region::{Readable, Region, RegionKey, Rights, Secret};
 
 /// Regions that one fabric can have: each holds a descriptor.
 const MOST_REGIONS: usize = 4096;
@@ -85,6 +86,11 @@ impl Region for ShmRegion {
         let current = self.current.load();
         check_range(at, bytes, false, current.mapped().bytes())?;
         current.mapped().discard(at, bytes)
+    }
+
+    fn readable(&self) -> Result<Option<Readable>> {
+        let descriptor = self.current.load().read_only_descriptor()?;
+        Ok(Some(Readable { descriptor, from: DATA }))
     }
 
     fn remake(&self, view: ViewNumber) -> Result<()> {

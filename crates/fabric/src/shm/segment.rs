@@ -1,12 +1,10 @@
 //! One making of a region: sealed memory, mapped by its owner, and by a peer that was handed its descriptor.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::layout::{self, DATA};
 use crate::error::{Error, Result};
-use crate::memory::Words;
+use crate::memory::{Sealed, Words};
 use crate::operation::{Done, Operation};
 use crate::region::{RegionKey, Rights, Secret};
 
@@ -14,7 +12,7 @@ use crate::region::{RegionKey, Rights, Secret};
 #[derive(Debug)]
 pub(super) struct Segment {
     mapped: Mapped,
-    descriptor: OwnedFd,
+    descriptor: Sealed,
     /// A key to read; with `change` in place of its secret, one to change.
     key: RegionKey,
     change: Secret,
@@ -28,18 +26,7 @@ impl Segment {
             asked: key.bytes,
             most: u64::MAX - DATA,
         })?;
-        let failed = |what| move |error: rustix::io::Errno| Error::system(what, error);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let descriptor =
-            rustix::fs::memfd_create("verbena-region", flags).map_err(failed("make the memory of a region"))?;
-        let pages = all.checked_next_multiple_of(rustix::param::page_size() as u64).unwrap_or(all);
-        rustix::fs::ftruncate(&descriptor, pages).map_err(failed("size the memory of a region"))?;
-        // F4: nobody can take the memory away under a mapping, or change that.
-        rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(failed("seal the memory of a region"))?;
-        // Opening it again is for reading; this descriptor stays what it is.
-        rustix::fs::fchmod(&descriptor, Mode::RUSR).map_err(failed("protect the memory of a region"))?;
-        let words = Words::map(descriptor.as_fd(), all, true)?;
+        let (words, descriptor) = Words::sealed(all)?;
         layout::describe(&words, &key);
         let mapped = Mapped { words, bytes: key.bytes };
         Ok(Segment { mapped, descriptor, key, change: Secret::random()? })
@@ -62,14 +49,12 @@ impl Segment {
 
     /// The descriptor for a peer that may change the memory.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.descriptor.writable()
     }
 
     /// A descriptor for a peer that may read the memory: the kernel refuses to map it for writing.
     pub(super) fn read_only_descriptor(&self) -> Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.descriptor.as_raw_fd());
-        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| Error::system("open a region for reading through /proc", error))
+        self.descriptor.for_reading()
     }
 
     /// F4: from now on nobody begins an operation on this memory.
@@ -124,6 +109,9 @@ impl Mapped {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::fs::SealFlags;
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     use verbena_terms::{Incarnation, ViewNumber};
 

@@ -12,7 +12,7 @@ use crate::ending::Outcome;
 use crate::error::{Error, Result};
 use crate::memory::check_range;
 use crate::operation::OperationId;
-use crate::region::{Region, RegionKey, Rights};
+use crate::region::{Readable, Region, RegionKey, Rights};
 use crate::supply::{Life, Part, Supply};
 use crate::window::{Claim, Window};
 
@@ -34,7 +34,7 @@ struct Inner {
 }
 
 /// One life of a region: its memory, and the secrets that reach it. Made anew it is another one (F4); the old one is unmapped when
-/// the last batch that had begun on it ends. Nobody outside this process maps it, so that nothing can land in it later and it
+/// the last batch that had begun on it ends. Nobody outside this process changes it, so that nothing can land in it later and it
 /// need not wait for every member to acknowledge the view.
 struct Memory {
     words: Part,
@@ -250,6 +250,10 @@ impl Region for TcpRegion {
     fn discard(&self, at: u64, bytes: u64) -> Result<()> {
         let memory = self.checked(at, bytes, false)?;
         if self.regions.0.supply.pins_memory() { Ok(()) } else { memory.words.discard(at, bytes) }
+    }
+
+    fn readable(&self) -> Result<Option<Readable>> {
+        self.memory().words.readable()
     }
 
     fn remake(&self, view: ViewNumber) -> Result<()> {

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result};
-use crate::memory::Words;
+use crate::memory::{Sealed, Words};
 
 /// Addresses that a fabric can give to regions in its life: of 128 TiB that a process has. Nothing is behind them before they are given out.
 const RESERVED: usize = 16 << 40;
@@ -35,7 +35,7 @@ impl Arena {
     }
 
     /// Zeroed memory, `bytes` rounded up to pages.
-    pub(super) fn take(&self, bytes: u64) -> Result<Words> {
+    pub(super) fn take(&self, bytes: u64) -> Result<(Words, Sealed)> {
         let page = rustix::param::page_size() as u64;
         let full = || Error::Full { what: "the addresses for regions", most: RESERVED };
         let wanted = bytes.max(1).checked_next_multiple_of(page).and_then(|bytes| usize::try_from(bytes).ok());
@@ -43,9 +43,9 @@ impl Arena {
         let mut used = self.used.lock();
         let end = used.checked_add(wanted).filter(|end| *end <= RESERVED).ok_or_else(full)?;
         // SAFETY: `used..end` is of the reservation, and nothing was ever mapped there: it was given to nobody before, and is to nobody again.
-        let words = unsafe { Words::in_place_of_reserved(self.base.add(*used), wanted) }?;
+        let memory = unsafe { Words::in_place_of_reserved(self.base.add(*used), wanted) }?;
         *used = end;
-        Ok(words)
+        Ok(memory)
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
         let arena = Arena::new().unwrap();
         let mut last = 0;
         for bytes in [1, 4096, 4097, 1 << 20, 0] {
-            let words = arena.take(bytes).unwrap();
+            let (words, _) = arena.take(bytes).unwrap();
             assert!(words.address() >= last && words.bytes() >= bytes && words.load(0) == 0);
             words.store(0, 7);
             last = words.address() + words.bytes();

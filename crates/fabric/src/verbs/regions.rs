@@ -62,8 +62,8 @@ impl Registered {
 
     /// Memory with keys of its own, in the place of those that the region had.
     fn register(&self, number: u32, life: &Life) -> Result<Part> {
-        let words = self.arena.take(life.bytes)?;
-        let (address, bytes) = (words.address(), life.bytes.next_multiple_of(8).max(8));
+        let memory = self.arena.take(life.bytes)?;
+        let (address, bytes) = (memory.0.address(), life.bytes.next_multiple_of(8).max(8));
         // SAFETY: the memory is a region's, which takes its keys back before it lets it go: `make_anew` replaces them, `take_back` and `close` drop them.
         let reach = |access| unsafe { self.adapter.reach(address, bytes, access) };
         let read = reach(AccessFlags::RemoteRead)?;
@@ -76,7 +76,7 @@ impl Registered {
         drop(live);
         // When this returns the adapter has ended what it did with the former keys (F4).
         drop(former);
-        Ok(Part::of(words, 0))
+        Ok(Part::sealed(memory))
     }
 }
 

@@ -13,6 +13,7 @@ use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::Metrics;
 use super::life::Life;
+use super::own::Own;
 use crate::wire::Frame;
 use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Standing, Wish};
 
@@ -22,21 +23,22 @@ const IDLE: Duration = Duration::from_millis(20);
 /// The part of a node that acts.
 pub(super) struct Driver {
     clock: Arc<dyn Clock>,
-    lease: Option<Arc<LeaseWord>>,
+    pub(super) lease: Option<Arc<LeaseWord>>,
     memory: Memory,
     /// Between two lives there is none.
     pub(super) life: Option<Life>,
     answers: Vec<(RequestId, Answer)>,
     complaints: Complaints,
     metrics: Metrics,
+    own: Arc<Own>,
     /// Something of its share is otherwise than was said last.
     has_changed: bool,
 }
 
 impl Driver {
-    pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+    pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>, metrics: Metrics, own: Arc<Own>) -> Self {
         let (memory, complaints) = (Memory::new(options), Complaints::default());
-        Driver { clock, lease: None, memory, life: None, answers: vec![], complaints, metrics, has_changed: true }
+        Driver { clock, lease: None, memory, life: None, answers: vec![], complaints, metrics, own, has_changed: true }
     }
 
     pub(super) fn life_begins(
@@ -54,6 +56,7 @@ impl Driver {
     /// Drops all that belongs to the life, the fabric and its regions too.
     pub(super) fn life_ends(&mut self) {
         self.act(|memory, out| memory.life_begins(Incarnation::default(), out));
+        self.own.set(None);
         (self.life, self.has_changed) = (None, true);
     }
 
@@ -119,6 +122,8 @@ impl Driver {
     fn act(&mut self, event: impl FnOnce(&mut Memory, &mut Vec<Action>)) {
         let mut actions = vec![];
         event(&mut self.memory, &mut actions);
+        // Before anybody hears of it.
+        self.own.say_forgets(self.memory.forgets());
         let now = self.clock.now();
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
@@ -130,6 +135,9 @@ impl Driver {
                         tracing::error!(%error, "there is no memory for segments: this home serves none");
                     });
                     let mut more = vec![];
+                    if made.is_ok() {
+                        self.own.set(life.readable().map(|memory| (view, memory)));
+                    }
                     self.memory.renewed(made.ok(), &mut more);
                     actions.extend(more);
                 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use verbena_cluster::View;
 use verbena_fabric::contacts::Contacts;
-use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Region, RegionKey, Rights, Views};
+use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Readable, Region, RegionKey, Rights, Views};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use super::Metrics;
@@ -80,6 +80,21 @@ impl Life {
         let key = new.key(Rights::Change);
         self.own = Some(new);
         Ok((key, stand))
+    }
+
+    /// Its own memory, for programs of this machine to read, where the fabric's is of such a kind.
+    pub(super) fn readable(&self) -> Option<Readable> {
+        let readable = self.own.as_ref()?.readable();
+        readable.unwrap_or_else(|error| {
+            tracing::warn!(%error, "programs cannot read values where they are");
+            None
+        })
+    }
+
+    /// Its own memory, if it is that of this view.
+    #[cfg(feature = "testing")]
+    pub(super) fn own_of(&self, view: ViewNumber) -> Option<&dyn Region> {
+        self.own.as_deref().filter(|own| own.key(Rights::Read).view == view)
     }
 
     /// Stores a word of its own memory that no atomic changes.

@@ -38,6 +38,7 @@ pub(super) enum Kind {
     Stat,
     List,
     Reclaim,
+    Window,
 }
 
 impl Kind {
@@ -50,11 +51,12 @@ impl Kind {
             Wish::Stat { .. } => Kind::Stat,
             Wish::List { .. } => Kind::List,
             Wish::Reclaim { .. } => Kind::Reclaim,
+            Wish::Window { .. } => Kind::Window,
         }
     }
 }
 
-const KINDS: [&str; 7] = ["allocate", "release", "get", "put", "stat", "list", "reclaim"];
+const KINDS: [&str; 8] = ["allocate", "release", "get", "put", "stat", "list", "reclaim", "window"];
 
 /// What became of it, in the order of [`OUTCOMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +80,7 @@ impl Metrics {
         let counter = |name: &str, help: &str| registry.counter(name, help);
         let gauge = |name: &str, help: &str| registry.gauge(name, help);
         let family: Family<Counter, 2> =
-            registry.family("verbena_memory_requests_total", help, ["operation", "outcome"], 35)?;
+            registry.family("verbena_memory_requests_total", help, ["operation", "outcome"], 40)?;
         let help = "Segments whose memory this home took back, by whether others had room for them.";
         let taken_back: Family<Counter, 1> =
             registry.family("verbena_memory_reclaimed_segments_total", help, ["outcome"], 2)?;

@@ -7,6 +7,7 @@ mod desk;
 mod driver;
 mod life;
 mod metrics;
+mod own;
 mod posts;
 #[cfg(feature = "testing")]
 mod stepped;
@@ -26,8 +27,10 @@ pub use config::MemoryConfig;
 use desk::Desk;
 use driver::Driver;
 pub use metrics::Metrics;
+use own::Own;
+pub use own::{Forgets, OwnMemory};
 #[cfg(feature = "testing")]
-pub use stepped::Stepped;
+pub use stepped::{Look, Stepped};
 
 /// A request did not get to the service: those before it do not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -62,18 +65,20 @@ pub struct MemoryService(Arc<Handle>);
 struct Handle {
     desk: verbena_fabric::desk::Desk<Desk>,
     queue: Arc<Queue>,
+    own: Arc<Own>,
 }
 
 impl MemoryService {
-    /// Starts the thread. Nothing is served before [`life_begins`](Self::life_begins).
+    /// Starts the thread. Nothing is served before [`life_begins`](Self::life_begins). `forgets` hears of [`Memory::forgets`](crate::Memory::forgets).
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn start(options: MemoryOptions, metrics: Metrics) -> verbena_fabric::Result<MemoryService> {
-        let driver = Driver::new(options, Arc::new(BootClock), metrics.clone());
+    pub fn start(options: MemoryOptions, metrics: Metrics, forgets: Forgets) -> verbena_fabric::Result<MemoryService> {
+        let own = Own::new(forgets);
+        let driver = Driver::new(options, Arc::new(BootClock), metrics.clone(), own.clone());
         let queue = Arc::new(Queue::new(REQUESTS));
         let desk = verbena_fabric::desk::Desk::start("memory", Desk::new(driver, queue.clone(), metrics))?;
-        Ok(MemoryService(Arc::new(Handle { desk, queue })))
+        Ok(MemoryService(Arc::new(Handle { desk, queue, own })))
     }
 
     /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease.
@@ -118,6 +123,11 @@ impl MemoryService {
             self.0.desk.leave(command);
         }
         Ok(id)
+    }
+
+    /// This node's own memory, for programs of its user to read.
+    pub fn own_memory(&self) -> OwnMemory {
+        OwnMemory(self.0.own.clone())
     }
 
     /// Some puts were asked for, of which some may have no answer, or a doubtful one. `settled` is told, by whoever does it, when nothing of any of them is on its way any

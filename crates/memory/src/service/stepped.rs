@@ -4,18 +4,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{LeaseWord, View};
-use verbena_fabric::Fabric;
 use verbena_fabric::desk::Driver as _;
-use verbena_terms::{Clock, Time};
+use verbena_fabric::{Fabric, Region};
+use verbena_terms::{Clock, Time, ViewNumber};
 
 use super::Metrics;
 use super::driver::Driver;
-use crate::{Answer, MemoryOptions, RequestId, Standing, Wish};
+use super::own::Own;
+use crate::layout::{SLOT_HEAD_BYTES, Word, word_at};
+use crate::{Answer, Coherence, MemoryOptions, RequestId, Segment, Standing, Value, Wish};
 
 /// How often it looks for answers that are awaited: nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The shortest between two turns: time has to go on.
 const PACE: Duration = Duration::from_micros(20);
+
+/// What is seen in a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Its newest value.
+    Shown(Value),
+    /// Nothing any more: another window is asked for.
+    Over,
+    /// It is said to show something, and the node's memory is another.
+    Elsewhere,
+}
+
+fn look(own: &dyn Region, segment: &Segment) -> Option<Value> {
+    let word = Word::from_bits(own.load(word_at(segment.control)).ok()?);
+    let slot = segment.slot_at(segment.primary(), word.slot()?);
+    let is_null = segment.wanted.coherence == Coherence::Null;
+    if !is_null && own.load(slot).ok()? != word.version() {
+        return None;
+    }
+    let mut bytes = vec![0; segment.wanted.bytes as usize];
+    own.read(slot + SLOT_HEAD_BYTES, &mut bytes).ok()?;
+    let stamp_ns = if is_null { 0 } else { own.load(slot + 8).ok()? };
+    Some(Value { bytes, version: word.version(), stamp_ns })
+}
 
 /// A driver whose turns somebody else gives it.
 pub struct Stepped {
@@ -29,7 +55,8 @@ impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: MemoryOptions, clock: Arc<dyn Clock>) -> Stepped {
         let metrics = Metrics::default();
-        Stepped { driver: Driver::new(options, clock.clone(), metrics.clone()), metrics, clock, requests: 0 }
+        let driver = Driver::new(options, clock.clone(), metrics.clone(), Own::new(Box::new(|_| {})));
+        Stepped { driver, metrics, clock, requests: 0 }
     }
 
     /// A life of this node begins, by this lease.
@@ -61,6 +88,21 @@ impl Stepped {
     /// What became of requests since this was asked last.
     pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
         self.driver.answers()
+    }
+
+    /// How often it has forgotten anything that programs read in place.
+    pub fn forgets(&self) -> u64 {
+        self.driver.memory().forgets()
+    }
+
+    /// What a program of this node sees in a window that it was given when the node had forgotten so often: at once, and with nobody's help.
+    pub fn look(&self, segment: &Segment, view: ViewNumber, forgets: u64) -> Look {
+        let until = self.driver.lease.as_ref().map_or(Time::ZERO, |lease| lease.load().until);
+        if self.clock.now() >= until || self.forgets() != forgets {
+            return Look::Over;
+        }
+        let own = self.driver.life.as_ref().and_then(|life| life.own_of(view));
+        own.map_or(Look::Elsewhere, |own| look(own, segment).map_or(Look::Over, Look::Shown))
     }
 
     /// Free bytes of its own share, and those of the largest piece.

@@ -37,8 +37,10 @@ impl Station {
             copies_bytes: 16 << 20,
             rules: Rules::ALL,
         };
-        let (service, lease) =
-            (MemoryService::start(options, Metrics::default()).unwrap(), Arc::new(LeaseWord::default()));
+        let (service, lease) = (
+            MemoryService::start(options, Metrics::default(), Box::new(|_| {})).unwrap(),
+            Arc::new(LeaseWord::default()),
+        );
         service.life_begins(fabric.clone(), &lease).unwrap();
         Station { service, lease, fabric, address, view: AtomicU32::new(0) }
     }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use verbena_memory::{Answer, Coherence, Placement, Refusal, RequestId, SegmentId, SegmentName, Target, Wanted, Wish};
-use verbena_terms::{Incarnation, Rank, Time};
+use verbena_memory::service::{Look, Stepped};
+use verbena_memory::{
+    Answer, Coherence, Placement, Refusal, RequestId, Segment, SegmentId, SegmentName, Target, Wanted, Wish,
+};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::cluster::{Cluster, Event};
 use crate::history::{Fate, GetOf, MODELS, Manner, PutOf, manner};
@@ -19,6 +22,8 @@ pub struct Client {
     /// Where it believes the segments to be, and the version that it saw last.
     known: [Option<(SegmentId, u64)>; MODELS.len()],
     pub doing: Option<(RequestId, Doing)>,
+    /// What it reads in place.
+    window: Option<Window>,
     /// Which of its turns comes next: it has one at a time.
     turn: u64,
 }
@@ -30,6 +35,14 @@ pub struct Doing {
     begun: Time,
 }
 
+#[derive(Clone, Debug)]
+struct Window {
+    model: usize,
+    segment: Segment,
+    view: ViewNumber,
+    forgets: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum What {
     Find,
@@ -39,6 +52,12 @@ enum What {
     /// Words from this one on.
     Get(SegmentId, usize),
     Put(SegmentId, u64),
+    /// Asked for when so much was forgotten.
+    Window(u64),
+}
+
+fn words_of(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
 pub fn name(model: usize) -> SegmentName {
@@ -52,6 +71,8 @@ impl Cluster {
         if !is_of_run || self.nodes[at].clients[nth].turn != turn || self.nodes[at].clients[nth].doing.is_some() {
             return;
         }
+        // It is not its node that is asked, nor stopped with it.
+        self.look(at, nth);
         if self.world.is_paused(self.nodes[at].me) {
             return self.next_turn(at, nth, ms(5));
         }
@@ -71,7 +92,30 @@ impl Cluster {
         self.later(pause, Event::Client { at, nth, run, turn });
     }
 
-    /// Chance says what: under 2 a release, under 45 a get, and otherwise a put.
+    /// What it sees in its window counts as got at this moment.
+    fn look(&mut self, at: usize, nth: usize) {
+        let (Some(service), Some(window)) = (&self.nodes[at].service, &self.nodes[at].clients[nth].window) else {
+            return;
+        };
+        let Window { model, segment, view, forgets } = window;
+        let (id, coherence, now) = (segment.id, MODELS[*model], self.world.now());
+        match service.look(segment, *view, *forgets) {
+            Look::Over => {
+                self.seen.closed += 1;
+                self.nodes[at].clients[nth].window = None;
+            }
+            Look::Elsewhere => self.broken.push(format!("node {at} shows {id} in memory of another view")),
+            Look::Shown(value) => {
+                self.seen.looks += 1;
+                self.holders.still_there(id, now, coherence, &mut self.broken);
+                let (words, stamp) = (words_of(&value.bytes), Some(value.stamp_ns));
+                let get = GetOf { from: 0, words, version: value.version, stamp, begun: now, ended: now };
+                self.histories.got(id, coherence, get);
+            }
+        }
+    }
+
+    /// Chance says what: under 2 a release, under 10 a window, under 53 a get, and otherwise a put.
     pub fn ask(&mut self, at: usize, nth: usize, model: usize, chance: u64) {
         let begun = self.world.now();
         let patience = self.dice.between(ms(2), 3 * LEASE);
@@ -81,7 +125,11 @@ impl Cluster {
                 self.holders.may_be_released(id);
                 (Wish::Release { target: Target::Id(id), user: USER }, What::Release)
             }
-            Some((id, _)) if chance < 45 => {
+            Some((id, _)) if chance < 10 => {
+                let forgets = self.nodes[at].service.as_ref().map_or(0, Stepped::forgets);
+                (Wish::Window { target: Target::Id(id), user: USER }, What::Window(forgets))
+            }
+            Some((id, _)) if chance < 53 => {
                 let from = if self.dice.below(3) == 0 { self.dice.below(WORDS as u64) } else { 0 };
                 let some = 1 + self.dice.below(WORDS as u64 - from);
                 let length = (self.dice.below(3) == 0).then_some(8 * some);
@@ -206,14 +254,18 @@ impl Cluster {
             (What::Get(id, from), Answer::Value(value)) => {
                 self.seen.gets += 1;
                 *known = Some((id, value.version));
-                let words: Vec<u64> =
-                    value.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+                let words = words_of(&value.bytes);
                 self.seen.parts += u64::from(words.len() < WORDS);
                 self.holders.still_there(id, begun, coherence, &mut self.broken);
                 // A put's time stamp is its number.
                 let stamp = Some(value.stamp_ns);
                 let get = GetOf { from, words, version: value.version, stamp, begun, ended: now };
                 self.histories.got(id, coherence, get);
+            }
+            (What::Window(forgets), Answer::Window(segment, view)) => {
+                self.seen.windows += 1;
+                self.nodes[at].clients[nth].window = Some(Window { model, segment, view, forgets });
+                self.look(at, nth);
             }
             (What::Put(id, number), Answer::Put(version)) => {
                 self.seen.puts += 1;
@@ -253,6 +305,7 @@ impl Cluster {
                     | Refusal::NoHome { .. }
                     | Refusal::FewHomes { .. }
                     | Refusal::Exists { .. }
+                    | Refusal::Elsewhere { .. }
                     | Refusal::NotFound { .. } => {}
                     refusal => self.broken.push(format!("node {at} is refused {what:?}: {refusal}")),
                 }

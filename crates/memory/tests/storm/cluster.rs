@@ -242,7 +242,7 @@ impl Cluster {
         let (mut puts, mut gets) = (false, false);
         for attempt in 0..16 {
             let before = self.seen;
-            self.ask(at, 0, model, if puts { 10 } else { 90 });
+            self.ask(at, 0, model, if puts { 40 } else { 90 });
             let mut looked = 0;
             while self.nodes[at].clients[0].doing.is_some() && looked < 40 {
                 self.run(LEASE / 10);

@@ -51,6 +51,9 @@ fn segments_hold_in_a_storm() {
         (all.allocated, 8),
         (all.released, 1),
         (all.gone, 1),
+        (all.windows, 2),
+        (all.looks, 20),
+        (all.closed, 1),
         (all.views, 8),
         (all.crashes, 1),
         (all.pauses, 1),
@@ -232,5 +235,20 @@ fn a_home_that_gives_more_than_it_offers_is_found() {
     is_found("offer", ", and gives ", 100, |settings| {
         settings.reclaims = true;
         settings.rules = Rules { offer_kept: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_window_that_outlives_its_view_is_found() {
+    is_found("C3", " in memory of another view", 100, |settings| {
+        settings.rules = Rules { windows_end_with_views: false, ..Rules::ALL };
+    });
+}
+
+#[test]
+fn a_window_that_outlives_its_segment_is_found() {
+    is_found("M2", " null: ", 300, |settings| {
+        settings.focus = NULL;
+        settings.rules = Rules { windows_end_with_segments: false, ..Rules::ALL };
     });
 }

@@ -35,6 +35,12 @@ pub struct Seen {
     pub relocated: u64,
     /// Segments that homes took memory back of, and gave to others.
     pub given: u64,
+    /// Segments that were shown in place.
+    pub windows: u64,
+    /// Values that were seen there.
+    pub looks: u64,
+    /// Windows that had come to their end when somebody looked.
+    pub closed: u64,
 }
 
 impl AddAssign for Seen {
@@ -61,6 +67,9 @@ impl AddAssign for Seen {
             reclaimed,
             relocated,
             given,
+            windows,
+            looks,
+            closed,
         } = other;
         self.views += views;
         self.crashes += crashes;
@@ -83,5 +92,8 @@ impl AddAssign for Seen {
         self.reclaimed += reclaimed;
         self.relocated += relocated;
         self.given += given;
+        self.windows += windows;
+        self.looks += looks;
+        self.closed += closed;
     }
 }

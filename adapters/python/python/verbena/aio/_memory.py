@@ -161,6 +161,10 @@ class Segment:
         """As verbena.Segment.put. The data is to stay as it is until then."""
         return await self._thread.do(self._segment.put, data, offset, over)
 
+    async def window(self) -> _native.Window:
+        """As verbena.Segment.window. What the window itself is asked waits for nobody."""
+        return await self._thread.do(self._segment.window)
+
     async def stat(self) -> _native.Stat:
         """How old its value is."""
         return await self._thread.do(self._segment.stat)
