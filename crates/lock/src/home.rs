@@ -141,8 +141,8 @@ impl Home {
                     }
                 }
             }
-            Doing::Entering(_) => {
-                self.put_in(before, out);
+            Doing::Entering(expected) => {
+                self.put_in(if self.rules.swap_what_is_found { before } else { expected }, out);
                 return Ok(());
             }
             Doing::Evicting(expected) if before == expected => return self.evicted(token, out),

@@ -14,6 +14,8 @@ pub struct Rules {
     pub count_owed: bool,
     /// L3: a reader tries by a swap.
     pub try_by_swap: bool,
+    /// L3: a home whose swap is lost swaps what it found.
+    pub swap_what_is_found: bool,
     /// L4: a lock is evicted by a swap of the free word.
     pub evict_what_is_free: bool,
     /// L4: who finds an evicted word is in no queue, and asks the home.
@@ -34,6 +36,7 @@ impl Rules {
         answer_after_settling: true,
         count_owed: true,
         try_by_swap: true,
+        swap_what_is_found: true,
         evict_what_is_free: true,
         evicted_is_no_queue: true,
         tell_who_asked: true,

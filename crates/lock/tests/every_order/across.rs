@@ -17,6 +17,7 @@ use stateright::{Checker, HasDiscoveries};
 use verbena_lock::{Request, Scheme};
 
 use self::views::{Across, Begins, Rule};
+use crate::ends::end_well;
 use crate::world::World;
 use crate::{READ, TRY_READ, TRY_WRITE, WRITE, checked, explore, in_full, is_long, world};
 
@@ -122,6 +123,22 @@ fn a_view_that_ends_where_readers_do_not_share() {
     explore(ends(alone(in_full(world(2, 2, &ANY)))), 200_000);
     explore(and_one_fails(ends(alone(world(3, 1, &ANY)))), 50_000);
     explore(has_ended(alone(in_full(world(3, 1, &ANY)))), 100_000);
+}
+
+#[test]
+fn every_order_in_which_a_view_ends_ends_well() {
+    end_well(ends(in_full(world(2, 1, &ANY))), 3_000);
+    end_well(has_ended(in_full(world(3, 1, &ANY))), 80_000);
+    end_well(ends_after_another(in_full(world(2, 1, &ANY))), 10_000);
+    end_well(and_one_fails(ends(world(3, 1, &ANY))), 40_000);
+    let impatient = |world| World { lost_swaps: Some(0), ..world };
+    end_well(and_one_fails(ends(impatient(in_full(world(2, 1, &ANY))))), 10_000);
+    if is_long() {
+        end_well(ends(in_full(world(2, 2, &ANY))), 300_000);
+        end_well(ends(in_full(world(3, 1, &ANY))), 300_000);
+        end_well(and_one_fails(ends(impatient(world(3, 1, &ANY)))), 200_000);
+        end_well(and_one_fails(ends(in_full(world(2, 2, &ANY)))), 2_000_000);
+    }
 }
 
 /// Without the rule something breaks, and both kinds of exploration see it.

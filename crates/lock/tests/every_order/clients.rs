@@ -11,6 +11,7 @@ use verbena_lock::{
     Action, Answer, Batch, HomeSide, LockWord, Mode, Outcome, Request, RequestId, Rules, Scheme, Side, Strange, Token,
 };
 
+use crate::ends::end_well;
 use crate::view::{Address, Posted, View, rank};
 use crate::world::{FIRST, STRANGE, TOO_SMALL, TWO_BATCHES};
 use crate::{Explored, READ, TRY_READ, TRY_WRITE, WRITE, explore, is_long};
@@ -107,6 +108,11 @@ impl Representative for State {
 impl Explored for Clients {
     fn is_reduced(&self) -> bool {
         false
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        let is_done = state.clients.iter().all(|client| *client == Client::Done);
+        is_done && state.nodes.iter().all(Local::is_over) && state.view.is_over()
     }
 }
 
@@ -352,10 +358,7 @@ impl Model for Clients {
                 let mut events = vec![];
                 world.actions(state, &mut events);
                 events.retain(|event| !matches!(event, Event::Lapse(_) | Event::Renew(_)));
-                let is_over = state.clients.iter().all(|client| *client == Client::Done);
-                !events.is_empty()
-                    || state.has_lease.contains(&false)
-                    || (is_over && state.nodes.iter().all(Local::is_over) && state.view.is_over())
+                !events.is_empty() || state.has_lease.contains(&false) || world.is_over(state)
             }),
             Property::sometimes("clients of a node pass its hold on", |world: &Clients, state: &State| {
                 state.was_passed_on || !world.has(Mode::Exclusive)
@@ -401,5 +404,17 @@ fn clients_that_give_up_and_nodes_whose_leases_run_out() {
         explore(Clients { forgets: 1, holds_on: true, ..clients(2, 2, &any) }, 1_000_000);
         explore(Clients { forgets: 1, downgrades: true, passing_on_to: 1, ..clients(2, 2, &any) }, 4_000_000);
         explore(Clients { lapses: 1, downgrades: true, ..clients(2, 2, &any) }, 8_000_000);
+    }
+}
+
+#[test]
+fn every_order_with_clients_ends_well() {
+    let any = [WRITE, READ];
+    end_well(Clients { forgets: 1, ..clients(2, 2, &[WRITE]) }, 60_000);
+    end_well(Clients { lapses: 1, holds_on: true, ..clients(2, 2, &[WRITE]) }, 100_000);
+    if is_long() {
+        end_well(Clients { passing_on_to: 1, ..clients(2, 2, &any) }, 300_000);
+        end_well(Clients { holds_on: true, ..clients(2, 2, &any) }, 300_000);
+        end_well(Clients { forgets: 1, holds_on: true, ..clients(2, 2, &any) }, 1_000_000);
     }
 }

@@ -13,6 +13,7 @@ use std::fmt;
 use stateright::{Checker, HasDiscoveries, Model, Property, Representative};
 use verbena_lock::{Evicted, Request, Rules, Scheme, Side};
 
+use crate::ends::end_well;
 use crate::view::{Grants, View, writers_are_alone};
 use crate::{Explored, READ, TRY_READ, TRY_WRITE, WRITE, checked, explore, is_long};
 
@@ -132,6 +133,19 @@ impl Explored for Evicting {
     fn is_reduced(&self) -> bool {
         false
     }
+
+    /// Who wants words that there are none for waits for them.
+    fn is_over(&self, state: &State) -> bool {
+        let has_ended = |(at, node): (usize, &Node)| {
+            let waits = |(name, part): (usize, &Part)| part.wants.is_some() && !state.wanting.contains(&(at, name));
+            node.parts.iter().all(|part| part.side.is_idle()) && !node.parts.iter().enumerate().any(waits)
+        };
+        state.nodes.iter().enumerate().all(has_ended)
+            && state.slots.iter().all(|slot| match slot.is {
+                Is::Of(_) | Is::Free => slot.view.is_over(),
+                Is::Evicted => slot.view.word.is_evicted(),
+            })
+    }
 }
 
 /// Who is who is explored in full.
@@ -183,28 +197,13 @@ impl Model for Evicting {
             Property::always("nothing is stuck", |world: &Evicting, state: &State| {
                 let mut events = vec![];
                 world.possible(state, &mut events);
-                !events.is_empty() || state.is_over()
+                !events.is_empty() || world.is_over(state)
             }),
             Property::sometimes("evicted words are asked about, or used again", |world: &Evicting, state: &State| {
                 let is_asked_for = || state.slots[0].is == Is::Evicted && !state.wanting.is_empty();
                 if world.slots == 1 { state.was_used_again } else { is_asked_for() || state.slots[1].is == Is::Of(0) }
             }),
         ]
-    }
-}
-
-impl State {
-    /// Everybody has had what they wanted, but for those that there are no words for; and words are free or evicted.
-    fn is_over(&self) -> bool {
-        let has_ended = |(at, node): (usize, &Node)| {
-            let waits = |(name, part): (usize, &Part)| part.wants.is_some() && !self.wanting.contains(&(at, name));
-            node.parts.iter().all(|part| part.side.is_idle()) && !node.parts.iter().enumerate().any(waits)
-        };
-        self.nodes.iter().enumerate().all(has_ended)
-            && self.slots.iter().all(|slot| match slot.is {
-                Is::Of(_) | Is::Free => slot.view.is_over(),
-                Is::Evicted => slot.view.word.is_evicted(),
-            })
     }
 }
 
@@ -286,6 +285,20 @@ fn evicted_words_of_writers_that_become_readers() {
 fn evicted_words_where_readers_do_not_share() {
     explore(Evicting { scheme: Scheme::Dqnl, ..one(2, 2, &ANY) }, 5_000);
     explore(Evicting { scheme: Scheme::Dqnl, ..two(2, 1, &ANY) }, 2_000);
+}
+
+#[test]
+fn every_order_in_which_locks_are_evicted_ends_well() {
+    end_well(one(2, 2, &ANY), 50_000);
+    end_well(two(3, 1, &ANY), 50_000);
+    end_well(in_full(two(2, 1, &ANY)), 10_000);
+    let impatient = |world| Evicting { lost_swaps: Some(0), ..world };
+    end_well(impatient(two(2, 2, &[WRITE])), 10_000);
+    if is_long() {
+        end_well(in_full(one(2, 2, &ANY)), 100_000);
+        end_well(impatient(one(3, 1, &ANY)), 100_000);
+        end_well(Evicting { evictions: 3, ..two(2, 2, &ANY) }, 500_000);
+    }
 }
 
 /// Without the rule something breaks.

@@ -8,6 +8,7 @@
 
 mod across;
 mod clients;
+mod ends;
 mod evicting;
 mod reduced;
 mod symmetry;
@@ -51,6 +52,9 @@ fn in_full(world: World) -> World {
 trait Explored: Model<State: Seen, Action: Clone + PartialEq + fmt::Debug> + fmt::Display + Send + Sync + 'static {
     /// Of what nobody can tell apart one is taken.
     fn is_reduced(&self) -> bool;
+
+    /// What has to be so where nothing more can happen: everybody has had what they wanted, and nobody has anything to remember.
+    fn is_over(&self, state: &Self::State) -> bool;
 }
 
 /// What a state has to be able to do for that.

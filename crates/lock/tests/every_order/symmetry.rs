@@ -58,7 +58,7 @@ fn only<Named: Renamed>(it: &Named, at: usize) -> Named {
     it.renamed(&|other| if other == rank(at) { Rank(2) } else { Rank(1) })
 }
 
-fn hash(it: &impl Hash) -> u64 {
+pub(crate) fn hash(it: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     it.hash(&mut hasher);
     hasher.finish()

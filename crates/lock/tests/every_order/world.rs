@@ -129,6 +129,10 @@ impl Explored for World {
     fn is_reduced(&self) -> bool {
         self.is_reduced
     }
+
+    fn is_over(&self, state: &State) -> bool {
+        state.contenders.iter().all(Side::is_idle) && state.view.is_over()
+    }
 }
 
 impl Model for World {
@@ -170,7 +174,7 @@ impl Model for World {
             Property::always("nothing is stuck", |world: &World, state: &State| {
                 let mut events = vec![];
                 world.actions(state, &mut events);
-                !events.is_empty() || (state.contenders.iter().all(Side::is_idle) && state.view.is_over())
+                !events.is_empty() || world.is_over(state)
             }),
             match self.scheme {
                 Scheme::Ncosed | Scheme::Srsl => {

@@ -221,16 +221,15 @@ impl State {
             .filter(|(rank, _)| waits(*rank).is_some())
             .all(|&(rank, _)| ahead_of(rank).is_none_or(|ahead| waits(ahead) < waits(rank) || is_on_circle(rank)))
     }
-
-    /// Everybody has had what they wanted.
-    fn is_over(&self) -> bool {
-        self.is_open && self.members().all(Side::is_idle) && self.views[NEW].is_over()
-    }
 }
 
 impl Explored for Across {
     fn is_reduced(&self) -> bool {
         self.world.is_reduced
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        state.is_open && state.members().all(Side::is_idle) && state.views[NEW].is_over()
     }
 }
 
@@ -270,7 +269,7 @@ impl Model for Across {
             Property::always("nothing is stuck", |across: &Across, state: &State| {
                 let mut events = vec![];
                 across.actions(state, &mut events);
-                !events.is_empty() || state.is_over()
+                !events.is_empty() || across.is_over(state)
             }),
             Property::sometimes("readers share in the new view", |_, state: &State| {
                 state.is_open && holders(state.members(), Mode::Shared) > 1
