@@ -17,6 +17,7 @@ use stateright::{Checker, HasDiscoveries};
 use verbena_lock::{Request, Scheme};
 
 use self::views::{Across, Begins, Rule};
+use crate::compared::look_alike;
 use crate::ends::end_well;
 use crate::world::World;
 use crate::{READ, TRY_READ, TRY_WRITE, WRITE, checked, explore, in_full, is_long, world};
@@ -138,6 +139,26 @@ fn every_order_in_which_a_view_ends_ends_well() {
         end_well(ends(in_full(world(3, 1, &ANY))), 300_000);
         end_well(and_one_fails(ends(impatient(world(3, 1, &ANY)))), 200_000);
         end_well(and_one_fails(ends(in_full(world(2, 2, &ANY)))), 2_000_000);
+    }
+}
+
+#[test]
+fn reduced_worlds_in_which_a_view_ends_look_like_full_ones() {
+    let either = |across: Across| {
+        look_alike(|is_reduced| {
+            let world = World { is_reduced, requests: across.world.requests.clone(), ..across.world };
+            Across { world, ..across }
+        });
+    };
+    either(ends(world(2, 1, &[WRITE, READ, TRY_WRITE, TRY_READ])));
+    either(has_ended(world(3, 1, &ANY)));
+    either(and_one_fails(ends(world(2, 1, &ANY))));
+    either(ends_after_another(world(2, 1, &ANY)));
+    either(and_one_fails(ends_after_another(World { downgrades: true, ..world(2, 1, &ANY) })));
+    if is_long() {
+        either(ends(world(2, 2, &ANY)));
+        either(ends(world(3, 1, &ANY)));
+        either(has_ended(world(2, 2, &ANY)));
     }
 }
 

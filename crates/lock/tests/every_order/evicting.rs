@@ -13,6 +13,7 @@ use std::fmt;
 use stateright::{Checker, HasDiscoveries, Model, Property, Representative};
 use verbena_lock::{Evicted, Request, Rules, Scheme, Side};
 
+use crate::compared::{Sees, Watched, look_alike};
 use crate::ends::end_well;
 use crate::view::{Grants, View, writers_are_alone};
 use crate::{Explored, READ, TRY_READ, TRY_WRITE, WRITE, checked, explore, is_long};
@@ -152,6 +153,24 @@ impl Explored for Evicting {
 impl Representative for State {
     fn representative(&self) -> Self {
         self.clone()
+    }
+}
+
+impl Watched for Evicting {
+    fn sees(&self, state: &State) -> Vec<Sees> {
+        let parts = state.nodes.iter().flat_map(|node| &node.parts);
+        parts.map(|part| if part.wants.is_some() { Sees::Waits } else { Sees::from(&part.side) }).collect()
+    }
+
+    fn asks(&self, event: Event) -> Option<(usize, Request)> {
+        match event {
+            Event::Request(at, name, request) => Some((at * self.names + name, request)),
+            _ => None,
+        }
+    }
+
+    fn order(&self, _: &State) -> Vec<usize> {
+        (0..self.contenders * self.names).collect()
     }
 }
 
@@ -298,6 +317,21 @@ fn every_order_in_which_locks_are_evicted_ends_well() {
         end_well(in_full(one(2, 2, &ANY)), 100_000);
         end_well(impatient(one(3, 1, &ANY)), 100_000);
         end_well(Evicting { evictions: 3, ..two(2, 2, &ANY) }, 500_000);
+    }
+}
+
+#[test]
+fn reduced_worlds_in_which_locks_are_evicted_look_like_full_ones() {
+    let either = |world: Evicting| {
+        look_alike(|is_reduced| Evicting { is_full: !is_reduced, requests: world.requests.clone(), ..world });
+    };
+    either(one(2, 1, &[WRITE, READ, TRY_WRITE, TRY_READ]));
+    either(one(2, 2, &[WRITE]));
+    either(two(2, 1, &ANY));
+    either(Evicting { lost_swaps: Some(0), ..one(2, 1, &ANY) });
+    if is_long() {
+        either(one(2, 2, &ANY));
+        either(Evicting { slots: 2, evictions: 2, ..one(2, 1, &ANY) });
     }
 }
 

@@ -3,11 +3,12 @@
 //!
 //! Messages are delivered in any order, a little late or much later; each step of a batch is executed at a moment of its own, and what came of it is
 //! heard at another. Larger worlds are *reduced*: of contenders that could change places one order is explored, and of orders that nobody can
-//! tell apart one (`reduced.rs` says which, and the same faults are found in both). `VERBENA_LONG=1` explores the larger worlds. `across.rs` does all that
+//! tell apart one (`reduced.rs` says which, `compared.rs` that nobody can, and the same faults are found in both). `VERBENA_LONG=1` explores the larger worlds. `across.rs` does all that
 //! where the view ends.
 
 mod across;
 mod clients;
+mod compared;
 mod ends;
 mod evicting;
 mod reduced;

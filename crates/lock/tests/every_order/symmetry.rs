@@ -13,9 +13,7 @@ use crate::world::State;
 /// One of the worlds that differ only in who is who.
 impl Representative for State {
     fn representative(&self) -> Self {
-        let order = order(self.contenders.len(), |at| {
-            (nameless(&self.contenders[at]), self.left[at], behind(self.contenders.iter(), at), self.view.nameless(at))
-        });
+        let order = self.order();
         let name = names(&order);
         State {
             view: self.view.renamed(&name, &order),
@@ -23,6 +21,15 @@ impl Representative for State {
             left: order.iter().map(|&at| self.left[at]).collect(),
             ..*self
         }
+    }
+}
+
+impl State {
+    /// In which its representative has its contenders.
+    pub(crate) fn order(&self) -> Vec<usize> {
+        order(self.contenders.len(), |at| {
+            (nameless(&self.contenders[at]), self.left[at], behind(self.contenders.iter(), at), self.view.nameless(at))
+        })
     }
 }
 

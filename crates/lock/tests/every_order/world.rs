@@ -7,6 +7,7 @@ use verbena_lock::{Action, HomeSide, Mode, Request, Rules, Scheme, Side, Strange
 use verbena_terms::ViewNumber;
 
 use crate::Explored;
+use crate::compared::{Sees, Watched};
 use crate::view::{Address, Grants, Posted, View, holders, rank, writers_are_alone};
 
 pub(crate) const STRANGE: &str = "a machine finds strange what it heard";
@@ -132,6 +133,23 @@ impl Explored for World {
 
     fn is_over(&self, state: &State) -> bool {
         state.contenders.iter().all(Side::is_idle) && state.view.is_over()
+    }
+}
+
+impl Watched for World {
+    fn sees(&self, state: &State) -> Vec<Sees> {
+        state.contenders.iter().map(Sees::from).collect()
+    }
+
+    fn asks(&self, event: Event) -> Option<(usize, Request)> {
+        match event {
+            Event::Request(who, request) => Some((who, request)),
+            _ => None,
+        }
+    }
+
+    fn order(&self, state: &State) -> Vec<usize> {
+        state.order()
     }
 }
 

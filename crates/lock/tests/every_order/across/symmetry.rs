@@ -10,18 +10,25 @@ use crate::view::rank;
 
 impl Representative for State {
     fn representative(&self) -> Self {
-        let sides = || self.nodes.iter().map(|node| &node.side);
-        let order = order(self.nodes.len(), |at| {
-            let found = self.nodes.iter().filter(|node| node.ahead == rank(at)).count();
-            let [old, new] = self.views.each_ref().map(|view| view.nameless(at));
-            (self.nodes[at].renamed(&|_| Rank(1)), found, behind(sides(), at), old, new)
-        });
+        let order = self.order();
         let name = names(&order);
         State {
             nodes: order.iter().map(|&at| self.nodes[at].renamed(&name)).collect(),
             views: self.views.each_ref().map(|view| view.renamed(&name, &order)),
             ..*self
         }
+    }
+}
+
+impl State {
+    /// In which its representative has its contenders.
+    pub(crate) fn order(&self) -> Vec<usize> {
+        let sides = || self.nodes.iter().map(|node| &node.side);
+        order(self.nodes.len(), |at| {
+            let found = self.nodes.iter().filter(|node| node.ahead == rank(at)).count();
+            let [old, new] = self.views.each_ref().map(|view| view.nameless(at));
+            (self.nodes[at].renamed(&|_| Rank(1)), found, behind(sides(), at), old, new)
+        })
     }
 }
 

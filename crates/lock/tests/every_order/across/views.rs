@@ -7,6 +7,7 @@ use verbena_lock::{Heir, Mode, Request, Side, Survivor};
 use verbena_terms::{Rank, ViewNumber};
 
 use crate::Explored;
+use crate::compared::{Sees, Watched};
 use crate::view::{Grants, View, holders, writers_are_alone};
 use crate::world::{FIRST, World};
 
@@ -230,6 +231,23 @@ impl Explored for Across {
 
     fn is_over(&self, state: &State) -> bool {
         state.is_open && state.members().all(Side::is_idle) && state.views[NEW].is_over()
+    }
+}
+
+impl Watched for Across {
+    fn sees(&self, state: &State) -> Vec<Sees> {
+        state.nodes.iter().map(|node| if node.is_out { Sees::Gone } else { Sees::from(&node.side) }).collect()
+    }
+
+    fn asks(&self, event: Event) -> Option<(usize, Request)> {
+        match event {
+            Event::Request(who, request) => Some((who, request)),
+            _ => None,
+        }
+    }
+
+    fn order(&self, state: &State) -> Vec<usize> {
+        state.order()
     }
 }
 
