@@ -129,17 +129,26 @@ fn locks_outlive_crashes_on_xdp() {
     crashes("xdp", Stage::on_xdp(LEASE, middle));
 }
 
-#[test]
-fn locks_outlive_a_network_that_is_cut() {
-    let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
-    let stage = Stage::on_networks(LEASE, middle);
+fn cuts(what: &str, stage: Stage) {
     let cuts = [Fault::Node(Blow::CutOff), Fault::Node(Blow::Deaf), Fault::Node(Blow::Mute)];
     if !is_long() {
-        campaign("tcp that is cut", stage, &cuts, 1);
+        campaign(what, stage, &cuts, 1);
         return;
     }
     let more = [Fault::Node(Blow::Kill), Fault::Traffic, Fault::Holder(Exclusive)];
-    campaign("tcp that is cut", stage, &[&cuts[..], &more].concat(), 6);
+    campaign(what, stage, &[&cuts[..], &more].concat(), 6);
+}
+
+#[test]
+fn locks_outlive_a_network_that_is_cut() {
+    let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
+    cuts("tcp that is cut", Stage::on_networks(LEASE, middle));
+}
+
+#[test]
+fn locks_outlive_a_network_that_is_cut_over_xdp() {
+    let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
+    cuts("xdp that is cut", Stage::on_xdp(LEASE, middle));
 }
 
 /// Rule L7. A holder is stopped between its look at the lock and its write, and its helper is too, for longer than a lease: somebody else takes the lock and writes. A store that
