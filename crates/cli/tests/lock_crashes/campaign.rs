@@ -54,8 +54,8 @@ pub struct Campaign {
     killed: Vec<u32>,
     round: u64,
     pulse: Pulse,
-    /// How late it was when the round began.
-    late: Duration,
+    /// How late it was when the round began, and the disc.
+    late: [Duration; 2],
     pub seen: Seen,
 }
 
@@ -84,7 +84,7 @@ impl Campaign {
         let place = stage.place();
         let (dice, kept) = (Dice(seed), NAMES.map(|_| None).into());
         let seen = Seen::default();
-        let (traffic, killed, pulse, late) = (vec![], vec![], Pulse::start(), Duration::ZERO);
+        let (traffic, killed, pulse, late) = (vec![], vec![], Pulse::start(stage.cluster.path()), [Duration::ZERO; 2]);
         let mut campaign = Campaign { stage, place, dice, kept, traffic, killed, round: 0, pulse, late, seen };
         (0..2 * NAMES.len()).for_each(|nth| campaign.start_traffic(nth % NAMES.len()));
         (0..NAMES.len()).for_each(|node| campaign.keep(node));
@@ -95,7 +95,7 @@ impl Campaign {
         for fault in faults {
             self.round += 1;
             self.seen.faults += 1;
-            self.late = self.pulse.late();
+            self.late = [self.pulse.late(), self.pulse.disc()];
             let began = BootClock.now();
             match fault {
                 Fault::Holder(mode) => self.kills_holders(mode),
@@ -127,7 +127,7 @@ impl Campaign {
             let mut session = self.connect(nth as usize % NAMES.len(), "last");
             let asked = BootClock.now();
             let held = session.acquire(&format!("traffic-{nth}"), Exclusive, Some(AT_MOST)).unwrap();
-            self.is_free_in_time(asked, held.since, "a lock that nobody has");
+            self.is_free_in_time(asked, held.since, self.late(), "a lock that nobody has");
             let _ = session.release(held);
         }
         let history = History::read(&self.place.history);
@@ -211,14 +211,24 @@ impl Campaign {
 
     /// A lease that is lost though nothing happened to the node is wrong, where the machine ran all the time.
     fn is_right(&mut self, is_held: bool, what: &str) {
-        let late = self.pulse.late() - self.late;
+        let late = self.late();
         assert!(is_held || late > self.stage.lease / 2, "{what}; the machine was late by {late:?}");
         self.seen.excused += u64::from(!is_held);
     }
 
-    /// The promise: free again within three leases of the fault.
-    fn is_free_in_time(&mut self, struck: Time, got: Time, what: &str) -> Duration {
-        let (taken, late) = (got.since(struck), self.pulse.late() - self.late);
+    /// Since the round began.
+    fn late(&self) -> Duration {
+        self.pulse.late() - self.late[0]
+    }
+
+    /// The same, and the disc: nobody has a lock of a dead node before the keeper has written down who is in.
+    fn late_and_disc(&self) -> Duration {
+        self.late() + (self.pulse.disc() - self.late[1])
+    }
+
+    /// The promise: free again within three leases of the fault, on a machine that was late by so much.
+    fn is_free_in_time(&mut self, struck: Time, got: Time, late: Duration, what: &str) -> Duration {
+        let taken = got.since(struck);
         let within = 3 * self.stage.lease + late;
         assert!(taken < within, "{what}: free again after {taken:?}, of which the machine was late by {late:?}");
         self.seen.freed += 1;
@@ -241,7 +251,7 @@ impl Campaign {
             self.seen.killed.holders += 1;
         }
         let (got, _) = waiter.got();
-        let taken = self.is_free_in_time(struck, got, "a holder was killed");
+        let taken = self.is_free_in_time(struck, got, self.late(), "a holder was killed");
         self.seen.free_after_client = self.seen.free_after_client.max(taken);
     }
 
@@ -259,7 +269,7 @@ impl Campaign {
         let is_held = session.release(held).is_ok();
         self.is_right(is_held, "a hold at a node to which nothing had happened was lost");
         let (got, _) = waiter.got();
-        let taken = self.is_free_in_time(let_go, got, "one that waited was killed");
+        let taken = self.is_free_in_time(let_go, got, self.late(), "one that waited was killed");
         self.seen.free_after_client = self.seen.free_after_client.max(taken);
     }
 
@@ -318,7 +328,7 @@ impl Campaign {
         }
         for waiter in scene.behind {
             let (got, _) = waiter.got();
-            let taken = self.is_free_in_time(counts_from, got, &format!("{victim} {blow:?}"));
+            let taken = self.is_free_in_time(counts_from, got, self.late_and_disc(), &format!("{victim} {blow:?}"));
             self.seen.free_after_node = self.seen.free_after_node.max(taken);
         }
         if !is_keeper {
@@ -402,7 +412,7 @@ impl Campaign {
         let waited = waiter.waited();
         assert!(waited.got.is_err(), "a helper that is dead has granted a lock");
         let told = waited.returned.since(struck);
-        let late = self.pulse.late() - self.late;
+        let late = self.late();
         assert!(told < self.stage.lease + late, "one that waited at a dead helper was told after {told:?}");
     }
 
