@@ -6,6 +6,7 @@
 mod common;
 
 mod client;
+mod memory;
 mod removing;
 mod seen;
 
