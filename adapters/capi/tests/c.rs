@@ -247,3 +247,38 @@ fn the_header_is_one_of_cpp_as_well() {
     let output = Command::new("c++").args(flags).arg(header).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// A node and programs of which nobody was told anything, in a network of their own: who has chosen no directories would ask others on this machine.
+const PLAIN: &str = r#"
+trap 'kill $node 2>/dev/null' EXIT
+chmod 700 "$1"; cd "$1"; export XDG_RUNTIME_DIR="$1" XDG_STATE_HOME="$1/state" HOME="$1"
+./lock counter number 2>&1
+"$0" node --json >node 2>&1 & node=$!
+for turn in $(seq 500); do grep -qs listening node && break; sleep 0.02; done
+./lock counter number 2>&1
+./memory table 7 3 2>&1
+kill $node; wait $node; echo "ended $?"
+"#;
+
+#[test]
+fn programs_find_a_node_that_nobody_configured() {
+    let directory = tempfile::tempdir().unwrap();
+    for example in ["examples/lock.c", "examples/memory.c"] {
+        compile(example, Link::Shared, directory.path());
+    }
+    let how = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
+    let mut command = Command::new("unshare");
+    command.args([how, "sh", "-c", PLAIN]).arg(verbena(&[]).get_program()).arg(directory.path());
+    let output = command.env_remove("VERBENA_CONFIG").output().unwrap();
+    if output.stdout.is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.starts_with("unshare: "), "{stderr}");
+        return println!("skipped: only root can make network namespaces");
+    }
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    let begins = ["lock: cannot connect: no helper runs", "1 under token ", "counter 7 at local is 3", "ended 0"];
+    let is_right = lines.len() == begins.len() && lines.iter().zip(begins).all(|(line, begin)| line.starts_with(begin));
+    assert!(is_right, "{said}");
+    assert!(lines[0].contains(&directory.path().join("verbena/local.sock").display().to_string()), "{said}");
+}

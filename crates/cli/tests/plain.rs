@@ -14,6 +14,8 @@ use common::traffic::{Client, Ended, application, enough, proxy_with, traffic};
 use common::{json, verbena};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use verbena_client::wire::LockMode;
+use verbena_client::{Locks, Memory, NewSegment, Socket};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -177,11 +179,12 @@ echo "then taken"
 kill $fourth; wait $fourth
 "#;
 
-/// What a script says in a network namespace of its own, which is told of the command and of a directory. `None` where nobody may make one.
+/// What a script says in a network namespace of its own, which is told of the command, of a directory and of this program. `None` where nobody may make one.
 fn in_a_network_of_its_own(script: &str, directory: &Path) -> Option<String> {
     let how = if rustix::process::geteuid().is_root() { "-n" } else { "-rn" };
     let mut command = Command::new("unshare");
     command.args([how, "sh", "-c", script, env!("CARGO_BIN_EXE_verbena")]).arg(directory);
+    command.arg(std::env::current_exe().unwrap());
     let output = command.env_remove("VERBENA_CONFIG").output().unwrap();
     if output.stdout.is_empty() {
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -210,7 +213,7 @@ fn another_users_is_refused_and_told_who_and_how_to_go_on() {
     assert!(said.contains("then taken"), "when they are gone it may: {said}");
 }
 
-/// A node, and commands that need one, of which nobody was told anything.
+/// A node, and commands and a program that need one, of which nobody was told anything.
 const LOCKS: &str = r#"
 trap 'kill $holder $node 2>/dev/null' EXIT
 wait_for() { for turn in $(seq 500); do grep -q "$1" "$2" && return; sleep 0.02; done; exit 9; }
@@ -223,15 +226,33 @@ wait_for held holder
 cat holder; "$0" lock ls; "$0" lock run --no-wait x -- true 2>&1; echo "busy $?"
 kill $holder; wait $holder
 "$0" lock run --timeout 10s x -- sh -c 'echo "then $VERBENA_LOCK_TOKEN"'
+PLAIN_PROGRAM=1 "$2" a_program --exact --ignored --nocapture 2>&1
 kill $node; wait $node; echo "ended $?"
 "#;
+
+#[test]
+#[ignore = "not a test: what a program does that another one starts"]
+fn a_program() {
+    if std::env::var_os("PLAIN_PROGRAM").is_none() {
+        return;
+    }
+    let mut locks = Locks::connect(&Socket::new(None, None).unwrap(), PATIENCE).unwrap();
+    let hold = locks.acquire(b"x", LockMode::Exclusive, Some(PATIENCE)).unwrap();
+    println!("\nprogram {}", hold.token());
+    locks.release(hold).unwrap();
+    let mut memory = Memory::connect(&Socket::new(None, None).unwrap(), PATIENCE).unwrap();
+    let made = memory.allocate(NewSegment::of(8).named("hits")).unwrap().id;
+    memory.put(made, b"as told.").unwrap();
+    println!("remembers {}", String::from_utf8(memory.get("hits").unwrap().bytes).unwrap());
+}
 
 #[test]
 fn a_node_and_locks_that_nobody_configured_find_each_other() {
     let directory = tempfile::tempdir().unwrap();
     let Some(said) = in_a_network_of_its_own(LOCKS, directory.path()) else { return };
     assert_eq!((line(&said, "alone "), line(&said, "busy "), line(&said, "ended ")), ("3", "75", "0"), "{said}");
-    let [held, then] = ["held ", "then "].map(|start| line(&said, start).parse::<u64>().unwrap());
-    assert!(held < then, "{said}");
+    let tokens = ["held ", "then ", "program "].map(|start| line(&said, start).parse::<u64>().unwrap());
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{said}");
+    assert_eq!(line(&said, "remembers "), "as told.", "{said}");
     assert!(said.contains("\nx\n  held   exclusive  local  process "), "{said}");
 }
