@@ -100,8 +100,8 @@ typedef struct verbena_locks verbena_locks;
 // it holds are released.
 typedef struct verbena_memory verbena_memory;
 
-// A segment's value where it is, in the memory of its home: for programs of that node. For any thread, also when the connection has been closed; one at a time calls
-// verbena_window_newest or verbena_window_close. It keeps the memory mapped until it is closed.
+// A segment's value where it is, in the memory of its home: for programs of that node. For any thread, also when the connection has been closed; but nobody else uses it while one
+// calls verbena_window_newest or verbena_window_close. It keeps the memory mapped until it is closed.
 typedef struct verbena_window verbena_window;
 
 // What was acquired, to be copied as one likes: no memory is behind it. One of zeros is none.

@@ -32,3 +32,8 @@ pub use memory::{
     verbena_memory_locks, verbena_memory_put, verbena_memory_release, verbena_memory_release_name, verbena_memory_stat,
     verbena_memory_unlock, verbena_segment, verbena_segment_info,
 };
+pub use windows::{
+    verbena_memory_window, verbena_window, verbena_window_bytes, verbena_window_close, verbena_window_data,
+    verbena_window_holds, verbena_window_is_newest, verbena_window_newest, verbena_window_stamp_ns,
+    verbena_window_version,
+};

@@ -7,8 +7,8 @@ use verbena_client::Window;
 use crate::error::{Failure, bad, tell, tell_value, verbena_result};
 use crate::memory::{clear, reach, read, verbena_memory, verbena_segment};
 
-/// A segment's value where it is, in the memory of its home: for programs of that node. For any thread, also when the connection has been closed; one at a time calls
-/// verbena_window_newest or verbena_window_close. It keeps the memory mapped until it is closed.
+/// A segment's value where it is, in the memory of its home: for programs of that node. For any thread, also when the connection has been closed; but nobody else uses it while one
+/// calls verbena_window_newest or verbena_window_close. It keeps the memory mapped until it is closed.
 #[allow(non_camel_case_types, reason = "the name in C")]
 pub struct verbena_window {
     window: Window,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyException, PyImportError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -311,7 +311,9 @@ impl Segment {
             match self.window(py) {
                 Ok(window) => {
                     let seen = function.call1((window.clone(),));
-                    if window.holds() {
+                    // What is wrong with a value may be that it was overtaken; Ctrl-C is not.
+                    let is_of_the_value = |error: &PyErr| error.is_instance_of::<PyException>(py);
+                    if window.holds() || seen.as_ref().is_err_and(|error| !is_of_the_value(error)) {
                         return seen;
                     }
                 }

@@ -163,6 +163,14 @@ def test_windows_show_values_where_they_are(nodes: list[Node]) -> None:
         assert (segment.look(type), other.look(type)) == (verbena.Window, verbena.Value)
         with pytest.raises(ZeroDivisionError):
             segment.look(lambda value: 1 // 0)
+        # What ends the program is not taken for a value that was overtaken.
+        def interrupted(value: object) -> None:
+            other.put(np.zeros(6))
+            other.put(np.zeros(6))
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            segment.look(interrupted)
         segment.release()
         with pytest.raises(verbena.Released):
             segment.window()
@@ -186,6 +194,7 @@ def test_what_cannot_be(nodes: list[Node]) -> None:
             (LookupError, "no segment y", lambda: here.release("y")),
             (ValueError, "0 bytes", lambda: here.allocate(0)),
             (ValueError, "16777217 bytes", lambda: here.allocate((16 << 20) + 1)),
+            (verbena.NoRoom, "too many", lambda: here.allocate(16 << 20)),
             (ValueError, "no coherence", lambda: here.allocate(8, coherence="string")),
             (ValueError, "no node nobody", lambda: here.allocate(8, placement="nobody")),
             (ValueError, ".", lambda: here.allocate(8, "two\nlines")),

@@ -88,6 +88,49 @@ fn the_second_goes_on_when_the_first_is_killed() {
     the_first_ends(Signal::KILL);
 }
 
+/// Whoever takes a dead helper's seat does not wait for its lease, which programs of that helper know too: they see its end first.
+#[test]
+fn nobody_gets_a_lock_that_a_program_of_a_dead_helper_believes_to_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_application, origin) = application(directory.path());
+    let (first, _second) = (plain(directory.path(), "a", &origin).0, plain(directory.path(), "b", &origin).0);
+    wait_until_in(directory.path(), &[1, 2]);
+    let connect = |name| {
+        let socket = Socket::new(Some(&directory.path().join("run")), Some(name)).unwrap();
+        Locks::connect(&socket, PATIENCE).unwrap()
+    };
+    let [mut holds, mut waits] = ["local", "local-2"].map(connect);
+    let hold = holds.acquire(b"one", LockMode::Exclusive, None).unwrap();
+    let watch = holds.watch().clone();
+    let believes = std::thread::spawn(move || {
+        let until = Instant::now() + PATIENCE;
+        let mut last = Instant::now();
+        loop {
+            let now = Instant::now();
+            assert!(now < until, "it believes for ever");
+            if !watch.is_held(&hold) {
+                return last;
+            }
+            last = now;
+        }
+    });
+    let gets = std::thread::spawn(move || {
+        let _hold = waits.acquire(b"one", LockMode::Exclusive, Some(PATIENCE)).unwrap();
+        Instant::now()
+    });
+    std::thread::sleep(LEASE / 4);
+    signal(&first, Signal::KILL);
+    let killed = Instant::now();
+    let (believed, got) = (believes.join().unwrap(), gets.join().unwrap());
+    println!(
+        "counted: believed for {:?} after the helper's end, another one's after {:?}",
+        believed.saturating_duration_since(killed),
+        got - killed
+    );
+    assert!(believed <= got, "two held it for {:?}", believed - got);
+    assert!(got - killed < 3 * LEASE);
+}
+
 fn the_first_ends(how: Signal) {
     let directory = tempfile::tempdir().unwrap();
     let (_application, origin) = application(directory.path());

@@ -333,8 +333,9 @@ impl Locks {
     }
 
     /// What the helper handed over with its answer to this request.
-    pub(crate) fn attached(&mut self, number: u64) -> Option<OwnedFd> {
-        self.connection.attached(number)
+    pub(crate) fn attached(&mut self, number: u64) -> Result<Option<OwnedFd>> {
+        let attached = self.connection.attached(number);
+        self.heard(Ok(attached))
     }
 
     /// Asks for anything, and gives the request's number.
@@ -390,11 +391,13 @@ impl Drop for Locks {
 impl Watch {
     /// As [`Locks::is_held`]; false of a hold of another connection, and once this one has been dropped.
     pub fn is_held(&self, hold: &Hold) -> bool {
-        // The losses last: whoever is stopped in between sees a loss rather than the lease that followed it.
+        // The losses last: whoever is stopped in between sees a loss rather than the lease that followed it. Whether the helper lives after that: while it does nobody has its place, who would not wait
+        // for its lease.
         hold.connection == self.number
             && !self.is_over.load(Ordering::Acquire)
             && BootClock.now() < self.held_until()
             && self.board.read(BOARD_LAPSES) == hold.lapses
+            && self.board.helper_lives()
     }
 
     /// How long it is held if the node's lease is not renewed any more; zero if it is not held.

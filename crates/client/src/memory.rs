@@ -201,11 +201,13 @@ impl Memory {
             let has = self.region.as_ref().map_or(0, |(view, _)| *view);
             let (number, answer) = self.call_numbered(MemoryRequest::Window { which: which.clone(), has })?;
             let MemoryAnswer::Window(pane) = answer else { return Err(unexpected(answer)) };
-            if let Some(descriptor) = self.locks.attached(number) {
-                self.region = Some((pane.view, Arc::new(ReadableMemory::map(&descriptor)?)));
+            if let Some(descriptor) = self.locks.attached(number)? {
+                let memory = ReadableMemory::map(&descriptor).map_err(|error| no_memory(&error))?;
+                self.region = Some((pane.view, Arc::new(memory)));
             }
             let memory = self.region.as_ref().filter(|(view, _)| *view == pane.view).map(|(_, memory)| memory.clone());
-            let memory = memory.ok_or_else(|| Error::Malformed("no memory came with where a value is in it".into()))?;
+            let memory =
+                memory.ok_or_else(|| no_memory(&"its descriptor did not come: is there room for another one?"))?;
             if let Some(window) = Window::open(memory, pane, board, forgets) {
                 return Ok(window);
             }
@@ -213,6 +215,9 @@ impl Memory {
                 let text =
                     "the segment's value was not found where it was said to be: it moves, or its node has no lease";
                 return Err(Error::Memory { why: Failure::Late, text: text.into() });
+            }
+            if self.look.as_mut().is_some_and(|(_, go_on)| !go_on()) {
+                return Err(Error::Stopped);
             }
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -368,6 +373,11 @@ impl Memory {
             }
         }
     }
+}
+
+/// What a program cannot map it has to get.
+fn no_memory(why: &dyn std::fmt::Display) -> Error {
+    Error::Memory { why: Failure::Elsewhere, text: format!("the node's memory cannot be read in place: {why}") }
 }
 
 fn unexpected(answer: MemoryAnswer) -> Error {

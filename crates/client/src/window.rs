@@ -11,7 +11,7 @@ use verbena_terms::{BootClock, Clock, Coherence, SLOT_HEAD_BYTES, SegmentId, Seg
 use crate::memory_wire::Pane;
 use crate::wire::{BOARD_FORGETS, BOARD_LEASE};
 
-/// Looks for a value that nobody writes over meanwhile; each takes as long as a read of three words.
+/// Looks for a value that nobody writes over meanwhile: each is a few loads.
 const LOOKS: usize = 10_000;
 
 /// A segment's value as it was when it was looked for, without a copy: in the memory of this node, which is the segment's home.
@@ -64,14 +64,16 @@ impl Window {
     }
 
     /// Whether all that was read here before was this version, and the segment's newest value at a moment after the window was asked for: nothing was put over it, and the node had its lease and its
-    /// part in the view (rules M1, C5). A few loads; asks nobody, also when the helper is stopped or dead. Once a later value is in its place it stays false.
+    /// part in the view (rules M1, C5). A few loads; asks nobody, also when the helper is stopped. It is false as well when the view has ended,
+    /// when any segment of the node is released or moved, and when the helper is dead: then another window is asked for.
     pub fn holds(&self) -> bool {
         // What was read before comes before the looks.
         fence(Ordering::Acquire);
         self.place.is_filled_with(self.version, self.slot) && self.place.is_in_place()
     }
 
-    /// Whether nothing newer was put so far. One load: for who waits for the next value.
+    /// Whether nothing newer was put so far, as far as the window shows that: a few loads, for who waits for the next value. It is false too when the value is elsewhere, as
+    /// [`newest`](Self::newest) then says.
     pub fn is_newest(&self) -> bool {
         let word = self.place.word();
         word.version() == self.version && word.slot().is_some() && self.place.is_in_place()
@@ -153,9 +155,11 @@ impl Place {
         self.is_null() || self.memory.word(slot) == version
     }
 
-    /// Whether nothing else can be here. The lease first: one of a later view comes after this one was forgotten.
+    /// Whether nothing else can be here. The lease first: one of a later view comes after this one was forgotten. Whether the helper lives last: while it does nobody has its place,
+    /// who would not wait for its lease.
     fn is_in_place(&self) -> bool {
         BootClock.now() < Time::from_nanos(self.board.read(BOARD_LEASE))
             && self.board.read(BOARD_FORGETS) == self.forgets
+            && self.board.helper_lives()
     }
 }

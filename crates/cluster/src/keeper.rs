@@ -67,8 +67,8 @@ pub enum KeeperAction {
 pub enum EarlierLife {
     /// Nothing.
     MayRun,
-    /// They have ended: this process holds the exclusive lock of the state directory, which each of them held for as long
-    /// as it lived. Leases of this rank need not be waited for, so a node that is alone serves at once.
+    /// They have ended, and so has all that acts by their leases: this process holds the exclusive lock of the state directory, which each of them held for as long
+    /// as it lived, and programs of theirs saw their end before that lock was free. Leases of this rank need not be waited for, so a node that is alone serves at once.
     Ended,
 }
 

@@ -128,7 +128,7 @@ impl Numbers {
     }
 }
 
-/// Memory of this process, which others at most read.
+/// Memory of this process, which other processes are at most handed for reading.
 #[derive(Default)]
 pub(crate) struct Anonymous(Numbers);
 

@@ -7,14 +7,17 @@ use std::sync::atomic::Ordering;
 use crate::bell;
 use crate::error::Error;
 use crate::layout::{
-    BEACON, BEACON_BYTES, BOARD, BOARD_WORDS, FORMAT_WORD, HELPER_CORE, HELPER_CROWD, HELPER_POLLS, HELPER_SLEEPS,
+    BEACON, BEACON_BYTES, BOARD, BOARD_WORDS, FORMAT_WORD, HELPER_CORE, HELPER_CROWD, HELPER_LIFE, HELPER_POLLS,
+    HELPER_SLEEPS,
 };
+use crate::life::{self, Life};
 use crate::memory::{Mapping, Memory, Sharing};
 
 /// The page in which the helper says whether it sleeps.
 pub(crate) struct Beacon {
-    page: Mapping,
+    page: Arc<Mapping>,
     descriptor: OwnedFd,
+    life: Life,
 }
 
 impl Beacon {
@@ -23,7 +26,14 @@ impl Beacon {
         let (page, descriptor) = Mapping::create("verbena-ipc-beacon", BEACON_BYTES, Sharing::ReadOnly)?;
         page.store(FORMAT_WORD, BEACON.word(), Ordering::Relaxed);
         page.store(HELPER_POLLS, polls.into(), Ordering::Relaxed);
-        Ok(Beacon { page, descriptor })
+        let page = Arc::new(page);
+        let life = Life::begin(page.clone(), HELPER_LIFE)?;
+        Ok(Beacon { page, descriptor, life })
+    }
+
+    /// Whether whoever reads the page sees at once that this process has ended, however it ended.
+    pub(crate) fn tells_its_end(&self) -> bool {
+        self.life.is_told()
     }
 
     /// A descriptor of the page, to pass on.
@@ -33,7 +43,7 @@ impl Beacon {
 
     /// Sleeps by `sleep` with the beacon up, unless something is `there`. Whether it slept.
     pub(crate) fn sleep_unless(&self, there: impl FnMut() -> bool, sleep: impl FnOnce()) -> bool {
-        bell::sleep_unless(&self.page, HELPER_SLEEPS, 1, there, sleep)
+        bell::sleep_unless(&*self.page, HELPER_SLEEPS, 1, there, sleep)
     }
 
     /// Says on which core the helper is.
@@ -59,7 +69,7 @@ impl Beacon {
 
     /// Whether the helper sleeps, asked after something was published to it by this process.
     pub(crate) fn is_up(&self) -> bool {
-        bell::announced(&self.page, HELPER_SLEEPS, 1)
+        bell::announced(&*self.page, HELPER_SLEEPS, 1)
     }
 }
 
@@ -78,6 +88,12 @@ pub(crate) fn copy(descriptor: &OwnedFd) -> Result<OwnedFd, Error> {
 impl BoardReader {
     pub(crate) fn of(page: Arc<Mapping>) -> Self {
         BoardReader { page }
+    }
+
+    /// Whether the helper has not ended: false at once when it has, however it ended, and before any lock of a file that it had is anybody else's. (It is
+    /// true for ever where the kernel does not say it: [`Board::tells_its_end`](crate::Board::tells_its_end).)
+    pub fn helper_lives(&self) -> bool {
+        life::lives(self.page.load(HELPER_LIFE, Ordering::SeqCst))
     }
 
     /// A word as it is now: one load, without a word to the helper.

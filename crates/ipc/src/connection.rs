@@ -227,8 +227,12 @@ impl Connection {
     pub fn attached(&mut self, number: u64) -> Option<OwnedFd> {
         // It was sent before the answer.
         self.look_at_socket();
-        let at = self.attached.iter().position(|(its, _)| *its == number)?;
-        self.attached.remove(at).map(|(_, descriptor)| descriptor)
+        let at = self.attached.iter().position(|(its, _)| *its == number);
+        let found = at.and_then(|at| self.attached.remove(at)).map(|(_, descriptor)| descriptor);
+        // Of a request that was given up nobody takes it.
+        let (outstanding, arrived) = (&self.outstanding, &self.arrived);
+        self.attached.retain(|(its, _)| outstanding.contains(its) || arrived.iter().any(|one| one.number == *its));
+        found
     }
 
     fn send(&mut self, header: Header, request: &[u8]) -> Result<bool, Error> {
@@ -314,7 +318,8 @@ impl Connection {
         for _ in 0..=MAX_OUTSTANDING {
             let over = match read_reply(&self.socket) {
                 Ok(Heard::Nothing) => return,
-                Ok(Heard::Reply(Reply::Attached { number }, mut descriptors)) if descriptors.len() == 1 => {
+                // None where this process may have no more of them.
+                Ok(Heard::Reply(Reply::Attached { number }, mut descriptors)) if descriptors.len() <= 1 => {
                     if self.attached.len() == MOST_ATTACHED {
                         self.attached.pop_front();
                     }

@@ -44,6 +44,7 @@
 //!     8      1   1 where the helper polls and never sleeps, so that nobody has to look whether it does; else 0
 //!    16      2   the core that the helper was on when it last looked, plus 1; 0: not known
 //!    24      3   1 where a crowd asks, as it last counted (hints.rs); else 0
+//!    32      4   the number of a thread that the helper has as long as it lives; with bit 30 when it has ended, however it ended (life.rs); 0: not known
 //!   128     16   helper sleeps: 0 or 1
 //!   256     32   the board: eight words that services of the helper write for all clients
 //! ```
@@ -53,7 +54,7 @@ use verbena_terms::Format;
 use crate::error::Error;
 
 pub(crate) const RINGS: Format = Format::new(*b"VIPR", 2);
-pub(crate) const BEACON: Format = Format::new(*b"VIPB", 3);
+pub(crate) const BEACON: Format = Format::new(*b"VIPB", 4);
 
 pub(crate) const WORD_BYTES: usize = 8;
 pub(crate) const FORMAT_WORD: usize = 0;
@@ -71,6 +72,7 @@ pub(crate) const BEACON_BYTES: usize = 4096;
 pub(crate) const HELPER_POLLS: usize = 1;
 pub(crate) const HELPER_CORE: usize = 2;
 pub(crate) const HELPER_CROWD: usize = 3;
+pub(crate) const HELPER_LIFE: usize = 4;
 pub(crate) const HELPER_SLEEPS: usize = 16;
 pub(crate) const BOARD: usize = 32;
 

@@ -45,6 +45,7 @@ mod fuzzing;
 mod handshake;
 mod hints;
 mod layout;
+mod life;
 mod memory;
 mod message;
 mod mode;

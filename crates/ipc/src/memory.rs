@@ -113,6 +113,11 @@ impl Mapping {
         unsafe { self.start.add(word).as_ref() }
     }
 
+    /// Where the kernel finds the futex of a word.
+    pub(crate) fn futex_address(&self, word: usize) -> *const AtomicU32 {
+        std::ptr::from_ref(self.futex(word))
+    }
+
     fn futex(&self, word: usize) -> &AtomicU32 {
         const LOW_HALF: usize = if cfg!(target_endian = "big") { 1 } else { 0 };
         // SAFETY: the half of a word that `word` proved to be inside. It is only handed to the kernel: this program

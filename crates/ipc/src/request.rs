@@ -183,6 +183,11 @@ impl Drop for Responder {
 pub struct Board(pub(crate) Arc<Common>);
 
 impl Board {
+    /// Whether clients see at once that this process has ended, however it ended: by [`BoardReader::helper_lives`](crate::BoardReader::helper_lives).
+    pub fn tells_its_end(&self) -> bool {
+        self.0.beacon.tells_its_end()
+    }
+
     /// Writes a word. What is done after it comes after it for whoever reads it.
     ///
     /// # Panics

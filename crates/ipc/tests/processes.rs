@@ -23,6 +23,7 @@ use verbena_terms::{BootClock, Clock};
 in_every_mode! {
     clients_killed_at_any_moment_leave_nothing_and_disturb_nobody
     a_helper_killed_in_a_call_is_seen_and_its_place_taken
+    who_takes_a_dead_helpers_place_finds_that_its_clients_know
     a_stopped_client_with_a_full_ring_stalls_nobody
     a_client_that_scribbles_over_its_memory_disturbs_nobody
     another_user_is_served_only_if_allowed
@@ -281,6 +282,37 @@ fn a_helper_killed_in_a_call_is_seen_and_its_place_taken(mode: Mode) {
     let server = Server::bind(directory.path(), SOCKET, Options::default()).unwrap();
     assert_eq!((left.len(), server.counters().swept_queues), (queues, queues as u64));
     assert_eq!(existing(&left), vec![]);
+}
+
+fn who_takes_a_dead_helpers_place_finds_that_its_clients_know(mode: Mode) {
+    for round in 0..10 {
+        // Processes that other tests start have a descriptor of this one's lock for a moment.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(SOCKET);
+        let mut helper = Role::start(mode, "helper", directory.path());
+        let mut connection = connect_when_there(mode, &path);
+        assert_eq!(connection.call(b"alive", within(20)).unwrap(), b"alive");
+        let board = connection.board();
+        // Stopped it is there.
+        helper.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(board.helper_lives() && Server::bind(directory.path(), SOCKET, Options::default()).is_err());
+        helper.signal(Signal::KILL);
+        let until = Instant::now() + Duration::from_secs(20);
+        let server = loop {
+            let lives = board.helper_lives();
+            match Server::bind(directory.path(), SOCKET, Options::default()) {
+                Ok(server) => break server,
+                Err(Error::AlreadyServed { .. }) => {
+                    assert!(Instant::now() < until, "the dead helper's place is not free")
+                }
+                Err(error) => panic!("{error}, and it is said to live: {lives}"),
+            }
+        };
+        assert!(!board.helper_lives(), "round {round}: its place is free, and it is said to live");
+        assert!(server.board().tells_its_end());
+        helper.kill();
+    }
 }
 
 fn a_stopped_client_with_a_full_ring_stalls_nobody(mode: Mode) {

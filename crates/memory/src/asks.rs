@@ -304,8 +304,9 @@ impl Memory {
 
     /// A segment has come to its end: when nothing is on its way to it, its home is told.
     fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
-        // What is in its own memory it is asked by itself to forget.
-        self.forgets += u64::from(from == self.me && self.options.rules.windows_end_with_segments);
+        // What is in its own memory it is asked by itself to forget, maybe more than once.
+        let is_first = self.handles.get(&id).is_none_or(|handle| handle.forget.is_none());
+        self.forgets += u64::from(is_first && from == self.me && self.options.rules.windows_end_with_segments);
         // An answer that was given before is of a question that is open: without one there is none to come.
         let (asked, oldest) = self.asks.span();
         if oldest != u64::MAX {

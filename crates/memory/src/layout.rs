@@ -35,6 +35,7 @@ pub const GOING_AT: u64 = 24;
 pub const CONTROLS_AT: u64 = 64;
 /// Bytes of one.
 pub const CONTROL_BYTES: u64 = 16;
+
 /// Where the word of a control is.
 pub const fn word_at(control: u32) -> u64 {
     CONTROLS_AT + control as u64 * CONTROL_BYTES

@@ -28,12 +28,11 @@ impl Memory {
             }
             Wish::Get { .. } | Wish::Stat { .. } => self.begin_get(id, segment, out),
             Wish::Window { .. } => {
-                let Some(handle) = self.handles.get(&segment) else { return };
-                let (segment, home) = (handle.segment.clone(), handle.segment.home);
-                match self.acts() {
-                    true if home == self.me => self.answer(id, Answer::Window(segment, self.view_number()), out),
-                    true => self.refuse(id, Refusal::Elsewhere { id: segment.id, home }, out),
-                    false => {}
+                let Some(segment) = self.handles.get(&segment).map(|handle| handle.segment.clone()) else { return };
+                if segment.home == self.me {
+                    self.answer(id, Answer::Window(segment, self.view_number()), out);
+                } else {
+                    self.refuse(id, Refusal::Elsewhere { id: segment.id, home: segment.home }, out);
                 }
             }
             _ => {}

@@ -66,16 +66,18 @@ impl Register {
 }
 
 impl Keeping {
-    /// Where the keeper is always the same; `record` is what an earlier life of it left.
+    /// Where the keeper is always the same; `record` is what an earlier life of it left, and `tells_its_end` whether that life's programs saw its end at once.
     pub(crate) fn fixed(
         membership: &Membership,
         desk: Arc<Desk>,
         own: Incarnation,
         record: Option<KeeperRecord>,
+        tells_its_end: bool,
         now: Time,
     ) -> Self {
-        // Whoever ran as this node before held the lock of the state directory, which this process holds now.
-        let start = || Keeper::start(membership.clone(), own, record, EarlierLife::Ended, now);
+        // Whoever ran as this node before held the lock of the state directory, which this process holds now. Its programs act by its lease as well, but not when it has ended (rule L6).
+        let earlier = if tells_its_end { EarlierLife::Ended } else { EarlierLife::MayRun };
+        let start = || Keeper::start(membership.clone(), own, record, earlier, now);
         let keeper = (membership.rank() == membership.keeper()).then(start);
         Keeping { keeper, office: None, roster: None, membership: membership.clone(), desk, is_cut_off: false }
     }

@@ -76,7 +76,10 @@ impl Driver {
         let desk = parts.desk.clone();
         let keeping = match parts.register.take() {
             Some(register) => Keeping::office(&parts.membership, desk, register, now),
-            None => Keeping::fixed(&parts.membership, desk, incarnation, keeper_record, now),
+            None => {
+                let tells = parts.board.tells_its_end();
+                Keeping::fixed(&parts.membership, desk, incarnation, keeper_record, tells, now)
+            }
         };
         let mut driver = Driver {
             parts,

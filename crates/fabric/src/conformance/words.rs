@@ -91,7 +91,7 @@ pub fn owner_and_peer_see_the_same_memory(harness: &mut dyn Harness) -> Able<()>
     Ok(())
 }
 
-/// What is handed on for reading shows what is put into the region, as it is until it is made anew; where memory is of the process that may be done.
+/// What is handed on for reading shows what is put into the region, until that is made anew, and is not mapped for writing.
 pub fn what_is_handed_on_shows_the_region(harness: &mut dyn Harness) -> Able<()> {
     let scene = Scene::new(harness, 4096);
     let Some(Readable { descriptor, from }) = scene.region.readable().expect("a region is handed on") else {

@@ -139,6 +139,7 @@ impl Driver {
                         self.own.set(life.readable().map(|memory| (view, memory)));
                     }
                     self.memory.renewed(made.ok(), &mut more);
+                    self.own.say_forgets(self.memory.forgets());
                     actions.extend(more);
                 }
                 (Action::Post(post, until), Some(life)) => life.post(post, until, now),

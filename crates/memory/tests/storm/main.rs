@@ -111,7 +111,9 @@ fn write_without_a_look_at_the_head_is_found() {
 
 #[test]
 fn slots_that_are_filled_without_a_claim_are_found() {
-    is_found("M1", "", 100, |settings| settings.rules = Rules { claims_first: false, ..Rules::ALL });
+    is_found("M1", " was read, and is said not to have been put", 300, |settings| {
+        settings.rules = Rules { claims_first: false, ..Rules::ALL };
+    });
 }
 
 #[test]
