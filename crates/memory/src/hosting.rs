@@ -70,6 +70,8 @@ impl Memory {
                 let bytes = key.bytes;
                 self.key = Some(key);
                 self.home_acts(out, |home, actions| home.renewed(bytes, &stand, &view, actions));
+                // Who wants to look into it has waited.
+                self.go_on_all(out);
             }
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
@@ -116,11 +118,14 @@ impl Memory {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
+    use verbena_terms::ViewNumber;
+
     use super::*;
-    use crate::Segment;
     use crate::dialogue::{Node, segment};
     use crate::layout::{End, Word};
+    use crate::replicas::tests::rank;
     use crate::wire::{Letter, Question, Reply};
+    use crate::{Answer, RequestId, Segment, Target, Wish};
 
     /// Segments that it has reported, or none if it has not; and now it knows that it was heard.
     fn reported(node: &mut Node) -> Option<usize> {
@@ -168,5 +173,24 @@ mod tests {
         node.passes(RENEW_AGAIN);
         node.is_made(vec![]);
         assert_eq!(reported(&mut node), None, "once in a view");
+    }
+
+    #[test]
+    fn who_wants_to_look_into_memory_that_is_not_there_yet_waits_for_it() {
+        let mut node = Node::of(2, &[1, 2]);
+        node.is_not_made();
+        let (id, until) = (RequestId(1), node.now + RENEW_AGAIN * 3);
+        let here = Segment { home: rank(2), ..segment() };
+        let (target, user) = (Target::Id(here.id), here.wanted.owner);
+        node.does(|memory, now, out| {
+            memory.learn(here.clone());
+            memory.request(id, Wish::Window { target, user }, until, now, out);
+        });
+        let is_answer = |action: &Action| matches!(action, Action::Answer(..));
+        assert!(!node.did().iter().any(is_answer), "there is nothing to look into");
+        node.passes(RENEW_AGAIN);
+        node.is_made(vec![]);
+        let answers: Vec<Action> = node.did().into_iter().filter(is_answer).collect();
+        assert_eq!(answers, [Action::Answer(id, Answer::Window(here, ViewNumber(1)))]);
     }
 }
