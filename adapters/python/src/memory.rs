@@ -283,9 +283,7 @@ impl Segment {
         shape: Option<Bound<'py, PyAny>>,
         offset: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let numpy = numpy(py)?;
-        let dtype = numpy.call_method1("dtype", (dtype,))?;
-        let shape = shape_of(py, shape, &dtype, self.info.bytes.saturating_sub(offset))?;
+        let (numpy, shape, dtype) = laid_out(py, dtype, shape, self.info.bytes.saturating_sub(offset))?;
         let array = numpy.call_method1("empty", (shape, dtype))?;
         self.get_into(py, &array, offset)?;
         Ok(array)
@@ -356,13 +354,8 @@ impl Value {
     /// `view` is one that the interpreter wants to be filled.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let bytes = &slf.get().value.bytes;
-        // It is not written: the view is for reading, and refused to whoever wants to write.
-        let (at, length) = (bytes.as_ptr().cast_mut().cast(), bytes.len() as ffi::Py_ssize_t);
-        // SAFETY: the interpreter gives the view, which keeps the object, whose bytes are neither moved nor changed while it is there.
-        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), at, length, 1, flags) } {
-            0 => Ok(()),
-            _ => Err(PyErr::fetch(slf.py())),
-        }
+        // SAFETY: the interpreter gives the view; the bytes are the object's, and neither moved nor changed while it is there.
+        unsafe { fill_for_reading(view, slf.as_any(), bytes.as_ptr(), bytes.len(), flags) }
     }
 
     fn __repr__(&self) -> String {
@@ -408,24 +401,45 @@ fn plain(buffer: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     Ok(buffer)
 }
 
-/// The shape that is wanted, or as many items as so many bytes are.
-pub(crate) fn shape_of<'py>(
+/// What an array of so many bytes is made by: NumPy, the shape that is wanted, or as many items as they are, and the type as NumPy has it.
+pub(crate) fn laid_out<'py>(
     py: Python<'py>,
-    shape: Option<Bound<'py, PyAny>>,
     dtype: &Bound<'py, PyAny>,
+    shape: Option<Bound<'py, PyAny>>,
     bytes: u64,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> PyResult<(Bound<'py, PyModule>, Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let numpy = numpy(py)?;
+    let dtype = numpy.call_method1("dtype", (dtype,))?;
     if let Some(shape) = shape {
-        return Ok(shape);
+        return Ok((numpy, shape, dtype));
     }
     let item = dtype.getattr("itemsize")?.extract()?;
     match bytes.checked_rem(item) {
-        Some(0) => Ok((bytes / item).into_pyobject(py)?.into_any()),
+        Some(0) => Ok((numpy, (bytes / item).into_pyobject(py)?.into_any(), dtype)),
         _ => Err(PyValueError::new_err(format!("{bytes} bytes are no array of items of {item} bytes"))),
     }
 }
 
-pub(crate) fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+/// Fills a view of an object with bytes of it, for reading alone: it is refused to whoever wants to write.
+///
+/// # Safety
+/// `view` is one that the interpreter wants to be filled; so many bytes stay at `at` for as long as the object is there.
+pub(crate) unsafe fn fill_for_reading(
+    view: *mut ffi::Py_buffer,
+    object: &Bound<'_, PyAny>,
+    at: *const u8,
+    bytes: usize,
+    flags: c_int,
+) -> PyResult<()> {
+    let (at, length) = (at.cast_mut().cast(), bytes as ffi::Py_ssize_t);
+    // SAFETY: the caller's; the view keeps the object.
+    match unsafe { ffi::PyBuffer_FillInfo(view, object.as_ptr(), at, length, 1, flags) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(object.py())),
+    }
+}
+
+fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("numpy").map_err(|error| {
         let without = PyImportError::new_err("arrays need NumPy, which is not installed: get, get_into and put do not");
         without.set_cause(py, Some(error));

@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::memory::{numpy, shape_of};
+use crate::memory::{fill_for_reading, laid_out};
 
 /// A segment's value as it was when it was looked for, where it is: in its home's memory, by the buffer protocol, so nothing is copied. Any thread may use it, also when the connection is closed.
 ///
@@ -67,9 +67,8 @@ impl Window {
         shape: Option<Bound<'py, PyAny>>,
         offset: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let numpy = numpy(py)?;
-        let dtype = numpy.call_method1("dtype", (dtype,))?;
-        let shape = shape_of(py, shape, &dtype, (slf.get().window.len() as u64).saturating_sub(offset))?;
+        let bytes = (slf.get().window.len() as u64).saturating_sub(offset);
+        let (numpy, shape, dtype) = laid_out(py, dtype, shape, bytes)?;
         let arguments = PyDict::new(py);
         arguments.set_item("buffer", slf)?;
         arguments.set_item("offset", offset)?;
@@ -84,14 +83,8 @@ impl Window {
     /// `view` is one that the interpreter wants to be filled.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let window = &slf.get().window;
-        // It is not written: the view is for reading, and refused to whoever wants to write.
-        let (at, length) = (window.as_ptr().cast_mut().cast(), window.len() as ffi::Py_ssize_t);
-        // SAFETY: the interpreter gives the view, which keeps the object, and that the mapping, as long as it is there. The bytes may change, which the
-        // interpreter may be shown, as those of any memory that is mapped.
-        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), at, length, 1, flags) } {
-            0 => Ok(()),
-            _ => Err(PyErr::fetch(slf.py())),
-        }
+        // SAFETY: the interpreter gives the view; the object keeps the mapping. The bytes may change, which the interpreter may be shown, as those of any memory that is mapped.
+        unsafe { fill_for_reading(view, slf.as_any(), window.as_ptr(), window.len(), flags) }
     }
 
     fn __repr__(&self) -> String {

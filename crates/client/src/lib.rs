@@ -8,6 +8,7 @@
 //! Features: `updates` for the second way, `tower` for the layer, which is the default.
 
 pub mod api;
+mod board;
 #[cfg(feature = "tower")]
 mod bracketed;
 mod checkpoints;

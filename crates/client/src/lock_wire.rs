@@ -1,15 +1,6 @@
-//! What a program and its helper say to each other about locks, and what the program reads without asking.
+//! What a program and its helper say to each other about locks.
 
 use serde::{Deserialize, Serialize};
-
-/// The word of the helper's board that says until when its node has a lease: nanoseconds of CLOCK_BOOTTIME (rule L6). What is
-/// held is held until then, and longer if the word has grown by then.
-pub const BOARD_LEASE: usize = 0;
-/// The word of the helper's board that counts how often all that its clients held was lost. What was granted at another count is lost.
-pub const BOARD_LAPSES: usize = 1;
-/// The word of the helper's board that counts how often something else could be where a segment's value was in its node's memory. What was found at another count is
-/// not looked at any more.
-pub const BOARD_FORGETS: usize = 2;
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -10,10 +10,11 @@ use std::time::Duration;
 use verbena_ipc::{BoardReader, Connection, Response};
 use verbena_terms::{BootClock, Clock, Time};
 
+use crate::board;
 use crate::error::{Error, Result};
 use crate::helper::connect_to;
 use crate::socket::Socket;
-use crate::wire::{Answer, BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockAt, LockMode, LockRequest, Request};
+use crate::wire::{Answer, BOARD_LAPSES, LockAnswer, LockAt, LockMode, LockRequest, Request};
 
 /// How long a helper may take for what is done at once.
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -328,8 +329,8 @@ impl Locks {
         self.asked.remove(&number);
     }
 
-    pub(crate) fn board(&self) -> BoardReader {
-        self.watch.board.clone()
+    pub(crate) fn board(&self) -> &BoardReader {
+        &self.watch.board
     }
 
     /// What the helper handed over with its answer to this request.
@@ -391,13 +392,9 @@ impl Drop for Locks {
 impl Watch {
     /// As [`Locks::is_held`]; false of a hold of another connection, and once this one has been dropped.
     pub fn is_held(&self, hold: &Hold) -> bool {
-        // The losses last: whoever is stopped in between sees a loss rather than the lease that followed it. Whether the helper lives after that: while it does nobody has its place, who would not wait
-        // for its lease.
         hold.connection == self.number
             && !self.is_over.load(Ordering::Acquire)
-            && BootClock.now() < self.held_until()
-            && self.board.read(BOARD_LAPSES) == hold.lapses
-            && self.board.helper_lives()
+            && board::is_good(&self.board, BOARD_LAPSES, hold.lapses)
     }
 
     /// How long it is held if the node's lease is not renewed any more; zero if it is not held.
@@ -409,7 +406,7 @@ impl Watch {
 
     /// As [`Locks::held_until`].
     pub fn held_until(&self) -> Time {
-        Time::from_nanos(self.board.read(BOARD_LEASE))
+        board::leased_until(&self.board)
     }
 }
 

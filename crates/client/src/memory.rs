@@ -195,7 +195,7 @@ impl Memory {
         let until = BootClock.now() + self.patience;
         loop {
             self.let_go_of_old_memory();
-            let board = self.locks.board();
+            let board = self.locks.board().clone();
             // Before it is asked for: what is forgotten from here on may be where it is.
             let forgets = board.read(BOARD_FORGETS);
             let has = self.region.as_ref().map_or(0, |(view, _)| *view);

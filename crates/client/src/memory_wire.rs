@@ -179,13 +179,6 @@ pub enum MemoryRequest {
     },
     /// What is known of a segment.
     Stat(Which),
-    /// Where the value is, if that is in memory of this node which a program of its user may read.
-    Window {
-        /// Of which.
-        which: Which,
-        /// The view of whose memory the program has a descriptor already; 0 for none.
-        has: u32,
-    },
     /// All segments.
     List {
         /// What their names begin with; those without a name are among them if this is empty.
@@ -199,6 +192,13 @@ pub enum MemoryRequest {
         bytes: u64,
         /// How long what has to go is there yet.
         notice_ms: u64,
+    },
+    /// Where the value is, if that is in memory of this node which a program of its user may read.
+    Window {
+        /// Of which.
+        which: Which,
+        /// The view of whose memory the program has a descriptor already; 0 for none.
+        has: u32,
     },
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use verbena_ipc::{BoardReader, ReadableMemory};
-use verbena_terms::{BootClock, Clock, Coherence, SLOT_HEAD_BYTES, SegmentId, SegmentWord, Time};
+use verbena_terms::{Coherence, SLOT_HEAD_BYTES, SegmentId, SegmentWord};
 
+use crate::board::{self, BOARD_FORGETS};
 use crate::memory_wire::Pane;
-use crate::wire::{BOARD_FORGETS, BOARD_LEASE};
 
 /// Looks for a value that nobody writes over meanwhile: each is a few loads.
 const LOOKS: usize = 10_000;
@@ -155,11 +155,8 @@ impl Place {
         self.is_null() || self.memory.word(slot) == version
     }
 
-    /// Whether nothing else can be here. The lease first: one of a later view comes after this one was forgotten. Whether the helper lives last: while it does nobody has its place,
-    /// who would not wait for its lease.
+    /// Whether nothing else can be here.
     fn is_in_place(&self) -> bool {
-        BootClock.now() < Time::from_nanos(self.board.read(BOARD_LEASE))
-            && self.board.read(BOARD_FORGETS) == self.forgets
-            && self.board.helper_lives()
+        board::is_good(&self.board, BOARD_FORGETS, self.forgets)
     }
 }

@@ -20,9 +20,8 @@ use verbena_terms::{Format, Incarnation, ViewNumber};
 
 use crate::error::{Error, Result};
 
-pub use crate::lock_wire::{
-    BOARD_FORGETS, BOARD_LAPSES, BOARD_LEASE, LockAnswer, LockAt, LockMode, LockRequest, LockUser,
-};
+pub use crate::board::{BOARD_FORGETS, BOARD_LAPSES, BOARD_LEASE};
+pub use crate::lock_wire::{LockAnswer, LockAt, LockMode, LockRequest, LockUser};
 pub use crate::member_wire::{Change, Concerned, Departed, Detail, LoadOf, Member, Seen, Why};
 use crate::memory_wire::{MemoryAnswer, MemoryRequest};
 

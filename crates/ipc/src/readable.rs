@@ -28,11 +28,6 @@ impl ReadableMemory {
         Ok(ReadableMemory { mapping: Mapping::accept(descriptor, bytes as usize, Sharing::ReadOnly)?, bytes })
     }
 
-    /// How long it is.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Whether so many bytes from `at` on are of it.
     pub fn has(&self, at: u64, length: u64) -> bool {
         at.checked_add(length).is_some_and(|end| end <= self.bytes)

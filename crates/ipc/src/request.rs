@@ -101,12 +101,14 @@ impl<'a> Request<'a> {
         checked.map_err(|_| self.mailbox.too_long(bytes))
     }
 
-    /// Answers, and hands a descriptor over with that: [`Connection::attached`](crate::Connection::attached) has it, unless the client has left too many untaken.
+    /// Answers, and hands a descriptor over with that, if there is one: [`Connection::attached`](crate::Connection::attached) has it, unless the client has left too many untaken.
     ///
     /// # Errors
     /// As [`answer`](Self::answer).
-    pub fn answer_with(self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> Result<(), Error> {
-        self.session.attach(self.number, descriptor);
+    pub fn answer_with(self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        if let Some(descriptor) = descriptor {
+            self.session.attach(self.number, descriptor);
+        }
         self.answer(bytes)
     }
 
@@ -145,21 +147,18 @@ impl Responder {
     ///
     /// # Errors
     /// As [`Request::answer`].
-    pub fn answer(mut self, bytes: Vec<u8>) -> Result<(), Error> {
-        let checked = self.mailbox.check(&bytes);
-        let told = checked.map_err(|_| self.mailbox.too_long(&bytes));
-        self.settle(checked.map(|()| bytes), None);
-        told
+    pub fn answer(self, bytes: Vec<u8>) -> Result<(), Error> {
+        self.answer_with(bytes, None)
     }
 
     /// As [`Request::answer_with`].
     ///
     /// # Errors
     /// As [`Request::answer`].
-    pub fn answer_with(mut self, bytes: Vec<u8>, descriptor: OwnedFd) -> Result<(), Error> {
+    pub fn answer_with(mut self, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> Result<(), Error> {
         let checked = self.mailbox.check(&bytes);
         let told = checked.map_err(|_| self.mailbox.too_long(&bytes));
-        self.settle(checked.map(|()| bytes), Some(descriptor));
+        self.settle(checked.map(|()| bytes), descriptor);
         told
     }
 

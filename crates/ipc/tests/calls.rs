@@ -87,9 +87,9 @@ fn a_descriptor_goes_with_its_answer(mode: Mode) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&bytes).unwrap();
         match bytes.last() {
-            Some(b'0'..=b'4') => request.answer_with(&bytes, file.as_fd()).unwrap(),
+            Some(b'0'..=b'4') => request.answer_with(&bytes, Some(file.as_fd())).unwrap(),
             Some(b'x') => request.answer(&bytes).unwrap(),
-            _ => request.defer().answer_with(bytes, file.into()).unwrap(),
+            _ => request.defer().answer_with(bytes, Some(file.into())).unwrap(),
         }
     });
     let read = |descriptor: OwnedFd| {

@@ -29,15 +29,13 @@ impl Memory {
             Wish::Get { .. } | Wish::Stat { .. } => self.begin_get(id, segment, out),
             Wish::Window { .. } => {
                 let Some(segment) = self.handles.get(&segment).map(|handle| handle.segment.clone()) else { return };
-                if segment.home == self.me && self.key.is_none() {
-                    // It has found none in this view so far.
-                    if let Some(request) = self.requests.get_mut(&id) {
-                        request.stage = Doing::Waiting("the memory of this node");
-                    }
-                } else if segment.home == self.me {
-                    self.answer(id, Answer::Window(segment, self.view_number()), out);
-                } else {
+                if segment.home != self.me {
                     self.refuse(id, Refusal::Elsewhere { id: segment.id, home: segment.home }, out);
+                } else if self.key.is_some() {
+                    self.answer(id, Answer::Window(segment, self.view_number()), out);
+                } else if let Some(request) = self.requests.get_mut(&id) {
+                    // It has found none in this view so far.
+                    request.stage = Doing::Waiting("the memory of this node");
                 }
             }
             _ => {}

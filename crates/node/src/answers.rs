@@ -18,6 +18,7 @@ use crate::neighbours::Neighbours;
 use crate::rings::Rings;
 use crate::segments::Segments;
 use crate::status::Status;
+use crate::teller::give;
 use crate::tickets::Tickets;
 
 /// How often the thread looks whether it is to stop, should the waker's call be lost.
@@ -132,9 +133,7 @@ impl Readings {
                     return self.drain.ask();
                 };
                 // An answer that is too long is refused by the ring itself, and the program is told.
-                if let Err(error) = request.answer(&answer.encode()) {
-                    tracing::warn!(%error, "an answer could not be given");
-                }
+                give(request, &answer);
             }
         }
     }

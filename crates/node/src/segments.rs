@@ -369,13 +369,15 @@ fn millis(time: Duration) -> u64 {
 
 /// A node's memory is taken back by whose process the node is, or root.
 fn may_reclaim(user: u32, runs: u32) -> Result<(), Refused> {
+    runs_it(user, runs, Failure::NotYours, "what it offers is theirs to say")
+}
+
+/// Whether it is the user whose process the node is, or root; `failure` and the reason for others.
+pub(crate) fn runs_it(user: u32, runs: u32, failure: Failure, because: &str) -> Result<(), Refused> {
     if user == runs || user == 0 {
         return Ok(());
     }
-    let why = format!(
-        "user {user} is not the one that runs this node, {runs}, and not root: what it offers is theirs to say"
-    );
-    Err((Failure::NotYours, why))
+    Err((failure, format!("user {user} is not the one that runs this node, {runs}, and not root: {because}")))
 }
 
 fn info(segment: &Segment, goes_in: Option<Duration>, names: &Names) -> SegmentInfo {

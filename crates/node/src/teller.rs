@@ -28,11 +28,7 @@ impl Teller {
         *self = match std::mem::replace(self, Teller::Nobody) {
             Teller::Looks => Teller::Answered(what, descriptor),
             Teller::Waits(responder) => {
-                let answer = what.encode();
-                warn(match descriptor {
-                    Some(descriptor) => responder.answer_with(answer, descriptor),
-                    None => responder.answer(answer),
-                });
+                warn(responder.answer_with(what.encode(), descriptor));
                 Teller::Nobody
             }
             other => other,
@@ -43,11 +39,7 @@ impl Teller {
     pub(crate) fn look(&mut self, request: Request<'_>) {
         *self = match std::mem::replace(self, Teller::Nobody) {
             Teller::Answered(what, descriptor) => {
-                let answer = what.encode();
-                warn(match descriptor {
-                    Some(descriptor) => request.answer_with(&answer, descriptor.as_fd()),
-                    None => request.answer(&answer),
-                });
+                warn(request.answer_with(&what.encode(), descriptor.as_ref().map(AsFd::as_fd)));
                 Teller::Nobody
             }
             _ => Teller::Waits(request.defer()),

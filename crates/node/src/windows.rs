@@ -8,17 +8,11 @@ use verbena_memory::layout::{slot_bytes, word_at};
 use verbena_memory::service::OwnMemory;
 use verbena_terms::ViewNumber;
 
-use crate::segments::Refused;
+use crate::segments::{Refused, runs_it};
 
 /// The memory is that of all segments of the node: it is for the user whose process the node is, who can read it anyway, and root.
 pub(crate) fn may_read(user: u32, runs: u32) -> Result<(), Refused> {
-    if user == runs || user == 0 {
-        return Ok(());
-    }
-    let why = format!(
-        "user {user} is not the one that runs this node, {runs}, and not root: values of others are in its memory too; a get reads this one"
-    );
-    Err((Failure::Elsewhere, why))
+    runs_it(user, runs, Failure::Elsewhere, "values of others are in its memory too; a get reads this one")
 }
 
 /// Where it is in the memory of this view, and the memory, unless the program has it.
