@@ -19,6 +19,7 @@ tests -p verbena-fabric --test conformance_verbs
 tests -p verbena-fabric --test verbs_messages
 tests -p verbena-fabric --test conformance_verbs_linked
 tests -p verbena-memory --test processes soft
+tests -p verbena-cli --test lock_crashes soft
 tests -p verbena-cli --test doctor adapters
 tests -p verbena-cli --test bench adapters
 

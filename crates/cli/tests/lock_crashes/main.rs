@@ -9,6 +9,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../fabric/tests/common/machine.rs"]
+mod machine;
 
 mod campaign;
 mod checker;
@@ -127,6 +129,35 @@ fn locks_outlive_crashes_on_tcp() {
 fn locks_outlive_crashes_on_xdp() {
     let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
     crashes("xdp", Stage::on_xdp(LEASE, middle));
+}
+
+/// An emulated processor takes so much longer for all of it.
+const EMULATED_LEASE: Duration = Duration::from_secs(5);
+
+#[test]
+fn locks_outlive_crashes_on_soft_roce() {
+    machine::in_machine_at_length("rxe", "inside_rxe");
+}
+
+#[test]
+fn locks_outlive_crashes_on_soft_iwarp() {
+    machine::in_machine_at_length("siw", "inside_siw");
+}
+
+#[test]
+fn inside_rxe() {
+    crashes_in_a_machine("soft-RoCE");
+}
+
+#[test]
+fn inside_siw() {
+    crashes_in_a_machine("soft-iWARP");
+}
+
+fn crashes_in_a_machine(devices: &str) {
+    if machine::is_inside() {
+        campaign(devices, Stage::on_adapters(EMULATED_LEASE), &CRASHES, 1);
+    }
 }
 
 fn cuts(what: &str, stage: Stage) {

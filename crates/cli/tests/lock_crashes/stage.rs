@@ -36,8 +36,8 @@ pub enum Blow {
 pub struct Stage {
     pub cluster: Cluster,
     pub lease: Duration,
-    /// Whether kernels are to execute what nodes ask of each other's memory.
-    is_by_kernels: bool,
+    /// What counts that kernels execute what nodes ask of each other's memory, or adapters carry it, where they are to.
+    is_used_by: Option<&'static str>,
     nodes: [Option<Node>; 4],
     networks: Option<Networks>,
     /// As all nodes see it when all are in, but for lives and number: those do not tell where homes are.
@@ -78,7 +78,7 @@ impl Networks {
 
 impl Stage {
     pub fn on_shm(lease: Duration) -> Stage {
-        Stage::new(lease, NAMES.map(|name| (name, format!("shm://{name}"))), None)
+        Stage::new(lease, NAMES.map(|name| (name, format!("shm://{name}"))), None, "")
     }
 
     /// On loopback.
@@ -89,7 +89,7 @@ impl Stage {
             port += 1;
             (name, format!("tcp://{host}:{port}"))
         });
-        Stage::new(lease, members, None)
+        Stage::new(lease, members, None, "")
     }
 
     /// Each in a network of its own.
@@ -100,21 +100,32 @@ impl Stage {
     /// The same, where kernels execute what is asked.
     pub fn on_xdp(lease: Duration, middle: Namespace) -> Stage {
         let mut stage = Stage::linked(lease, "xdp", middle);
-        stage.is_by_kernels = true;
+        stage.is_used_by = Some("verbena_fabric_frames_answered_total");
+        stage
+    }
+
+    /// On the two RDMA devices of a machine of scripts/rdma-vm, by turns.
+    pub fn on_adapters(lease: Duration) -> Stage {
+        let members = std::array::from_fn(|node| {
+            let (host, port) = (Ipv4Addr::new(10, 77, 0, node as u8 % 2 + 1), 7001 + node);
+            (NAMES[node], format!("verbs://{host}:{port}"))
+        });
+        let mut stage = Stage::new(lease, members, None, "[fabric]\ninsecure = true\n");
+        stage.is_used_by = Some("verbena_fabric_messages_arrived_total");
         stage
     }
 
     fn linked(lease: Duration, provider: &str, middle: Namespace) -> Stage {
         let members = std::array::from_fn(|node| (NAMES[node], format!("{provider}://{}:7001", address(node))));
-        Stage::new(lease, members, Some(Networks::new(middle)))
+        // A virtual link hands on what a driver sends back only to who has a program too: the network in the middle has none.
+        let set = "[fabric]\ninsecure = true\nxdp_mode = \"generic\"\n";
+        Stage::new(lease, members, Some(Networks::new(middle)), set)
     }
 
-    fn new(lease: Duration, members: [(&'static str, String); 4], networks: Option<Networks>) -> Stage {
+    /// With this in the file that all nodes share.
+    fn new(lease: Duration, members: [(&'static str, String); 4], networks: Option<Networks>, set: &str) -> Stage {
         let cluster = Cluster::new(&format!("{}ms", lease.as_millis()), &members);
-        if networks.is_some() {
-            // A virtual link hands on what a driver sends back only to who has a program too: the network in the middle has none.
-            cluster.set("[fabric]\ninsecure = true\nxdp_mode = \"generic\"\n");
-        }
+        cluster.set(set);
         let member = |(name, address): &(&str, String), rank| Member {
             incarnation: Incarnation::new(rank, 1),
             name: (*name).to_owned(),
@@ -123,7 +134,7 @@ impl Stage {
         };
         let members = members.iter().zip(1..).map(|(listed, rank)| member(listed, rank)).collect();
         let view = View::new(ViewNumber(1), members, vec![]).unwrap();
-        let mut stage = Stage { cluster, lease, is_by_kernels: false, nodes: [const { None }; 4], networks, view };
+        let mut stage = Stage { cluster, lease, is_used_by: None, nodes: [const { None }; 4], networks, view };
         (0..4).for_each(|node| stage.start(node));
         stage.wait_until_all_in();
         stage
@@ -185,19 +196,17 @@ impl Stage {
         }
     }
 
-    /// That kernels did what they were to do, in the lives that nodes have now.
+    /// That kernels or adapters did what they were to do, in the lives that nodes have now.
     pub fn is_used(&self) {
-        if !self.is_by_kernels {
-            return;
-        }
-        let answered = |node: &&str| -> u64 {
+        let Some(counter) = self.is_used_by else { return };
+        let used = |node: &&str| -> u64 {
             let socket = Socket::new(Some(&self.place().runtime), Some(node)).unwrap();
             let metrics = Helper::connect(&socket, self.lease).unwrap().metrics().unwrap();
-            let found = metrics.lines().find_map(|line| line.strip_prefix("verbena_fabric_frames_answered_total "));
+            let found = metrics.lines().find_map(|line| line.strip_prefix(counter)?.strip_prefix(' '));
             found.expect("it is counted").parse().unwrap()
         };
-        let answered: u64 = NAMES.iter().map(answered).sum();
-        assert!(answered > 100, "{answered} frames were answered by kernels");
+        let used: u64 = NAMES.iter().map(used).sum();
+        assert!(used > 100, "{counter} is {used}");
     }
 
     /// A lock whose home is this node when all are in.
