@@ -1,12 +1,12 @@
 //! `memory.ops`: getting and putting values that are in another node's memory.
 //!
 //! After Figure 3(b, c): a program asks the helper of its node, which reads and writes the home's memory, by the value's size, in each mode of asking and over each
-//! fabric. Beside it what each coherence costs.
+//! fabric. Beside it what each coherence costs, and what a program at the home itself has of a window, which no paper has.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use verbena_client::{Memory, NewSegment, Placement};
+use verbena_client::{Memory, NewSegment, Placement, Window};
 use verbena_fabric::Provider;
 use verbena_ipc::Mode;
 use verbena_terms::{Coherence, SegmentId};
@@ -41,19 +41,31 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What is wanted of `adaptive` over the best of the papers' modes, as of asking alone.
 pub(super) const OVER_BEST: f64 = 1.3;
 
+/// The providers whose memory programs of the home may see.
+const WITH_WINDOWS: [Provider; 3] = [Provider::Shm, Provider::Tcp, Provider::Verbs];
+/// Values are read through a window so often for one sample that they have so many bytes together: less takes little more than a look at the clock.
+const BYTES_OF_A_SAMPLE: u64 = 8 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Get,
     Put,
+    GetAtHome,
+    /// Finds the newest value, reads all of it and looks whether that counts.
+    Window,
 }
 
 impl What {
+    /// Of another node's memory.
     const BOTH: [What; 2] = [What::Get, What::Put];
+    const AT_HOME: [What; 2] = [What::GetAtHome, What::Window];
 
     fn name(self) -> &'static str {
         match self {
             What::Get => "get",
             What::Put => "put",
+            What::GetAtHome => "get at the home",
+            What::Window => "window at the home",
         }
     }
 }
@@ -73,6 +85,8 @@ struct Place {
     helpers: Helpers,
     /// In the order of [`Mode::ALL`].
     programs: Vec<Memory>,
+    /// In the mode that is used where none is named.
+    at_home: Memory,
     segments: Vec<(Coherence, u64, SegmentId)>,
 }
 
@@ -157,6 +171,11 @@ fn turns(providers: &[Provider]) -> Vec<Turn> {
             let by_coherence = others.map(|coherence| Turn { provider, mode, what, coherence, bytes: SMALL });
             turns.extend(by_size.chain(by_coherence));
         }
+        if WITH_WINDOWS.contains(&provider) {
+            let (mode, coherence) = (Mode::default(), Coherence::Strict);
+            let at_home = |what| SIZES.map(|bytes| Turn { provider, mode, what, coherence, bytes });
+            turns.extend(What::AT_HOME.into_iter().flat_map(at_home));
+        }
     }
     turns
 }
@@ -167,10 +186,12 @@ pub(super) fn failed(doing: &str, error: &verbena_client::Error) -> BenchError {
 
 impl Place {
     fn start(provider: Provider, mut helpers: Helpers) -> Result<Place, BenchError> {
+        let failed_to_connect = |error| failed("connect to a helper", &error);
+        let at_home = Memory::connect(&helpers.socket(0)?, PATIENCE).map_err(failed_to_connect)?;
         let socket = helpers.socket(1)?;
         let connect = |mode| Memory::connect(&socket.clone().in_mode(mode), PATIENCE);
         let programs = Mode::ALL.into_iter().map(connect).collect::<Result<Vec<_>, _>>();
-        let mut programs = programs.map_err(|error| failed("connect to a helper", &error))?;
+        let mut programs = programs.map_err(failed_to_connect)?;
         let kinds = SIZES.map(|bytes| (Coherence::Strict, bytes)).into_iter();
         let kinds = kinds.chain(COHERENCES.map(|coherence| (coherence, SMALL)));
         let mut segments: Vec<(Coherence, u64, SegmentId)> = vec![];
@@ -182,23 +203,24 @@ impl Place {
             let made = programs[0].allocate(wanted).map_err(|error| failed("allocate a segment", &error))?;
             segments.push((coherence, bytes, made.id));
         }
-        Ok(Place { provider, helpers, programs, segments })
+        Ok(Place { provider, helpers, programs, at_home, segments })
     }
 
     fn time(&mut self, turn: Turn, length: Duration) -> Result<RoundSummary, BenchError> {
         let mode = Mode::ALL.into_iter().position(|mode| mode == turn.mode).unwrap_or_default();
-        let program = &mut self.programs[mode];
+        let program = if What::AT_HOME.contains(&turn.what) { &mut self.at_home } else { &mut self.programs[mode] };
         let is_its =
             |(coherence, bytes, _): &&(Coherence, u64, SegmentId)| (*coherence, *bytes) == (turn.coherence, turn.bytes);
         let (_, _, id) = self.segments.iter().find(is_its).expect("invariant: each turn has a segment");
-        let value = vec![7; turn.bytes as usize];
+        let mut value = vec![7; turn.bytes as usize];
         let mut version = program.stat(*id).map_err(|error| failed("look at a segment", &error))?.version;
         let mut samples = vec![];
+        let mut window = None;
         let began = Instant::now();
         while began.elapsed() < length || samples.len() < FEWEST {
             let asked = Instant::now();
             match turn.what {
-                What::Get => {
+                What::Get | What::GetAtHome => {
                     let got = program.get(*id).map_err(|error| failed("get a value", &error))?;
                     samples.push(asked.elapsed().as_secs_f64() * 1e6);
                     if got.bytes.len() as u64 != turn.bytes {
@@ -211,10 +233,33 @@ impl Place {
                     version = program.put_with(*id, &value, options).map_err(|error| failed("put a value", &error))?;
                     samples.push(asked.elapsed().as_secs_f64() * 1e6);
                 }
+                What::Window => {
+                    let window = match &mut window {
+                        Some(window) => window,
+                        none => none.insert(program.window(*id).map_err(|error| failed("get a window", &error))?),
+                    };
+                    let times = (BYTES_OF_A_SAMPLE / turn.bytes).max(1);
+                    let asked = Instant::now();
+                    for _ in 0..times {
+                        read_window(window, version, &mut value)?;
+                    }
+                    samples.push(asked.elapsed().as_secs_f64() * 1e6 / times as f64);
+                }
             }
         }
         Ok(RoundSummary::of(&mut samples).expect("invariant: there is at least one sample"))
     }
+}
+
+/// Reads the newest value, which nobody puts over meanwhile.
+fn read_window(window: &mut Window, version: u64, into: &mut [u8]) -> Result<(), BenchError> {
+    let failed = |reason: &str| BenchError::Target { doing: "read a window".to_owned(), reason: reason.to_owned() };
+    *window = window.newest().ok_or_else(|| failed("it has ended"))?;
+    if window.version() != version || !window.read(0, into) {
+        return Err(failed("another value is there"));
+    }
+    std::hint::black_box(into);
+    Ok(())
 }
 
 impl Outcome {
@@ -245,6 +290,9 @@ fn find(outcomes: &[Outcome], turn: Turn) -> &Outcome {
 fn ratios(providers: &[Provider], outcomes: &[Outcome]) -> Vec<Ratio> {
     let mut ratios = vec![];
     for provider in providers.iter().copied() {
+        if WITH_WINDOWS.contains(&provider) {
+            ratios.extend(over_window(provider, outcomes));
+        }
         for what in What::BOTH {
             let of = |mode| find(outcomes, Turn { provider, mode, what, coherence: Coherence::Strict, bytes: SMALL });
             let under = format!("{} of {SMALL} bytes over {}", what.name(), provider.name());
@@ -273,6 +321,23 @@ fn ratios(providers: &[Provider], outcomes: &[Outcome]) -> Vec<Ratio> {
         }
     }
     ratios
+}
+
+/// What a get at the home takes of what reading through a window does, of a small value and the largest.
+fn over_window(provider: Provider, outcomes: &[Outcome]) -> Vec<Ratio> {
+    let of = |what, bytes| {
+        let (mode, coherence) = (Mode::default(), Coherence::Strict);
+        find(outcomes, Turn { provider, mode, what, coherence, bytes })
+    };
+    let ratio = |bytes| {
+        let [get, window] = What::AT_HOME.map(|what| of(what, bytes));
+        let spread = Spread::ratio(&get.medians(), &window.medians())?;
+        let said = format!("{} us against {} us", number(get.median()), number(window.median()));
+        let claim = Claim::at_least(1.0, "at least 1: nobody is asked", &spread, said);
+        let under = format!("{bytes} bytes over {}", provider.name());
+        Some(Ratio { what: "latency at the home, get over window".to_owned(), under, claim: Some(claim), spread })
+    };
+    [SMALL, SIZES[SIZES.len() - 1]].into_iter().filter_map(ratio).collect()
 }
 
 fn panels(providers: &[Provider], outcomes: &[Outcome]) -> Vec<Panel> {
@@ -304,6 +369,8 @@ fn notes() -> Vec<String> {
         "Puts name the version that they replace. The node has claimed a slot, as one has that puts again within 50 ms.",
         "The figure is of strict segments. What each coherence costs is measured at 64 bytes, asked in adaptive mode: copies of delta(8) and temporal(20ms) are served where \
          they may be.",
+        "At the home a program gets in adaptive mode, or reads through a window: it finds the newest value, copies it out and looks whether that counts. Small values are read so many times for one \
+         sample that it has 8 KiB.",
     ]
     .map(str::to_owned)
     .to_vec()

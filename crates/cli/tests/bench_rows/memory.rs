@@ -19,16 +19,19 @@ pub fn values_are_got_and_put() {
         findings.fabrics.iter().filter(|fabric| fabric.measured).map(|fabric| fabric.name.as_str()).collect();
     assert!(["shm", "tcp"].iter().all(|always| fabrics.contains(always)), "{:?}", findings.fabrics);
     assert_eq!(fabrics.contains(&"xdp"), has_xdp(), "{:?}", findings.fabrics);
+    const SIZES: [f64; 6] = [1.0, 64.0, 1024.0, 16384.0, 131_072.0, 1_048_576.0];
+    let sizes = |found: &[&Measurement]| -> Vec<f64> { found.iter().map(|one| one.x).collect() };
+    // Of the memory of xdp, which is the kernel's, there are no windows.
+    let with_windows: Vec<&str> = fabrics.iter().copied().filter(|fabric| *fabric != "xdp").collect();
     for fabric in &fabrics {
+        for operation in ["get at the home", "window at the home"] {
+            let at_home = of(&findings, "latency", &[*fabric, operation]);
+            assert_eq!(sizes(&at_home) == SIZES, with_windows.contains(fabric), "{fabric}, {operation}: {at_home:?}");
+        }
         for operation in ["get", "put"] {
             for mode in ["mq", "rmq", "rcq", "adaptive"] {
                 let strict = of(&findings, "latency", &[*fabric, operation, mode, "strict"]);
-                let sizes: Vec<f64> = strict.iter().map(|one| one.x).collect();
-                assert_eq!(
-                    sizes,
-                    [1.0, 64.0, 1024.0, 16384.0, 131_072.0, 1_048_576.0],
-                    "{fabric}, {operation}, {mode}"
-                );
+                assert_eq!(sizes(&strict), SIZES, "{fabric}, {operation}, {mode}");
                 assert!(strict.iter().all(|one| one.rounds.iter().all(|round| round.count >= 5)), "{strict:?}");
             }
             for coherence in ["null", "read", "write", "version", "delta(8)", "temporal(20000us)"] {
@@ -36,7 +39,8 @@ pub fn values_are_got_and_put() {
             }
         }
     }
-    assert_eq!(findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count(), 6 * fabrics.len());
+    let claims = findings.ratios.iter().filter(|ratio| ratio.claim.is_some()).count();
+    assert_eq!(claims, 6 * fabrics.len() + 2 * with_windows.len());
 }
 
 pub fn many_get_values() {
