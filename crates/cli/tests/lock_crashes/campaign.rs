@@ -16,7 +16,7 @@ use crate::seen::Seen;
 use crate::session::{Held, Place, Session};
 use crate::stage::{Blow, KEEPER, NAMES, Stage};
 
-/// The longest wait for a lock.
+/// The longest wait for a lock. Where all is emulated a minute of it is needed.
 const AT_MOST: Duration = Duration::from_secs(90);
 /// No call comes back later than so long after the moment until which it was to wait: twice the five seconds that a stopped helper is given, to cancel and to
 /// answer, and what a busy machine adds.

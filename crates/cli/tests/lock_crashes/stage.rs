@@ -37,7 +37,7 @@ pub struct Stage {
     pub cluster: Cluster,
     pub lease: Duration,
     /// What counts that kernels execute what nodes ask of each other's memory, or adapters carry it, where they are to.
-    is_used_by: Option<&'static str>,
+    counter: Option<&'static str>,
     nodes: [Option<Node>; 4],
     networks: Option<Networks>,
     /// As all nodes see it when all are in, but for lives and number: those do not tell where homes are.
@@ -100,7 +100,7 @@ impl Stage {
     /// The same, where kernels execute what is asked.
     pub fn on_xdp(lease: Duration, middle: Namespace) -> Stage {
         let mut stage = Stage::linked(lease, "xdp", middle);
-        stage.is_used_by = Some("verbena_fabric_frames_answered_total");
+        stage.counter = Some("verbena_fabric_frames_answered_total");
         stage
     }
 
@@ -111,7 +111,7 @@ impl Stage {
             (NAMES[node], format!("verbs://{host}:{port}"))
         });
         let mut stage = Stage::new(lease, members, None, "[fabric]\ninsecure = true\n");
-        stage.is_used_by = Some("verbena_fabric_messages_arrived_total");
+        stage.counter = Some("verbena_fabric_messages_arrived_total");
         stage
     }
 
@@ -134,7 +134,7 @@ impl Stage {
         };
         let members = members.iter().zip(1..).map(|(listed, rank)| member(listed, rank)).collect();
         let view = View::new(ViewNumber(1), members, vec![]).unwrap();
-        let mut stage = Stage { cluster, lease, is_used_by: None, nodes: [const { None }; 4], networks, view };
+        let mut stage = Stage { cluster, lease, counter: None, nodes: [const { None }; 4], networks, view };
         (0..4).for_each(|node| stage.start(node));
         stage.wait_until_all_in();
         stage
@@ -198,7 +198,7 @@ impl Stage {
 
     /// That kernels or adapters did what they were to do, in the lives that nodes have now.
     pub fn is_used(&self) {
-        let Some(counter) = self.is_used_by else { return };
+        let Some(counter) = self.counter else { return };
         let used = |node: &&str| -> u64 {
             let socket = Socket::new(Some(&self.place().runtime), Some(node)).unwrap();
             let metrics = Helper::connect(&socket, self.lease).unwrap().metrics().unwrap();

@@ -22,8 +22,12 @@ pub fn is_inside() -> bool {
 /// Runs function `test` of this program in a machine with devices of kind `rxe` or `siw`, and shows and gives back what it prints, which must have a
 /// line that begins with `counted: `. `None` where no machine can be started: then it is said that the test is skipped.
 pub fn in_machine(kind: &str, test: &str) -> Option<String> {
+    in_machine_for(PATIENCE_SECONDS, kind, test)
+}
+
+fn in_machine_for(seconds: &str, kind: &str, test: &str) -> Option<String> {
     let _one = one_at_a_time()?;
-    Some(Started::new(kind, test, &[]).ended())
+    Some(Started::new(kind, test, &[("VM_TIMEOUT", seconds)]).ended())
 }
 
 /// Two at a time would take their processors from each other. `None` where no machine can be started.
@@ -49,11 +53,7 @@ impl Started {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/rdma-vm");
         let mut command = Command::new(script);
         command.args([kind, "--"]).arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
-        command
-            .env(INSIDE, "1")
-            .env("VM_ENV", INSIDE)
-            .env("VM_TIMEOUT", PATIENCE_SECONDS)
-            .envs(variables.iter().copied());
+        command.env(INSIDE, "1").env("VM_ENV", INSIDE).envs(variables.iter().copied());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Started { test: test.into(), child }
     }
@@ -90,11 +90,9 @@ pub fn in_two_machines_at_length(kind: &str, near: &str, far: &str) {
     }
 }
 
-/// The same in the long runs alone.
+/// As [`in_machine`], in the long runs alone.
 pub fn in_machine_at_length(kind: &str, test: &str) {
-    if std::env::var_os("VERBENA_LONG").is_none() {
-        return;
+    if std::env::var_os("VERBENA_LONG").is_some() {
+        in_machine_for(LONG_PATIENCE_SECONDS, kind, test);
     }
-    let Some(_one) = one_at_a_time() else { return };
-    Started::new(kind, test, &[("VM_TIMEOUT", LONG_PATIENCE_SECONDS)]).ended();
 }
