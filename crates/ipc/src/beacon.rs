@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::bell;
+use crate::cores;
 use crate::error::Error;
 use crate::layout::{
     BEACON, BEACON_BYTES, BOARD, BOARD_WORDS, FORMAT_WORD, HELPER_CORE, HELPER_CROWD, HELPER_LIFE, HELPER_POLLS,
@@ -48,7 +49,7 @@ impl Beacon {
 
     /// Says on which core the helper is.
     pub(crate) fn say_core(&self, core: usize) {
-        self.page.store(HELPER_CORE, core as u64 + 1, Ordering::Relaxed);
+        self.page.store(HELPER_CORE, cores::word(core), Ordering::Relaxed);
     }
 
     /// Says whether a crowd asks it.

@@ -25,9 +25,11 @@
 //! a row: those with at most three preemptions) and every value that the memory model lets a load return. Take away a
 //! fence, S3 or the swap, and they find a sleeper that nobody wakes.
 //!
-//! *What a hostile other side can do:* clear or set the announcement, which costs its own wake-ups, or the waker one
-//! system call for each thing that it publishes to that side. It cannot make anybody sleep on, because every sleep has an
-//! end, and it cannot touch the announcement of the helper, which clients map for reading only.
+//! *What a hostile other side can do:* clear or set the announcement, which costs its own wake-ups, or the waker
+//! one system call for each thing that it publishes to that side. (By the word that says where it runs it can have
+//! the helper sleep where it would have spun, which costs whoever asks next a system call too.) It cannot make
+//! anybody sleep on, because every sleep has an end, and it cannot touch the announcement of the helper, which
+//! clients map for reading only.
 
 use std::sync::atomic::Ordering;
 

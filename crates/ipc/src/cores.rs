@@ -20,6 +20,16 @@ pub(crate) fn of_this_process() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
+/// How one is said in a word of shared memory, of which nobody knows more as long as it is 0.
+pub(crate) fn word(core: usize) -> u64 {
+    core as u64 + 1
+}
+
+/// Which one such a word says.
+pub(crate) fn of_word(word: u64) -> Option<usize> {
+    usize::try_from(word).ok()?.checked_sub(1)
+}
+
 /// The one that this thread is on. It may be on another one when this returns. No system call on x86; on aarch64 it is one.
 pub(crate) fn current() -> usize {
     rustix::thread::sched_getcpu()

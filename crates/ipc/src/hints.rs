@@ -1,4 +1,5 @@
-//! What the helper says of itself so that its clients know better what spinning is worth: where it runs, and whether a crowd asks it.
+//! What the helper says of itself so that its clients know better what spinning is worth: where it runs, and whether a crowd asks it. (Clients say where they run, for the helper, each
+//! in its own memory.)
 //!
 //! A crowd is as many clients as the helper has cores, or more: with the helper they are more than the cores. They ask so often that the helper would not
 //! sleep between two requests.
@@ -105,11 +106,11 @@ mod tests {
     fn where_the_helper_is_is_said_whenever_it_has_moved() {
         let move_about = || {
             let (beacon, mut hints) = (Beacon::new(false).unwrap(), Hints::new(2));
-            assert_eq!(beacon.word(HELPER_CORE), 0);
+            assert_eq!(cores::of_word(beacon.word(HELPER_CORE)), None);
             for core in verbena_terms::usable_cores().unwrap() {
                 verbena_terms::stay_on(core).unwrap();
                 hints.say_core(&beacon);
-                assert_eq!(beacon.word(HELPER_CORE), core as u64 + 1);
+                assert_eq!(cores::of_word(beacon.word(HELPER_CORE)), Some(core));
             }
         };
         std::thread::spawn(move_about).join().unwrap();

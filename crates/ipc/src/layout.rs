@@ -13,6 +13,8 @@
 //!                the queue
 //!   640     80   client sleeps: 0, or what it waits for (futex)         client sets, helper clears
 //!   768     96   helper waits for room among the responses: 0 or 1      helper
+//!   896    112   the core that the client was on when it last waited    client
+//!                or rang, plus 1; 0: not known
 //!  4096    512   the ring of requests, if there is one                  client
 //!  4096+R        the ring of responses, if there is one                 helper
 //! ```
@@ -66,6 +68,7 @@ const REQUEST_HEAD: usize = 32;
 pub(crate) const RESPONSES_TAKEN: usize = 64;
 pub(crate) const CLIENT_SLEEPS: usize = 80;
 pub(crate) const HELPER_WANTS_ROOM: usize = 96;
+pub(crate) const CLIENT_CORE: usize = 112;
 const RING_START: usize = 512;
 
 pub(crate) const BEACON_BYTES: usize = 4096;
@@ -177,6 +180,7 @@ mod tests {
                 responses.head,
                 CLIENT_SLEEPS,
                 HELPER_WANTS_ROOM,
+                CLIENT_CORE,
                 requests.data,
             ];
             control.sort_unstable();

@@ -89,6 +89,10 @@ pub(crate) trait HelperEnd: Send {
     fn send(&mut self, header: Header, payload: &[u8]) -> Result<bool, Breach>;
     /// After some `receive` and `send`: wakes the client if it waits for what they did. Whether it woke it.
     fn flush(&mut self) -> bool;
+    /// The core that the client was on when it last waited or rang. Only clients of `adaptive` say it.
+    fn client_core(&self) -> Option<usize> {
+        None
+    }
     /// Whether a request is there.
     fn has_request(&self) -> bool;
     /// Whether a response of that many bytes would find room now.

@@ -5,6 +5,7 @@
 //! (DDSS, section 3.3): nobody ever makes a system call to wake it, and it has its core to itself or takes one from others.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use verbena_terms::{BootClock, Clock};
@@ -13,7 +14,7 @@ use crate::beacon::{Beacon, BoardReader};
 use crate::bell;
 use crate::cores;
 use crate::error::{Breach, Error};
-use crate::layout::{CLIENT_SLEEPS, FOR_RESPONSE, FOR_ROOM, Geometry};
+use crate::layout::{CLIENT_CORE, CLIENT_SLEEPS, FOR_RESPONSE, FOR_ROOM, Geometry};
 use crate::memory::{Mapping, Memory};
 use crate::mode::{ClientEnd, HelperEnd, Waited, Want};
 use crate::ring::{Consumer, Header, Producer};
@@ -68,6 +69,10 @@ impl HelperEnd for Helper {
     fn flush(&mut self) -> bool {
         let did = std::mem::take(&mut self.did);
         did != 0 && self.waiting == Waiting::Sleeps && bell::wake_if_announced(&self.wires.memory, CLIENT_SLEEPS, did)
+    }
+
+    fn client_core(&self) -> Option<usize> {
+        cores::of_word(self.wires.memory.load(CLIENT_CORE, Ordering::Relaxed))
     }
 
     fn has_request(&self) -> bool {
@@ -128,8 +133,12 @@ impl ClientEnd for Client {
 
     fn send(&mut self, header: Header, payload: &[u8]) -> Result<bool, Breach> {
         let sent = self.requests.push(&self.wires.memory, header, payload)?;
-        if sent {
-            self.wires.ring_if_asleep();
+        if sent && self.wires.helper_is_asleep() {
+            if let Waits::Sleeping(_) = self.waits {
+                // Before the bell: that may take this core from us.
+                self.wires.say_core();
+            }
+            self.wires.ring();
         }
         Ok(sent)
     }
@@ -164,6 +173,7 @@ impl ClientEnd for Client {
                 Spun::Over | Spun::Pointless { .. } => Waited::InVain,
             };
         };
+        wires.say_core();
         let spin = &mut spins[usize::from(!want.is_call)];
         let in_the_way = || wires.helper_is_on_this_core();
         let allowed = if in_the_way() { Duration::ZERO } else { spin.budget(wires.is_crowded()) };
@@ -208,7 +218,6 @@ mod tests {
     use super::*;
     use crate::memory::Sharing;
     use crate::message::{ANSWER, REQUEST};
-    use std::sync::atomic::Ordering;
 
     fn pair() -> (Beacon, Box<dyn HelperEnd>, Box<dyn ClientEnd>) {
         pair_of(Waiting::Sleeps)

@@ -1,7 +1,7 @@
 //! The helper's side: one thread serves all clients.
 //!
 //! A turn goes once over the sessions and looks into their rings, which costs a load each and no system call. When there
-//! was nothing the helper spins over the same loads for a while, then sleeps in epoll: on the clients' doorbells, on its
+//! was nothing the helper spins over the same loads for a while, if that can bring anything, then sleeps in epoll: on the clients' doorbells, on its
 //! own (answers given by other threads), on the listener and on the sockets, which tell of deaths. Under load it never
 //! sleeps, so it looks at the sockets every millisecond in between.
 
@@ -87,6 +87,16 @@ pub struct Server {
     late: Vec<Late>,
 }
 
+/// How a spin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spun {
+    /// So many requests were handled: none, if it was a call of the waker, or the end of the timeout of a thread that never sleeps.
+    Came(usize),
+    Over,
+    /// Nobody can ask while it goes on.
+    Pointless,
+}
+
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Turns between two looks at the clock.
 const TURNS: u32 = 16;
@@ -159,7 +169,8 @@ impl Server {
         Board(self.common.clone())
     }
 
-    /// The handler knows that a request is to come within microseconds: the next [`poll`](Self::poll) looks for it for a while before it sleeps.
+    /// The handler knows that a request is to come within microseconds: the next [`poll`](Self::poll) looks for it for a while before it sleeps,
+    /// where it is not in the way of who is to ask.
     pub fn expect(&mut self) {
         self.spin.expects();
     }
@@ -188,14 +199,15 @@ impl Server {
             return Ok(handled);
         }
         let started = BootClock.now();
-        if let Some(handled) = self.spin(started, timeout, handler)? {
+        let spun = self.spin(started, timeout, handler)?;
+        if let Spun::Came(handled) = spun {
             return Ok(handled);
         }
         let left = (started + timeout).since(BootClock.now());
         self.look(left, handler)?;
         let is_called = self.mailbox.take_interruption();
         let handled = self.turn(handler);
-        if handled > 0 || is_called {
+        if (handled > 0 || is_called) && spun != Spun::Pointless {
             self.spin.slept(BootClock.now().since(started), self.hints.is_crowded());
         }
         Ok(handled)
@@ -225,19 +237,29 @@ impl Server {
         handled
     }
 
-    /// Turns until something comes, for as long as that pays. What was handled, if something came; also nothing, if it was a
-    /// call of the waker, or the end of the timeout.
-    fn spin(
-        &mut self,
-        started: Time,
-        timeout: Duration,
-        handler: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Option<usize>, Error> {
+    /// Whether all who may ask while this thread spins would have to run where it does: those who lately asked, of whom somebody has all answers.
+    fn is_in_the_way(&self) -> bool {
+        let core = cores::current();
+        let mut lately = self.sessions.values().filter(|session| session.asked);
+        let mut is_free = false;
+        let are_here = lately.all(|session| {
+            is_free |= session.has_all_answers();
+            session.client_core() == Some(core)
+        });
+        are_here && is_free
+    }
+
+    /// Turns until something comes, for as long as that pays.
+    fn spin(&mut self, started: Time, timeout: Duration, handler: &mut dyn FnMut(Event<'_>)) -> Result<Spun, Error> {
         let is_dedicated = self.options.progress_core.is_some();
+        if !is_dedicated && self.is_in_the_way() {
+            self.spin.forgo();
+            return Ok(Spun::Pointless);
+        }
         let allowed = if is_dedicated { timeout } else { self.spin.budget(self.hints.is_crowded()) };
         let budget = allowed.min(timeout);
         if budget.is_zero() {
-            return Ok(None);
+            return Ok(Spun::Over);
         }
         let mut now = started;
         loop {
@@ -246,7 +268,7 @@ impl Server {
                 if handled > 0 || self.mailbox.take_interruption() {
                     self.spin.paid(now.since(started));
                     self.counters.spins += 1;
-                    return Ok(Some(handled));
+                    return Ok(Spun::Came(handled));
                 }
                 std::hint::spin_loop();
             }
@@ -255,12 +277,17 @@ impl Server {
             if now >= started + budget {
                 break;
             }
+            // It may have moved, or somebody has an answer that another thread gave.
+            if !is_dedicated && self.is_in_the_way() {
+                self.spin.forgo();
+                return Ok(Spun::Pointless);
+            }
         }
         if is_dedicated {
-            return Ok(Some(0));
+            return Ok(Spun::Came(0));
         }
         self.spin.wasted(budget, allowed);
-        Ok(None)
+        Ok(Spun::Over)
     }
 
     fn look_if_due(&mut self, now: Time, handler: &mut dyn FnMut(Event<'_>)) -> Result<(), Error> {

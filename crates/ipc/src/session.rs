@@ -82,6 +82,16 @@ impl Session {
         }
     }
 
+    /// Where it was when it last waited or rang, if it says so.
+    pub(crate) fn client_core(&self) -> Option<usize> {
+        self.end.client_core()
+    }
+
+    /// Whether it waits for no answer.
+    pub(crate) fn has_all_answers(&self) -> bool {
+        self.deferred == 0
+    }
+
     pub(crate) fn is_broken(&self) -> bool {
         self.breach.is_some()
     }

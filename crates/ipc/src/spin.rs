@@ -2,15 +2,17 @@
 //!
 //! Spinning pays when the other side is at work on another core and answers within the time that a sleep and its
 //! wake-up would cost. When it does not pay it takes the core from whoever would answer. So the budget follows what
-//! happened: twice what the longest wait took, of those lately that ended while spinning, but half of what it was when
-//! nothing came, and below the least none. (Where quick answers take turns with slow ones, as for locks that others want
-//! too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is made now and then, ever
-//! more seldom while tries fail; and at once after a sleep that was so short that spinning would have ended it, until such a
-//! try fails. A try is long enough to see an answer from a side that had to be woken for it: otherwise two
-//! sides that both sleep would never find back to spinning, each because of the other. On one core nothing can come while
-//! we spin: nobody does. Nor does a client, but for a glance, on the core that its helper was on last: it sleeps, and spins again when one of
-//! them has moved. In a crowd (hints.rs) a core that spins is one that somebody else could use who would have an answer: there nobody spins for longer
-//! than a sleep would cost, also in a try, because a crowd keeps its helper awake.
+//! happened: twice what the longest wait took, of those lately that ended while spinning, but half of what it was
+//! when nothing came, and below the least none. (Where quick answers take turns with slow ones, as for locks that
+//! others want too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is
+//! made now and then, ever more seldom while tries fail; and at once after a sleep that was so short that spinning
+//! would have ended it, until such a try fails. A try is long enough to see an answer from a side that had to be
+//! woken for it: otherwise two sides that both sleep would never find back to spinning, each because of the other.
+//! On one core nothing can come while we spin: nobody does. Nor does a client, but for a glance, on the core that
+//! its helper was on last: it sleeps, and spins again when one of them has moved. Nor does the helper where all who
+//! lately asked were last on its core, and one of them has its answers: it could not ask. In a crowd (hints.rs) a
+//! core that spins is one that somebody else could use who would have an answer: there nobody spins for longer than
+//! a sleep would cost, also in a try, because a crowd keeps its helper awake.
 
 use std::time::Duration;
 
@@ -97,6 +99,11 @@ impl Spin {
         self.budget = (2 * self.longest).clamp(ENOUGH, MOST);
         self.try_after = FIRST_TRY_AFTER;
         (self.hint, self.tries, self.is_misled) = (None, None, false);
+    }
+
+    /// This wait has no budget, and what was expected of it is not of the next one.
+    pub(crate) fn forgo(&mut self) {
+        self.hint = None;
     }
 
     /// There is a reason to believe that what comes next comes soon.

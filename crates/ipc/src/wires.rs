@@ -23,7 +23,7 @@ use crate::bell;
 use crate::cores;
 use crate::error::Error;
 use crate::layout::{
-    BEACON, BEACON_BYTES, FORMAT_WORD, Geometry, HELPER_CORE, HELPER_CROWD, HELPER_POLLS, HELPER_SLEEPS,
+    BEACON, BEACON_BYTES, CLIENT_CORE, FORMAT_WORD, Geometry, HELPER_CORE, HELPER_CROWD, HELPER_POLLS, HELPER_SLEEPS,
     HELPER_WANTS_ROOM, RINGS, SIZES_WORD,
 };
 use crate::memory::{Mapping, Memory, Sharing};
@@ -80,11 +80,29 @@ impl ClientWires {
         Ok(ClientWires { memory, beacon, doorbell, helper_sleeps })
     }
 
-    /// After something was published to the helper: wakes it if it sleeps.
+    /// After something was published to the helper: whether it sleeps, and is to be woken.
+    pub(crate) fn helper_is_asleep(&self) -> bool {
+        self.helper_sleeps && bell::announced(&*self.beacon, HELPER_SLEEPS, 1)
+    }
+
+    /// Wakes the helper.
+    pub(crate) fn ring(&self) {
+        // Fails only when the counter is at its end, which takes 2^64 writes by this client: its own harm.
+        let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
+    }
+
+    /// The same, if it sleeps.
     pub(crate) fn ring_if_asleep(&self) {
-        if self.helper_sleeps && bell::announced(&*self.beacon, HELPER_SLEEPS, 1) {
-            // Fails only when the counter is at its end, which takes 2^64 writes by this client: its own harm.
-            let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
+        if self.helper_is_asleep() {
+            self.ring();
+        }
+    }
+
+    /// Says where this thread is. A store only where it has moved: the helper reads it each time that it is about to spin.
+    pub(crate) fn say_core(&self) {
+        let core = cores::word(cores::current());
+        if self.memory.load(CLIENT_CORE, Ordering::Relaxed) != core {
+            self.memory.store(CLIENT_CORE, core, Ordering::Relaxed);
         }
     }
 
@@ -97,10 +115,7 @@ impl ClientWires {
 
     /// Whether the helper, when it last looked, was on the core that this thread is on: it does nothing while we spin.
     pub(crate) fn helper_is_on_this_core(&self) -> bool {
-        match self.beacon.load(HELPER_CORE, Ordering::Relaxed) {
-            0 => false,
-            core => core == cores::current() as u64 + 1,
-        }
+        cores::of_word(self.beacon.load(HELPER_CORE, Ordering::Relaxed)).is_some_and(|core| core == cores::current())
     }
 
     /// Whether a crowd asks the helper, as it last counted.

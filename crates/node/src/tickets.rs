@@ -215,7 +215,7 @@ impl Program {
         let done = Box::new(move |released: Result<(), _>| {
             told.lock().tell(Answer::Lock(released.map_or(LockAnswer::Lost, |()| LockAnswer::Done)));
         });
-        let keeps = self.habit.releases(name, BootClock.now()) && segments.are_settled(request.client());
+        let keeps = self.habit.is_expected(&name) && segments.are_settled(request.client());
         if keeps {
             service.release_soon(id, done);
         } else {
@@ -223,6 +223,8 @@ impl Program {
             segments.when_settled(request.client(), move || service.release(id, done));
         }
         teller.lock().look(request);
+        // What it took this thread to release it is not the program's time.
+        self.habit.released(name, BootClock.now());
         keeps
     }
 
