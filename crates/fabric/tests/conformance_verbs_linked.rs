@@ -151,8 +151,10 @@ fn check(kind: Kind, weather: Weather) {
     linked.set_weather();
     let report = run_all(&mut linked);
     let skipped: Vec<&str> = report.skipped.iter().map(|(name, _)| *name).collect();
-    assert_eq!(skipped, SKIPPED);
-    assert_eq!(report.ran, CHECKS.len() - SKIPPED.len());
+    // The memory of another machine cannot be handed on.
+    let also_here = [&["what_is_handed_on_shows_the_region"], &SKIPPED[..]].concat();
+    assert_eq!(skipped, also_here);
+    assert_eq!(report.ran, CHECKS.len() - also_here.len());
     let sent = [adapters::sent(kind, DEVICE, LINK), linked.ask("sent").parse().expect("a number")];
     assert!(sent.iter().all(|packets| *packets > 10_000), "{sent:?} packets went by the cable");
     let (owners, targets) = (linked.far.len(), linked.targets);
