@@ -1,9 +1,9 @@
 //! The helper's side: one thread serves all clients.
 //!
 //! A turn goes once over the sessions and looks into their rings, which costs a load each and no system call. When there
-//! was nothing the helper spins over the same loads for a while, if that can bring anything, then sleeps in epoll: on the clients' doorbells, on its
-//! own (answers given by other threads), on the listener and on the sockets, which tell of deaths. Under load it never
-//! sleeps, so it looks at the sockets every millisecond in between.
+//! was nothing the helper spins over the same loads for a while, if that can bring anything, then sleeps in epoll: on the
+//! clients' doorbells, on its own (answers given by other threads), on the listener and on the sockets, which tell of
+//! deaths. Under load it never sleeps, so it looks at the sockets every millisecond in between.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -200,8 +200,10 @@ impl Server {
         }
         let started = BootClock.now();
         let spun = self.spin(started, timeout, handler)?;
-        if let Spun::Came(handled) = spun {
-            return Ok(handled);
+        match spun {
+            Spun::Came(handled) => return Ok(handled),
+            Spun::Over => {}
+            Spun::Pointless => self.spin.forgo(),
         }
         let left = (started + timeout).since(BootClock.now());
         self.look(left, handler)?;
@@ -238,7 +240,11 @@ impl Server {
     }
 
     /// Whether all who may ask while this thread spins would have to run where it does: those who lately asked, of whom somebody has all answers.
+    /// Never where it has a core to itself.
     fn is_in_the_way(&self) -> bool {
+        if self.options.progress_core.is_some() {
+            return false;
+        }
         let core = cores::current();
         let mut lately = self.sessions.values().filter(|session| session.asked);
         let mut is_free = false;
@@ -251,11 +257,10 @@ impl Server {
 
     /// Turns until something comes, for as long as that pays.
     fn spin(&mut self, started: Time, timeout: Duration, handler: &mut dyn FnMut(Event<'_>)) -> Result<Spun, Error> {
-        let is_dedicated = self.options.progress_core.is_some();
-        if !is_dedicated && self.is_in_the_way() {
-            self.spin.forgo();
+        if self.is_in_the_way() {
             return Ok(Spun::Pointless);
         }
+        let is_dedicated = self.options.progress_core.is_some();
         let allowed = if is_dedicated { timeout } else { self.spin.budget(self.hints.is_crowded()) };
         let budget = allowed.min(timeout);
         if budget.is_zero() {
@@ -278,8 +283,7 @@ impl Server {
                 break;
             }
             // It may have moved, or somebody has an answer that another thread gave.
-            if !is_dedicated && self.is_in_the_way() {
-                self.spin.forgo();
+            if self.is_in_the_way() {
                 return Ok(Spun::Pointless);
             }
         }
