@@ -167,7 +167,7 @@ impl<T> Future for Pending<T> {
     }
 }
 
-/// The provider's end of a [`Pending`].
+/// The provider's end of a [`Pending`]. Completed and dropped with no lock held: who is woken may do at once, in this thread, what is to be done about it.
 #[derive(Debug)]
 pub struct Completer<T> {
     slot: Arc<Slot<T>>,
@@ -181,16 +181,23 @@ impl<T> Completer<T> {
     }
 
     /// Hands over the result and wakes who waits.
-    pub fn complete(mut self, result: Result<T>) {
+    pub fn complete(self, result: Result<T>) {
+        if let Some(waker) = self.hand_over(result) {
+            waker.wake();
+        }
+    }
+
+    /// Hands over the result. A task that waits for it is to be woken by what this gives.
+    pub(crate) fn hand_over(mut self, result: Result<T>) -> Option<Waker> {
         self.if_dropped = None;
-        self.slot.put(result);
+        self.slot.put(result)
     }
 }
 
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
-        if let Some(error) = self.if_dropped.take() {
-            self.slot.put(Err(error));
+        if let Some(waker) = self.if_dropped.take().and_then(|error| self.slot.put(Err(error))) {
+            waker.wake();
         }
     }
 }
@@ -208,16 +215,14 @@ struct Cell<T> {
 }
 
 impl<T> Slot<T> {
-    fn put(&self, result: Result<T>) {
+    fn put(&self, result: Result<T>) -> Option<Waker> {
         let waker = {
             let mut cell = self.cell.lock();
             cell.result = Some(result);
             cell.waker.take()
         };
         self.arrived.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker
     }
 }
 

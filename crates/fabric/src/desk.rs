@@ -1,12 +1,12 @@
 //! A service at its desk, where whoever wants something of it has it done.
 //!
-//! A request that had to wake the service's thread would wait for that longer than for its answer. So whoever asks goes to the desk and does it, unless somebody is
-//! there who does it too. What needs time (a deadline, an answer, a message) is the thread's: it is woken when something is due before it looks by itself.
+//! A request that had to wake the service's thread would wait for that longer than for its answer, and so would an answer, or a message. So whoever asks for something, or
+//! hears something, goes to the desk and does it, unless somebody is there who does it too. Deadlines are the thread's, and what blocks: it is woken when something is due
+//! before it looks by itself. And it relieves whoever finds ever more to do there: that may be a fabric's thread, for which the whole node waits.
 
-use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -17,8 +17,14 @@ use crate::error::{Error, Result};
 use crate::handoff::{Handoff, Next};
 use crate::message::{Inbox, Message};
 
-/// Messages that are handled before anything else is looked at.
+/// Messages that are handled before anything else is looked at; and things that were left, before answers and messages are.
 const AT_ONCE: usize = 256;
+/// How long whoever comes does what others leave meanwhile.
+const BRIEFLY: Duration = Duration::from_micros(500);
+/// So many of them are done before it is asked how long that took.
+const FEW: u32 = 8;
+/// Turns in which whoever is at the desk looks at what arrived in the one before. After them that is the thread's.
+const TURNS: usize = 16;
 
 /// The part of a service that acts. It never waits: the desk gives it its turns.
 pub trait Driver: Send + 'static {
@@ -41,10 +47,10 @@ pub trait Driver: Send + 'static {
     /// When there is something to do if nothing arrives before.
     fn next_deadline(&self) -> Time;
 
-    /// Handles what woke the thread, and whatever else has arrived or is due.
-    fn turn(&mut self, woken: Option<Message>) {
+    /// Handles this message, and whatever else has arrived or is due.
+    fn turn(&mut self, arrived: Option<Message>) {
         self.look_at_lease();
-        if let Some(message) = woken {
+        if let Some(message) = arrived {
             self.arrived(&message);
         }
         for _ in 0..AT_ONCE {
@@ -117,9 +123,7 @@ impl<S: Service> Desk<S> {
     /// # Errors
     /// If there can be no thread.
     pub fn start(name: &'static str, service: S) -> Result<Desk<S>> {
-        let seat = Seat { service, thread: Waker::noop().clone(), looks_at: Time::ZERO };
-        let (handoff, call, is_over) = (Handoff::new(seat), Notify::new(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { handoff, call, is_over });
+        let shared = Shared::new(service);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -134,10 +138,7 @@ impl<S: Service> Desk<S> {
 
     /// Has this done: by the caller, before this returns, if nobody is at the desk.
     pub fn leave(&self, command: S::Command) {
-        let guard = AbortOnPanic;
-        self.0.handoff.leave(Left::Command(command));
-        self.0.handoff.try_serve(|seat, next| self.0.serve(seat, next));
-        std::mem::forget(guard);
+        self.0.leave(Left::Command(command));
     }
 
     /// Has it done by the thread, if nobody comes to the desk before: for who must not be held up by it.
@@ -156,6 +157,8 @@ impl<S: Service> Desk<S> {
 enum Left<C> {
     Command(C),
     Opened(Box<Opened>),
+    /// An answer or a message has come.
+    Heard,
 }
 
 struct Shared<S: Service> {
@@ -168,10 +171,25 @@ struct Shared<S: Service> {
 
 struct Seat<S> {
     service: S,
-    /// Wakes the thread.
-    thread: Waker,
+    /// Whoever has an answer or a message for the service comes to the desk by it.
+    hears: Waker,
     /// When the thread looks, if nothing wakes it.
     looks_at: Time,
+}
+
+/// Has whoever hears something do what is to be done about it.
+struct Hearer<S: Service>(Weak<Shared<S>>);
+
+impl<S: Service> Wake for Hearer<S> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.leave(Left::Heard);
+        }
+    }
 }
 
 /// What is done half holds up every node: a process in which it is is worse than none.
@@ -184,6 +202,23 @@ impl Drop for AbortOnPanic {
 }
 
 impl<S: Service> Shared<S> {
+    fn new(service: S) -> Arc<Self> {
+        Arc::new_cyclic(|shared| {
+            let hears = Waker::from(Arc::new(Hearer(Weak::clone(shared))));
+            let handoff = Handoff::new(Seat { service, hears, looks_at: Time::ZERO });
+            Shared { handoff, call: Notify::new(), is_over: AtomicBool::new(false) }
+        })
+    }
+
+    fn leave(&self, left: Left<S::Command>) {
+        let guard = AbortOnPanic;
+        self.handoff.leave(left);
+        if self.handoff.try_serve(briefly(), |seat, next| self.serve(seat, next)) {
+            self.call.notify_one();
+        }
+        std::mem::forget(guard);
+    }
+
     fn leave_to_thread(&self, left: Left<S::Command>) {
         self.handoff.leave(left);
         self.call.notify_one();
@@ -191,38 +226,77 @@ impl<S: Service> Shared<S> {
 
     fn at_desk<T>(&self, act: impl FnOnce(&mut Seat<S>) -> T) -> T {
         let guard = AbortOnPanic;
-        let said = self.handoff.at_desk(|seat, next| self.serve(seat, next), act);
+        let (said, goes_on) = self.handoff.at_desk(briefly(), |seat, next| self.serve(seat, next), act);
+        if goes_on {
+            self.call.notify_one();
+        }
         std::mem::forget(guard);
         said
     }
 
     fn serve(&self, seat: &mut Seat<S>, next: Next<'_, Left<S::Command>>) {
-        while let Some(left) = next() {
-            match left {
-                Left::Command(command) => seat.service.command(command),
-                Left::Opened(opened) => seat.service.driver().opened(*opened),
+        let mut goes_on = true;
+        while goes_on {
+            let done = std::iter::from_fn(&mut *next).take(AT_ONCE).map(|left| seat.serve(left)).count();
+            goes_on = done == AT_ONCE;
+            if seat.end_turn() || seat.is_due_early() {
+                self.call.notify_one();
             }
-            seat.service.tell_all();
-        }
-        seat.end_turn();
-        if seat.is_due_early() {
-            self.call.notify_one();
         }
     }
 }
 
+/// Whether there is still time, each time that it is called.
+fn briefly() -> impl FnMut() -> bool {
+    let (mut asked, mut until) = (0, None);
+    move || {
+        asked += 1;
+        if asked % FEW != 0 {
+            return true;
+        }
+        let now = BootClock.now();
+        now < *until.get_or_insert(now + BRIEFLY)
+    }
+}
+
 impl<S: Service> Seat<S> {
-    /// Until nothing is to be done before something arrives: the thread is woken by that.
-    fn end_turn(&mut self) {
-        while self.service.driver().has_posts() {
-            // A fabric sends what was posted together when it is looked at once more.
-            self.service.driver().go_on();
-            self.service.tell_all();
-            if self.service.driver().poll_answered(&mut Context::from_waker(&self.thread)).is_pending() {
-                break;
+    fn serve(&mut self, left: Left<S::Command>) {
+        match left {
+            Left::Command(command) => self.service.command(command),
+            Left::Opened(opened) => self.service.driver().opened(*opened),
+            Left::Heard => self.service.driver().turn(None),
+        }
+        self.service.tell_all();
+    }
+
+    fn turn(&mut self, arrived: Option<Message>) {
+        self.service.driver().turn(arrived);
+        self.service.tell_all();
+    }
+
+    /// Until nothing is to be done before something is heard. Whether something has arrived all the same, which nobody has looked at: it is the thread's.
+    fn end_turn(&mut self) -> bool {
+        let mut goes_on = true;
+        for _ in 0..TURNS {
+            if self.service.driver().has_posts() {
+                // A fabric sends what was posted together when it is looked at once more.
+                self.service.driver().go_on();
+                self.service.tell_all();
+            }
+            let context = &mut Context::from_waker(&self.hears);
+            let driver = self.service.driver();
+            let answered = driver.poll_answered(context).is_ready();
+            match driver.inbox().map_or(Poll::Pending, |inbox| inbox.poll_next(context)) {
+                Poll::Ready(message) => self.turn(Some(message)),
+                Poll::Pending if answered => {}
+                Poll::Pending => {
+                    goes_on = false;
+                    break;
+                }
             }
         }
         self.service.rests();
+        goes_on
     }
 
     /// Whether something is due before the thread looks.
@@ -234,44 +308,29 @@ impl<S: Service> Seat<S> {
         is_early
     }
 
-    /// The thread's: what woke it, and whatever else has arrived or is due. Gives what is to be opened, and how long the thread may sleep.
-    fn turn(&mut self, woken: Option<Message>) -> (Vec<Opening>, Duration) {
-        self.service.driver().turn(woken);
-        self.service.tell_all();
-        self.end_turn();
+    /// The thread's: whatever has arrived or is due. Gives what is to be opened, and how long the thread may sleep.
+    fn thread_turn(&mut self) -> (Vec<Opening>, Duration) {
+        self.turn(None);
+        let goes_on = self.end_turn();
         let openings = self.service.driver().openings();
-        self.looks_at = self.service.driver().next_deadline();
+        self.looks_at = if goes_on { Time::ZERO } else { self.service.driver().next_deadline() };
         (openings, self.looks_at.since(BootClock.now()))
-    }
-
-    /// The next message, for the thread, which is woken by it. Nothing where there is something else for it.
-    fn poll_arrival(&mut self, context: &mut Context<'_>) -> Poll<Option<Message>> {
-        if !self.thread.will_wake(context.waker()) {
-            self.thread = context.waker().clone();
-        }
-        let driver = self.service.driver();
-        if driver.poll_answered(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        driver.inbox().map_or(Poll::Pending, |inbox| inbox.poll_next(context).map(Some))
     }
 }
 
-/// The thread: there for what nobody asks for at the moment, which are messages, answers and deadlines.
+/// The thread: there for what nobody asks for at the moment, which are deadlines, and for what others left to it.
 async fn run<S: Service>(shared: Arc<Shared<S>>) {
-    let mut woken = None;
     while !shared.is_over.load(Ordering::Acquire) {
-        let (openings, patience) = shared.at_desk(|seat| seat.turn(woken.take()));
+        let (openings, patience) = shared.at_desk(Seat::thread_turn);
         for opening in openings {
             let shared = shared.clone();
             tokio::task::spawn_blocking(move || shared.leave_to_thread(Left::Opened(Box::new(opening.run()))));
         }
-        woken = tokio::select! {
+        tokio::select! {
             biased;
-            () = shared.call.notified() => None,
-            message = poll_fn(|context| shared.at_desk(|seat| seat.poll_arrival(context))) => message,
-            () = pause(patience) => None,
-        };
+            () = shared.call.notified() => {}
+            () = pause(patience) => {}
+        }
     }
 }
 
@@ -283,3 +342,6 @@ async fn pause(patience: Duration) {
         tokio::time::sleep(patience).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,8 @@
 //! How operations end at their caller, for every provider that sends them as frames: as what, and that who posted is told when no
 //! lock is held.
 
+use std::task::Waker;
+
 use verbena_terms::{Incarnation, ViewNumber};
 
 use crate::completion::Completer;
@@ -30,14 +32,17 @@ impl Endings {
         self.0.push(Ending::Settle(completer, result));
     }
 
-    /// Tells everybody, in order.
+    /// Tells everybody, in order. Whoever waits for several of them is woken once, when all are there.
     pub(crate) fn hand_over(&mut self) {
+        let mut wakers: Vec<Waker> = vec![];
         for ending in self.0.drain(..) {
-            match ending {
-                Ending::Batch(completer, result) => completer.complete(result),
-                Ending::Settle(completer, result) => completer.complete(result),
-            }
+            let waker = match ending {
+                Ending::Batch(completer, result) => completer.hand_over(result),
+                Ending::Settle(completer, result) => completer.hand_over(result),
+            };
+            wakers.extend(waker.filter(|waker| wakers.last().is_none_or(|last| !last.will_wake(waker))));
         }
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -105,4 +110,45 @@ pub(crate) const fn queue_full() -> Error {
 
 pub(crate) fn at_most(what: &'static str, asked: usize, most: usize) -> Result<()> {
     if asked > most { Err(Error::TooLarge { what, asked: asked as u64, most: most as u64 }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::completion::Pending;
+
+    struct Task {
+        woken: AtomicUsize,
+        pending: Mutex<Vec<Pending<Settled>>>,
+        there: AtomicUsize,
+    }
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.woken.fetch_add(1, Ordering::Relaxed);
+            let there = self.pending.lock().iter_mut().filter_map(Pending::poll_now).count();
+            self.there.fetch_add(there, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_several_is_woken_once_when_all_are_there() {
+        let task = Arc::new(Task { woken: AtomicUsize::new(0), pending: Mutex::default(), there: AtomicUsize::new(0) });
+        let waker = Waker::from(task.clone());
+        let mut endings = Endings::default();
+        for _ in 0..5 {
+            let (completer, mut pending) = Pending::new(Error::Closed);
+            assert!(!pending.is_there(&mut Context::from_waker(&waker)));
+            task.pending.lock().push(pending);
+            endings.settle(completer, Ok(Settled::Barred));
+        }
+        endings.hand_over();
+        assert_eq!((task.woken.load(Ordering::Relaxed), task.there.load(Ordering::Relaxed)), (1, 5));
+    }
 }

@@ -32,23 +32,43 @@ impl<D, C> Handoff<D, C> {
         self.left.lock().push_back(what);
     }
 
-    /// Serves, unless somebody does, who then does what is left now too.
-    pub(crate) fn try_serve(&self, mut serve: impl FnMut(&mut D, Next<'_, C>)) {
+    /// Serves for as long as `has_time`, unless somebody does, who then does what is left now too. Whether something is left for which somebody else has to come.
+    pub(crate) fn try_serve(
+        &self,
+        mut has_time: impl FnMut() -> bool,
+        mut serve: impl FnMut(&mut D, Next<'_, C>),
+    ) -> bool {
         while !self.left.lock().is_empty() {
-            let Some(mut desk) = self.desk.try_lock() else { return };
-            serve(&mut desk, &mut || self.left.lock().pop_front());
+            let Some(mut desk) = self.desk.try_lock() else { return false };
+            let mut is_over = false;
+            serve(&mut desk, &mut || {
+                is_over |= !has_time();
+                if is_over { None } else { self.left.lock().pop_front() }
+            });
+            drop(desk);
+            if is_over {
+                // Who leaves something from here on finds the desk free.
+                return !self.left.lock().is_empty();
+            }
         }
+        false
     }
 
-    /// Serves, and then acts: at the desk, as soon as it is free.
-    pub(crate) fn at_desk<T>(&self, mut serve: impl FnMut(&mut D, Next<'_, C>), act: impl FnOnce(&mut D) -> T) -> T {
+    /// Does what was left before, and then acts: at the desk, as soon as it is free. What is left meanwhile as [`try_serve`](Self::try_serve), and the same is said of it.
+    pub(crate) fn at_desk<T>(
+        &self,
+        has_time: impl FnMut() -> bool,
+        mut serve: impl FnMut(&mut D, Next<'_, C>),
+        act: impl FnOnce(&mut D) -> T,
+    ) -> (T, bool) {
         let said = {
             let mut desk = self.desk.lock();
-            serve(&mut desk, &mut || self.left.lock().pop_front());
+            let before = self.left.lock().len();
+            let mut numbers = 0..before;
+            serve(&mut desk, &mut || numbers.next().and_then(|_| self.left.lock().pop_front()));
             act(&mut desk)
         };
-        self.try_serve(serve);
-        said
+        (said, self.try_serve(has_time, serve))
     }
 }
 
@@ -73,6 +93,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_has_no_time_says_that_something_is_left() {
+        let handoff = Handoff::new(vec![]);
+        (0..5).for_each(|what| handoff.leave(what));
+        let mut time = 3;
+        let mut has_time = || {
+            time -= 1;
+            time >= 0
+        };
+        assert!(handoff.try_serve(&mut has_time, note));
+        assert_eq!(*handoff.desk.lock(), [0, 1, 2]);
+        assert!(handoff.try_serve(&mut has_time, note), "and it takes none of them");
+        assert!(!handoff.try_serve(|| true, note));
+        assert_eq!(*handoff.desk.lock(), [0, 1, 2, 3, 4]);
+        assert!(!handoff.try_serve(|| false, note), "nothing is left");
+    }
+
+    #[test]
+    fn what_was_left_before_is_done_before_somebody_acts() {
+        let handoff = Handoff::new(vec![]);
+        (0..5).for_each(|what| handoff.leave(what));
+        let serve = |done: &mut Vec<usize>, next: Next<'_, usize>| {
+            while let Some(what) = next() {
+                done.push(what);
+                // Each time something more: it is not waited for.
+                handoff.leave(what + 10);
+            }
+        };
+        let (before, goes_on) = handoff.at_desk(|| false, serve, |done| done.clone());
+        assert_eq!((before, goes_on), (vec![0, 1, 2, 3, 4], true));
+    }
+
     /// In each round all threads leave something at the same time. When all have returned it is done.
     #[test]
     fn nothing_stays_there() {
@@ -83,9 +135,9 @@ mod tests {
                 meet(&begun, round);
                 handoff.leave(THREADS * round + thread);
                 if thread == 2 && round % 2 == 0 {
-                    handoff.at_desk(note, |_| ());
+                    handoff.at_desk(|| true, note, |_| ());
                 } else {
-                    handoff.try_serve(note);
+                    handoff.try_serve(|| true, note);
                 }
                 meet(&ended, round);
                 // The next round begins with this thread.

@@ -1,7 +1,7 @@
 //! One incarnation's endpoint among the processes of this machine.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
 
@@ -50,7 +50,7 @@ impl Shm {
         })?;
         let hub = Arc::new(Hub::new(&settings, place)?);
         let service = Service::new(hub.clone(), listener)?;
-        let service = std::thread::Builder::new()
+        let service = thread::Builder::new()
             .name("verbena-shm".into())
             .spawn(move || service.run())
             .map_err(|error| Error::system("start the service thread of a fabric", error))?;
@@ -123,7 +123,8 @@ impl Fabric for Shm {
 impl Drop for Shm {
     fn drop(&mut self) {
         self.hub.close();
-        if let Some(service) = self.service.take() {
+        // Its own thread cannot wait for itself: where the last holder of the fabric was woken by it, it ends after that.
+        if let Some(service) = self.service.take().filter(|service| service.thread().id() != thread::current().id()) {
             // It panics only if something in here is broken, which has been said by then.
             let _ = service.join();
         }
