@@ -298,7 +298,7 @@ fn over_batch(place: usize, under: &str, lock: &Outcome, batch: &[f64], ipc: &[f
     let locks = lock.locks();
     let reason = format!(
         "a lock took {} us, its batch by itself {}, and the way to the service and back {}; the rest is what is decided, with \
-         cold caches, and over tcp the thread that the answer wakes, on two cores that the nodes share",
+         cold caches, on two cores that the nodes share",
         medians(&locks),
         medians(batch),
         medians(ipc)
