@@ -2,7 +2,9 @@
 //!
 //! A request that had to wake the service's thread would wait for that longer than for its answer, and so would an answer, or a message. So whoever asks for something, or
 //! hears something, goes to the desk and does it, unless somebody is there who does it too. Deadlines are the thread's, and what blocks: it is woken when something is due
-//! before it looks by itself. And it relieves whoever finds ever more to do there: that may be a fabric's thread, for which the whole node waits.
+//! before it looks by itself. And it relieves whoever finds ever more to do there.
+//!
+//! Who hears something is a fabric's thread, for which the whole node waits, its lease too. It does nothing that may take long: that is left to the service's thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -46,6 +48,8 @@ pub trait Driver: Send + 'static {
     fn opened(&mut self, opened: Opened);
     /// When there is something to do if nothing arrives before.
     fn next_deadline(&self) -> Time;
+    /// Whether its next turn may take long.
+    fn takes_long(&self) -> bool;
 
     /// Handles this message, and whatever else has arrived or is due.
     fn turn(&mut self, arrived: Option<Message>) {
@@ -72,6 +76,8 @@ pub trait Service: Send + 'static {
     fn driver(&mut self) -> &mut Self::Driver;
     /// Does what was left.
     fn command(&mut self, command: Self::Command);
+    /// Whether this may take long.
+    fn is_long(command: &Self::Command) -> bool;
     /// Tells those who asked what the driver has for them. Done each time that it may have something, before the next thing is done: so everybody is told things in their order.
     fn tell_all(&mut self);
     /// Nothing is to be done before something arrives.
@@ -138,7 +144,7 @@ impl<S: Service> Desk<S> {
 
     /// Has this done: by the caller, before this returns, if nobody is at the desk.
     pub fn leave(&self, command: S::Command) {
-        self.0.leave(Left::Command(command));
+        self.0.leave(Left::Command(command), Patience::default());
     }
 
     /// Has it done by the thread, if nobody comes to the desk before: for who must not be held up by it.
@@ -187,7 +193,7 @@ impl<S: Service> Wake for Hearer<S> {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(shared) = self.0.upgrade() {
-            shared.leave(Left::Heard);
+            shared.leave(Left::Heard, Patience::of_a_fabric());
         }
     }
 }
@@ -210,10 +216,10 @@ impl<S: Service> Shared<S> {
         })
     }
 
-    fn leave(&self, left: Left<S::Command>) {
+    fn leave(&self, left: Left<S::Command>, mut patience: Patience) {
         let guard = AbortOnPanic;
         self.handoff.leave(left);
-        if self.handoff.try_serve(briefly(), |seat, next| self.serve(seat, next)) {
+        if self.handoff.try_serve(|seat, next| self.serve(seat, next, &mut patience)) {
             self.call.notify_one();
         }
         std::mem::forget(guard);
@@ -226,7 +232,8 @@ impl<S: Service> Shared<S> {
 
     fn at_desk<T>(&self, act: impl FnOnce(&mut Seat<S>) -> T) -> T {
         let guard = AbortOnPanic;
-        let (said, goes_on) = self.handoff.at_desk(briefly(), |seat, next| self.serve(seat, next), act);
+        let mut patience = Patience::default();
+        let (said, goes_on) = self.handoff.at_desk(|seat, next| self.serve(seat, next, &mut patience), act);
         if goes_on {
             self.call.notify_one();
         }
@@ -234,28 +241,61 @@ impl<S: Service> Shared<S> {
         said
     }
 
-    fn serve(&self, seat: &mut Seat<S>, next: Next<'_, Left<S::Command>>) {
-        let mut goes_on = true;
-        while goes_on {
-            let done = std::iter::from_fn(&mut *next).take(AT_ONCE).map(|left| seat.serve(left)).count();
-            goes_on = done == AT_ONCE;
+    /// Whether whoever serves goes on when more is left.
+    fn serve(&self, seat: &mut Seat<S>, next: Next<'_, Left<S::Command>>, patience: &mut Patience) -> bool {
+        if patience.is_a_fabrics && seat.service.driver().takes_long() {
+            return false;
+        }
+        loop {
+            let mut wants_none = false;
+            let mut wants = |left: &Left<S::Command>| {
+                wants_none = !patience.has_time_for(left.is_long::<S>());
+                !wants_none
+            };
+            let done = std::iter::from_fn(|| next(&mut wants)).take(AT_ONCE).map(|left| seat.serve(left)).count();
             if seat.end_turn() || seat.is_due_early() {
                 self.call.notify_one();
+            }
+            if done < AT_ONCE {
+                return !wants_none;
             }
         }
     }
 }
 
-/// Whether there is still time, each time that it is called.
-fn briefly() -> impl FnMut() -> bool {
-    let (mut asked, mut until) = (0, None);
-    move || {
-        asked += 1;
-        if asked % FEW != 0 {
+/// How long whoever has come does what others leave.
+#[derive(Default)]
+struct Patience {
+    is_a_fabrics: bool,
+    asked: u32,
+    until: Option<Time>,
+}
+
+impl Patience {
+    fn of_a_fabric() -> Self {
+        Patience { is_a_fabrics: true, ..Patience::default() }
+    }
+
+    fn has_time_for(&mut self, is_long: bool) -> bool {
+        let is_first = self.asked == 0;
+        self.asked += 1;
+        if self.is_a_fabrics && is_long {
+            return false;
+        }
+        if !is_first && !self.asked.is_multiple_of(FEW) {
             return true;
         }
         let now = BootClock.now();
-        now < *until.get_or_insert(now + BRIEFLY)
+        now < *self.until.get_or_insert(now + BRIEFLY)
+    }
+}
+
+impl<C> Left<C> {
+    fn is_long<S: Service<Command = C>>(&self) -> bool {
+        match self {
+            Left::Command(command) => S::is_long(command),
+            Left::Opened(_) | Left::Heard => false,
+        }
     }
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct Handoff<D, C> {
     left: Mutex<VecDeque<C>>,
 }
 
-/// Gives what was left, the oldest first.
-pub(crate) type Next<'a, C> = &'a mut dyn FnMut() -> Option<C>;
+/// Gives what was left, the oldest first, if whoever serves wants that one.
+pub(crate) type Next<'a, C> = &'a mut dyn FnMut(&mut dyn FnMut(&C) -> bool) -> Option<C>;
 
 impl<D, C> Handoff<D, C> {
     pub(crate) fn new(desk: D) -> Self {
@@ -32,21 +32,14 @@ impl<D, C> Handoff<D, C> {
         self.left.lock().push_back(what);
     }
 
-    /// Serves for as long as `has_time`, unless somebody does, who then does what is left now too. Whether something is left for which somebody else has to come.
-    pub(crate) fn try_serve(
-        &self,
-        mut has_time: impl FnMut() -> bool,
-        mut serve: impl FnMut(&mut D, Next<'_, C>),
-    ) -> bool {
+    /// Serves until `serve` says that it has had enough, unless somebody does, who then does what is left now too. Whether something is left for which somebody else has to
+    /// come.
+    pub(crate) fn try_serve(&self, mut serve: impl FnMut(&mut D, Next<'_, C>) -> bool) -> bool {
         while !self.left.lock().is_empty() {
             let Some(mut desk) = self.desk.try_lock() else { return false };
-            let mut is_over = false;
-            serve(&mut desk, &mut || {
-                is_over |= !has_time();
-                if is_over { None } else { self.left.lock().pop_front() }
-            });
+            let goes_on = serve(&mut desk, &mut |wants| self.left.lock().pop_front_if(|left| wants(left)));
             drop(desk);
-            if is_over {
+            if !goes_on {
                 // Who leaves something from here on finds the desk free.
                 return !self.left.lock().is_empty();
             }
@@ -57,18 +50,17 @@ impl<D, C> Handoff<D, C> {
     /// Does what was left before, and then acts: at the desk, as soon as it is free. What is left meanwhile as [`try_serve`](Self::try_serve), and the same is said of it.
     pub(crate) fn at_desk<T>(
         &self,
-        has_time: impl FnMut() -> bool,
-        mut serve: impl FnMut(&mut D, Next<'_, C>),
+        mut serve: impl FnMut(&mut D, Next<'_, C>) -> bool,
         act: impl FnOnce(&mut D) -> T,
     ) -> (T, bool) {
         let said = {
             let mut desk = self.desk.lock();
-            let before = self.left.lock().len();
-            let mut numbers = 0..before;
-            serve(&mut desk, &mut || numbers.next().and_then(|_| self.left.lock().pop_front()));
+            let mut before = 0..self.left.lock().len();
+            // Whoever acts relies on all of it.
+            serve(&mut desk, &mut |_| before.next().and_then(|_| self.left.lock().pop_front()));
             act(&mut desk)
         };
-        (said, self.try_serve(has_time, serve))
+        (said, self.try_serve(serve))
     }
 }
 
@@ -80,10 +72,11 @@ mod tests {
     const THREADS: usize = 3;
     const ROUNDS: usize = 20_000;
 
-    fn note(done: &mut Vec<usize>, next: Next<'_, usize>) {
-        done.extend(std::iter::from_fn(next));
+    fn note(done: &mut Vec<usize>, next: Next<'_, usize>) -> bool {
+        done.extend(std::iter::from_fn(|| next(&mut |_| true)));
         // What is left from here on is not seen before this has gone away.
         std::thread::yield_now();
+        true
     }
 
     fn meet(at: &AtomicUsize, round: usize) {
@@ -94,20 +87,21 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_time_says_that_something_is_left() {
+    fn who_has_had_enough_says_that_something_is_left() {
         let handoff = Handoff::new(vec![]);
         (0..5).for_each(|what| handoff.leave(what));
-        let mut time = 3;
-        let mut has_time = || {
-            time -= 1;
-            time >= 0
+        let below = |most| {
+            move |done: &mut Vec<usize>, next: Next<'_, usize>| {
+                done.extend(std::iter::from_fn(|| next(&mut |what| *what < most)));
+                false
+            }
         };
-        assert!(handoff.try_serve(&mut has_time, note));
+        assert!(handoff.try_serve(below(3)));
         assert_eq!(*handoff.desk.lock(), [0, 1, 2]);
-        assert!(handoff.try_serve(&mut has_time, note), "and it takes none of them");
-        assert!(!handoff.try_serve(|| true, note));
+        assert!(handoff.try_serve(below(3)), "and it takes none of them");
+        assert!(!handoff.try_serve(below(9)));
         assert_eq!(*handoff.desk.lock(), [0, 1, 2, 3, 4]);
-        assert!(!handoff.try_serve(|| false, note), "nothing is left");
+        assert!(!handoff.try_serve(below(0)), "nothing is left");
     }
 
     #[test]
@@ -115,13 +109,14 @@ mod tests {
         let handoff = Handoff::new(vec![]);
         (0..5).for_each(|what| handoff.leave(what));
         let serve = |done: &mut Vec<usize>, next: Next<'_, usize>| {
-            while let Some(what) = next() {
+            while let Some(what) = next(&mut |what| *what < 5) {
                 done.push(what);
                 // Each time something more: it is not waited for.
                 handoff.leave(what + 10);
             }
+            false
         };
-        let (before, goes_on) = handoff.at_desk(|| false, serve, |done| done.clone());
+        let (before, goes_on) = handoff.at_desk(serve, |done| done.clone());
         assert_eq!((before, goes_on), (vec![0, 1, 2, 3, 4], true));
     }
 
@@ -135,9 +130,9 @@ mod tests {
                 meet(&begun, round);
                 handoff.leave(THREADS * round + thread);
                 if thread == 2 && round % 2 == 0 {
-                    handoff.at_desk(|| true, note, |_| ());
+                    handoff.at_desk(note, |_| ());
                 } else {
-                    handoff.try_serve(|| true, note);
+                    handoff.try_serve(note);
                 }
                 meet(&ended, round);
                 // The next round begins with this thread.

@@ -16,12 +16,15 @@ struct Witness {
     posts: Vec<Pending<u64>>,
     inbox: Inbox,
     says: mpsc::Sender<(u64, ThreadId)>,
+    takes_long: Arc<AtomicBool>,
 }
 
 enum Told {
     Post(Pending<u64>),
-    /// Stays at the desk until there is something.
-    Stay(mpsc::Receiver<()>),
+    /// Says that it is there, and stays at the desk until there is something.
+    Stay(mpsc::Sender<()>, mpsc::Receiver<()>),
+    /// Takes long, and is seen as this.
+    Long(u64),
     /// Takes a while and leaves itself again, so many times.
     Toil(Arc<AtomicUsize>, Weak<Desk<Witness>>),
 }
@@ -62,6 +65,10 @@ impl Driver for Witness {
 
     fn opened(&mut self, _: Opened) {}
 
+    fn takes_long(&self) -> bool {
+        self.takes_long.load(Ordering::Relaxed)
+    }
+
     fn next_deadline(&self) -> Time {
         BootClock.now() + Duration::from_secs(3600)
     }
@@ -78,7 +85,11 @@ impl Service for Witness {
     fn command(&mut self, told: Told) {
         match told {
             Told::Post(post) => self.posts.push(post),
-            Told::Stay(until) => until.recv_timeout(SOON).unwrap(),
+            Told::Stay(says, until) => {
+                says.send(()).unwrap();
+                until.recv_timeout(SOON).unwrap();
+            }
+            Told::Long(number) => self.says.send((number, thread::current().id())).unwrap(),
             Told::Toil(times, desk) => {
                 thread::sleep(Duration::from_micros(20));
                 let left = times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -87,6 +98,10 @@ impl Service for Witness {
                 }
             }
         }
+    }
+
+    fn is_long(told: &Told) -> bool {
+        matches!(told, Told::Long(_))
     }
 
     fn tell_all(&mut self) {}
@@ -98,14 +113,17 @@ struct Scene {
     desk: Arc<Desk<Witness>>,
     inboxes: InboxSender,
     said: mpsc::Receiver<(u64, ThreadId)>,
+    takes_long: Arc<AtomicBool>,
 }
 
 fn scene() -> Scene {
     let inboxes = InboxSender::new(4096);
     let (says, said) = mpsc::channel();
     let inbox = inboxes.open(PORT, Views::Any).unwrap();
-    let desk = Desk::start("witness", Witness { posts: vec![], inbox, says }).unwrap();
-    Scene { desk: Arc::new(desk), inboxes, said }
+    let takes_long = Arc::new(AtomicBool::new(false));
+    let witness = Witness { posts: vec![], inbox, says, takes_long: takes_long.clone() };
+    let desk = Arc::new(Desk::start("witness", witness).unwrap());
+    Scene { desk, inboxes, said, takes_long }
 }
 
 impl Scene {
@@ -118,6 +136,18 @@ impl Scene {
     fn deliver(&self, number: u64) {
         let (from, view) = (Incarnation::new(1, 1), ViewNumber(1));
         self.inboxes.deliver(Message { from, view, number, class: Class::Control, port: PORT, body: vec![] });
+    }
+
+    /// While another thread is at the desk. What it is told there it does before it goes away.
+    fn while_somebody_stays(&self, act: impl FnOnce()) {
+        let ((says, said), (go, stays)) = (mpsc::channel(), mpsc::channel());
+        let desk = self.desk.clone();
+        thread::scope(|scope| {
+            scope.spawn(move || desk.leave(Told::Stay(says, stays)));
+            said.recv_timeout(SOON).unwrap();
+            act();
+            go.send(()).unwrap();
+        });
     }
 
     /// Who saw this, which is the next thing that anybody saw.
@@ -155,22 +185,32 @@ fn a_message_is_handled_by_whoever_brings_it() {
     assert_nearly_all_by_me(by_me.count() as u64);
 }
 
+/// Also the thread's, which comes for that.
+#[test]
+fn what_takes_long_is_not_done_by_whoever_brings_something() {
+    let scene = scene();
+    let me = thread::current().id();
+    for round in (0..ROUNDS).step_by(2) {
+        scene.desk.leave_to_thread(Told::Long(round));
+        scene.deliver(round + 1);
+        let seen = [(); 2].map(|()| scene.said.recv_timeout(SOON).expect("somebody sees it"));
+        assert!(seen.iter().all(|(number, by)| *number != round || *by != me), "{round}");
+    }
+    scene.takes_long.store(true, Ordering::Relaxed);
+    for round in 0..ROUNDS {
+        scene.deliver(round);
+        assert!(scene.seen(round) != me, "{round}");
+    }
+}
+
 #[test]
 fn who_brings_something_does_not_wait_for_the_desk() {
     let scene = scene();
     for round in (0..ROUNDS).step_by(2) {
         let completer = scene.post();
-        let (go, stays) = mpsc::channel();
-        thread::scope(|scope| {
-            let other = scope.spawn(|| scene.desk.leave(Told::Stay(stays)));
-            // Before it has come to the desk, or while it stays there: both come to an end.
-            if round % 4 == 0 {
-                thread::sleep(Duration::from_micros(200));
-            }
+        scene.while_somebody_stays(|| {
             completer.complete(Ok(round));
-            go.send(()).unwrap();
             scene.deliver(round + 1);
-            other.join().unwrap();
         });
         let seen = [(); 2].map(|()| scene.said.recv_timeout(SOON).expect("somebody sees it").0);
         assert!(seen == [round, round + 1] || seen == [round + 1, round], "{seen:?} of {round}");
@@ -199,12 +239,7 @@ fn nobody_is_kept_at_the_desk() {
 fn what_comes_while_somebody_is_at_the_desk_is_handled_in_its_order() {
     let scene = scene();
     let many = (AT_ONCE + 4 * TURNS) as u64;
-    let (go, stays) = mpsc::channel();
-    thread::scope(|scope| {
-        scope.spawn(|| scene.desk.leave(Told::Stay(stays)));
-        (0..many).for_each(|number| scene.deliver(number));
-        go.send(()).unwrap();
-    });
+    scene.while_somebody_stays(|| (0..many).for_each(|number| scene.deliver(number)));
     for number in 0..many {
         scene.seen(number);
     }
@@ -213,7 +248,7 @@ fn what_comes_while_somebody_is_at_the_desk_is_handled_in_its_order() {
 /// A desk that has ended is not woken by what still comes for it, and does not stay because of it.
 #[test]
 fn what_comes_for_a_desk_that_is_gone_is_nobodys() {
-    let Scene { desk, inboxes: _inboxes, said } = scene();
+    let Scene { desk, inboxes: _inboxes, said, .. } = scene();
     let (completer, pending) = Pending::new(Error::Closed);
     desk.leave(Told::Post(pending));
     drop(desk);

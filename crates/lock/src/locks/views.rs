@@ -60,16 +60,26 @@ impl Locks {
         self.hear_self(out);
     }
 
+    /// Whether [`lease`](Self::lease) looks at every lock: the node may grant locks again, or no more.
+    pub fn is_changed_by(&self, lease: Lease, now: Time) -> bool {
+        let lapses = now >= lease.until && !self.has_lapsed;
+        lapses || self.may_grant_by(lease, now) != self.may_grant
+    }
+
+    fn may_grant_by(&self, lease: Lease, now: Time) -> bool {
+        let view = self.members.view();
+        view.is_some() && lease.valid_at(now) == view
+    }
+
     /// In an order that does not change from run to run.
     fn names_here(&self) -> Vec<Name> {
         self.here.keys().cloned().collect()
     }
 
     fn act_by(&mut self, lease: Lease, now: Time) {
-        let view = self.members.view();
         (self.lease, self.now) = (lease, now);
         self.directory.iter_mut().for_each(|directory| directory.at(now));
-        self.may_grant = view.is_some() && lease.valid_at(now) == view;
+        self.may_grant = self.may_grant_by(lease, now);
         self.has_lapsed &= now >= lease.until;
     }
 

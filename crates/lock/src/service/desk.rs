@@ -94,6 +94,11 @@ impl Service for Desk {
         }
     }
 
+    /// Memory for words, and all locks that are held.
+    fn is_long(command: &Command) -> bool {
+        matches!(command, Command::View { .. } | Command::Close { .. })
+    }
+
     fn tell_all(&mut self) {
         self.keeps.store(self.driver.keeps(), Ordering::Relaxed);
         for Answered { id, answer, losses } in self.driver.answers() {

@@ -223,6 +223,10 @@ impl Driver {
         said
     }
 
+    fn lease(&self) -> Lease {
+        self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load())
+    }
+
     fn something_came(&mut self) {
         if self.attention == Attention::Everything {
             self.stirred = self.clock.now();
@@ -287,9 +291,12 @@ impl Driver {
 }
 
 impl desk::Driver for Driver {
+    fn takes_long(&self) -> bool {
+        self.locks.is_changed_by(self.lease(), self.clock.now())
+    }
+
     fn look_at_lease(&mut self) {
-        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
-        let now = self.clock.now();
+        let (lease, now) = (self.lease(), self.clock.now());
         self.act(|locks, out| locks.lease(lease, now, out));
     }
 

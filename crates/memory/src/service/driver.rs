@@ -162,6 +162,11 @@ impl Driver {
 }
 
 impl desk::Driver for Driver {
+    /// Values are copied, and memory is made and given back.
+    fn takes_long(&self) -> bool {
+        true
+    }
+
     fn look_at_lease(&mut self) {
         let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
         let now = self.clock.now();
