@@ -60,10 +60,10 @@ impl Locks {
         self.hear_self(out);
     }
 
-    /// Whether [`lease`](Self::lease) looks at every lock: the node may grant locks again, or no more.
+    /// Whether [`lease`](Self::lease) looks at every lock: a view has come into effect, or the node may grant locks again, or no more.
     pub fn is_changed_by(&self, lease: Lease, now: Time) -> bool {
         let lapses = now >= lease.until && !self.has_lapsed;
-        lapses || self.may_grant_by(lease, now) != self.may_grant
+        lapses || lease.in_effect != self.lease.in_effect || self.may_grant_by(lease, now) != self.may_grant
     }
 
     fn may_grant_by(&self, lease: Lease, now: Time) -> bool {
