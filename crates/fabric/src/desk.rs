@@ -76,8 +76,10 @@ pub trait Service: Send + 'static {
     fn driver(&mut self) -> &mut Self::Driver;
     /// Does what was left.
     fn command(&mut self, command: Self::Command);
-    /// Whether this may take long.
-    fn is_long(command: &Self::Command) -> bool;
+    /// Whether this may take long. Anything may, where nobody says which does not.
+    fn is_long(_: &Self::Command) -> bool {
+        true
+    }
     /// Tells those who asked what the driver has for them. Done each time that it may have something, before the next thing is done: so everybody is told things in their order.
     fn tell_all(&mut self);
     /// Nothing is to be done before something arrives.
@@ -144,7 +146,7 @@ impl<S: Service> Desk<S> {
 
     /// Has this done: by the caller, before this returns, if nobody is at the desk.
     pub fn leave(&self, command: S::Command) {
-        self.0.leave(Left::Command(command), Patience::default());
+        self.0.leave(Left::Command(command), Patience::new(false));
     }
 
     /// Has it done by the thread, if nobody comes to the desk before: for who must not be held up by it.
@@ -193,7 +195,7 @@ impl<S: Service> Wake for Hearer<S> {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(shared) = self.0.upgrade() {
-            shared.leave(Left::Heard, Patience::of_a_fabric());
+            shared.leave(Left::Heard, Patience::new(true));
         }
     }
 }
@@ -232,7 +234,7 @@ impl<S: Service> Shared<S> {
 
     fn at_desk<T>(&self, act: impl FnOnce(&mut Seat<S>) -> T) -> T {
         let guard = AbortOnPanic;
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(false);
         let (said, goes_on) = self.handoff.at_desk(|seat, next| self.serve(seat, next, &mut patience), act);
         if goes_on {
             self.call.notify_one();
@@ -264,29 +266,21 @@ impl<S: Service> Shared<S> {
 }
 
 /// How long whoever has come does what others leave.
-#[derive(Default)]
 struct Patience {
     is_a_fabrics: bool,
+    until: Time,
     asked: u32,
-    until: Option<Time>,
 }
 
 impl Patience {
-    fn of_a_fabric() -> Self {
-        Patience { is_a_fabrics: true, ..Patience::default() }
+    fn new(is_a_fabrics: bool) -> Self {
+        Patience { is_a_fabrics, until: BootClock.now() + BRIEFLY, asked: 0 }
     }
 
     fn has_time_for(&mut self, is_long: bool) -> bool {
-        let is_first = self.asked == 0;
         self.asked += 1;
-        if self.is_a_fabrics && is_long {
-            return false;
-        }
-        if !is_first && !self.asked.is_multiple_of(FEW) {
-            return true;
-        }
-        let now = BootClock.now();
-        now < *self.until.get_or_insert(now + BRIEFLY)
+        let may = !(self.is_a_fabrics && is_long);
+        may && (!self.asked.is_multiple_of(FEW) || BootClock.now() < self.until)
     }
 }
 

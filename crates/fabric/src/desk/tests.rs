@@ -168,31 +168,26 @@ impl Scene {
     }
 }
 
-/// Now and then the service's thread is at the desk, when it has just been started, and does it.
-fn assert_nearly_all_by_me(by_me: u64) {
+fn assert_looked_at_by_who_brings_it(bring: impl Fn(&Scene, u64)) {
+    let scene = scene();
+    let me = thread::current().id();
+    let by_me = (0..ROUNDS).filter(|&round| {
+        bring(&scene, round);
+        scene.is_seen_by(me, round)
+    });
+    let by_me = by_me.count() as u64;
+    // Now and then the service's thread is at the desk, when it has just been started, and does it.
     assert!(by_me >= ROUNDS * 9 / 10, "{by_me} of {ROUNDS} were looked at by whoever brought them");
 }
 
 #[test]
 fn an_answer_is_looked_at_by_whoever_brings_it() {
-    let scene = scene();
-    let me = thread::current().id();
-    let by_me = (0..ROUNDS).filter(|&round| {
-        scene.post().complete(Ok(round));
-        scene.is_seen_by(me, round)
-    });
-    assert_nearly_all_by_me(by_me.count() as u64);
+    assert_looked_at_by_who_brings_it(|scene, round| scene.post().complete(Ok(round)));
 }
 
 #[test]
 fn a_message_is_handled_by_whoever_brings_it() {
-    let scene = scene();
-    let me = thread::current().id();
-    let by_me = (0..ROUNDS).filter(|&round| {
-        scene.deliver(round);
-        scene.is_seen_by(me, round)
-    });
-    assert_nearly_all_by_me(by_me.count() as u64);
+    assert_looked_at_by_who_brings_it(Scene::deliver);
 }
 
 /// Also the thread's, which comes for that.

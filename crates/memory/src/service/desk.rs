@@ -68,10 +68,6 @@ impl Service for Desk {
         }
     }
 
-    fn is_long(_: &Command) -> bool {
-        true
-    }
-
     fn tell_all(&mut self) {
         for (id, answer) in self.driver.answers() {
             let Some(Asked { kind, since, told }) = self.asked.remove(&id) else { continue };
