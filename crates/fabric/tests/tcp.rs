@@ -92,6 +92,25 @@ fn ten_thousand_operations_are_under_way_at_once_in_a_few_frames() {
     assert!(frames < 11_000 / 2, "what waits together travels together: {frames} frames");
 }
 
+/// Who finds somebody sending leaves it to him what he has queued. What is left so and forgotten would wait for its deadline.
+#[test]
+fn of_what_is_posted_at_the_same_time_nothing_is_left_behind() {
+    const THREADS: u64 = 3;
+    const ROUNDS: u64 = 3_000;
+    let pair = pair();
+    let before = pair.owner.counts();
+    let deadline = soon(&pair.caller);
+    let post = |word: u64| {
+        for round in 0..ROUNDS {
+            let add = Batch::one(Operation::FetchAdd { at: 8 * word, addend: 1 });
+            let found = pair.remote.post(add, Class::Control, deadline).wait().unwrap()[0].word();
+            assert_eq!(found, Some(round));
+        }
+    };
+    std::thread::scope(|scope| (0..THREADS).for_each(|word| drop(scope.spawn(move || post(word)))));
+    assert_eq!(pair.owner.counts().batches - before.batches, THREADS * ROUNDS);
+}
+
 #[test]
 fn more_than_can_wait_is_refused_and_nothing_else_suffers() {
     let pair = pair();

@@ -1,11 +1,16 @@
 //! The way to one target in one class: a task that makes the connection when something waits, sends what waits, takes the answers,
 //! keeps the deadlines, and makes the connection again. What it decides is in [`Ledger`].
+//!
+//! Whoever posts for control sends it too, where there is a connection that takes it: to wake the task would take longer. *Nothing stays queued:* who finds the output
+//! taken has queued something before, and whoever has it looks afterwards whether anything is queued. A poster that has not sent all calls the task.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
@@ -13,8 +18,9 @@ use super::counts::Counters;
 use super::dial::Dialer;
 use super::frames::{Broken, Frames};
 use super::ledger::{Ledger, Wake};
+use super::output::Output;
 use super::stream::Stream;
-use super::wire::{FrameWriter, parse_answers};
+use super::wire::parse_answers;
 use crate::completion::Pending;
 use crate::ending::Endings;
 use crate::error::Result;
@@ -31,6 +37,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 pub(super) struct Link {
     target: Incarnation,
     class: Class,
+    /// Where frames go while there is a connection. Locked before the ledger.
+    output: Mutex<Option<Output<WriteHalf<Stream>>>>,
     ledger: Mutex<Ledger>,
     work: Notify,
     timer: Notify,
@@ -50,6 +58,7 @@ impl Link {
         Link {
             target,
             class,
+            output: Mutex::default(),
             ledger: Mutex::new(Ledger::new(target, address)),
             work: Notify::new(),
             timer: Notify::new(),
@@ -68,25 +77,28 @@ impl Link {
     }
 
     pub(super) fn post(&self, key: &RegionKey, batch: Batch, deadline: Time) -> Pending<Completed> {
-        let (pending, wake) = self.ledger.lock().post(BootClock.now(), key, batch, deadline);
-        self.wake(wake);
+        let now = BootClock.now();
+        let (pending, wake) = self.ledger.lock().post(now, key, batch, deadline);
+        self.wake(wake, now);
         pending
     }
 
     pub(super) fn settle(&self, id: OperationId, deadline: Time) -> Pending<Settled> {
-        let (pending, wake) = self.ledger.lock().settle(BootClock.now(), id, deadline);
-        self.wake(wake);
+        let now = BootClock.now();
+        let (pending, wake) = self.ledger.lock().settle(now, id, deadline);
+        self.wake(wake, now);
         pending
     }
 
     pub(super) fn send(&self, view: ViewNumber, port: Port, number: u64, body: &[u8]) -> Result<()> {
         let wake = self.ledger.lock().send(view, port, number, body)?;
-        self.wake(wake);
+        self.wake(wake, BootClock.now());
         Ok(())
     }
 
     /// Ends everything that waits or is under way.
     pub(super) fn close(&self) {
+        *self.output.lock() = None;
         self.with_ledger(|ledger, endings| ledger.close(endings));
     }
 
@@ -128,28 +140,51 @@ impl Link {
     async fn converse(&self, stream: Stream) -> String {
         self.ledger.lock().connected(BootClock.now());
         let (input, output) = tokio::io::split(stream);
-        tokio::select! {
-            reason = self.write(output) => reason,
+        *self.output.lock() = Some(Output::new(output));
+        let reason = tokio::select! {
+            reason = self.write() => reason,
             reason = self.read(Frames::new(input)) => reason,
             () = self.silent.notified() => "nothing was heard for too long".into(),
+        };
+        *self.output.lock() = None;
+        reason
+    }
+
+    /// Sends what others leave to it.
+    async fn write(&self) -> String {
+        loop {
+            if let Err(error) = poll_fn(|context| self.poll_send(context)).await {
+                return error.to_string();
+            }
+            self.work.notified().await;
         }
     }
 
-    /// Natural batching: a frame holds whatever was queued when its turn came; nothing waits for company.
-    async fn write(&self, mut output: WriteHalf<Stream>) -> String {
-        let mut frame = FrameWriter::default();
+    /// Never waits for whoever has the output, as the thread has others to serve.
+    fn poll_send(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         loop {
-            self.until_work().await;
-            self.with_ledger(|ledger, endings| ledger.gather(BootClock.now(), &mut frame, endings));
-            let sent = async {
-                output.write_all(frame.finish()).await?;
-                output.flush().await
-            };
-            if let Err(error) = sent.await {
-                return error.to_string();
+            let Some(mut taken) = self.output.try_lock() else { return Poll::Ready(Ok(())) };
+            let Some(output) = &mut *taken else { return Poll::Ready(Ok(())) };
+            let mut endings = Endings::default();
+            let sent =
+                output.poll_send(context, |frame| self.ledger.lock().gather(BootClock.now(), frame, &mut endings));
+            drop(taken);
+            endings.hand_over();
+            if !matches!(sent, Poll::Ready(Ok(()))) || !self.has_work() {
+                return sent;
             }
-            frame.clear();
         }
+    }
+
+    /// Sends what is queued, for who posted it. Whether the task has nothing to do about it.
+    fn send_now(&self, now: Time) -> bool {
+        let Some(mut taken) = self.output.try_lock() else { return true };
+        let Some(output) = &mut *taken else { return false };
+        let mut endings = Endings::default();
+        let is_sent = output.send_now(now, |frame| self.ledger.lock().gather(now, frame, &mut endings));
+        drop(taken);
+        endings.hand_over();
+        is_sent && !self.has_work()
     }
 
     async fn read(&self, mut frames: Frames<ReadHalf<Stream>>) -> String {
@@ -196,9 +231,13 @@ impl Link {
     }
 
     async fn until_work(&self) {
-        while !self.ledger.lock().has_work() {
+        while !self.has_work() {
             self.work.notified().await;
         }
+    }
+
+    fn has_work(&self) -> bool {
+        self.ledger.lock().has_work()
     }
 
     fn with_ledger<T>(&self, act: impl FnOnce(&mut Ledger, &mut Endings) -> T) -> T {
@@ -208,8 +247,9 @@ impl Link {
         outcome
     }
 
-    fn wake(&self, wake: Wake) {
-        if wake.writer {
+    fn wake(&self, wake: Wake, now: Time) {
+        let is_sent = || self.class == Class::Control && self.send_now(now);
+        if wake.writer && !is_sent() {
             self.work.notify_one();
         }
         if wake.timer {

@@ -3,11 +3,11 @@
 //! A one-sided operation crosses the network as a request, and an agent thread of the target process executes it on the region's
 //! words with the processor's atomics. The caller's side of each peer and class is one task: it makes the connection when
 //! something waits, puts all that waits into one frame, and matches the answers, which come in the order of the
-//! requests. Whoever makes a connection asks on it and the other end answers, so between two nodes there are up to four: two
-//! directions, two classes. The classes have threads of their own too, so that a lock never waits behind a file.
+//! requests. What is posted for control is sent by whoever posts it, unless something was sent just before. Whoever makes a connection
+//! asks on it and the other end answers, so between two nodes there are up to four: two directions, two classes. The classes have threads of their own too, so that a lock never waits behind a file.
 //!
 //! Where things are: `wire` draws every byte; `ledger` (caller) and `callers` (target) decide what exactly once and unknown mean
-//! (F2), without input or output; `link` and `agent` do the input and output of the two ends; `dial`, `tls` and `roster` make sure
+//! (F2), without input or output; `link` and `agent` do the input and output of the two ends, and `output` says who sends; `dial`, `tls` and `roster` make sure
 //! who is at the other one; `regions` is the memory; `provider` joins them to the contract.
 //!
 //! # What ends how
@@ -30,6 +30,7 @@ mod frames;
 pub mod keys;
 mod ledger;
 mod link;
+mod output;
 mod provider;
 mod regions;
 mod roster;
