@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use raw::{Raw, add, batch, element, frame, settle};
 use relay::{Mode, Relays};
 use verbena_fabric::tcp::{Counts, TcpConfig, TcpFabric};
-use verbena_fabric::{Address, Batch, Class, Error, Fabric, Operation, Region, Rights, SharedRemote};
+use verbena_fabric::{
+    Address, Batch, Class, Done, Error, Fabric, Operation, OperationId, Region, Rights, SharedRemote,
+};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 const VIEW: ViewNumber = ViewNumber(1);
@@ -109,6 +111,59 @@ fn of_what_is_posted_at_the_same_time_nothing_is_left_behind() {
     };
     std::thread::scope(|scope| (0..THREADS).for_each(|word| drop(scope.spawn(move || post(word)))));
     assert_eq!(pair.owner.counts().batches - before.batches, THREADS * ROUNDS);
+}
+
+/// No agent executes there, and none is waited for. What is refused elsewhere is refused here.
+#[test]
+fn a_nodes_own_region_is_reached_without_an_agent() {
+    let owner = node(1);
+    let region = owner.register(64, VIEW).unwrap();
+    let peer = owner.connect(owner.identity(), &owner.address()).unwrap();
+    let [mut change, mut read] =
+        [Rights::Change, Rights::Read].map(|rights| peer.open(&region.key(rights), soon(&owner)).unwrap());
+    let post = |remote: &SharedRemote, operations: &[fn(&TcpFabric) -> Operation], deadline| {
+        let mut batch = Batch::new();
+        for operation in operations {
+            batch.push(operation(&owner));
+        }
+        let done = remote.post(batch, Class::Control, deadline).poll_now().expect("it is there at once");
+        done.map(|done| done.iter().map(|one| one.word()).collect::<Vec<_>>())
+    };
+    let add = |_: &TcpFabric| Operation::FetchAdd { at: 8, addend: 5 };
+    let write = |owner: &TcpFabric| Operation::Write { at: 16, from: owner.pool().copy_of(b"eight by").unwrap() };
+    let all: [fn(&TcpFabric) -> Operation; 5] = [
+        |_| Operation::WriteWord { at: 8, value: 1 },
+        add,
+        |_| Operation::CompareSwap { at: 8, expected: 6, desired: 7 },
+        write,
+        |_| Operation::ReadWord { at: 16 },
+    ];
+    let written = u64::from_le_bytes(*b"eight by");
+    assert_eq!(post(&change, &all, soon(&owner)), Ok(vec![Some(0), Some(1), Some(6), None, Some(written)]));
+    let buffer = owner.pool().take(8).unwrap();
+    let batch = Batch::one(Operation::Read { at: 16, into: buffer });
+    let done = change.post(batch, Class::Bulk, soon(&owner)).poll_now().unwrap().unwrap();
+    assert!(matches!(&done[0], Done::Buffer(buffer) if buffer.bytes() == b"eight by"));
+
+    assert_eq!(post(&change, &[add], owner.clock().now()), Err(Error::Late));
+    assert!(matches!(post(&read, &[add], soon(&owner)), Err(Error::Denied { .. })));
+    assert!(matches!(
+        post(&change, &[add, |_| Operation::ReadWord { at: 64 }], soon(&owner)),
+        Err(Error::OutOfBounds { at: 64, length: 8, region_bytes: 64 })
+    ));
+    assert_eq!(post(&read, &[|_| Operation::ReadWord { at: 8 }], soon(&owner)), Ok(vec![Some(12)]), "it ran in order");
+    let forgotten = change.settle(OperationId(1), Class::Control, soon(&owner)).poll_now().unwrap();
+    assert!(matches!(forgotten, Err(Error::Forgotten { .. })));
+
+    region.remake(ViewNumber(2)).unwrap();
+    assert!(matches!(post(&change, &[add], soon(&owner)), Err(Error::Revoked { .. })));
+    [change, read] = [Rights::Change, Rights::Read].map(|rights| peer.open(&region.key(rights), soon(&owner)).unwrap());
+    assert_eq!(post(&change, &[add], soon(&owner)), Ok(vec![Some(0)]), "other memory");
+    assert_eq!((owner.counts().welcomed, owner.counts().batches), (0, 0));
+    let words = || Batch::read_words(&[0]);
+    let deadline = soon(&owner);
+    drop(owner);
+    assert_eq!(read.post(words(), Class::Control, deadline).wait().unwrap_err(), Error::Closed);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is posted to be gathered goes in one frame, and nothing of it waits longer than it may.
+//! What is posted to be gathered goes in one frame, and nothing of it waits longer than it may; what a node posts to itself goes in none.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 #[path = "common/namespaces.rs"]
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use verbena_fabric::tcp::TcpConfig;
 use verbena_fabric::xdp::{XdpConfig, XdpFabric};
-use verbena_fabric::{Batch, Class, Fabric, Rights, XdpMode};
+use verbena_fabric::{Batch, Class, Fabric, Operation, Rights, XdpMode};
 use verbena_terms::{Incarnation, ViewNumber};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 82, 0, 1));
@@ -47,4 +47,10 @@ fn reads_of_one_turn_share_a_frame() {
         (0..8).for_each(|word| assert_eq!(post(word).wait().unwrap()[0].word(), Some(word)));
     });
     assert!(together <= 2 && one_by_one >= 8, "{together} frames, {one_by_one} without");
+
+    let own = owner.connect(owner.identity(), &owner.address()).unwrap();
+    let own = own.open(&region.key(Rights::Change), deadline()).unwrap();
+    let mut add = own.post(Batch::one(Operation::FetchAdd { at: 56, addend: 1 }), Class::Control, deadline());
+    assert_eq!(add.poll_now().expect("it is there at once").unwrap()[0].word(), Some(7));
+    assert_eq!(owner.frames().sent, 0, "its own words a node reaches without a frame");
 }

@@ -243,7 +243,7 @@ impl Agent {
                 let mut callers = self.classes[class as usize].callers.lock();
                 let window = callers.window(from).ok_or(GONE)?;
                 let elements = &requests.elements[range.clone()];
-                answers.results(head.number, |results| self.regions.execute(head, elements, window, results));
+                answers.results(head.number, |results| self.regions.execute(head, elements, Some(window), results));
             }
             Request::Settle { number, id } => {
                 let mut callers = self.classes[class as usize].callers.lock();

@@ -13,22 +13,21 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
-use super::wire::{Answer, BatchHead, FrameWriter, LARGEST_BATCH_BYTES, LARGEST_MESSAGE, LARGEST_TRANSFER};
+use super::shape::{check_shape, check_sizes, complete, to_element};
+use super::wire::{Answer, BatchHead, FrameWriter, LARGEST_MESSAGE};
 use crate::completion::Pending;
-use crate::ending::{Endings, MOST_UNDER_WAY, Outcome, RegionId, at_most, queue_full, refusal, unknown};
+use crate::ending::{Endings, MOST_UNDER_WAY, Outcome, RegionId, queue_full, refusal, unknown};
 use crate::error::{Error, Result};
 use crate::identifiers::Identifiers;
 use crate::message::Port;
-use crate::operation::{Batch, Completed, LARGEST_BATCH, Operation, OperationId, Settled};
+use crate::operation::{Batch, Completed, Operation, OperationId, Settled};
 use crate::region::RegionKey;
 
 mod entry;
-mod shape;
 #[cfg(test)]
 mod tests;
 
 use entry::{Queued, UnderWay, What};
-use shape::{check_shape, complete, to_element};
 
 /// Bytes of writes and messages that are queued.
 const MOST_QUEUED_BYTES: usize = 16 << 20;
@@ -314,18 +313,7 @@ impl Ledger {
 
     /// Whether a batch may be queued, and how many bytes it queues.
     fn admit(&self, now: Time, batch: &Batch, deadline: Time) -> Result<usize> {
-        let (mut read, mut written) = (0, 0);
-        for operation in batch.operations() {
-            let (what, total, length) = match operation {
-                Operation::Read { into, .. } => ("a read", &mut read, into.len()),
-                Operation::Write { from, .. } => ("a write", &mut written, from.len()),
-                _ => continue,
-            };
-            at_most(what, length, LARGEST_TRANSFER)?;
-            *total += length;
-        }
-        at_most("a batch", batch.operations().len(), LARGEST_BATCH)?;
-        at_most("the bytes of a batch", read.max(written), LARGEST_BATCH_BYTES)?;
+        let written = check_sizes(batch)?;
         self.admit_anything(now, deadline)?;
         self.admit_bytes(written)?;
         self.open.room_for(self.target, self.queued_effects, batch.effects())?;

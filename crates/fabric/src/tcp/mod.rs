@@ -6,9 +6,11 @@
 //! requests. What is posted for control is sent by whoever posts it, unless something was sent just before. Whoever makes a connection
 //! asks on it and the other end answers, so between two nodes there are up to four: two directions, two classes. The classes have threads of their own too, so that a lock never waits behind a file.
 //!
+//! A node's own regions it reaches without an agent: whoever posts executes, as a lock whose home is this node is asked for no later than on `shm`.
+//!
 //! Where things are: `wire` draws every byte; `ledger` (caller) and `callers` (target) decide what exactly once and unknown mean
 //! (F2), without input or output; `link` and `agent` do the input and output of the two ends, and `output` says who sends; `dial`, `tls` and `roster` make sure
-//! who is at the other one; `regions` is the memory; `provider` joins them to the contract.
+//! who is at the other one; `regions` is the memory, and `own` the way to this node's; `provider` joins them to the contract.
 //!
 //! # What ends how
 //!
@@ -31,9 +33,11 @@ pub mod keys;
 mod ledger;
 mod link;
 mod output;
+mod own;
 mod provider;
 mod regions;
 mod roster;
+mod shape;
 mod stream;
 mod tls;
 mod wire;

@@ -15,6 +15,7 @@ use super::config::TcpConfig;
 use super::counts::{Counters, Counts};
 use super::dial::Dialer;
 use super::link::Link;
+use super::own::OwnRemote;
 use super::regions::Regions;
 use super::tls::Tls;
 use super::wire::{LARGEST_MESSAGE, LARGEST_TRANSFER};
@@ -216,7 +217,10 @@ impl Fabric for TcpFabric {
             }
         };
         links.iter().for_each(|link| link.moved(&address.0));
-        Ok(Arc::new(TcpPeer { peer, pool: self.pool.clone(), links }))
+        // Where another executor has the atomics it has those of this node's own words too (F3).
+        let is_here = peer == self.identity && self.regions.atomics() == AtomicScope::Processor;
+        let own = is_here.then(|| self.regions.clone());
+        Ok(Arc::new(TcpPeer { peer, pool: self.pool.clone(), links, own }))
     }
 
     fn listen(&self, port: Port, views: Views) -> Result<Inbox> {
@@ -252,6 +256,8 @@ struct TcpPeer {
     peer: Incarnation,
     pool: Pool,
     links: Arc<Links>,
+    /// This node's regions, where it is itself.
+    own: Option<Regions>,
 }
 
 impl Peer for TcpPeer {
@@ -263,9 +269,13 @@ impl Peer for TcpPeer {
         if key.owner != self.peer {
             return Err(Error::Revoked { target: key.owner, region: key.region, view: key.view });
         }
-        let remote = TcpRemote { key: key.clone(), links: self.links.clone() };
-        try_key(&remote, &self.pool, deadline)?;
-        Ok(Arc::new(remote))
+        let key = key.clone();
+        let remote: SharedRemote = match self.own.clone() {
+            Some(regions) => Arc::new(OwnRemote { key, regions }),
+            None => Arc::new(TcpRemote { key, links: self.links.clone() }),
+        };
+        try_key(&*remote, &self.pool, deadline)?;
+        Ok(remote)
     }
 
     fn send(&self, class: Class, view: ViewNumber, port: Port, number: u64, body: &[u8]) -> Result<()> {

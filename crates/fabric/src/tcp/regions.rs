@@ -16,6 +16,9 @@ use crate::region::{Readable, Region, RegionKey, Rights};
 use crate::supply::{Life, Part, Supply};
 use crate::window::{Claim, Window};
 
+/// What came of an element, or why it was not executed.
+type Executed<T> = std::result::Result<T, Outcome>;
+
 /// What one incarnation has registered. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Regions(Arc<Table>);
@@ -31,6 +34,7 @@ struct Table {
 struct Inner {
     live: HashMap<u32, Arc<Memory>>,
     bytes: u64,
+    is_closed: bool,
 }
 
 /// One life of a region: its memory, and the secrets that reach it. Made anew it is another one (F4); the old one is unmapped when
@@ -70,15 +74,27 @@ impl Regions {
 
     /// Revokes everything: the fabric is closed.
     pub(super) fn close(&self) {
-        self.0.inner.write().live.clear();
+        let mut inner = self.0.inner.write();
+        inner.live.clear();
+        inner.is_closed = true;
     }
 
-    /// Executes a batch in order up to the first element that is refused, claiming each effect before it is made (F2). Appends the results.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.inner.read().is_closed
+    }
+
+    /// What else has atomics on them.
+    pub(super) fn atomics(&self) -> AtomicScope {
+        self.0.supply.atomics()
+    }
+
+    /// Executes a batch in order up to the first element that is refused. Each effect of another node's is claimed before it is made (F2); without a window they are this
+    /// node's own, which learns at once what came of them. Appends the results.
     pub(super) fn execute(
         &self,
         head: &BatchHead,
         elements: &[Element<'_>],
-        window: &mut Window,
+        mut window: Option<&mut Window>,
         results: &mut Vec<u8>,
     ) -> (u16, Outcome) {
         let memory = self.0.inner.read().live.get(&head.region).cloned();
@@ -87,66 +103,67 @@ impl Regions {
             return (0, Outcome::Revoked);
         };
         // Where another executor has the atomics this one changes nothing (F3).
-        if self.0.supply.atomics() == AtomicScope::Fabric {
+        if self.atomics() == AtomicScope::Fabric {
             rights = Rights::Read;
         }
         let mut next = head.first.map_or(0, |id| id.0);
         for (done, element) in elements.iter().enumerate() {
-            let outcome = if element.has_effect() {
-                next += 1;
-                change(&memory, rights, element, OperationId(next - 1), window, results)
-            } else {
+            let executed = if !element.has_effect() {
                 read(&memory, element, results)
+            } else if let Some(window) = &mut window {
+                next += 1;
+                once(window, OperationId(next - 1), || change(&memory, rights, element)).map(Some)
+            } else {
+                change(&memory, rights, element).map(Some)
             };
-            if outcome != Outcome::Done {
-                return (done as u16, outcome);
+            match executed {
+                Ok(Some(before)) if !matches!(element, Element::Write { .. }) => {
+                    results.extend_from_slice(&before.to_le_bytes());
+                }
+                Ok(_) => {}
+                Err(refused) => return (done as u16, refused),
             }
         }
         (elements.len() as u16, Outcome::Done)
     }
 }
 
-fn read(memory: &Memory, element: &Element<'_>, results: &mut Vec<u8>) -> Outcome {
-    if let Some(refused) = refusal(memory, element) {
-        return refused;
-    }
+/// The word, or none where bytes were read.
+fn read(memory: &Memory, element: &Element<'_>, results: &mut Vec<u8>) -> Executed<Option<u64>> {
+    check(memory, element)?;
     match *element {
         Element::Read { at, length } => {
             let start = results.len();
             results.resize(start + length as usize, 0);
             memory.words.copy_out(at, &mut results[start..]);
+            Ok(None)
         }
-        _ => results.extend_from_slice(&memory.words.load(element.range().0).to_le_bytes()),
+        _ => Ok(Some(memory.words.load(element.range().0))),
     }
-    Outcome::Done
 }
 
-fn change(
-    memory: &Memory,
-    rights: Rights,
-    element: &Element<'_>,
-    id: OperationId,
-    window: &mut Window,
-    results: &mut Vec<u8>,
-) -> Outcome {
-    let before = match window.claim(id) {
-        Claim::Executed(before) => before,
-        Claim::Barred | Claim::Unknown => return Outcome::Unknown,
+fn once(window: &mut Window, id: OperationId, change: impl FnOnce() -> Executed<u64>) -> Executed<u64> {
+    match window.claim(id) {
+        Claim::Executed(before) => Ok(before),
+        Claim::Barred | Claim::Unknown => Err(Outcome::Unknown),
         Claim::Execute => {
-            let refused = if rights == Rights::Change { refusal(memory, element) } else { Some(Outcome::Denied) };
-            if let Some(refused) = refused {
-                window.refused(id);
-                return refused;
+            let changed = change();
+            match changed {
+                Ok(before) => window.executed(id, before),
+                Err(_) => window.refused(id),
             }
-            let before = make(&memory.words, element);
-            window.executed(id, before);
-            before
+            changed
         }
-    };
-    if !matches!(element, Element::Write { .. }) {
-        results.extend_from_slice(&before.to_le_bytes());
     }
-    Outcome::Done
+}
+
+/// The word as it was before where the processor tells.
+fn change(memory: &Memory, rights: Rights, element: &Element<'_>) -> Executed<u64> {
+    if rights != Rights::Change {
+        return Err(Outcome::Denied);
+    }
+    check(memory, element)?;
+    Ok(make(&memory.words, element))
 }
 
 /// Makes an effect that was found allowed; the word as it was before where the processor tells.
@@ -166,13 +183,12 @@ fn make(words: &Part, element: &Element<'_>) -> u64 {
     }
 }
 
-fn refusal(memory: &Memory, element: &Element<'_>) -> Option<Outcome> {
+fn check(memory: &Memory, element: &Element<'_>) -> Executed<()> {
     let (at, length, is_word) = element.range();
-    match check_range(at, length, is_word, memory.life.bytes) {
-        Ok(()) => None,
-        Err(Error::Misaligned { .. }) => Some(Outcome::Misaligned),
-        Err(_) => Some(Outcome::OutOfBounds(memory.life.bytes)),
-    }
+    check_range(at, length, is_word, memory.life.bytes).map_err(|error| match error {
+        Error::Misaligned { .. } => Outcome::Misaligned,
+        _ => Outcome::OutOfBounds(memory.life.bytes),
+    })
 }
 
 /// A region of this process, as its owner has it.
@@ -191,7 +207,7 @@ impl TcpRegion {
     /// For an atomic of the processor's.
     fn atomic(&self, at: u64) -> Result<Arc<Memory>> {
         let memory = self.checked(at, 8, true)?;
-        match self.regions.0.supply.atomics() {
+        match self.regions.atomics() {
             AtomicScope::Processor => Ok(memory),
             AtomicScope::Fabric => Err(Error::PostInstead),
         }

@@ -206,6 +206,8 @@ impl Fabric for XdpFabric {
         let known = self.links.lock().get(&peer).cloned();
         let link = match known {
             Some(link) => Some(link),
+            // Its own words a node reaches without a frame.
+            None if peer == self.identity() => None,
             None => {
                 // A name may take its time, and nobody else is to wait for it.
                 let mut found = address.rest().to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;

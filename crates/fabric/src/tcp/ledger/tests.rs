@@ -1,7 +1,7 @@
 use super::*;
 use crate::pool::Pool;
 use crate::region::{Rights, Secret};
-use crate::tcp::wire::{Request, Requests};
+use crate::tcp::wire::{LARGEST_TRANSFER, Request, Requests};
 use crate::window::WINDOW;
 
 const TARGET: Incarnation = Incarnation::new(2, 1);

@@ -2,9 +2,27 @@
 
 use smallvec::SmallVec;
 
-use crate::ending::Outcome;
-use crate::operation::{Completed, Done, Operation};
-use crate::tcp::wire::Element;
+use super::wire::{Element, LARGEST_BATCH_BYTES, LARGEST_TRANSFER};
+use crate::ending::{Outcome, at_most};
+use crate::error::Result;
+use crate::operation::{Batch, Completed, Done, LARGEST_BATCH, Operation};
+
+/// Refuses what is larger than a batch may be. Bytes that it writes.
+pub(super) fn check_sizes(batch: &Batch) -> Result<usize> {
+    let (mut read, mut written) = (0, 0);
+    for operation in batch.operations() {
+        let (what, total, length) = match operation {
+            Operation::Read { into, .. } => ("a read", &mut read, into.len()),
+            Operation::Write { from, .. } => ("a write", &mut written, from.len()),
+            _ => continue,
+        };
+        at_most(what, length, LARGEST_TRANSFER)?;
+        *total += length;
+    }
+    at_most("a batch", batch.operations().len(), LARGEST_BATCH)?;
+    at_most("the bytes of a batch", read.max(written), LARGEST_BATCH_BYTES)?;
+    Ok(written)
+}
 
 pub(super) fn to_element(operation: &Operation) -> Element<'_> {
     match operation {
