@@ -101,7 +101,7 @@ fn of_what_is_posted_at_the_same_time_nothing_is_left_behind() {
     const ROUNDS: u64 = 3_000;
     let pair = pair();
     let before = pair.owner.counts();
-    let deadline = soon(&pair.caller);
+    let deadline = pair.caller.clock().now() + Duration::from_secs(60);
     let post = |word: u64| {
         for round in 0..ROUNDS {
             let add = Batch::one(Operation::FetchAdd { at: 8 * word, addend: 1 });
@@ -111,6 +111,9 @@ fn of_what_is_posted_at_the_same_time_nothing_is_left_behind() {
     };
     std::thread::scope(|scope| (0..THREADS).for_each(|word| drop(scope.spawn(move || post(word)))));
     assert_eq!(pair.owner.counts().batches - before.batches, THREADS * ROUNDS);
+    // The others found one sending, or sent just before.
+    let by_posters = pair.caller.counts().by_posters;
+    assert!(by_posters > ROUNDS / 10, "posters sent {by_posters} frames");
 }
 
 /// No agent executes there, and none is waited for. What is refused elsewhere is refused here.

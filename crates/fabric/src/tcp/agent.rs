@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,7 +17,7 @@ use super::callers::{Callers, Refused};
 use super::counts::Counters;
 use super::frames::{Broken, Frames};
 use super::regions::Regions;
-use super::stream::{Stream, prepare};
+use super::stream::{Sink, Stream, prepare};
 use super::tls::Tls;
 use super::wire::{
     FrameWriter, HELLO_BYTES, Hello, PREAMBLE_BYTES, Preamble, Request, Requests, Verdict, Welcome, answer_preamble,
@@ -208,7 +208,7 @@ impl Agent {
     /// Executes what a caller asks for, until its connection ends. Memory per connection: a frame of requests and one of answers; while
     /// the answers are not taken, nothing more is read.
     async fn serve(&self, stream: Stream, from: Incarnation, class: Class) -> Result<(), End> {
-        let (input, mut output) = tokio::io::split(stream);
+        let (input, mut output) = stream.split();
         let mut frames = Frames::new(input);
         let mut answers = FrameWriter::default();
         while let Some(bytes) = frames.arrive().await? {
@@ -282,7 +282,7 @@ impl Agent {
     }
 }
 
-async fn flush(answers: &mut FrameWriter, output: &mut WriteHalf<Stream>) -> Result<(), End> {
+async fn flush(answers: &mut FrameWriter, output: &mut Sink) -> Result<(), End> {
     let taken = async {
         output.write_all(answers.finish()).await?;
         output.flush().await

@@ -25,6 +25,8 @@ pub struct Counts {
     pub frames: u64,
     /// Batches that were executed.
     pub batches: u64,
+    /// Frames of requests that were sent by whoever posted them.
+    pub by_posters: u64,
 }
 
 #[derive(Default)]
@@ -39,6 +41,7 @@ pub(super) struct Counters {
     pub(super) unreached: Counter,
     pub(super) frames: Counter,
     pub(super) batches: Counter,
+    pub(super) by_posters: Counter,
 }
 
 impl Counters {
@@ -54,6 +57,7 @@ impl Counters {
             unreached: self.unreached.read(),
             frames: self.frames.read(),
             batches: self.batches.read(),
+            by_posters: self.by_posters.read(),
         }
     }
 }

@@ -31,6 +31,9 @@ use entry::{Queued, UnderWay, What};
 
 /// Bytes of writes and messages that are queued.
 const MOST_QUEUED_BYTES: usize = 16 << 20;
+/// Of what is queued whoever posts sends no more than so many, with at most so many bytes of writes and messages: whoever reads answers may wait for him.
+const FEW: usize = 16;
+const FEW_BYTES: usize = 4 << 10;
 
 pub(super) struct Ledger {
     target: Incarnation,
@@ -219,6 +222,16 @@ impl Ledger {
                     self.under_way.push_back(UnderWay { sent: now, deadline, what });
                 }
             }
+        }
+    }
+
+    /// The same for whoever posts. Nothing, where that is not little, or ends something: he may have what is then called for.
+    pub(super) fn gather_few(&mut self, now: Time, frame: &mut FrameWriter) {
+        let are_few = self.queue.len() <= FEW && self.queued_bytes <= FEW_BYTES;
+        if are_few && self.queue.iter().all(|queued| queued.deadline() > now) {
+            let mut none = Endings::default();
+            self.gather(now, frame, &mut none);
+            none.hand_over();
         }
     }
 

@@ -1,8 +1,9 @@
 //! The way to one target in one class: a task that makes the connection when something waits, sends what waits, takes the answers,
 //! keeps the deadlines, and makes the connection again. What it decides is in [`Ledger`].
 //!
-//! Whoever posts for control sends it too, where there is a connection that takes it: to wake the task would take longer. *Nothing stays queued:* who finds the output
+//! Whoever posts for control sends it too, if it is little and a connection in the clear takes it: to wake the task would take longer. *Nothing stays queued:* who finds the output
 //! taken has queued something before, and whoever has it looks afterwards whether anything is queued. A poster that has not sent all calls the task.
+//! A poster ends nothing, as it may have what whoever is woken wants; and while the connection stands the task, in whose thread others are served too, waits for no poster.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, ReadHalf, WriteHalf};
+use tokio::io::AsyncRead;
 use tokio::sync::Notify;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
@@ -19,7 +20,7 @@ use super::dial::Dialer;
 use super::frames::{Broken, Frames};
 use super::ledger::{Ledger, Wake};
 use super::output::Output;
-use super::stream::Stream;
+use super::stream::{Input, Sink, Stream};
 use super::wire::parse_answers;
 use crate::completion::Pending;
 use crate::ending::Endings;
@@ -38,7 +39,7 @@ pub(super) struct Link {
     target: Incarnation,
     class: Class,
     /// Where frames go while there is a connection. Locked before the ledger.
-    output: Mutex<Option<Output<WriteHalf<Stream>>>>,
+    output: Mutex<Option<Output<Sink>>>,
     ledger: Mutex<Ledger>,
     work: Notify,
     timer: Notify,
@@ -98,7 +99,6 @@ impl Link {
 
     /// Ends everything that waits or is under way.
     pub(super) fn close(&self) {
-        *self.output.lock() = None;
         self.with_ledger(|ledger, endings| ledger.close(endings));
     }
 
@@ -139,15 +139,13 @@ impl Link {
     /// Works on a connection until it breaks; says why it did.
     async fn converse(&self, stream: Stream) -> String {
         self.ledger.lock().connected(BootClock.now());
-        let (input, output) = tokio::io::split(stream);
-        *self.output.lock() = Some(Output::new(output));
-        let reason = tokio::select! {
+        let (input, sink) = stream.split();
+        let _connected = Connected::new(self, sink);
+        tokio::select! {
             reason = self.write() => reason,
             reason = self.read(Frames::new(input)) => reason,
             () = self.silent.notified() => "nothing was heard for too long".into(),
-        };
-        *self.output.lock() = None;
-        reason
+        }
     }
 
     /// Sends what others leave to it.
@@ -180,14 +178,15 @@ impl Link {
     fn send_now(&self, now: Time) -> bool {
         let Some(mut taken) = self.output.try_lock() else { return true };
         let Some(output) = &mut *taken else { return false };
-        let mut endings = Endings::default();
-        let is_sent = output.send_now(now, |frame| self.ledger.lock().gather(now, frame, &mut endings));
+        let is_sent = output.send_now(now, |frame| self.ledger.lock().gather_few(now, frame));
         drop(taken);
-        endings.hand_over();
+        if is_sent {
+            self.counters.by_posters.add(1);
+        }
         is_sent && !self.has_work()
     }
 
-    async fn read(&self, mut frames: Frames<ReadHalf<Stream>>) -> String {
+    async fn read(&self, mut frames: Frames<Input>) -> String {
         loop {
             let reason = match self.read_one(&mut frames).await {
                 Ok(true) => continue,
@@ -248,13 +247,29 @@ impl Link {
     }
 
     fn wake(&self, wake: Wake, now: Time) {
-        let is_sent = || self.class == Class::Control && self.send_now(now);
-        if wake.writer && !is_sent() {
-            self.work.notify_one();
-        }
         if wake.timer {
             self.timer.notify_one();
         }
+        if wake.writer && !self.send_now(now) {
+            self.work.notify_one();
+        }
+    }
+}
+
+/// While this is there frames go out.
+struct Connected<'a>(&'a Link);
+
+impl<'a> Connected<'a> {
+    fn new(link: &'a Link, sink: Sink) -> Self {
+        let is_for_posters = link.class == Class::Control && !sink.holds_up_reading();
+        *link.output.lock() = Some(Output::new(sink, is_for_posters));
+        Connected(link)
+    }
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        *self.0.output.lock() = None;
     }
 }
 

@@ -15,18 +15,29 @@ const APART: Duration = Duration::from_micros(20);
 
 pub(super) struct Output<W> {
     stream: W,
+    is_for_posters: bool,
     frame: FrameWriter,
     /// Bytes of the frame that the stream has taken.
     taken: usize,
     /// The stream took no more, or broke. Its task goes on with it: what it waits for wakes one task only.
     is_stuck: bool,
+    /// Why it broke under a poster.
+    broken: Option<io::Error>,
     /// When a poster sent something last.
     sent: Time,
 }
 
 impl<W: AsyncWrite + Unpin> Output<W> {
-    pub(super) fn new(stream: W) -> Self {
-        Output { stream, frame: FrameWriter::default(), taken: 0, is_stuck: false, sent: Time::ZERO }
+    pub(super) fn new(stream: W, is_for_posters: bool) -> Self {
+        Output {
+            stream,
+            is_for_posters,
+            frame: FrameWriter::default(),
+            taken: 0,
+            is_stuck: false,
+            broken: None,
+            sent: Time::ZERO,
+        }
     }
 
     /// The task's: sends all that `gather` puts into frames, and says why it cannot.
@@ -37,6 +48,9 @@ impl<W: AsyncWrite + Unpin> Output<W> {
         context: &mut Context<'_>,
         mut gather: impl FnMut(&mut FrameWriter),
     ) -> Poll<io::Result<()>> {
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Err(error));
+        }
         loop {
             let sent = self.poll_frame(context);
             self.is_stuck = !matches!(sent, Poll::Ready(Ok(())));
@@ -48,16 +62,23 @@ impl<W: AsyncWrite + Unpin> Output<W> {
         }
     }
 
-    /// A poster's: sends one frame, unless the last one was sent just now. Whether the task has nothing to do about it.
+    /// A poster's: sends one frame of what `gather` puts in, unless the last one was sent just now. Whether it was sent.
     pub(super) fn send_now(&mut self, now: Time, gather: impl FnOnce(&mut FrameWriter)) -> bool {
-        if self.is_stuck || now.since(self.sent) < APART {
+        if !self.is_for_posters || self.is_stuck || now.since(self.sent) < APART {
+            return false;
+        }
+        gather(&mut self.frame);
+        if self.frame.finish().is_empty() {
             return false;
         }
         self.sent = now;
-        gather(&mut self.frame);
-        let sent = self.poll_frame(&mut Context::from_waker(Waker::noop()));
-        self.is_stuck = !matches!(sent, Poll::Ready(Ok(())));
-        !self.is_stuck
+        match self.poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => return true,
+            Poll::Ready(Err(error)) => self.broken = Some(error),
+            Poll::Pending => {}
+        }
+        self.is_stuck = true;
+        false
     }
 
     /// Sends the rest of the frame.
@@ -124,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn a_poster_sends_and_what_follows_at_once_is_the_tasks() {
         let (end, mut other) = duplex(1 << 10);
-        let mut output = Output::new(end);
+        let mut output = Output::new(end, true);
         assert!(output.send_now(at(100), settle(1)));
         assert!(!output.send_now(at(119), |_| panic!("too early to gather")));
         assert!(!output.is_stuck, "the task has something to gather, and nothing to go on with");
@@ -140,7 +161,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_stream_does_not_take_at_once_is_sent_on_by_the_task_before_anything_else() {
         let (end, mut other) = duplex(ROOM);
-        let mut output = Output::new(end);
+        let mut output = Output::new(end, true);
         assert!(output.send_now(at(100), settle(1)));
         assert!(!output.send_now(at(200), settle(2)), "half of it stands in the stream");
         assert!(output.is_stuck);
@@ -158,11 +179,23 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_broke_under_a_poster_is_reported_by_the_task() {
         let (end, other) = duplex(ROOM);
-        let mut output = Output::new(end);
+        let mut output = Output::new(end, true);
         drop(other);
         assert!(!output.send_now(at(100), settle(1)));
         assert!(output.is_stuck);
         let error = std::future::poll_fn(|context| output.poll_send(context, |_| panic!("nothing is lost silently")));
         assert_eq!(error.await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn what_a_poster_may_not_send_is_the_tasks() {
+        let (end, mut other) = duplex(1 << 10);
+        let mut output = Output::new(end, false);
+        assert!(!output.send_now(at(100), |_| panic!("not for posters")));
+        output.is_for_posters = true;
+        assert!(!output.send_now(at(200), |_| {}), "nothing was put in, as it is too much");
+        assert!(!output.is_stuck);
+        assert!(output.send_now(at(201), settle(1)), "what was not sent keeps nobody from sending");
+        assert_eq!(numbers(&mut other, bytes_of(1)).await, [1]);
     }
 }

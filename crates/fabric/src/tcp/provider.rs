@@ -52,7 +52,7 @@ pub struct TcpFabric {
 type Links = [Arc<Link>; 2];
 
 impl TcpFabric {
-    /// Listens, and starts the two threads that do all that is asked of and by this node.
+    /// Listens, and starts the two threads that do what is asked of this node, and what those who ask do not do themselves.
     ///
     /// [`Error::Unusable`] where the configuration would let anybody in, or the certificates cannot be used.
     pub fn open(identity: Incarnation, config: TcpConfig) -> Result<Self> {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use std::{io, net::SocketAddr};
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::TlsStream;
 
 use crate::message::Class;
@@ -20,6 +21,40 @@ const UNACKNOWLEDGED: Duration = Duration::from_millis(500);
 pub(super) enum Stream {
     Plain(TcpStream),
     Secured(Box<TlsStream<TcpStream>>),
+}
+
+/// The half of a connection that is read.
+pub(super) enum Input {
+    Plain(OwnedReadHalf),
+    Secured(ReadHalf<Box<TlsStream<TcpStream>>>),
+}
+
+/// The half of a connection that is written.
+pub(super) enum Sink {
+    Plain(OwnedWriteHalf),
+    Secured(WriteHalf<Box<TlsStream<TcpStream>>>),
+}
+
+impl Stream {
+    pub(super) fn split(self) -> (Input, Sink) {
+        match self {
+            Stream::Plain(stream) => {
+                let (input, sink) = stream.into_split();
+                (Input::Plain(input), Sink::Plain(sink))
+            }
+            Stream::Secured(stream) => {
+                let (input, sink) = tokio::io::split(stream);
+                (Input::Secured(input), Sink::Secured(sink))
+            }
+        }
+    }
+}
+
+impl Sink {
+    /// Whether who reads waits while this is written: what is secured has one state for both.
+    pub(super) const fn holds_up_reading(&self) -> bool {
+        matches!(self, Sink::Secured(_))
+    }
 }
 
 /// Sets a socket for its class. Priorities are asked for, not relied on: where the system refuses one, the classes still have
@@ -83,6 +118,38 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Secured(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+impl AsyncRead for Input {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Input::Plain(input) => Pin::new(input).poll_read(context, into),
+            Input::Secured(input) => Pin::new(input).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Sink {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Sink::Plain(sink) => Pin::new(sink).poll_write(context, from),
+            Sink::Secured(sink) => Pin::new(sink).poll_write(context, from),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Sink::Plain(sink) => Pin::new(sink).poll_flush(context),
+            Sink::Secured(sink) => Pin::new(sink).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Sink::Plain(sink) => Pin::new(sink).poll_shutdown(context),
+            Sink::Secured(sink) => Pin::new(sink).poll_shutdown(context),
         }
     }
 }

@@ -277,3 +277,23 @@ fn a_closed_ledger_ends_everything_and_takes_nothing() {
     assert!(matches!(post(&mut ledger, add(), LATER).poll_now(), Some(Err(Error::Closed))));
     assert_eq!(ledger.send(ViewNumber(1), Port(1), 1, &[]), Err(Error::Closed));
 }
+
+#[test]
+fn whoever_posts_sends_what_is_little_and_ends_nothing() {
+    let few = |ledger: &mut Ledger, now| {
+        let mut frame = FrameWriter::default();
+        ledger.gather_few(now, &mut frame);
+        Requests::parse(frame.finish()).map_or(0, |requests| requests.items.len())
+    };
+    let mut ledger = ledger();
+    ledger.connected(Time::ZERO);
+    let mut posted: Vec<_> = (0..FEW).map(|_| post(&mut ledger, add(), LATER)).collect();
+    assert_eq!(few(&mut ledger, LATER), 0, "they are late: to end them is the task's");
+    assert!(posted.iter_mut().all(|one| one.poll_now().is_none()));
+    assert_eq!(few(&mut ledger, Time::ZERO), FEW);
+    posted.extend((0..=FEW).map(|_| post(&mut ledger, add(), MUCH_LATER)));
+    assert_eq!(few(&mut ledger, Time::ZERO), 0, "too many");
+    assert_eq!(gather(&mut ledger, Time::ZERO).len(), FEW + 1);
+    ledger.send(ViewNumber(1), Port(1), 1, &[0; FEW_BYTES + 1]).unwrap();
+    assert_eq!(few(&mut ledger, Time::ZERO), 0, "too large");
+}
