@@ -309,7 +309,7 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
     let who = Incarnation::new(u32::MAX, 1);
     let fabric: Arc<dyn Fabric> = match provider {
         Provider::Shm => open_shm(config, who)?,
-        Provider::Tcp => Arc::new(TcpFabric::open(who, TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() })?),
+        Provider::Tcp => open_small(who)?,
         #[cfg(feature = "xdp")]
         Provider::Xdp => return xdp::try_out(),
         #[cfg(not(feature = "xdp"))]
@@ -326,8 +326,12 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
     let region = fabric.register(4096, verbena_terms::ViewNumber(1))?;
     let key = region.key(crate::Rights::Change);
     let deadline = fabric.clock().now() + std::time::Duration::from_secs(2);
-    // Through the front door, as a peer would.
-    let remote = fabric.connect(who, &fabric.address())?.open(&key, deadline)?;
+    // Through the front door, as a peer would: by `tcp` a node goes to itself without one.
+    let caller = match provider {
+        Provider::Tcp => open_small(Incarnation::new(u32::MAX - 1, 1))?,
+        _ => fabric.clone(),
+    };
+    let remote = caller.connect(who, &fabric.address())?.open(&key, deadline)?;
     let add = crate::Batch::one(crate::Operation::FetchAdd { at: 0, addend: 1 });
     remote.post(add, crate::Class::Control, deadline).wait()?;
     match region.load(0)? {
@@ -338,6 +342,10 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
             remedy: "This is a defect: please report it".into(),
         }),
     }
+}
+
+fn open_small(who: Incarnation) -> Result<Arc<dyn Fabric>> {
+    Ok(Arc::new(TcpFabric::open(who, TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() })?))
 }
 
 fn open_shm(config: &FabricConfig, who: Incarnation) -> Result<Arc<Shm>> {

@@ -303,7 +303,7 @@ impl Porter {
 
 struct XdpPeer {
     channel: Arc<dyn Peer>,
-    /// None where its words are reached by its agent alone.
+    /// None where its words are reached by its agent alone, or are this node's own.
     link: Option<Arc<Link>>,
     pool: Pool,
 }
