@@ -309,16 +309,15 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
     let who = Incarnation::new(u32::MAX, 1);
     let fabric: Arc<dyn Fabric> = match provider {
         Provider::Shm => open_shm(config, who)?,
-        Provider::Tcp => open_small(who)?,
+        Provider::Tcp => Arc::new(TcpFabric::open(who, small())?),
         #[cfg(feature = "xdp")]
         Provider::Xdp => return xdp::try_out(),
         #[cfg(not(feature = "xdp"))]
         Provider::Xdp => return Err(left_out("xdp")),
         #[cfg(feature = "verbs")]
         Provider::Verbs => {
-            let tcp = TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() };
             let wanted = verbs::wanted(config, config.listen.map(|listen| listen.ip()));
-            Arc::new(verbs::open(who, tcp, &wanted, config)?.0)
+            Arc::new(verbs::open(who, small(), &wanted, config)?.0)
         }
         #[cfg(not(feature = "verbs"))]
         Provider::Verbs => return Err(left_out("verbs")),
@@ -328,7 +327,7 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
     let deadline = fabric.clock().now() + std::time::Duration::from_secs(2);
     // Through the front door, as a peer would: by `tcp` a node goes to itself without one.
     let caller = match provider {
-        Provider::Tcp => open_small(Incarnation::new(u32::MAX - 1, 1))?,
+        Provider::Tcp => Arc::new(TcpFabric::open(Incarnation::new(u32::MAX - 1, 1), small())?),
         _ => fabric.clone(),
     };
     let remote = caller.connect(who, &fabric.address())?.open(&key, deadline)?;
@@ -344,8 +343,8 @@ pub fn try_out(provider: Provider, config: &FabricConfig) -> Result<Capabilities
     }
 }
 
-fn open_small(who: Incarnation) -> Result<Arc<dyn Fabric>> {
-    Ok(Arc::new(TcpFabric::open(who, TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() })?))
+fn small() -> TcpConfig {
+    TcpConfig { pool_bytes: 1 << 20, ..TcpConfig::default() }
 }
 
 fn open_shm(config: &FabricConfig, who: Incarnation) -> Result<Arc<Shm>> {

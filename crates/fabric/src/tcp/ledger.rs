@@ -31,7 +31,7 @@ use entry::{Queued, UnderWay, What};
 
 /// Bytes of writes and messages that are queued.
 const MOST_QUEUED_BYTES: usize = 16 << 20;
-/// Of what is queued whoever posts sends no more than so many, with at most so many bytes of writes and messages: whoever reads answers may wait for him.
+/// Whoever posts sends what is queued if it is no more than so many, with at most so many bytes of writes and messages: who reads answers waits meanwhile.
 const FEW: usize = 16;
 const FEW_BYTES: usize = 4 << 10;
 

@@ -6,7 +6,7 @@
 //! requests. What is posted for control is sent by whoever posts it, unless something was sent just before. Whoever makes a connection
 //! asks on it and the other end answers, so between two nodes there are up to four: two directions, two classes. The classes have threads of their own too, so that a lock never waits behind a file.
 //!
-//! A node's own regions it reaches without an agent: whoever posts executes, as a lock whose home is this node is asked for no later than on `shm`.
+//! A node's own regions it reaches without an agent: whoever posts executes.
 //!
 //! Where things are: `wire` draws every byte; `ledger` (caller) and `callers` (target) decide what exactly once and unknown mean
 //! (F2), without input or output; `link` and `agent` do the input and output of the two ends, and `output` says who sends; `dial`, `tls` and `roster` make sure

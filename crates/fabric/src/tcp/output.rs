@@ -19,8 +19,6 @@ pub(super) struct Output<W> {
     frame: FrameWriter,
     /// Bytes of the frame that the stream has taken.
     taken: usize,
-    /// The stream took no more, or broke. Its task goes on with it: what it waits for wakes one task only.
-    is_stuck: bool,
     /// Why it broke under a poster.
     broken: Option<io::Error>,
     /// When a poster sent something last.
@@ -29,15 +27,7 @@ pub(super) struct Output<W> {
 
 impl<W: AsyncWrite + Unpin> Output<W> {
     pub(super) fn new(stream: W, is_for_posters: bool) -> Self {
-        Output {
-            stream,
-            is_for_posters,
-            frame: FrameWriter::default(),
-            taken: 0,
-            is_stuck: false,
-            broken: None,
-            sent: Time::ZERO,
-        }
+        Output { stream, is_for_posters, frame: FrameWriter::default(), taken: 0, broken: None, sent: Time::ZERO }
     }
 
     /// The task's: sends all that `gather` puts into frames, and says why it cannot.
@@ -52,9 +42,7 @@ impl<W: AsyncWrite + Unpin> Output<W> {
             return Poll::Ready(Err(error));
         }
         loop {
-            let sent = self.poll_frame(context);
-            self.is_stuck = !matches!(sent, Poll::Ready(Ok(())));
-            ready!(sent)?;
+            ready!(self.poll_frame(context))?;
             gather(&mut self.frame);
             if self.frame.finish().is_empty() {
                 return Poll::Ready(Ok(()));
@@ -64,7 +52,7 @@ impl<W: AsyncWrite + Unpin> Output<W> {
 
     /// A poster's: sends one frame of what `gather` puts in, unless the last one was sent just now. Whether it was sent.
     pub(super) fn send_now(&mut self, now: Time, gather: impl FnOnce(&mut FrameWriter)) -> bool {
-        if !self.is_for_posters || self.is_stuck || now.since(self.sent) < APART {
+        if !self.is_for_posters || self.is_stuck() || now.since(self.sent) < APART {
             return false;
         }
         gather(&mut self.frame);
@@ -73,12 +61,18 @@ impl<W: AsyncWrite + Unpin> Output<W> {
         }
         self.sent = now;
         match self.poll_frame(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(())) => return true,
-            Poll::Ready(Err(error)) => self.broken = Some(error),
-            Poll::Pending => {}
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(error)) => {
+                self.broken = Some(error);
+                false
+            }
+            Poll::Pending => false,
         }
-        self.is_stuck = true;
-        false
+    }
+
+    /// The stream took no more of a frame, or broke. Its task goes on with it: what it waits for wakes one task only.
+    fn is_stuck(&mut self) -> bool {
+        !self.frame.finish().is_empty()
     }
 
     /// Sends the rest of the frame.
@@ -148,7 +142,7 @@ mod tests {
         let mut output = Output::new(end, true);
         assert!(output.send_now(at(100), settle(1)));
         assert!(!output.send_now(at(119), |_| panic!("too early to gather")));
-        assert!(!output.is_stuck, "the task has something to gather, and nothing to go on with");
+        assert!(!output.is_stuck(), "the task has something to gather, and nothing to go on with");
         let mut left = vec![2, 3];
         let rest = std::future::poll_fn(|context| {
             output.poll_send(context, |frame| left.drain(..).for_each(|number| settle(number)(frame)))
@@ -164,7 +158,7 @@ mod tests {
         let mut output = Output::new(end, true);
         assert!(output.send_now(at(100), settle(1)));
         assert!(!output.send_now(at(200), settle(2)), "half of it stands in the stream");
-        assert!(output.is_stuck);
+        assert!(output.is_stuck());
         assert!(!output.send_now(at(300), |_| panic!("a frame begins in another")));
         let mut left = vec![3];
         let rest = std::future::poll_fn(|context| {
@@ -173,7 +167,7 @@ mod tests {
         let (sent, numbers) = tokio::join!(rest, numbers(&mut other, 3 * bytes_of(1)));
         sent.unwrap();
         assert_eq!(numbers, [1, 2, 3]);
-        assert!(!output.is_stuck && output.send_now(at(400), settle(4)));
+        assert!(!output.is_stuck() && output.send_now(at(400), settle(4)));
     }
 
     #[tokio::test]
@@ -182,7 +176,7 @@ mod tests {
         let mut output = Output::new(end, true);
         drop(other);
         assert!(!output.send_now(at(100), settle(1)));
-        assert!(output.is_stuck);
+        assert!(output.is_stuck());
         let error = std::future::poll_fn(|context| output.poll_send(context, |_| panic!("nothing is lost silently")));
         assert_eq!(error.await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
@@ -194,7 +188,7 @@ mod tests {
         assert!(!output.send_now(at(100), |_| panic!("not for posters")));
         output.is_for_posters = true;
         assert!(!output.send_now(at(200), |_| {}), "nothing was put in, as it is too much");
-        assert!(!output.is_stuck);
+        assert!(!output.is_stuck());
         assert!(output.send_now(at(201), settle(1)), "what was not sent keeps nobody from sending");
         assert_eq!(numbers(&mut other, bytes_of(1)).await, [1]);
     }

@@ -18,22 +18,19 @@ use crate::message::Class;
 /// looks when it repeats something, so a longer round trip is no reason.
 const UNACKNOWLEDGED: Duration = Duration::from_millis(500);
 
-pub(super) enum Stream {
-    Plain(TcpStream),
-    Secured(Box<TlsStream<TcpStream>>),
+/// A whole connection or one of its halves, by whether it is secured.
+pub(super) enum Either<P, S> {
+    Plain(P),
+    Secured(S),
 }
 
+type Tls = Box<TlsStream<TcpStream>>;
+
+pub(super) type Stream = Either<TcpStream, Tls>;
 /// The half of a connection that is read.
-pub(super) enum Input {
-    Plain(OwnedReadHalf),
-    Secured(ReadHalf<Box<TlsStream<TcpStream>>>),
-}
-
+pub(super) type Input = Either<OwnedReadHalf, ReadHalf<Tls>>;
 /// The half of a connection that is written.
-pub(super) enum Sink {
-    Plain(OwnedWriteHalf),
-    Secured(WriteHalf<Box<TlsStream<TcpStream>>>),
-}
+pub(super) type Sink = Either<OwnedWriteHalf, WriteHalf<Tls>>;
 
 impl Stream {
     pub(super) fn split(self) -> (Input, Sink) {
@@ -53,7 +50,7 @@ impl Stream {
 impl Sink {
     /// Whether who reads waits while this is written: what is secured has one state for both.
     pub(super) const fn holds_up_reading(&self) -> bool {
-        matches!(self, Sink::Secured(_))
+        matches!(self, Either::Secured(_))
     }
 }
 
@@ -90,66 +87,34 @@ pub(crate) fn mark(socket: &SockRef<'_>, local: SocketAddr, class: Class) {
     }
 }
 
-impl AsyncRead for Stream {
+impl<P: AsyncRead + Unpin, S: AsyncRead + Unpin> AsyncRead for Either<P, S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, into),
-            Stream::Secured(stream) => Pin::new(stream).poll_read(context, into),
+            Either::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Either::Secured(stream) => Pin::new(stream).poll_read(context, into),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl<P: AsyncWrite + Unpin, S: AsyncWrite + Unpin> AsyncWrite for Either<P, S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, from),
-            Stream::Secured(stream) => Pin::new(stream).poll_write(context, from),
+            Either::Plain(stream) => Pin::new(stream).poll_write(context, from),
+            Either::Secured(stream) => Pin::new(stream).poll_write(context, from),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Secured(stream) => Pin::new(stream).poll_flush(context),
+            Either::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Either::Secured(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Secured(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
-
-impl AsyncRead for Input {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Input::Plain(input) => Pin::new(input).poll_read(context, into),
-            Input::Secured(input) => Pin::new(input).poll_read(context, into),
-        }
-    }
-}
-
-impl AsyncWrite for Sink {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Sink::Plain(sink) => Pin::new(sink).poll_write(context, from),
-            Sink::Secured(sink) => Pin::new(sink).poll_write(context, from),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Sink::Plain(sink) => Pin::new(sink).poll_flush(context),
-            Sink::Secured(sink) => Pin::new(sink).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Sink::Plain(sink) => Pin::new(sink).poll_shutdown(context),
-            Sink::Secured(sink) => Pin::new(sink).poll_shutdown(context),
+            Either::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Either::Secured(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
