@@ -4,7 +4,7 @@
 //! acknowledgement has the kernel send too. With it a frame crosses from one processor to another, which takes microseconds, many of them where that
 //! one has to be woken first.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 
 use rustix::fs::{Mode, OFlags, openat};
@@ -85,6 +85,14 @@ impl Steering {
         self.put(Some(router), Some(self.another_than(router).unwrap_or(router)));
     }
 
+    /// Whether something waits for one of the processors that receive while the router is followed on this one. For the kernel to say so it must be of 5.10
+    /// or newer.
+    pub fn waits(&self, router: usize) -> bool {
+        let queues = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
+        let receiving = [Some(router), self.another_than(router)];
+        receiving.into_iter().flatten().any(|processor| waiting(&queues, processor) > 0)
+    }
+
     /// The first processor that may be used and that is another one than `processor`, if there is one.
     pub fn another_than(&self, processor: usize) -> Option<usize> {
         self.usable.iter().copied().find(|other| *other != processor)
@@ -97,6 +105,15 @@ pub fn pin(interfaces: impl Iterator<Item = String>, processor: usize) {
     if let Err(error) = Receivers::of(interfaces.collect()).and_then(|receivers| receivers.put(Some(processor))) {
         by_any(&error);
     }
+}
+
+/// How many frames wait for a processor, by the kernel's table (net/core/net-procfs.c: softnet_seq_show): its twelfth column, of the line whose
+/// thirteenth is the processor, all in hexadecimal.
+fn waiting(table: &str, processor: usize) -> u64 {
+    let lines =
+        table.lines().map(|line| line.split_whitespace().map(|word| u64::from_str_radix(word, 16).unwrap_or(0)));
+    let found = lines.map(Iterator::collect::<Vec<_>>).find(|words| words.get(12) == Some(&(processor as u64)));
+    found.map_or(0, |words| words[11])
 }
 
 /// Says that frames can change places when their sender moves, which is rare.
@@ -115,6 +132,18 @@ mod tests {
         assert_eq!(mask(31), "80000000");
         assert_eq!(mask(32), "1,00000000");
         assert_eq!(mask(70), "40,00000000,00000000");
+    }
+
+    #[test]
+    fn what_waits_for_a_processor_stands_in_the_table_of_the_kernel() {
+        let row = |waits: u32, processor: u32| {
+            format!("0000ffff {}{waits:08x} {processor:08x} 00000000 00000000\n", "00000001 ".repeat(10))
+        };
+        let table = [row(0, 0), row(18, 1), row(3, 17)].concat();
+        assert_eq!([0, 1, 17, 2].map(|processor| waiting(&table, processor)), [0, 18, 3, 0]);
+        // Before 5.10 there were eleven.
+        assert_eq!(waiting(&"00000001 ".repeat(11), 1), 0);
+        assert_eq!(waiting("", 0), 0);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod port;
 mod preference;
 mod runner;
 mod stamps;
+mod steered;
 mod took;
 mod waking;
 

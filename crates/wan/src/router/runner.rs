@@ -15,17 +15,13 @@ use super::direction::{AT_ONCE, Direction};
 use super::entrance::Load;
 use super::gauge::{Cost, Gauge};
 use super::preference::{Preference, Usual};
+use super::steered::{Standing, Steered};
 use super::waking::{LEAST, Waking};
 use super::{DataPath, Mode, Order, Setting, now, queue};
 use crate::machine::{Leaving, Machine, Packet};
 use crate::receivers::Steering;
 use crate::way::Way;
 
-/// The least from one change of processors that receive to the next: where a thread goes to and fro it is not worth it.
-const STAYS: Duration = Duration::from_millis(20);
-
-/// And from one change of whether frames come to the router where they are sent to the next: what crosses may be much one moment and little the next.
-const STAYS_MUCH: Duration = Duration::from_millis(200);
 /// With a delay as long as this what was overtaken on its way to the router is there before either is due.
 const STAMPS_ORDER: Duration = Duration::from_micros(200);
 
@@ -39,15 +35,6 @@ const LONGEST_NAP: Duration = Duration::from_micros(500);
 /// less time left than this takes where it is not.
 const COLD: Duration = Duration::from_micros(100);
 const WARMING: Duration = Duration::from_micros(60);
-
-/// Which processor receives what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Steered {
-    /// What comes to sites.
-    here: usize,
-    /// What comes to the router is received where it is sent, and otherwise by another one than that.
-    as_sent: bool,
-}
 
 /// What the thread has. Direction `n` comes from port `n` and goes to port `n ^ 1`.
 pub(super) struct Runner {
@@ -67,8 +54,9 @@ pub(super) struct Runner {
     usual: Option<Usual>,
     /// When the way of a frame was last gone.
     gone: Time,
-    /// Which processor receives what since when.
-    steered: Option<(Steered, Time)>,
+    /// When a frame last came or left.
+    crossed: Time,
+    standing: Standing,
     buffers: Buffers,
     /// What is held by a queue and is let go on now, and when it came; empty but while that is done.
     going: Vec<u32>,
@@ -115,7 +103,8 @@ impl Runner {
             preference: Preference::new(),
             usual,
             gone: Time::ZERO,
-            steered: None,
+            crossed: Time::ZERO,
+            standing: Standing::default(),
             buffers: Buffers::default(),
             going: vec![],
             left: vec![],
@@ -136,7 +125,9 @@ impl Runner {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            if !has_received && !has_sent {
+            if has_received || has_sent {
+                self.crossed = now;
+            } else {
                 self.rest(wake);
             }
         }
@@ -300,17 +291,11 @@ impl Runner {
             && (self.path == DataPath::Nfqueue || self.shortest_delay >= STAMPS_ORDER)
             && self.directions.iter().all(|direction| direction.machine.has_delay_alone());
         let wanted = Steered { here: sched_getcpu(), as_sent };
-        if let Some((before, since)) = self.steered {
-            let stays = if before.as_sent == as_sent { STAYS } else { STAYS_MUCH };
-            if before == wanted || now.since(since) <= stays {
-                return;
-            }
-        }
-        self.steered = Some((wanted, now));
-        if as_sent {
-            self.steering.put(Some(wanted.here), None);
-        } else {
-            self.steering.follow(wanted.here);
+        let steering = &self.steering;
+        match self.standing.change(wanted, now, self.crossed, |before| steering.waits(before)) {
+            Some(Steered { here, as_sent: true }) => steering.put(Some(here), None),
+            Some(Steered { here, as_sent: false }) => steering.follow(here),
+            None => {}
         }
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
 mod held;
+mod moving;
 mod packets;
 mod streams;
 

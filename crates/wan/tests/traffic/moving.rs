@@ -1,0 +1,89 @@
+//! A router that the scheduler moves between cores, on cores that have other frames to receive.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use verbena_namespaces::{Family, Namespace, netfilter, or_skipped};
+use verbena_wan::pin;
+use verbena_wan::router::Mode;
+
+use super::{probe, send, wan};
+
+/// Longer than those who receive stay where they are.
+const STAY: Duration = Duration::from_millis(25);
+/// Rules that are looked through for each packet, so that it takes some 10 us to receive one.
+const RULES: usize = 400;
+/// Packets at once, and how long until the next: half the time of a core.
+const BURST: usize = 200;
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// A network in which all is received by this core, and slowly.
+fn slow(core: usize) -> Option<Namespace> {
+    let network = or_skipped(Namespace::new()).unwrap()?;
+    let rules: Vec<String> = (0..RULES).map(|_| "-A INPUT -p udp -s 192.0.2.1 -j DROP".to_owned()).collect();
+    if let Err(refused) = network.enter(|| netfilter(Family::V4, &rules)).unwrap() {
+        println!("skipped: this kernel has no rules for packets: {refused}");
+        return None;
+    }
+    network.enter(|| pin(["lo".to_owned()].into_iter(), core)).unwrap();
+    Some(network)
+}
+
+fn flood(network: &Namespace, is_done: &AtomicBool) -> usize {
+    let [from, to] = [(); 2].map(|()| network.enter(|| UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap());
+    let mut sent = 0;
+    while !is_done.load(Ordering::Relaxed) {
+        for _ in 0..BURST {
+            from.send_to(&[0; 8], to.local_addr().unwrap()).unwrap();
+            sent += 1;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    sent
+}
+
+/// The thread of this process that has this name.
+fn thread_of(name: &str) -> Pid {
+    let mut tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let task = tasks.find(|task| fs::read_to_string(task.join("comm")).unwrap().trim() == name).unwrap();
+    Pid::from_raw(task.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap()
+}
+
+/// What it sent before it moved waits for one core and what it sends next for another one, if those who receive follow it at once.
+#[test]
+fn the_order_is_kept_while_the_router_moves_between_cores() {
+    const COUNT: u64 = 50_000;
+    let usable = sched_getaffinity(None).unwrap();
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| usable.is_set(*core)).take(2).collect();
+    if cores.len() < 2 {
+        println!("skipped: there is one core, and none to move to");
+        return;
+    }
+    let Some(wan) = wan("delay=1ms", Mode::Precise) else { return };
+    let Some(networks) = cores.iter().map(|core| slow(*core)).collect::<Option<Vec<_>>>() else { return };
+    let (mut probe, router, is_done) = (probe(&wan, true), thread_of("wan-router"), AtomicBool::new(false));
+    let (moves, floods, (came, _)) = std::thread::scope(|scope| {
+        let is_done = &is_done;
+        let floods: Vec<_> = networks.iter().map(|network| scope.spawn(move || flood(network, is_done))).collect();
+        let moving = scope.spawn(|| {
+            let mut moves = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                let mut core = CpuSet::new();
+                core.set(cores[moves % 2]);
+                sched_setaffinity(Some(router), &core).unwrap();
+                moves += 1;
+                std::thread::sleep(STAY);
+            }
+            moves
+        });
+        let sent = send(&wan, &mut probe, COUNT);
+        is_done.store(true, Ordering::Relaxed);
+        (moving.join().unwrap(), floods.into_iter().map(|flood| flood.join().unwrap()).min(), sent)
+    });
+    let behind = came.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    assert_eq!((came.len() as u64, behind), (COUNT, 0), "{moves} moves, {floods:?} packets beside");
+    assert!(moves >= 30 && floods >= Some(10_000), "{moves} moves, {floods:?} packets beside");
+}
