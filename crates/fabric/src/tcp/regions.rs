@@ -275,10 +275,14 @@ impl Region for TcpRegion {
     fn remake(&self, view: ViewNumber) -> Result<()> {
         let life = Life::new(self.bytes, view)?;
         let mut memory = self.memory.write();
+        if self.regions.is_closed() {
+            return Err(Error::Closed);
+        }
+        // It may wait for a kernel, and what is asked of other regions is not to wait with it.
+        let anew = Memory::new(self.regions.0.supply.make_anew(self.number, &life)?, life);
         // A fabric that was closed meanwhile has no region to bring back.
         let mut inner = self.regions.0.inner.write();
         let live = inner.live.get_mut(&self.number).ok_or(Error::Closed)?;
-        let anew = Memory::new(self.regions.0.supply.make_anew(self.number, &life)?, life);
         *live = anew.clone();
         *memory = anew;
         Ok(())
@@ -297,5 +301,75 @@ impl Drop for TcpRegion {
         // Taking memory back may wait for a kernel, and the agent is not to wait with it.
         drop(inner);
         self.regions.0.supply.take_back(self.number);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::supply::Anonymous;
+
+    /// Memory that is made anew when the test says so.
+    struct Slow {
+        of: Anonymous,
+        begun: Sender<()>,
+        goes_on: Mutex<Receiver<()>>,
+    }
+
+    impl Supply for Slow {
+        fn make(&self, life: &Life) -> Result<(u32, Part)> {
+            self.of.make(life)
+        }
+
+        fn make_anew(&self, number: u32, life: &Life) -> Result<Part> {
+            self.begun.send(()).unwrap();
+            self.goes_on.lock().recv_timeout(Duration::from_secs(20)).unwrap();
+            self.of.make_anew(number, life)
+        }
+
+        fn take_back(&self, _: u32) {}
+    }
+
+    #[test]
+    fn other_regions_are_reached_while_one_is_made_anew_and_a_closed_fabric_has_none() {
+        let (begun, has_begun) = channel();
+        let (go_on, goes_on) = channel();
+        let slow = Slow { of: Anonymous::default(), begun, goes_on: Mutex::new(goes_on) };
+        let regions = Regions::new(Incarnation::new(0, 1), 1 << 20, Arc::new(slow));
+        let [anew, other] = [(); 2].map(|()| regions.register(64, ViewNumber(1)).unwrap());
+        let RegionKey { region, view, secret, .. } = other.key(Rights::Change);
+        let head = BatchHead { number: 0, region, view, first: None, secret };
+        let add = || {
+            let (regions, head) = (regions.clone(), head);
+            let (done, is_done) = channel();
+            std::thread::spawn(move || {
+                let outcome = regions.execute(&head, &[Element::FetchAdd { at: 0, addend: 1 }], None, &mut vec![]);
+                done.send(outcome).unwrap();
+            });
+            is_done.recv_timeout(Duration::from_secs(10)).expect("it waits for another region")
+        };
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| anew.remake(ViewNumber(2)));
+            has_begun.recv().unwrap();
+            assert_eq!(add(), (1, Outcome::Done));
+            go_on.send(()).unwrap();
+            made.join().unwrap().unwrap();
+            // Closed while it is made.
+            let made = scope.spawn(|| anew.remake(ViewNumber(3)));
+            has_begun.recv().unwrap();
+            regions.close();
+            go_on.send(()).unwrap();
+            assert!(matches!(made.join().unwrap(), Err(Error::Closed)));
+        });
+        assert_eq!((add(), anew.key(Rights::Read).view), ((0, Outcome::Revoked), ViewNumber(2)));
+        // And before: nobody makes it.
+        assert!(matches!(anew.remake(ViewNumber(3)), Err(Error::Closed)));
+        assert!(has_begun.try_recv().is_err());
     }
 }
