@@ -107,7 +107,7 @@ fn how_often_a_segment_is_written() {
         }
         puts
     });
-    let look = json(&cluster, "b", &["top", "--times", "1", "--interval", "500ms"]);
+    let look = json(&cluster, "b", &["top", "--count", "1", "--interval", "500ms"]);
     stop.send(()).unwrap();
     let puts = writer.join().unwrap();
     let rows = look["most_written"].as_array().unwrap();
@@ -115,7 +115,7 @@ fn how_often_a_segment_is_written() {
         rows.iter().map(|row| (row["name"].as_str().unwrap(), row["puts_per_second"].as_f64().unwrap())).collect();
     assert_eq!((rates[0].0, rates[1]), ("busy", ("idle", 0.0)));
     assert!(puts > 20 && rates[0].1 > 10.0, "{puts} puts, {rates:?}");
-    let shown = said(&cluster, "b", &["top", "--times", "2", "--interval", "50ms"], b"");
+    let shown = said(&cluster, "b", &["top", "--count", "2", "--interval", "50ms"], b"");
     assert_eq!(shown.matches("2 segments, 128 bytes").count(), 2, "{shown}");
 }
 

@@ -29,7 +29,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 Examples:
   verbena mem top
   verbena mem top session/ --interval 250ms --rows 10
-  verbena mem top --times 3 --json")]
+  verbena mem top --count 3 --json")]
 pub struct Command {
     /// Only segments whose names begin so.
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
@@ -41,8 +41,8 @@ pub struct Command {
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     rows: usize,
     /// How often it is shown. Without it, until it is interrupted.
-    #[arg(long, value_name = "NUMBER")]
-    times: Option<u64>,
+    #[arg(long, value_name = "NUMBER", alias = "times")]
+    count: Option<u64>,
     #[command(flatten)]
     reach: Reach,
     #[command(flatten)]
@@ -79,7 +79,7 @@ impl Command {
         self.look(&mut memory, &mut before)?;
         let mut out = output();
         let clears = !self.format.json && std::io::stdout().is_terminal();
-        for _ in 0..self.times.unwrap_or(u64::MAX) {
+        for _ in 0..self.count.unwrap_or(u64::MAX) {
             std::thread::sleep(every);
             let look = self.look(&mut memory, &mut before)?;
             if self.format.json {
