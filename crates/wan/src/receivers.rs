@@ -79,18 +79,15 @@ impl Steering {
         }
     }
 
-    /// What sites receive from the router, which is on this processor, is received there too: a frame need not cross to another one. What the router
-    /// receives is received by another one, which it does not keep busy.
-    pub fn follow(&self, router: usize) {
-        self.put(Some(router), Some(self.another_than(router).unwrap_or(router)));
+    /// The processor that is to receive what comes to the router while that is on this one: another one, which it does not keep busy, if there is one.
+    pub fn beside(&self, router: usize) -> usize {
+        self.another_than(router).unwrap_or(router)
     }
 
-    /// Whether something waits for one of the processors that receive while the router is followed on this one. For the kernel to say so it must be of 5.10
-    /// or newer.
-    pub fn waits(&self, router: usize) -> bool {
+    /// Whether something waits for a processor. A kernel before 5.10 does not say, which is taken for no.
+    pub fn waits(&self, processor: usize) -> bool {
         let queues = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
-        let receiving = [Some(router), self.another_than(router)];
-        receiving.into_iter().flatten().any(|processor| waiting(&queues, processor) > 0)
+        waiting(&queues, processor).is_some_and(|waiting| waiting > 0)
     }
 
     /// The first processor that may be used and that is another one than `processor`, if there is one.
@@ -109,11 +106,12 @@ pub fn pin(interfaces: impl Iterator<Item = String>, processor: usize) {
 
 /// How many frames wait for a processor, by the kernel's table (net/core/net-procfs.c: softnet_seq_show): its twelfth column, of the line whose
 /// thirteenth is the processor, all in hexadecimal.
-fn waiting(table: &str, processor: usize) -> u64 {
-    let lines =
-        table.lines().map(|line| line.split_whitespace().map(|word| u64::from_str_radix(word, 16).unwrap_or(0)));
-    let found = lines.map(Iterator::collect::<Vec<_>>).find(|words| words.get(12) == Some(&(processor as u64)));
-    found.map_or(0, |words| words[11])
+fn waiting(table: &str, processor: usize) -> Option<u64> {
+    table.lines().find_map(|line| {
+        let mut words = line.split_whitespace().map(|word| u64::from_str_radix(word, 16).ok());
+        let waiting = words.nth(11)??;
+        (words.next()?? == processor as u64).then_some(waiting)
+    })
 }
 
 /// Says that frames can change places when their sender moves, which is rare.
@@ -122,6 +120,7 @@ pub(crate) fn by_any(error: &io::Error) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
 
@@ -140,10 +139,11 @@ mod tests {
             format!("0000ffff {}{waits:08x} {processor:08x} 00000000 00000000\n", "00000001 ".repeat(10))
         };
         let table = [row(0, 0), row(18, 1), row(3, 17)].concat();
-        assert_eq!([0, 1, 17, 2].map(|processor| waiting(&table, processor)), [0, 18, 3, 0]);
+        assert_eq!([0, 1, 17, 2].map(|processor| waiting(&table, processor)), [Some(0), Some(18), Some(3), None]);
         // Before 5.10 there were eleven.
-        assert_eq!(waiting(&"00000001 ".repeat(11), 1), 0);
-        assert_eq!(waiting("", 0), 0);
+        assert_eq!([waiting(&"00000001 ".repeat(11), 1), waiting("", 0)], [None, None]);
+        let here = fs::read_to_string("/proc/net/softnet_stat").unwrap();
+        assert!(waiting(&here, rustix::thread::sched_getcpu()).is_some(), "{here}");
     }
 
     #[test]

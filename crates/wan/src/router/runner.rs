@@ -15,7 +15,7 @@ use super::direction::{AT_ONCE, Direction};
 use super::entrance::Load;
 use super::gauge::{Cost, Gauge};
 use super::preference::{Preference, Usual};
-use super::steered::{Standing, Steered};
+use super::steered::{Moment, Standing, Steered};
 use super::waking::{LEAST, Waking};
 use super::{DataPath, Mode, Order, Setting, now, queue};
 use crate::machine::{Leaving, Machine, Packet};
@@ -30,6 +30,9 @@ const STAMPS_ORDER: Duration = Duration::from_micros(200);
 const NAPS: u32 = 20;
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_micros(500);
+
+/// Who receives what is not changed if a release is nearer than this.
+const STEERING: Duration = Duration::from_micros(60);
 
 /// Nearer than [`LEAST`] to a release, whoever was not needed for so long goes the way of a frame once more, so that it is in the caches; unless there is
 /// less time left than this takes where it is not.
@@ -84,7 +87,7 @@ impl Runner {
         let may_go_first = mode == Mode::Precise && steering.another_than(sched_getcpu()).is_some();
         let usual = if may_go_first { Usual::of_this_thread() } else { None };
         match core {
-            Some(core) => steering.follow(core),
+            Some(core) => steering.put(Some(core), Some(steering.beside(core))),
             None => steering.put(Some(0), Some(0)),
         }
         let shortest_delay = shortest_delay(&directions);
@@ -126,7 +129,8 @@ impl Runner {
                 }
             }
             if has_received || has_sent {
-                self.crossed = now;
+                // What was sent takes its time.
+                self.crossed = super::now();
             } else {
                 self.rest(wake);
             }
@@ -227,7 +231,10 @@ impl Runner {
     /// Waits for the next frame, order or release, in the way of the mode.
     fn rest(&mut self, wake: &OwnedFd) {
         let (next, now) = (self.next(), now());
-        self.steer(now);
+        // It takes a few system calls, and is looked at again soon.
+        if next.is_none_or(|next| next <= now || next.since(now) > STEERING) {
+            self.steer(now);
+        }
         if self.naps
             && self.is_much()
             && let Some(nap) = nap(self.shortest_delay)
@@ -287,15 +294,14 @@ impl Runner {
         if self.mode == Mode::Sleep {
             return;
         }
-        let as_sent = self.is_much()
-            && (self.path == DataPath::Nfqueue || self.shortest_delay >= STAMPS_ORDER)
+        let is_put_right = (self.path == DataPath::Nfqueue || self.shortest_delay >= STAMPS_ORDER)
             && self.directions.iter().all(|direction| direction.machine.has_delay_alone());
-        let wanted = Steered { here: sched_getcpu(), as_sent };
+        let here = sched_getcpu();
+        let router = if is_put_right && self.is_much() { None } else { Some(self.steering.beside(here)) };
+        let (wanted, moment) = (Steered { sites: here, router }, Moment { now, crossed: self.crossed, is_put_right });
         let steering = &self.steering;
-        match self.standing.change(wanted, now, self.crossed, |before| steering.waits(before)) {
-            Some(Steered { here, as_sent: true }) => steering.put(Some(here), None),
-            Some(Steered { here, as_sent: false }) => steering.follow(here),
-            None => {}
+        if let Some(next) = self.standing.change(wanted, moment, |processor| steering.waits(processor)) {
+            self.steering.put(Some(next.sites), next.router);
         }
     }
 

@@ -1,8 +1,9 @@
 //! When it changes which processor receives what.
 //!
 //! A frame that is sent waits in a queue of the processor that receives it. Where that is another one for the next frame, that one's queue may be
-//! shorter: the frame behind overtakes the one before. So nothing is to wait, and nothing to have crossed for a moment, when it changes (as the kernel's own
-//! receive flow steering does it, Documentation/networking/scaling.rst).
+//! shorter: the frame behind overtakes the one before. So who receives what comes to sites follows the router, which sends it, when nothing has crossed for a moment and nothing
+//! waits. What comes to the router others send, at any moment, also in the middle of the change: who receives that changes only where stamps put it in order, or after nobody has
+//! sent for long. (Where a delay by which they did so has just been taken away a few may be overtaken.)
 
 use std::time::Duration;
 
@@ -14,112 +15,149 @@ const STAYS: Duration = Duration::from_millis(20);
 const STAYS_MUCH: Duration = Duration::from_millis(200);
 /// What crossed last has been received after so long, if it no longer waits; and whether something waits is asked so often at most.
 const QUIET: Duration = Duration::from_micros(200);
+/// After so long nothing of ours waits, whatever does: what comes to a processor is received in turn, and it keeps a thousand at most.
+const LONG_QUIET: Duration = Duration::from_millis(50);
 
 /// Which processor receives what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steered {
     /// What comes to sites.
-    pub here: usize,
-    /// What comes to the router is received where it is sent, and otherwise by another one than that.
-    pub as_sent: bool,
+    pub sites: usize,
+    /// What comes to the router; if none, that of whoever sends it.
+    pub router: Option<usize>,
 }
 
 /// How it is, and since when.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
-    now: Option<(Steered, Time)>,
+    since: Option<(Steered, [Time; 2])>,
     /// When it was last asked whether something waits.
     asked: Option<Time>,
 }
 
+/// What is known at this moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub now: Time,
+    /// When a frame last came or left.
+    pub crossed: Time,
+    /// Whether what comes to the router in another order is put right by its stamps.
+    pub is_put_right: bool,
+}
+
 impl Standing {
-    /// How it is to be from now on, if that is another way than before: as wanted, or as much of it as may be now. `crossed` is when a frame last came or
-    /// left. Whether frames may wait for the processors that receive now is asked with the one that receives what comes to sites.
-    pub fn change(
-        &mut self,
-        wanted: Steered,
-        now: Time,
-        crossed: Time,
-        waits: impl FnOnce(usize) -> bool,
-    ) -> Option<Steered> {
-        let next = match self.now {
-            None => wanted,
-            Some((before, since)) => {
-                let is_over = |least| now.since(since) > least;
-                let as_sent = if is_over(STAYS_MUCH) { wanted.as_sent } else { before.as_sent };
-                let moves = wanted.here != before.here
-                    && is_over(STAYS)
-                    && now.since(crossed) > QUIET
-                    && self.asked.is_none_or(|asked| now.since(asked) > QUIET);
-                let may_move = moves && {
-                    self.asked = Some(now);
-                    !waits(before.here)
-                };
-                Steered { here: if may_move { wanted.here } else { before.here }, as_sent }
-            }
+    /// How it is to be from now on, if that is another way than before: as wanted, or as much of it as may be now. Where that depends on it, it is asked whether
+    /// frames wait for a processor.
+    pub fn change(&mut self, wanted: Steered, moment: Moment, waits: impl Fn(usize) -> bool) -> Option<Steered> {
+        let now = moment.now;
+        let Some((before, since)) = self.since else {
+            self.since = Some((wanted, [now; 2]));
+            return Some(wanted);
         };
-        if self.now.is_some_and(|(before, _)| before == next) {
-            return None;
+        let [sites, router] = since.map(|since| now.since(since));
+        let is_one = before.router.is_some() && wanted.router.is_some();
+        let is_long_quiet = now.since(moment.crossed) > LONG_QUIET;
+        let moves_sites = before.sites != wanted.sites && sites > STAYS;
+        let moves_router =
+            is_one && before.router != wanted.router && router > STAYS && (moment.is_put_right || is_long_quiet);
+        let waits = || waits(before.sites) || before.router.is_some_and(&waits);
+        let may_move = (moves_sites || moves_router) && (is_long_quiet || self.is_quiet(moment, waits));
+        let changes_router = before.router.is_none() != wanted.router.is_none() && router > STAYS_MUCH;
+        let next = Steered {
+            sites: if moves_sites && may_move { wanted.sites } else { before.sites },
+            router: if changes_router || moves_router && may_move { wanted.router } else { before.router },
+        };
+        let since_when = |is_same, since| if is_same { since } else { now };
+        let since =
+            [since_when(next.sites == before.sites, since[0]), since_when(next.router == before.router, since[1])];
+        self.since = Some((next, since));
+        (next != before).then_some(next)
+    }
+
+    fn is_quiet(&mut self, moment: Moment, waits: impl FnOnce() -> bool) -> bool {
+        let Moment { now, crossed, .. } = moment;
+        if now.since(crossed) <= QUIET || self.asked.is_some_and(|asked| now.since(asked) <= QUIET) {
+            return false;
         }
-        self.now = Some((next, now));
-        Some(next)
+        self.asked = Some(now);
+        !waits()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const FIRST: Steered = Steered { here: 0, as_sent: false };
-    const MOVED: Steered = Steered { here: 1, as_sent: false };
+    const FIRST: Steered = Steered { sites: 0, router: Some(1) };
+    const MOVED: Steered = Steered { sites: 1, router: Some(0) };
+    const HALF: Steered = Steered { sites: 1, router: Some(1) };
+    const MUCH: Steered = Steered { sites: 0, router: None };
 
     fn at(nanos: u64) -> Time {
         Time::from_nanos(1_000 * MS + nanos)
     }
 
+    fn moment(now: u64, crossed: u64) -> Moment {
+        Moment { now: at(now), crossed: at(crossed), is_put_right: true }
+    }
+
     /// It was first looked at at 0.
     fn standing() -> Standing {
         let mut standing = Standing::default();
-        assert_eq!(standing.change(FIRST, at(0), at(0), |_| true), Some(FIRST));
+        assert_eq!(standing.change(FIRST, moment(0, 0), |_| true), Some(FIRST));
         standing
     }
 
     #[test]
     fn who_receives_changes_when_nothing_crosses_and_nothing_waits() {
         let mut standing = standing();
-        // Not so soon, not while something crosses, and not before what is sent was received.
-        assert_eq!(standing.change(MOVED, at(20 * MS), at(0), |_| false), None);
-        assert_eq!(standing.change(MOVED, at(21 * MS), at(21 * MS - 200_000), |_| false), None);
-        assert_eq!(standing.change(MOVED, at(22 * MS), at(21 * MS), |who| who == FIRST.here), None);
-        assert_eq!(standing.change(MOVED, at(23 * MS), at(21 * MS), |who| who != FIRST.here), Some(MOVED));
-        assert_eq!(standing.change(MOVED, at(99 * MS), at(21 * MS), |_| unreachable!()), None);
+        // Not so soon, not while something crosses, and not before what is sent was received, by either.
+        assert_eq!(standing.change(MOVED, moment(20 * MS, 0), |_| false), None);
+        assert_eq!(standing.change(MOVED, moment(21 * MS, 21 * MS - 200_000), |_| false), None);
+        assert_eq!(standing.change(MOVED, moment(22 * MS, 21 * MS), |who| who == 0), None);
+        assert_eq!(standing.change(MOVED, moment(23 * MS, 21 * MS), |who| who == 1), None);
+        assert_eq!(standing.change(MOVED, moment(24 * MS, 21 * MS), |who| who > 1), Some(MOVED));
+        assert_eq!(standing.change(MOVED, moment(99 * MS, 21 * MS), |_| unreachable!()), None);
+        // What waits so long after is of others.
+        assert_eq!(standing.change(FIRST, moment(120 * MS, 71 * MS), |_| true), None);
+        assert_eq!(standing.change(FIRST, moment(122 * MS, 71 * MS), |_| true), Some(FIRST));
+    }
+
+    #[test]
+    fn what_comes_to_the_router_is_received_elsewhere_only_where_its_order_is_put_right_or_nobody_sends() {
+        let mut standing = standing();
+        let unsure = |now, crossed| Moment { is_put_right: false, ..moment(now, crossed) };
+        assert_eq!(standing.change(MOVED, unsure(30 * MS, 29 * MS), |_| false), Some(HALF));
+        assert_eq!(standing.change(MOVED, unsure(90 * MS, 41 * MS), |_| false), None);
+        assert_eq!(standing.change(MOVED, unsure(92 * MS, 41 * MS), |_| true), Some(MOVED));
     }
 
     #[test]
     fn it_is_not_asked_all_the_time_whether_something_waits() {
-        let mut standing = standing();
-        let mut asked = 0;
+        let (mut standing, asked) = (standing(), Cell::new(0));
         for micros in 0..1_000 {
             let waits = |_| {
-                asked += 1;
+                asked.set(asked.get() + 1);
                 true
             };
-            assert_eq!(standing.change(MOVED, at(30 * MS + micros * 1_000), at(0), waits), None);
+            assert_eq!(standing.change(MOVED, moment(30 * MS + micros * 1_000, 1), waits), None);
         }
-        assert!((4..=5).contains(&asked), "{asked}");
+        assert_eq!(asked.get(), 5);
     }
 
     #[test]
     fn what_comes_as_it_is_sent_is_changed_while_much_crosses() {
         let mut standing = standing();
-        let much = Steered { here: 1, as_sent: true };
-        assert_eq!(standing.change(much, at(200 * MS), at(200 * MS), |_| false), None);
-        let half = Steered { here: 0, as_sent: true };
-        assert_eq!(standing.change(much, at(201 * MS), at(201 * MS), |_| false), Some(half));
-        // The rest of it when it is quiet.
-        assert_eq!(standing.change(much, at(222 * MS), at(221 * MS), |_| false), Some(much));
-        assert_eq!(standing.change(MOVED, at(400 * MS), at(221 * MS), |_| false), None);
-        assert_eq!(standing.change(MOVED, at(423 * MS), at(423 * MS), |_| false), Some(MOVED));
+        let both = Steered { sites: 1, router: None };
+        assert_eq!(standing.change(both, moment(200 * MS, 200 * MS), |_| false), None);
+        assert_eq!(standing.change(both, moment(201 * MS, 201 * MS), |_| false), Some(MUCH));
+        // The rest of it when it is quiet; and however often the router moves, the other is changed in its time.
+        assert_eq!(standing.change(both, moment(222 * MS, 221 * MS), |_| false), Some(both));
+        assert_eq!(standing.change(MUCH, moment(390 * MS, 389 * MS), |_| false), Some(MUCH));
+        assert_eq!(standing.change(FIRST, moment(400 * MS, 399 * MS), |_| false), None);
+        assert_eq!(standing.change(FIRST, moment(402 * MS, 402 * MS), |_| false), Some(FIRST));
     }
 }
