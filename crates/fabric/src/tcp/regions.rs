@@ -280,7 +280,7 @@ impl Region for TcpRegion {
         }
         // It may wait for a kernel, and what is asked of other regions is not to wait with it.
         let anew = Memory::new(self.regions.0.supply.make_anew(self.number, &life)?, life);
-        // A fabric that was closed meanwhile has no region to bring back.
+        // A fabric that was closed meanwhile has no region to bring back. What the supply made it takes back with the region, or before: nobody was told its keys.
         let mut inner = self.regions.0.inner.write();
         let live = inner.live.get_mut(&self.number).ok_or(Error::Closed)?;
         *live = anew.clone();
@@ -343,10 +343,13 @@ mod tests {
         let slow = Slow { of: Anonymous::default(), begun, goes_on: Mutex::new(goes_on) };
         let regions = Regions::new(Incarnation::new(0, 1), 1 << 20, Arc::new(slow));
         let [anew, other] = [(); 2].map(|()| regions.register(64, ViewNumber(1)).unwrap());
-        let RegionKey { region, view, secret, .. } = other.key(Rights::Change);
-        let head = BatchHead { number: 0, region, view, first: None, secret };
-        let add = || {
-            let (regions, head) = (regions.clone(), head);
+        let head = |region: &TcpRegion| {
+            let RegionKey { region, view, secret, .. } = region.key(Rights::Change);
+            BatchHead { number: 0, region, view, first: None, secret }
+        };
+        let (old, other) = (head(&anew), head(&other));
+        let add = |head: BatchHead| {
+            let regions = regions.clone();
             let (done, is_done) = channel();
             std::thread::spawn(move || {
                 let outcome = regions.execute(&head, &[Element::FetchAdd { at: 0, addend: 1 }], None, &mut vec![]);
@@ -357,9 +360,10 @@ mod tests {
         std::thread::scope(|scope| {
             let made = scope.spawn(|| anew.remake(ViewNumber(2)));
             has_begun.recv().unwrap();
-            assert_eq!(add(), (1, Outcome::Done));
+            assert_eq!(add(other), (1, Outcome::Done));
             go_on.send(()).unwrap();
             made.join().unwrap().unwrap();
+            assert_eq!((add(old), add(head(&anew))), ((0, Outcome::Revoked), (1, Outcome::Done)));
             // Closed while it is made.
             let made = scope.spawn(|| anew.remake(ViewNumber(3)));
             has_begun.recv().unwrap();
@@ -367,7 +371,7 @@ mod tests {
             go_on.send(()).unwrap();
             assert!(matches!(made.join().unwrap(), Err(Error::Closed)));
         });
-        assert_eq!((add(), anew.key(Rights::Read).view), ((0, Outcome::Revoked), ViewNumber(2)));
+        assert_eq!((add(other), anew.key(Rights::Read).view), ((0, Outcome::Revoked), ViewNumber(2)));
         // And before: nobody makes it.
         assert!(matches!(anew.remake(ViewNumber(3)), Err(Error::Closed)));
         assert!(has_begun.try_recv().is_err());
