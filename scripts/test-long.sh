@@ -14,6 +14,7 @@ model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test
 locks() {
     VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test every_order -- --nocapture --test-threads=1
     VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test million -- --nocapture
+    VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test lock memory -- --nocapture
     VERBENA_SEEDS=$((2 * seeds)) cargo test --release --locked -p verbena-lock --test storm locks_hold -- --nocapture
     # What needs devices is the part `rdma`'s.
     VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test lock_crashes -- --nocapture --skip soft

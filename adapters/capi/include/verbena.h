@@ -215,7 +215,7 @@ enum verbena_result verbena_connect(const char *path,
 // `locks` is null, or of verbena_connect and not closed yet; nobody is in a call with it.
 void verbena_close(struct verbena_locks *locks);
 
-// Waits for a lock, `timeout_ms` at most: 0 takes it only if it is free, VERBENA_NO_LIMIT waits as long as it takes. `name` is any 1 to
+// Waits for a lock, `timeout_ms` at most while the helper runs (one that is stopped is waited for up to five seconds more): 0 takes it only if it is free, VERBENA_NO_LIMIT waits as long as it takes. `name` is any 1 to
 // VERBENA_MAX_NAME_BYTES bytes, `mode` VERBENA_SHARED or VERBENA_EXCLUSIVE. After an error `*hold` is none. A lock that this connection holds it gets once
 // more at once, with the same token; it is free when all its holds of it are released.
 //
@@ -260,6 +260,16 @@ enum verbena_result verbena_lock_remove(struct verbena_locks *locks,
 // As for verbena_release.
 bool verbena_is_held(const struct verbena_locks *locks,
                      const struct verbena_hold *hold);
+
+// Waits until the lock is no longer held, `timeout_ms` at most: VERBENA_NO_LIMIT waits as long as it takes. Says whether that is so, a few milliseconds after it is, which
+// nobody has to be there to tell; true at once for what is no hold of this connection, and when another thread releases it. For a thread of its own, beside one
+// that works under the lock: it keeps nobody from using the connection.
+//
+// The caller sees to it:
+// As for verbena_release; and nobody closes `locks` meanwhile.
+bool verbena_wait_lost(const struct verbena_locks *locks,
+                       const struct verbena_hold *hold,
+                       int64_t timeout_ms);
 
 // The fencing token: larger than those of all who held the lock alone before. A store that refuses a token smaller than one it has seen is safe from
 // those who lost the lock and do not know it yet. 0 for what is no hold of this connection.

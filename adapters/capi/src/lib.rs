@@ -24,7 +24,7 @@ pub use error::{verbena_last_error, verbena_result, verbena_version};
 pub use locks::{
     VERBENA_MAX_NAME_BYTES, VERBENA_NO_LIMIT, verbena_acquire, verbena_close, verbena_connect, verbena_good_for_ns,
     verbena_held_until_ns, verbena_hold, verbena_is_held, verbena_lock_remove, verbena_locks, verbena_mode,
-    verbena_mode_of, verbena_release, verbena_share, verbena_token,
+    verbena_mode_of, verbena_release, verbena_share, verbena_token, verbena_wait_lost,
 };
 pub use memory::{
     VERBENA_MAX_SEGMENT_NAME_BYTES, verbena_memory, verbena_memory_allocate, verbena_memory_close,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbena_client::wire::LockMode;
 use verbena_client::{Error, Hold, Memory, Socket, Watch};
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn verbena_close(locks: *mut verbena_locks) {
     });
 }
 
-/// Waits for a lock, `timeout_ms` at most: 0 takes it only if it is free, VERBENA_NO_LIMIT waits as long as it takes. `name` is any 1 to
+/// Waits for a lock, `timeout_ms` at most while the helper runs (one that is stopped is waited for up to five seconds more): 0 takes it only if it is free, VERBENA_NO_LIMIT waits as long as it takes. `name` is any 1 to
 /// VERBENA_MAX_NAME_BYTES bytes, `mode` VERBENA_SHARED or VERBENA_EXCLUSIVE. After an error `*hold` is none. A lock that this connection holds it gets once
 /// more at once, with the same token; it is free when all its holds of it are released.
 ///
@@ -202,6 +202,35 @@ pub unsafe extern "C" fn verbena_is_held(locks: *const verbena_locks, hold: *con
     tell_value(false, || unsafe { look(locks, hold) }.map(|(locks, held)| locks.watch.is_held(&held)))
 }
 
+/// Waits until the lock is no longer held, `timeout_ms` at most: VERBENA_NO_LIMIT waits as long as it takes. Says whether that is so, a few milliseconds after it is, which
+/// nobody has to be there to tell; true at once for what is no hold of this connection, and when another thread releases it. For a thread of its own, beside one
+/// that works under the lock: it keeps nobody from using the connection.
+///
+/// # Safety
+/// As for verbena_release; and nobody closes `locks` meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_wait_lost(
+    locks: *const verbena_locks,
+    hold: *const verbena_hold,
+    timeout_ms: i64,
+) -> bool {
+    tell_value(true, || {
+        let until = limit(timeout_ms)?.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            // SAFETY: null or open, null or readable, says the caller. It is looked for again each time: another thread may release it.
+            let (locks, held) = unsafe { look(locks, hold)? };
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let turn = left.map_or(Watch::LOOKS_EVERY, |left| left.min(Watch::LOOKS_EVERY));
+            if locks.watch.wait_lost(&held, Some(turn)) {
+                return Ok(true);
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+        }
+    })
+}
+
 /// The fencing token: larger than those of all who held the lock alone before. A store that refuses a token smaller than one it has seen is safe from
 /// those who lost the lock and do not know it yet. 0 for what is no hold of this connection.
 ///
@@ -254,6 +283,16 @@ pub unsafe extern "C" fn verbena_held_until_ns(locks: *const verbena_locks) -> u
     tell_value(0, || unsafe { reach(locks) }.map(|locks| locks.watch.held_until().nanos()))
 }
 
+fn limit(timeout_ms: i64) -> Result<Option<Duration>, Failure> {
+    match timeout_ms {
+        VERBENA_NO_LIMIT => Ok(None),
+        limit => {
+            let limit = u64::try_from(limit).map_err(|_| bad("a limit below 0 that is not VERBENA_NO_LIMIT"))?;
+            Ok(Some(Duration::from_millis(limit)))
+        }
+    }
+}
+
 impl verbena_hold {
     pub(crate) const NONE: verbena_hold = verbena_hold { number: 0 };
 }
@@ -288,16 +327,10 @@ impl verbena_locks {
             mode if mode == verbena_mode::VERBENA_EXCLUSIVE as c_int => LockMode::Exclusive,
             other => return Err(bad(&format!("{other} is no mode: VERBENA_SHARED or VERBENA_EXCLUSIVE"))),
         };
-        let limit = match timeout_ms {
-            VERBENA_NO_LIMIT => None,
-            limit => Some(u64::try_from(limit).map_err(|_| bad("a limit below 0 that is not VERBENA_NO_LIMIT"))?),
-        };
+        let limit = limit(timeout_ms)?;
         let mut memory = self.enter()?;
         let name = name(&mut memory)?;
-        let held = match limit {
-            Some(0) => memory.locks().try_acquire(&name, mode)?,
-            limit => memory.locks().acquire(&name, mode, limit.map(Duration::from_millis))?,
-        };
+        let held = memory.locks().acquire(&name, mode, limit)?;
         static HOLDS: AtomicU64 = AtomicU64::new(1);
         let number = HOLDS.fetch_add(1, Ordering::Relaxed);
         self.holds().insert(number, held);

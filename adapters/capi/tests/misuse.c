@@ -61,6 +61,8 @@ static void one_at_a_time(verbena_locks *here, verbena_locks *there) {
     uint64_t token = verbena_token(here, &hold), good_for = verbena_good_for_ns(here, &hold);
     expect(token > 0 && good_for > 0 && good_for < 1000000000, 1);
     expect(verbena_held_until_ns(here) > good_for, 1);
+    expect(verbena_wait_lost(here, &hold, 0) || verbena_wait_lost(here, &hold, 20), 0);
+    expect(verbena_wait_lost(there, &hold, VERBENA_NO_LIMIT) && verbena_wait_lost(here, NULL, 20), 1);
     expect(verbena_acquire(there, "x", 1, VERBENA_SHARED, 0, &other), VERBENA_NOT_IN_TIME);
     expect(verbena_acquire(there, "x", 1, VERBENA_SHARED, 30, &other), VERBENA_NOT_IN_TIME);
     /* Once more what it has. */
@@ -86,6 +88,7 @@ static void one_at_a_time(verbena_locks *here, verbena_locks *there) {
     expect(verbena_release(here, &copy), VERBENA_OK);
     expect(verbena_release(here, &hold), VERBENA_NOT_HELD);
     expect(verbena_is_held(here, &hold), 0);
+    expect(verbena_wait_lost(here, &hold, VERBENA_NO_LIMIT), 1);
     expect(verbena_acquire(there, "x", 1, VERBENA_EXCLUSIVE, 5000, &other), VERBENA_OK);
     expect(verbena_token(there, &other) > token, 1);
     expect(verbena_release(there, &other), VERBENA_OK);

@@ -1,12 +1,15 @@
 //! What is held.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use verbena_client::Watch;
 use verbena_client::wire::LockMode;
 
+use crate::arguments::{self, Limit};
 use crate::connection::Shared;
 use crate::errors::{Lost, not_held};
 
@@ -68,6 +71,26 @@ impl Hold {
     fn held(&self) -> bool {
         let held = self.held.lock();
         !held.is_over && self.shared.watch.is_held(&held.hold)
+    }
+
+    /// Waits until it is no longer held, `timeout` seconds at most, without that as long as it takes. Says whether that is so, a few milliseconds
+    /// after it is; at once if it is released by another thread. Others may use the connection meanwhile.
+    #[pyo3(signature = (timeout=None))]
+    fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let until = match arguments::limit(timeout)? {
+            Limit::Now => Some(Instant::now()),
+            Limit::Within(limit) => Instant::now().checked_add(limit),
+            Limit::None => None,
+        };
+        while self.held() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            py.detach(|| std::thread::sleep(left.map_or(Watch::LOOKS_EVERY, |left| left.min(Watch::LOOKS_EVERY))));
+            py.check_signals()?;
+        }
+        Ok(true)
     }
 
     /// The moment until which it is held if the node's lease is not renewed any more, seconds of time.CLOCK_BOOTTIME.

@@ -94,9 +94,9 @@ def test_what_nobody_uses_is_forgotten(nodes: list[Node]) -> None:
 def test_a_block_whose_lock_was_lost_says_so(nodes: list[Node]) -> None:
     async def main() -> None:
         async with aio.lock("x", path=nodes[1].socket) as hold:
+            assert not await aio.wait_lost(hold, timeout=0.05)
             nodes[1].signal(signal.SIGKILL)
-            while hold.held:
-                await asyncio.sleep(0.01)
+            assert await aio.wait_lost(hold, timeout=20)
             raise KeyError("inside")
 
     with pytest.raises(verbena.Lost) as raised:

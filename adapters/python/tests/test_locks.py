@@ -150,7 +150,9 @@ def test_a_block_whose_lock_was_lost_says_so(nodes: list[Node], how: signal.Sign
     with verbena.Locks(nodes[1].socket) as locks, verbena.Locks(nodes[0].socket) as others:
         with pytest.raises(verbena.Lost) as raised:
             with locks.acquire("x") as hold:
+                assert not hold.wait_lost(0.05)
                 nodes[1].signal(how)
+                assert hold.wait_lost(20)
                 with others.acquire("x", timeout=20):
                     assert not hold.held and hold.remaining == 0
                     # A stopped helper does not answer: it goes on before the block ends.

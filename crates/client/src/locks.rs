@@ -143,15 +143,19 @@ impl Locks {
         &self.watch
     }
 
-    /// Waits for a lock as long as `at_most`; without that as long as it takes. Names are any 1 to 1024 bytes.
+    /// Waits for a lock as long as `at_most`; without that as long as it takes; if that is zero it takes the lock only if it is free, as
+    /// [`try_acquire`](Self::try_acquire). Names are any 1 to 1024 bytes. A helper that is stopped cannot say what came of it: it is waited for up to five seconds more.
     ///
     /// A lock that this connection holds it gets once more at once, with the same token and in the mode in which it has it; it is free when all its holds of
     /// it are released.
     ///
     /// # Errors
-    /// [`Error::NotInTime`]; [`Error::Deadlock`] where it would wait for itself, across whichever nodes: the youngest of those that do is told;
+    /// [`Error::NotInTime`], [`Error::NotFree`]; [`Error::Deadlock`] where it would wait for itself, across whichever nodes: the youngest of those that do is told;
     /// [`Error::Refused`] for a name that cannot be, if the lock's home has no room for another, or if this connection holds it shared and wants it alone.
     pub fn acquire(&mut self, name: &[u8], mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
+        if at_most == Some(Duration::ZERO) {
+            return self.try_acquire(name, mode);
+        }
         let wish = self.ask(name, mode)?;
         match self.wait(&wish, at_most)? {
             Some(hold) => Ok(hold),
@@ -390,6 +394,23 @@ impl Drop for Locks {
 }
 
 impl Watch {
+    /// How often who waits for a loss looks: two loads and a look at the clock.
+    pub const LOOKS_EVERY: Duration = Duration::from_millis(5);
+
+    /// Waits until it is no longer held, as long as `at_most`, without that as long as it takes. Says whether that is so, at most
+    /// [`LOOKS_EVERY`](Self::LOOKS_EVERY) later where the thread runs. Nobody has to be there to tell it. Of a hold that was released it knows nothing.
+    pub fn wait_lost(&self, hold: &Hold, at_most: Option<Duration>) -> bool {
+        let until = at_most.map_or(Time::FAR, |at_most| BootClock.now() + at_most);
+        while self.is_held(hold) {
+            let left = until.since(BootClock.now());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(Self::LOOKS_EVERY));
+        }
+        true
+    }
+
     /// As [`Locks::is_held`]; false of a hold of another connection, and once this one has been dropped.
     pub fn is_held(&self, hold: &Hold) -> bool {
         hold.connection == self.number

@@ -1,6 +1,6 @@
 //! `verbena_client::Locks` for who does not just wait: waits in parts, holds of others, looks from other threads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbena_client::wire::LockMode;
 use verbena_client::{Error, Locks};
@@ -64,4 +64,30 @@ fn what_is_another_connections_is_nobodys() {
     drop(locks);
     assert!(!watch.is_held(&x), "its connection is over");
     other.release(y).unwrap();
+}
+
+/// Who waits for no time takes what is free, and is told at once of what is not.
+#[test]
+fn a_limit_of_nothing_is_a_try() {
+    let (_cluster, _nodes, [mut locks, mut other, _]) = three();
+    for nth in 0..50 {
+        let name = format!("x{nth}");
+        let held = locks.acquire(name.as_bytes(), LockMode::Exclusive, Some(Duration::ZERO)).unwrap();
+        let tried = other.acquire(name.as_bytes(), LockMode::Shared, Some(Duration::ZERO));
+        assert!(matches!(tried, Err(Error::NotFree)), "{tried:?}");
+        locks.release(held).unwrap();
+    }
+}
+
+#[test]
+fn who_waits_for_a_loss_hears_it_when_the_helper_dies() {
+    let (_cluster, [_a, b, _c], [_, mut locks, _]) = three();
+    let held = acquire(&mut locks, "x", LockMode::Exclusive);
+    let (watch, began) = (locks.watch().clone(), Instant::now());
+    assert!(!watch.wait_lost(&held, Some(Duration::from_millis(50))) && began.elapsed() >= Duration::from_millis(50));
+    let waiting = std::thread::spawn(move || watch.wait_lost(&held, Some(Duration::from_secs(20))));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!waiting.is_finished() && locks.is_held(&held));
+    b.kill();
+    assert!(waiting.join().unwrap() && !locks.is_held(&held));
 }

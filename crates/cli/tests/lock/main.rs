@@ -8,6 +8,7 @@ mod common;
 mod client;
 mod memory;
 mod removing;
+mod restarting;
 mod seen;
 
 use std::ffi::OsStr;
@@ -347,7 +348,7 @@ fn a_command_knows_under_which_lock_it_runs() {
     }
 }
 
-/// The command's own check of all that it asks for, at all nodes at once.
+/// The command's own check, of each run: three at once, at three nodes.
 #[test]
 fn a_lock_that_goes_round_is_held_by_one_at_a_time() {
     let cluster = on_tcp();

@@ -17,7 +17,7 @@ A Memory has one connection, and a thread that asks by it for one task after the
 that has ended, and a put may be done all the same. A lock of a segment is one more connection with a thread, as each lock: what is put under it goes by that.
 """
 
-from ._locks import Lock, lock, remove
+from ._locks import Lock, lock, remove, wait_lost
 from ._memory import Checkpoints, Joined, LockedSegment, Memory, Segment, SegmentLock
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "SegmentLock",
     "lock",
     "remove",
+    "wait_lost",
 ]

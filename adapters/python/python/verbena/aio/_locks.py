@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from types import TracebackType
 from typing import Callable, Generic, TypeVar, final
 
@@ -13,6 +14,9 @@ from .. import _native
 from .._errors import Error
 from .._native import Hold, Locks
 from ._threads import Thread, to_the_end
+
+# Seconds from one look at whether a lock was lost to the next: a look at memory and at the clock.
+_LOOKS_EVERY = 0.005
 
 _Connection = TypeVar("_Connection", bound=_native.Locks | _native.Memory)
 
@@ -40,6 +44,17 @@ async def remove(
 
     with contextlib.closing(Thread("verbena-lock")) as thread:
         return await thread.do(work)
+
+
+async def wait_lost(hold: Hold, timeout: float | None = None) -> bool:
+    """As Hold.wait_lost, while other tasks run: whether it is no longer held. For a task beside one that works under the lock."""
+    until = None if timeout is None else time.monotonic() + timeout
+    while hold.held:
+        left = _LOOKS_EVERY if until is None else until - time.monotonic()
+        if left <= 0:
+            return False
+        await asyncio.sleep(min(left, _LOOKS_EVERY))
+    return True
 
 
 def _take(

@@ -27,7 +27,7 @@ use crate::output::{Format, output, write_json};
 Exit codes:
     0  nobody uses it, and it is forgotten; also if its home did not know it
    75  somebody holds it or waits for it: nothing has changed
-    1  2  3  as for all commands; 1 also if its home does not answer
+    1  2  3  as for all commands; 1 also if its home does not answer, or if it has used up most of a view's tokens
 
 Examples:
   verbena lock rm nightly-report

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Child, ExitCode};
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -25,16 +24,14 @@ use crate::error::Result;
 pub(super) const NOT_FREE: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 76;
-/// How often it is looked whether the lock is still held: two loads and a look at the clock.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Run a command under a lock, as flock(1) does for a file, but for all machines of the cluster.
 ///
-/// The lock is held from before the command starts until it has ended, or until this process has. The command gets the lock's name, mode
+/// The lock is held from before the command starts until it has ended; if this process is killed, until the command and all that it has started have ended. The command gets the lock's name, mode
 /// and fencing token in VERBENA_LOCK, VERBENA_LOCK_MODE and VERBENA_LOCK_TOKEN.
 ///
-/// A lock can be lost while it is held: when this machine's node has had no connection to its cluster, or did not run, for as long as a
-/// lease. Others may have it then, so the command is told to end (SIGTERM), and killed if it has not after --grace. A command that writes to
+/// A lock can be lost while it is held: at once when this machine's node is dead; when it has had no connection to its cluster, or did not run, for as long as a
+/// lease; and when it leaves (verbena node drain). Others may have it then, so the command is told to end (SIGTERM), and killed if it has not after --grace. A command that writes to
 /// a store which compares tokens is safe even in the moment before: a smaller token than one seen is refused.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -152,7 +149,7 @@ impl Command {
 
     /// Looks whether the lock is lost, and then does what is to be done about it.
     async fn loss(&self, locks: &Locks, hold: Hold, command: Pid, was_lost: &Cell<bool>) {
-        let mut look = interval(LOOK_EVERY);
+        let mut look = interval(verbena_client::Watch::LOOKS_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Skip);
         while locks.is_held(&hold) {
             look.tick().await;

@@ -28,7 +28,7 @@ const AT_MOST: Duration = Duration::from_secs(60);
 /// Take and release a lock again and again, from several connections to this machine's node at once, and report how fast that goes.
 ///
 /// Each time it is looked whether another of them holds the lock where it must not, and whether the token has grown. Run it at several nodes at once to see
-/// the lock go from machine to machine. The time is that of whoever asks: through the node's helper, to the lock's home and back.
+/// the lock go from machine to machine; each run looks at its own connections. The time is that of whoever asks: through the node's helper, to the lock's home and back.
 ///
 /// Exit code 0 if nobody was beside a writer, and nothing was lost; 1 otherwise.
 #[derive(Args, Debug)]
