@@ -51,13 +51,15 @@ fn each(programs: &mut [Locks], act: impl Fn(&mut Locks, usize) + Sync) {
 
 #[test]
 fn a_lock_that_is_held_takes_little_of_its_helper() {
-    let count = if std::env::var_os("VERBENA_LONG").is_some() { 1_000_000 } else { 100_000 };
+    // Of a million, tables have just doubled: seven eighths of 2^20 are fewer.
+    let is_long = std::env::var_os("VERBENA_LONG").is_some();
+    let (count, most) = if is_long { (1_000_000, 1440) } else { (100_000, 1280) };
     let (_cluster, node, mut programs) = alone();
     let before = resident(&node);
     each(&mut programs, |locks, nth| drop(hold(locks, nth * count / PROGRAMS, count / PROGRAMS)));
     let bytes = (resident(&node) - before) / count as u64;
     println!("counted: {count} locks held through a helper: {bytes} bytes each");
-    assert!(bytes <= 1280, "{bytes} bytes each");
+    assert!(bytes <= most, "{bytes} bytes each");
 }
 
 /// The same few locks again and again. At first the helper's memory gets pieces that are free and too small; then it is as large as it gets, or the rest of what is
