@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use verbena_client::wire::LockMode;
 use verbena_client::{Error, Hold, Memory, Socket, Watch};
@@ -215,19 +215,9 @@ pub unsafe extern "C" fn verbena_wait_lost(
     timeout_ms: i64,
 ) -> bool {
     tell_value(true, || {
-        let until = limit(timeout_ms)?.and_then(|limit| Instant::now().checked_add(limit));
-        loop {
-            // SAFETY: null or open, null or readable, says the caller. It is looked for again each time: another thread may release it.
-            let (locks, held) = unsafe { look(locks, hold)? };
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let turn = left.map_or(Watch::LOOKS_EVERY, |left| left.min(Watch::LOOKS_EVERY));
-            if locks.watch.wait_lost(&held, Some(turn)) {
-                return Ok(true);
-            }
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
-            }
-        }
+        // SAFETY: null or open, null or readable, says the caller. It is looked for again each time: another thread may release it.
+        let is_held = || unsafe { look(locks, hold) }.map(|(locks, held)| locks.watch.is_held(&held));
+        Watch::wait_until_not(limit(timeout_ms)?, is_held)
     })
 }
 

@@ -1,7 +1,7 @@
 //! What is held.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -77,20 +77,13 @@ impl Hold {
     /// after it is; at once if it is released by another thread. Others may use the connection meanwhile.
     #[pyo3(signature = (timeout=None))]
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let until = match arguments::limit(timeout)? {
-            Limit::Now => Some(Instant::now()),
-            Limit::Within(limit) => Instant::now().checked_add(limit),
+        let at_most = match arguments::limit(timeout)? {
+            Limit::Now => Some(Duration::ZERO),
+            Limit::Within(limit) => Some(limit),
             Limit::None => None,
         };
-        while self.held() {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
-            }
-            py.detach(|| std::thread::sleep(left.map_or(Watch::LOOKS_EVERY, |left| left.min(Watch::LOOKS_EVERY))));
-            py.check_signals()?;
-        }
-        Ok(true)
+        let is_held = || Python::attach(|py| py.check_signals()).map(|()| self.held());
+        py.detach(|| Watch::wait_until_not(at_most, is_held))
     }
 
     /// The moment until which it is held if the node's lease is not renewed any more, seconds of time.CLOCK_BOOTTIME.

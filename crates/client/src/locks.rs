@@ -1,6 +1,7 @@
 //! Locks of the cluster, for a program.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -400,15 +401,27 @@ impl Watch {
     /// Waits until it is no longer held, as long as `at_most`, without that as long as it takes. Says whether that is so, at most
     /// [`LOOKS_EVERY`](Self::LOOKS_EVERY) later where the thread runs. Nobody has to be there to tell it. Of a hold that was released it knows nothing.
     pub fn wait_lost(&self, hold: &Hold, at_most: Option<Duration>) -> bool {
+        let Ok(is_lost) = Self::wait_until_not(at_most, || Ok::<_, Infallible>(self.is_held(hold)));
+        is_lost
+    }
+
+    /// The same, for who knows of other ways in which a hold ends: `is_held` is asked again and again.
+    ///
+    /// # Errors
+    /// The first of `is_held`.
+    pub fn wait_until_not<E>(
+        at_most: Option<Duration>,
+        mut is_held: impl FnMut() -> std::result::Result<bool, E>,
+    ) -> std::result::Result<bool, E> {
         let until = at_most.map_or(Time::FAR, |at_most| BootClock.now() + at_most);
-        while self.is_held(hold) {
+        while is_held()? {
             let left = until.since(BootClock.now());
             if left.is_zero() {
-                return false;
+                return Ok(false);
             }
             std::thread::sleep(left.min(Self::LOOKS_EVERY));
         }
-        true
+        Ok(true)
     }
 
     /// As [`Locks::is_held`]; false of a hold of another connection, and once this one has been dropped.

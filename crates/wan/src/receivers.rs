@@ -84,12 +84,6 @@ impl Steering {
         self.another_than(router).unwrap_or(router)
     }
 
-    /// Whether something waits for a processor. A kernel before 5.10 does not say, which is taken for no.
-    pub fn waits(&self, processor: usize) -> bool {
-        let queues = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
-        waiting(&queues, processor).is_some_and(|waiting| waiting > 0)
-    }
-
     /// The first processor that may be used and that is another one than `processor`, if there is one.
     pub fn another_than(&self, processor: usize) -> Option<usize> {
         self.usable.iter().copied().find(|other| *other != processor)
@@ -102,6 +96,12 @@ pub fn pin(interfaces: impl Iterator<Item = String>, processor: usize) {
     if let Err(error) = Receivers::of(interfaces.collect()).and_then(|receivers| receivers.put(Some(processor))) {
         by_any(&error);
     }
+}
+
+/// Whether something waits for one of these processors. A kernel before 5.10 does not say, which is taken for no.
+pub(crate) fn waits(processors: &[usize]) -> bool {
+    let queues = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
+    processors.iter().any(|processor| waiting(&queues, *processor).is_some_and(|waiting| waiting > 0))
 }
 
 /// How many frames wait for a processor, by the kernel's table (net/core/net-procfs.c: softnet_seq_show): its twelfth column, of the line whose

@@ -1,34 +1,21 @@
 //! Where nodes are: the fabric that they are on, and what is below it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use verbena_fabric::shm::{Settings, Shm};
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
-use verbena_fabric::xdp::{XdpConfig, XdpFabric, interface};
+use verbena_fabric::xdp::{XdpConfig, XdpFabric};
 use verbena_fabric::{Fabric, Pool, XdpMode};
 use verbena_lock::Scheme;
-use verbena_namespaces::{Crossing, Namespace};
 use verbena_terms::Incarnation;
 
-use crate::namespaces;
+use crate::networks::Networks;
 use crate::station::Station;
-
-/// Where networks cross.
-const MIDDLE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
 pub struct Ground {
     provider: String,
     networks: Option<Networks>,
-}
-
-/// Networks of one node each, which cross in a network in their middle.
-struct Networks {
-    middle: Namespace,
-    crossing: Crossing,
-    /// At the ends of links in the middle: answers of the kernel's come by them only to who has a program that receives.
-    passing: Mutex<Vec<OwnedFd>>,
 }
 
 impl Ground {
@@ -44,7 +31,7 @@ impl Ground {
         let start = || Station::start(open(&self.provider, identity), scheme);
         match &self.networks {
             None => start(),
-            Some(networks) => networks.add(rank, life).enter(start).unwrap(),
+            Some(networks) => networks.add(&format!("n{rank}l{life}"), address(identity)).enter(start).unwrap(),
         }
     }
 
@@ -55,22 +42,6 @@ impl Ground {
             let count: u64 = frames.map(|frames| frames.sent + frames.answered).sum();
             assert!(count > 200, "{count} frames");
         }
-    }
-}
-
-impl Networks {
-    fn new() -> Option<Networks> {
-        let middle = namespaces::own(IpAddr::V4(MIDDLE))?;
-        let crossing = Crossing::new(Namespace::here().unwrap(), MIDDLE).unwrap();
-        Some(Networks { middle, crossing, passing: Mutex::default() })
-    }
-
-    fn add(&self, rank: u32, life: u32) -> Namespace {
-        let (network, name) = (Namespace::new().unwrap(), format!("n{rank}l{life}"));
-        self.crossing.connect(&name, &network, &[address(Incarnation::new(rank, life))]).unwrap();
-        let passing = self.middle.enter(|| interface::pass_all(&name).unwrap()).unwrap();
-        self.passing.lock().unwrap().push(passing);
-        network
     }
 }
 

@@ -6,6 +6,8 @@
 mod ground;
 #[path = "../../../fabric/tests/common/namespaces.rs"]
 mod namespaces;
+#[path = "../../../fabric/tests/common/networks.rs"]
+mod networks;
 mod station;
 
 use std::sync::atomic::{AtomicU64, Ordering};

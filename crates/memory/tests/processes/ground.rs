@@ -1,25 +1,20 @@
 //! Where nodes are: the fabric that they are on, and what is below it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_fabric::shm::{Settings, Shm};
 use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 use verbena_fabric::verbs::VerbsFabric;
-use verbena_fabric::xdp::{XdpConfig, XdpFabric, interface};
+use verbena_fabric::xdp::{XdpConfig, XdpFabric};
 use verbena_fabric::{Fabric, Pool, XdpMode};
-use verbena_namespaces::{Crossing, Namespace};
 use verbena_terms::Incarnation;
 
 use crate::adapters::{IWARP, Kind, ROCE};
 use crate::child::Node;
-use crate::namespaces;
+use crate::networks::Networks;
 use crate::station::Station;
-
-/// Where networks cross.
-const MIDDLE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
 /// Soft-RoCE and soft-iWARP, of which a machine has two devices each.
 const ROCE_NAME: &str = ROCE.prefix;
@@ -88,7 +83,7 @@ impl Ground {
     pub fn station(&self) -> Station {
         const RANK: u32 = 1;
         if let Some(networks) = &self.networks {
-            networks.add(RANK).join().unwrap();
+            networks.add(&name(RANK), address(RANK)).join().unwrap();
         }
         Station::open(&self.provider, RANK)
     }
@@ -98,34 +93,13 @@ impl Ground {
         let start = || Node::start(&self.provider, rank);
         match &self.networks {
             None => start(),
-            Some(networks) => networks.add(rank).enter(start).unwrap(),
+            Some(networks) => networks.add(&name(rank), address(rank)).enter(start).unwrap(),
         }
     }
 }
 
-/// Networks with one node each, which reach each other by virtual links and one network in their middle.
-struct Networks {
-    middle: Namespace,
-    crossing: Crossing,
-    /// At the ends of links in the middle: answers of the kernel's come by them only to who has a program that receives.
-    passing: Mutex<Vec<OwnedFd>>,
-}
-
-impl Networks {
-    fn new() -> Option<Networks> {
-        let middle = namespaces::own(IpAddr::V4(MIDDLE))?;
-        let crossing = Crossing::new(Namespace::here().unwrap(), MIDDLE).unwrap();
-        Some(Networks { middle, crossing, passing: Mutex::default() })
-    }
-
-    /// One more.
-    fn add(&self, rank: u32) -> Namespace {
-        let (network, name) = (Namespace::new().unwrap(), format!("n{rank}"));
-        self.crossing.connect(&name, &network, &[address(rank)]).unwrap();
-        let passing = self.middle.enter(|| interface::pass_all(&name).unwrap()).unwrap();
-        self.passing.lock().unwrap().push(passing);
-        network
-    }
+fn name(rank: u32) -> String {
+    format!("n{rank}")
 }
 
 /// Of the node of this rank that has a network of its own.

@@ -13,6 +13,8 @@ mod history;
 mod machine;
 #[path = "../../../fabric/tests/common/namespaces.rs"]
 mod namespaces;
+#[path = "../../../fabric/tests/common/networks.rs"]
+mod networks;
 mod station;
 mod work;
 

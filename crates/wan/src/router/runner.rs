@@ -19,7 +19,7 @@ use super::steered::{Moment, Standing, Steered};
 use super::waking::{LEAST, Waking};
 use super::{DataPath, Mode, Order, Setting, now, queue};
 use crate::machine::{Leaving, Machine, Packet};
-use crate::receivers::Steering;
+use crate::receivers::{Steering, waits};
 use crate::way::Way;
 
 /// With a delay as long as this what was overtaken on its way to the router is there before either is due.
@@ -299,8 +299,7 @@ impl Runner {
         let here = sched_getcpu();
         let router = if is_put_right && self.is_much() { None } else { Some(self.steering.beside(here)) };
         let (wanted, moment) = (Steered { sites: here, router }, Moment { now, crossed: self.crossed, is_put_right });
-        let steering = &self.steering;
-        if let Some(next) = self.standing.change(wanted, moment, |processor| steering.waits(processor)) {
+        if let Some(next) = self.standing.change(wanted, moment, waits) {
             self.steering.put(Some(next.sites), next.router);
         }
     }

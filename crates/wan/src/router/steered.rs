@@ -5,6 +5,7 @@
 //! waits. What comes to the router others send, at any moment, also in the middle of the change: who receives that changes only where stamps put it in order, or after nobody has
 //! sent for long. (Where a delay by which they did so has just been taken away a few may be overtaken.)
 
+use std::iter;
 use std::time::Duration;
 
 use verbena_terms::Time;
@@ -47,8 +48,8 @@ pub(super) struct Moment {
 
 impl Standing {
     /// How it is to be from now on, if that is another way than before: as wanted, or as much of it as may be now. Where that depends on it, it is asked whether
-    /// frames wait for a processor.
-    pub fn change(&mut self, wanted: Steered, moment: Moment, waits: impl Fn(usize) -> bool) -> Option<Steered> {
+    /// frames wait for one of the processors that receive.
+    pub fn change(&mut self, wanted: Steered, moment: Moment, waits: impl FnOnce(&[usize]) -> bool) -> Option<Steered> {
         let now = moment.now;
         let Some((before, since)) = self.since else {
             self.since = Some((wanted, [now; 2]));
@@ -60,7 +61,7 @@ impl Standing {
         let moves_sites = before.sites != wanted.sites && sites > STAYS;
         let moves_router =
             is_one && before.router != wanted.router && router > STAYS && (moment.is_put_right || is_long_quiet);
-        let waits = || waits(before.sites) || before.router.is_some_and(&waits);
+        let waits = || waits(&iter::once(before.sites).chain(before.router).collect::<Vec<_>>());
         let may_move = (moves_sites || moves_router) && (is_long_quiet || self.is_quiet(moment, waits));
         let changes_router = before.router.is_none() != wanted.router.is_none() && router > STAYS_MUCH;
         let next = Steered {
@@ -117,9 +118,9 @@ mod tests {
         // Not so soon, not while something crosses, and not before what is sent was received, by either.
         assert_eq!(standing.change(MOVED, moment(20 * MS, 0), |_| false), None);
         assert_eq!(standing.change(MOVED, moment(21 * MS, 21 * MS - 200_000), |_| false), None);
-        assert_eq!(standing.change(MOVED, moment(22 * MS, 21 * MS), |who| who == 0), None);
-        assert_eq!(standing.change(MOVED, moment(23 * MS, 21 * MS), |who| who == 1), None);
-        assert_eq!(standing.change(MOVED, moment(24 * MS, 21 * MS), |who| who > 1), Some(MOVED));
+        assert_eq!(standing.change(MOVED, moment(22 * MS, 21 * MS), |who| who.contains(&0)), None);
+        assert_eq!(standing.change(MOVED, moment(23 * MS, 21 * MS), |who| who.contains(&1)), None);
+        assert_eq!(standing.change(MOVED, moment(24 * MS, 21 * MS), |who| who.iter().any(|one| *one > 1)), Some(MOVED));
         assert_eq!(standing.change(MOVED, moment(99 * MS, 21 * MS), |_| unreachable!()), None);
         // What waits so long after is of others.
         assert_eq!(standing.change(FIRST, moment(120 * MS, 71 * MS), |_| true), None);
@@ -139,7 +140,7 @@ mod tests {
     fn it_is_not_asked_all_the_time_whether_something_waits() {
         let (mut standing, asked) = (standing(), Cell::new(0));
         for micros in 0..1_000 {
-            let waits = |_| {
+            let waits = |_: &[usize]| {
                 asked.set(asked.get() + 1);
                 true
             };

@@ -9,7 +9,7 @@ use verbena_wan::router::{DataPath, Mode};
 use verbena_wan::{Backend, Error, Link, Plan, Site, Wan, Way, Which};
 
 use super::streams::{MIB, transfer};
-use super::{PATIENCE, Stage, address, send, stage, there};
+use super::{PATIENCE, Stage, address, routers, send, stage, there};
 
 /// Sites in a row, with these options both ways between each two; `None` where networks cannot be made, or the kernel does not hold packets.
 fn held(options: &str, sites: u8, mode: Mode) -> Option<Stage> {
@@ -37,10 +37,7 @@ fn held(options: &str, sites: u8, mode: Mode) -> Option<Stage> {
 
 /// How many packets the kernel holds in the networks of all routers of this process: one, for tests have one at a time.
 fn waiting() -> u64 {
-    let threads = fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
-    let routers =
-        threads.filter(|thread| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "wan-router\n"));
-    let tables = routers.map(|thread| fs::read_to_string(thread.join("net/netfilter/nfnetlink_queue")).unwrap());
+    let tables = routers().map(|thread| fs::read_to_string(thread.join("net/netfilter/nfnetlink_queue")).unwrap());
     let numbers: Vec<u64> = tables
         .flat_map(|table| {
             table.lines().map(|line| line.split_whitespace().nth(2).unwrap().parse().unwrap()).collect::<Vec<_>>()

@@ -6,8 +6,10 @@ mod moving;
 mod packets;
 mod streams;
 
+use std::fs;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,6 +55,12 @@ fn wan(options: &str, mode: Mode) -> Option<Stage> {
     let mut way = Way::default();
     way.change(options, &|path| Err(format!("{path}: there are no files here"))).unwrap();
     stage(Plan::two_sites([way.clone(), way], mode, 42))
+}
+
+/// The threads of all routers of this process, by their folders.
+fn routers() -> impl Iterator<Item = PathBuf> {
+    let threads = fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+    threads.filter(|thread| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "wan-router\n"))
 }
 
 fn address(wan: &Wan, site: usize, is_ipv4: bool) -> IpAddr {

@@ -1,18 +1,18 @@
 //! A router that the scheduler moves between cores, on cores that have other frames to receive.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use verbena_namespaces::{Family, Namespace, netfilter, or_skipped};
+use verbena_terms::usable_cores;
 use verbena_wan::pin;
 use verbena_wan::router::Mode;
 
-use super::{probe, send, wan};
+use super::{probe, routers, send, wan};
 
 /// Longer than those who receive stay where they are.
 const STAY: Duration = Duration::from_millis(25);
@@ -47,13 +47,10 @@ fn flood(network: &Namespace, is_done: &AtomicBool) -> usize {
     sent
 }
 
-/// The thread of this process that has this name.
-fn thread_of(name: &str) -> Pid {
-    let mut tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let is_named =
-        |task: &std::path::PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|said| said.trim() == name);
-    let task = tasks.find(is_named).unwrap();
-    Pid::from_raw(task.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap()
+/// The number of the router's thread: one, for tests have one at a time.
+fn router() -> Pid {
+    let thread = routers().next().unwrap();
+    Pid::from_raw(thread.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap()
 }
 
 /// The processors that receive what comes to a site, as its kernel has them.
@@ -66,15 +63,15 @@ fn receivers(site: &Namespace) -> String {
 
 /// Moves the router to and fro while these packets cross, and both cores receive others.
 fn the_order_is_kept(options: &str, count: u64, expected: u64) {
-    let usable = sched_getaffinity(None).unwrap();
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| usable.is_set(*core)).take(2).collect();
-    if cores.len() < 2 {
+    let usable = usable_cores().unwrap();
+    let &[one, other, ..] = &usable[..] else {
         println!("skipped: there is one core, and none to move to");
         return;
-    }
+    };
+    let cores = [one, other];
     let Some(wan) = wan(options, Mode::Precise) else { return };
     let Some(networks) = cores.iter().map(|core| slow(*core)).collect::<Option<Vec<_>>>() else { return };
-    let (mut probe, router, is_done) = (probe(&wan, true), thread_of("wan-router"), AtomicBool::new(false));
+    let (mut probe, router, is_done) = (probe(&wan, true), router(), AtomicBool::new(false));
     let site = wan.site("b").unwrap();
     let (moves, floods, (came, _)) = std::thread::scope(|scope| {
         let is_done = &is_done;
