@@ -14,14 +14,10 @@ tests() {
 
 started=$SECONDS
 tests -p verbena-fabric --lib verbs
-tests -p verbena-fabric --test verbs_devices
-tests -p verbena-fabric --test conformance_verbs
-tests -p verbena-fabric --test verbs_messages
-tests -p verbena-fabric --test conformance_verbs_linked
-tests -p verbena-memory --test processes soft
-tests -p verbena-cli --test lock_crashes soft
-tests -p verbena-cli --test doctor adapters
-tests -p verbena-cli --test bench adapters
+tests -p verbena-fabric --test it verbs
+tests -p verbena-memory --test it processes::soft
+tests -p verbena-cli --test it lock_crashes::locks_outlive_crashes_on_soft
+tests -p verbena-cli --test it adapters
 
 # Shops and homes at one device, proxies and shoppers at the other, and three faults. Without keys their messages go by the adapters too.
 cargo build --release --locked --bin shop --bin never-stale

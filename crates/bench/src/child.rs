@@ -1,12 +1,14 @@
 //! The other node of an experiment: this program again, in a process of its own.
 //!
 //! A row that needs a target starts the running program with [`CHILD_ARGUMENT`] as its first argument, and the program's
-//! `main` passes what follows to [`child_main`]. The child takes orders on its standard input and answers on its
-//! standard output, one JSON value a line, and ends when its standard input does: it never outlives who started it. With [`ON_CORE`]
-//! and a number before its name it stays on that core, with whatever it starts.
+//! `main` passes what follows to [`child_main`]; a program whose `main` cannot do that names another one ([`child_program`]). The child
+//! takes orders on its standard input and answers on its standard output, one JSON value a line, and ends when its standard input does: it
+//! never outlives who started it. With [`ON_CORE`] and a number before its name it stays on that core, with whatever it starts.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -25,6 +27,18 @@ pub(crate) const ON_CORE: &str = "on-core";
 
 /// How long a target may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has `program` play the targets of this process from now on, unless another one was named before.
+pub fn child_program(program: PathBuf) {
+    let _is_first = PROGRAM.set(program).is_ok();
+}
+
+/// What plays targets.
+pub(crate) fn program() -> io::Result<PathBuf> {
+    PROGRAM.get().cloned().map_or_else(std::env::current_exe, Ok)
+}
 
 /// Plays the target that `arguments` (what stands behind [`CHILD_ARGUMENT`]) ask for.
 pub fn child_main(arguments: &[String]) -> ExitCode {
@@ -94,7 +108,7 @@ impl Target {
     /// Starts this program as a target.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self, BenchError> {
         let failed = |error: io::Error| BenchError::Target { doing: "start".to_owned(), reason: error.to_string() };
-        let program = std::env::current_exe().map_err(failed)?;
+        let program = program().map_err(failed)?;
         let mut process = Command::new(program)
             .arg(CHILD_ARGUMENT)
             .args(arguments)

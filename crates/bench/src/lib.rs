@@ -35,7 +35,7 @@ mod stats;
 pub mod traces;
 mod web;
 
-pub use child::{CHILD_ARGUMENT, child_main};
+pub use child::{CHILD_ARGUMENT, child_main, child_program};
 pub use error::BenchError;
 pub use html::report_html;
 pub use machine::Machine;

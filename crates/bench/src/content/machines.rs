@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::child::{CHILD_ARGUMENT, ON_CORE};
+use crate::child::{CHILD_ARGUMENT, ON_CORE, program};
 use crate::cores;
 use crate::error::BenchError;
 
@@ -55,7 +55,7 @@ impl Running {
         let failed =
             |error: std::io::Error| BenchError::Target { doing: format!("start {what}"), reason: error.to_string() };
         let file = File::create(&log).map_err(|error| BenchError::io(&log, error))?;
-        let process = Command::new(std::env::current_exe().map_err(failed)?)
+        let process = Command::new(program().map_err(failed)?)
             .arg(CHILD_ARGUMENT)
             .args(words)
             .stdin(Stdio::null())

@@ -105,19 +105,15 @@ impl Write {
 }
 
 #[cfg(test)]
-#[path = "../../../fabric/tests/common/relay.rs"]
-mod relay;
-
-#[cfg(test)]
 mod tests {
     use std::time::Instant;
 
-    use super::relay::{Mode, Relays};
     use super::*;
     use verbena_fabric::sim::{Faults, Outage, World};
     use verbena_fabric::tcp::{TcpConfig, TcpFabric};
     use verbena_fabric::{Address, Fabric, Rights, window::WINDOW};
     use verbena_terms::{BootClock, Clock, Rank, ViewNumber};
+    use verbena_testkit::relay::{Mode, Relays};
 
     /// As many writes are lost as the fabric remembers; and what is settled while the target is cut off is not heard of.
     #[test]

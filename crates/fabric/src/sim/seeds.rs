@@ -39,10 +39,13 @@ impl From<u64> for Seed {
 /// `test` is the name by which cargo knows the test, with its modules. The environment can ask for other seeds:
 /// `VERBENA_SEED=7` for this one, `VERBENA_SEEDS=10000` for so many, `VERBENA_SEEDS=5000..10000` for a part of them;
 /// `VERBENA_TRACE=1` prints everything that happens. Gives back how many seeds were run.
-pub fn check_seeds(test: &str, count: u64, mut scenario: impl FnMut(Seed)) -> u64 {
+pub fn check_seeds(test: &str, count: u64, scenario: impl FnMut(Seed)) -> u64 {
+    check(test, asked_seeds(count), scenario)
+}
+
+fn check(test: &str, seeds: std::ops::Range<u64>, mut scenario: impl FnMut(Seed)) -> u64 {
     let print = std::env::var("VERBENA_TRACE").is_ok_and(|value| value != "0");
     let log = if print { Log::Print } else { Log::Off };
-    let seeds = asked_seeds(count);
     for number in seeds.clone() {
         let run = |log| catch_unwind(AssertUnwindSafe(|| scenario(Seed::with_log(number, log))));
         let Err(panic) = run_twice(run, log) else { continue };
@@ -52,13 +55,16 @@ pub fn check_seeds(test: &str, count: u64, mut scenario: impl FnMut(Seed)) -> u6
     seeds.end.saturating_sub(seeds.start)
 }
 
-/// Asserts that enough happened in so many seeds: of each of these counts, in their order, at least so many a seed. Of fewer than a hundred nothing is asked.
+/// From so many seeds on, tests ask what seeds come to on the average. `make test` runs 60, each commit others.
+pub const MANY_SEEDS: u64 = 50;
+
+/// Asserts that enough happened in so many seeds: of each of these counts, in their order, at least so many a seed. Of fewer than [`MANY_SEEDS`] nothing is asked.
 ///
 /// # Panics
 /// Where it did not.
 pub fn assert_enough(seeds: u64, counts: &[(u64, u64)]) {
     for (nth, (count, each)) in counts.iter().enumerate() {
-        assert!(seeds < 100 || *count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
+        assert!(seeds < MANY_SEEDS || *count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
     }
 }
 
@@ -116,7 +122,7 @@ mod tests {
     fn a_failing_seed_is_run_once_more_and_named() {
         let mut runs = Vec::new();
         let failure = catch_unwind(AssertUnwindSafe(|| {
-            check_seeds("sim::seeds", 10, |seed| {
+            check("sim::seeds", 0..10, |seed| {
                 runs.push((seed.number(), seed.log()));
                 assert!(seed.number() != 3, "as intended");
             });

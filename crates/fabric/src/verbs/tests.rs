@@ -1,8 +1,5 @@
 //! Who is let in by the connection manager, on machines with devices.
 
-#[path = "../../tests/common/machine.rs"]
-mod machine;
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use verbena_terms::Incarnation;
+use verbena_testkit::machine;
 
 use super::adapter::{Adapter, Reached};
 use super::batches::Place;

@@ -1,0 +1,64 @@
+//! Tests of the command `verbena` as a process.
+//!
+//! | Module | What it tests |
+//! |---|---|
+//! | `announcing_application` | an application that announces its writes, behind a proxy |
+//! | `bench` | `verbena bench` and `verbena traces` |
+//! | `bench_rows` | rows that start nodes and proxies |
+//! | `cluster` | nodes that live and die |
+//! | `command_line` | what the command says of itself, and of what it is not told rightly |
+//! | `config` | configuration from files, variables and flags |
+//! | `dashboard` | the dashboard in a browser |
+//! | `doctor` | `verbena doctor` |
+//! | `etcd` | nodes that etcd keeps |
+//! | `failures` | readers and writers while nodes fail |
+//! | `fuzz_corpus` | whatever bytes a configuration has |
+//! | `grafana` | Grafana's dashboard against what a proxy publishes |
+//! | `house` | the rules of the house |
+//! | `keys` | `verbena keys`, and nodes that know each other by what it makes |
+//! | `loads` | a proxy that asks the least loaded application |
+//! | `lock` | `verbena lock`, and locks that programs take |
+//! | `lock_crashes` | locks while clients, helpers and networks fail |
+//! | `mem` | `verbena mem`, and memory that programs share |
+//! | `node` | one helper |
+//! | `operating` | nodes that are drained, expelled and restarted |
+//! | `overview` | one page that shows all nodes |
+//! | `plain` | proxies and nodes that nobody configured |
+//! | `restart` | a proxy that ends and starts again |
+//! | `sqlite` | SQLite databases in memory that nodes share |
+//! | `top` | `verbena top` |
+//! | `unchanged_application` | an application that knows nothing of proxies, behind two |
+//! | `wan` | `verbena wan` |
+//! | `xdp` | pages and locks whose home is reached by `xdp` |
+
+#![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
+
+mod announcing_application;
+mod bench;
+mod bench_rows;
+mod cluster;
+mod command_line;
+mod common;
+mod config;
+mod dashboard;
+mod doctor;
+mod etcd;
+mod failures;
+mod fuzz_corpus;
+mod grafana;
+mod house;
+mod keys;
+mod loads;
+mod lock;
+mod lock_crashes;
+mod mem;
+mod node;
+mod operating;
+mod overview;
+mod plain;
+mod restart;
+mod sqlite;
+mod top;
+mod unchanged_application;
+mod wan;
+mod xdp;

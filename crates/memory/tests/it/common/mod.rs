@@ -1,0 +1,3 @@
+//! What the tests over real fabrics and in the simulation share.
+
+pub mod history;
