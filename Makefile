@@ -25,16 +25,22 @@ build: rust ## Build the `verbena` binary and the examples (release)
 	@scripts/setup-debian.sh build
 	cargo build --release --locked --bin verbena --bin shop --bin shoppers
 
+# Where its programs are, if they are built already.
+PROGRAMS ?=
 .PHONY: demo
-demo: build ## Show the main job; SECONDS=20 ends by itself
-	@scripts/demo.sh "$(SECONDS)"
+demo: $(if $(PROGRAMS),,build) ## Show the main job; SECONDS=20 ends by itself
+	@PROGRAMS="$(PROGRAMS)" scripts/demo.sh "$(SECONDS)"
+
+.PHONY: check
+check: setup ## While you think: format, lints, unit tests, dialogues, 20 seeds
+	@scripts/test.sh check
 
 .PHONY: test
 test: setup ## Everything that must be green: format, lints, licences, tests
 	@scripts/test.sh
 
 .PHONY: test-long
-test-long: setup ## The long runs: ten thousand seeds and the like, in parts
+test-long: setup ## The long runs, in parts of less than an hour each (docs/TESTING.md)
 	@scripts/test-long.sh
 
 .PHONY: test-verbs

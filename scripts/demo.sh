@@ -13,7 +13,7 @@ case "$seconds" in
     ;;
 esac
 
-programs=${CARGO_TARGET_DIR:-$here/target}/release
+programs=${PROGRAMS:-${CARGO_TARGET_DIR:-$here/target}/release}
 for program in verbena shop shoppers; do
     if [ ! -x "$programs/$program" ]; then
         echo "demo: $programs/$program is not there: 'make demo' builds it" >&2

@@ -17,7 +17,7 @@ esac
 # clang compiles for the kernel what the provider xdp has there; protoc the messages of etcd.
 commands=(cc:gcc ld:binutils make:make clang:clang protoc:protobuf-compiler)
 if [ "$what" = test ]; then
-    # c++: libFuzzer, which the fuzz targets are compiled against.
+    # c++: libFuzzer, which the fuzz targets are linked with.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 iptables:iptables pkill:procps script:bsdutils git:git)
     commands+=(etcd:etcd-server etcdctl:etcd-client redis-server:redis-server setpriv:util-linux)
     # A network file system beside memory.apps.
@@ -101,6 +101,12 @@ if [ "$what" = test ]; then
     if ! command -v cargo-deny >/dev/null; then
         echo "installing: cargo-deny (built once, three to four minutes on two cores)"
         cargo install --quiet --locked cargo-deny --version 0.20.2
+    fi
+    # Runs the tests side by side. It waits for processes most of its time, so it is built without optimisation, in half the time.
+    if ! command -v cargo-nextest >/dev/null; then
+        echo "installing: cargo-nextest (built once, two to three minutes on two cores)"
+        CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug cargo-nextest --version 0.9.151 \
+            --no-default-features --features default-no-update
     fi
 fi
 

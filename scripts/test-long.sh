@@ -1,30 +1,46 @@
 #!/usr/bin/env bash
-# The long runs, in parts: ten thousand seeds of each simulation, the larger models, an older kernel, and real processes that are killed, paused,
-# restarted and cut off from each other.
-# `test-long.sh PART` runs one of them; each prints how long it took. VERBENA_SEEDS changes how many seeds, VERBENA_SEED the first seed of the
-# faults, VERBENA_PROFILE=debug which binaries are killed.
+# The long runs, in parts of less than an hour each: ten thousand seeds of each simulation, the larger models, an older kernel, emulated machines,
+# rows of `verbena bench`, and real processes that are killed, paused, restarted and cut off from each other. docs/TESTING.md says what each part took.
+#
+#   test-long.sh            all parts, one after the other
+#   test-long.sh PART...    these
+#
+# VERBENA_SEEDS changes which seeds, VERBENA_SEED the first seed of the faults, VERBENA_PROFILE=debug which binaries are killed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seeds=${VERBENA_SEEDS:-10000}
+target=${CARGO_TARGET_DIR:-target}
 
-content() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-content --test never_stale no_answer -- --nocapture; }
-# One after the other: each uses both cores, and remembers tens of millions of states.
-model() { VERBENA_LONG=1 cargo test --release --locked -p verbena-content --test every_order -- --nocapture --test-threads=1; }
+# Tests whose names fit the filter of cargo-nextest, built with optimisation; each says what it counted. At least one must fit.
+run_tests() {
+    VERBENA_LONG=1 cargo nextest run --release --locked --cargo-quiet --show-progress none --profile long "$@"
+}
+# The same, one at a time: each uses both cores, or memory by the gigabyte.
+run_alone() { run_tests --test-threads 1 "$@"; }
+with_seeds() { VERBENA_SEEDS=$1 run_tests "${@:2}"; }
+
+fabric() { with_seeds "$seeds" -p verbena-fabric -E 'test(/^sim::/)'; }
+cluster() { with_seeds "$seeds" -p verbena-cluster -E 'test(/^sim::/)'; }
+content() { with_seeds "$seeds" -p verbena-content -E 'test(/^never_stale::.*no_answer/)'; }
+# Tens of millions of states are remembered.
+model() { run_alone -p verbena-content -E 'test(/^every_order::/)'; }
+lock-models() { run_alone -p verbena-lock -E 'test(/^every_order::/)'; }
 locks() {
-    VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test every_order -- --nocapture --test-threads=1
-    VERBENA_LONG=1 cargo test --release --locked -p verbena-lock --test million -- --nocapture
-    VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test lock memory -- --nocapture
-    VERBENA_SEEDS=$((2 * seeds)) cargo test --release --locked -p verbena-lock --test storm locks_hold -- --nocapture
-    # What needs devices is the part `rdma`'s.
-    VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test lock_crashes -- --nocapture --skip soft
+    run_alone -p verbena-lock -E 'test(/^million::/)'
+    run_alone -p verbena-cli -E 'test(/^lock::memory/)'
+    with_seeds $((2 * seeds)) -p verbena-lock -E 'test(/^storm::.*locks_hold/)'
 }
+# What needs devices is the part `rdma`'s.
+lock-crashes() { run_alone -p verbena-cli -E 'test(/^lock_crashes::/) and not test(/soft/)'; }
 memory() {
-    VERBENA_LONG=1 cargo test --release --locked -p verbena-memory --lib chain -- --nocapture
-    VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-memory --test storm segments_hold -- --nocapture
+    run_tests -p verbena-memory -E 'kind(lib) and test(/chain/)'
+    with_seeds "$seeds" -p verbena-memory -E 'test(/^storm::.*segments_hold/)'
 }
-cluster() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-cluster --test sim; }
-fabric() { VERBENA_SEEDS=$seeds cargo test --release --locked -p verbena-fabric --test sim; }
+# Members of etcd that are paused, killed and held back.
+etcd() { run_alone -p verbena-etcd -p verbena-cli -E 'test(/^(faults|etcd)::/)'; }
+# Every row of `verbena bench`, with the one that keeps a core busy.
+rows() { run_alone -p verbena-bench -p verbena-cli -E '(package(verbena-bench) and kind(test)) or test(/^bench_rows::/)'; }
 
 # On the kernel of Debian 12, Linux 6.1, under emulation: the provider xdp, for its verifier is another one, and so is what it leaves of the program;
 # and netem, which this kernel has.
@@ -32,13 +48,12 @@ debian() {
     scripts/setup-debian.sh vm
     local runner=CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
     env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --lib xdp
-    env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --test xdp_sharing --test conformance_xdp -- --test-threads=1
+    env "$runner=$PWD/scripts/vm" cargo test --locked -p verbena-fabric --test it -- --test-threads=1 xdp_sharing:: conformance_xdp::
     # There nothing of it may be skipped.
     local netem=(VERBENA_NETEM=1 VM_ENV=VERBENA_NETEM "$runner=$PWD/scripts/vm")
-    env "${netem[@]}" cargo test --locked -p verbena-wan --test kernel -- --test-threads=1
-    env "${netem[@]}" cargo test --locked -p verbena-cli --test wan kernel -- --test-threads=1
+    env "${netem[@]}" cargo test --locked -p verbena-wan --test it -- --test-threads=1 kernel::
+    env "${netem[@]}" cargo test --locked -p verbena-cli --test it -- --test-threads=1 wan::kernel::
 }
-
 # The machines with RDMA devices: exit codes come out, what is lost on the link is sent again, iWARP is there, two machines reach each other; and what
 # is tested on them.
 rdma() {
@@ -60,9 +75,6 @@ rdma() {
 # The package for Debian, installed into a fresh one: a quarter of an hour where nothing of it is built, a minute otherwise.
 package() { scripts/test-package.sh; }
 
-# The rows of `verbena bench` that start nodes and proxies, with the one that keeps a core busy.
-rows() { VERBENA_LONG=1 cargo test --release --locked -p verbena-cli --test bench_rows; }
-
 # All fabrics and both schemes, a quarter of an hour in all: at least a million answers, 10,000 of them within 50 ms after an update, and 96
 # faults. An unchanged shop has fewer of them in a longer time, for a dead proxy keeps everything out of the cache until it is settled (P6).
 # With lists everybody meets everything: seven processes, three kinds of faults.
@@ -80,7 +92,7 @@ never-stale() {
             dependency-lists) seconds=110 faults=21 hits=30 ;;
             invalidate-all) seconds=200 faults=11 hits=10 ;;
             esac
-            "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric "$fabric" --scheme "$scheme" --seconds "$seconds" --faults "$faults" \
+            "$target/$profile/never-stale" --fabric "$fabric" --scheme "$scheme" --seconds "$seconds" --faults "$faults" \
                 --seed $((first + number)) --min-answers 170000 --min-soon 1700 --min-hits-percent "$hits" --min-updates 1900 || failed=1
             number=$((number + 1))
         done
@@ -107,7 +119,7 @@ cluster-faults() {
             etcd-dependency-lists) every=10 hits=10 seconds=510 faults=165 ;;
             etcd-invalidate-all) every=40 hits=1 seconds=430 faults=135 ;;
             esac
-            "${CARGO_TARGET_DIR:-target}/$profile/never-stale" --fabric tcp --network --cluster "$cluster" --scheme "$scheme" \
+            "$target/$profile/never-stale" --fabric tcp --network --cluster "$cluster" --scheme "$scheme" \
                 --every-ms "$every" --seconds "$seconds" --seed $((first + number)) --min-faults "$faults" --max-back-leases 3 \
                 --min-answers $((seconds * 1000)) --min-soon $((seconds * 10)) --min-hits-percent "$hits" --min-updates $((seconds * 5)) || failed=1
             number=$((number + 1))
@@ -116,17 +128,15 @@ cluster-faults() {
     return "$failed"
 }
 
+parts=(fabric cluster content model lock-models locks lock-crashes memory etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
-    set -- fabric cluster content model locks memory rows debian package rdma never-stale cluster-faults
+    set -- "${parts[@]}"
 fi
 for part in "$@"; do
-    case "$part" in
-    fabric | cluster | content | model | locks | memory | rows | debian | package | rdma | never-stale | cluster-faults) ;;
-    *)
-        echo "usage: $0 [fabric|cluster|content|model|locks|memory|rows|debian|package|rdma|never-stale|cluster-faults]..." >&2
+    if [[ " ${parts[*]} " != *" $part "* ]]; then
+        echo "usage: $0 [${parts[*]}]..." >&2
         exit 2
-        ;;
-    esac
+    fi
     started=$SECONDS
     echo "== $part"
     "$part"
