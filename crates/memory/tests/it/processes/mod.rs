@@ -152,7 +152,7 @@ fn is_whole_beside_writers(provider: &str, is_the_readers: bool) {
         node.tell("fill large");
         node.hear("filling");
     }
-    let (mut gets, mut versions, until) = (0, vec![], Instant::now() + Duration::from_secs(20));
+    let (mut gets, mut versions, until) = (0, vec![], Instant::now() + Duration::from_secs(60));
     while (gets < enough || versions.len() < VERSIONS) && Instant::now() < until {
         let Answer::Value(value) = station.get("large") else { continue };
         let (words, _) = value.bytes.as_chunks::<8>();
