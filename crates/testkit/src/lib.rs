@@ -2,7 +2,9 @@
 //!
 //! - [`machine`]: tests that run inside an emulated machine with RDMA devices, and [`adapters`], what nodes open there.
 //! - [`namespaces`] and [`networks`]: networks of a test's own, on this machine.
-//! - [`keeper`] and [`store`]: who is in, for simulations of what stands above the cluster; and the register of the cluster's own.
+//! - [`world`] and [`faults`]: a cluster in virtual time and what befalls it, for simulations of what stands above the cluster. [`keeper`]: which nodes are in.
+//! - [`store`]: the register, for simulations of the cluster's own keepers.
+//! - [`seeds`] and [`counts`]: which seeds a simulation runs, and whether enough happened in them.
 //! - [`relay`]: a link on loopback that loses, holds and cuts what it carries.
 //! - [`programs`] and [`nodes`]: the programs of this workspace as processes, and clusters of helpers.
 //! - [`etcds`]: three members of etcd.
@@ -14,7 +16,10 @@
 
 #[cfg(feature = "adapters")]
 pub mod adapters;
+pub mod counts;
 pub mod etcds;
+#[cfg(feature = "sim")]
+pub mod faults;
 pub mod keeper;
 pub mod machine;
 pub mod namespaces;
@@ -22,7 +27,8 @@ pub mod networks;
 pub mod nodes;
 pub mod programs;
 pub mod relay;
-pub mod store;
-
 #[cfg(feature = "sim")]
-pub use verbena_fabric::sim::check_seeds;
+pub mod seeds;
+pub mod store;
+#[cfg(feature = "sim")]
+pub mod world;

@@ -2,9 +2,9 @@
 //!
 //! A test is two functions: one starts the machine, with this very program in it, which there runs the other one alone.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const INSIDE: &str = "VERBENA_INSIDE_MACHINE";
 /// Seconds until a machine is given up, its start included.
@@ -28,16 +28,21 @@ fn in_machine_for(seconds: &str, kind: &str, test: &str) -> Option<String> {
     Some(Started::new(kind, test, &[("VM_TIMEOUT", seconds)]).ended())
 }
 
-/// Two at a time would take their processors from each other. `None` where no machine can be started.
-fn one_at_a_time() -> Option<MutexGuard<'static, ()>> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+/// Two at a time would take their processors from each other, so a test holds the lock of the script that starts them, whichever process runs it.
+/// `None` where no machine can be started.
+fn one_at_a_time() -> Option<File> {
     let emulator = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
     if !cfg!(target_arch = "x86_64") || emulator.is_err() {
         println!("skipped: no machine with RDMA devices can be started");
         return None;
     }
+    let one = File::open(script()).unwrap();
+    one.lock().unwrap();
     Some(one)
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/rdma-vm")
 }
 
 /// A machine in which a function of this program runs.
@@ -48,8 +53,7 @@ struct Started {
 
 impl Started {
     fn new(kind: &str, test: &str, variables: &[(&str, &str)]) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/rdma-vm");
-        let mut command = Command::new(script);
+        let mut command = Command::new(script());
         command.args([kind, "--"]).arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
         command.env(INSIDE, "1").env("VM_ENV", INSIDE).envs(variables.iter().copied());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -81,7 +85,7 @@ pub fn in_two_machines_at_length(kind: &str, near: &str, far: &str) {
         let more = [("VM_LINK", cable), ("VM_NODE", number), ("VM_TIMEOUT", LONG_PATIENCE_SECONDS)];
         Started::new(kind, test, &more)
     };
-    // Whoever fails first is heard first; the other one ends when its cable has nobody at the end.
+    // The one that fails first is heard first; the other one ends when the far end of its cable is gone.
     let machines = [start("1", near), start("2", far)];
     for ended in machines.map(|machine| std::thread::spawn(move || machine.ended())) {
         ended.join().unwrap();

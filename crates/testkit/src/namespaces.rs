@@ -6,7 +6,7 @@ use verbena_fabric::{FabricConfig, Provider, try_out};
 use verbena_namespaces::{Namespace, or_skipped};
 
 /// Moves this thread, and all that it starts from now on, into a network of its own, which has this address for itself. `None` where
-/// nobody may load a program into the kernel, or make networks: then it is said that the test is skipped.
+/// the kernel takes no program, or no network can be made: then it is said that the test is skipped.
 pub fn own(address: IpAddr) -> Option<Namespace> {
     match try_out(Provider::Xdp, &FabricConfig::default()) {
         Err(error) if error.to_string().contains("Operation not permitted") => {

@@ -15,11 +15,12 @@ pub struct Store {
     pub counts: StoreCounts,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreCounts {
-    pub taken: u64,
-    pub overtaken: u64,
-    pub resigned: u64,
+crate::counts! {
+    pub struct StoreCounts {
+        pub taken: u64,
+        pub overtaken: u64,
+        pub resigned: u64,
+    }
 }
 
 impl Store {

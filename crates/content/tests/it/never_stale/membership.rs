@@ -13,7 +13,8 @@ use verbena_cluster::{
 };
 use verbena_content::service::{self, Content};
 use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Views};
-use verbena_terms::{Clock, Incarnation, Lapse, Rank, Time, ViewNumber};
+use verbena_terms::{Clock, Incarnation, Lapse, Time, ViewNumber};
+pub use verbena_testkit::world::rank;
 
 use crate::never_stale::outside::{Outside, Run};
 use crate::never_stale::settings::{DRIFT, LEASE};
@@ -104,10 +105,6 @@ pub fn members() -> Vec<Configured> {
     let (both, proxy) = (Roles::ALL, Roles::of(Role::Reader).and(Role::Updater));
     let configured = |(at, roles)| Configured { name: format!("n{at}"), address: address(at).0, roles };
     [both, both, both, proxy, proxy].into_iter().enumerate().map(configured).collect()
-}
-
-pub fn rank(at: usize) -> Rank {
-    Rank(at as u32 + 1)
 }
 
 fn address(at: usize) -> Address {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use verbena_cluster::{Answer, Question};
 use verbena_terms::{Incarnation, Rank, Time};
+use verbena_testkit::store::{Store, StoreCounts};
 
 use crate::never_stale::membership::rank;
 use crate::never_stale::outside::{Event, Outside, Run};
 use crate::never_stale::settings::{LEASE, ms, us};
-use verbena_testkit::store::{Store, StoreCounts};
 
 /// Within which a question is answered, or given up.
 const GIVEN_UP: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 4);

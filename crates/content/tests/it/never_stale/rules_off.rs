@@ -3,25 +3,22 @@
 
 use verbena_content::Rules;
 use verbena_fabric::sim;
+use verbena_testkit::seeds::first_that_finds;
 
 use crate::never_stale::seeds::run;
 use crate::never_stale::settings::{Settings, ms, settings, us, with_office};
 
-/// Runs seeds until the checkers complain of what `complaint` says, and gives the complaint; fails after `most`. The same seed with all
-/// rules must be clean.
-fn some_seed_finds(complaint: &str, most: u64, change: impl Fn(&mut Settings)) -> String {
-    for seed in 0..most {
-        let mut settings = settings(seed.into());
+/// Some seed makes the checkers complain of what `complaint` says, and the same seed with all rules is clean.
+fn some_seed_finds(complaint: &str, most: u64, change: impl Fn(&mut Settings)) {
+    first_that_finds(complaint, most, |seed| {
+        let mut settings = settings(seed);
         change(&mut settings);
         let cluster_rules = verbena_cluster::Rules::ALL;
         let all = Settings { rules: Rules::ALL, cluster_rules, lease_looked_at: true, ..settings.clone() };
-        if let Some(found) = run(settings).broken.into_iter().find(|broken| broken.contains(complaint)) {
-            println!("seed {seed}: {found}");
-            assert_eq!(run(all).broken, Vec::<String>::new(), "seed {seed} with all rules");
-            return found;
-        }
-    }
-    panic!("none of {most} seeds finds anything {complaint:?}");
+        let found = run(settings).broken.into_iter().find(|broken| broken.contains(complaint))?;
+        assert_eq!(run(all).broken, Vec::<String>::new(), "seed {} with all rules", seed.number());
+        Some(found)
+    });
 }
 
 fn without(change: impl Fn(&mut Rules)) -> impl Fn(&mut Settings) {

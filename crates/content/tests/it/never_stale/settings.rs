@@ -7,17 +7,11 @@ use verbena_content::Rules;
 use verbena_fabric::sim::{self, Dice, Seed};
 use verbena_fabric::{Capabilities, Ordering};
 
+pub use verbena_testkit::world::{ms, us};
+
 pub const LEASE: Duration = Duration::from_millis(LeaseTerms::SHORTEST_MS as u64);
 pub const DRIFT: Duration = Duration::from_millis(5);
 pub const MAX_TRANSACTION: Duration = Duration::from_millis(300);
-
-pub const fn ms(count: u64) -> Duration {
-    Duration::from_millis(count)
-}
-
-pub const fn us(count: u64) -> Duration {
-    Duration::from_micros(count)
-}
 
 /// What befalls nodes and links, and the application's answers. Rates are per thousand: of the chances that nature has every 5 to 60 ms,
 /// or of the answers.

@@ -23,16 +23,17 @@ pub struct World {
     steps: u64,
 }
 
-/// How often nature struck.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Struck {
-    pub pauses: u64,
-    pub crashes: u64,
-    pub leaves: u64,
-    pub cuts: u64,
-    pub jumps: u64,
-    /// Times that the register was away.
-    pub away: u64,
+verbena_testkit::counts! {
+    /// How often nature struck.
+    pub struct Struck {
+        pub pauses: u64,
+        pub crashes: u64,
+        pub leaves: u64,
+        pub cuts: u64,
+        pub jumps: u64,
+        /// Times that the register was away.
+        pub away: u64,
+    }
 }
 
 #[derive(Default)]

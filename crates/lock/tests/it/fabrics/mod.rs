@@ -1,5 +1,5 @@
 //! Each scheme over each provider that needs no adapter: services as nodes have them, whose clients take a lock by turns. What nodes use is killed, stopped and cut off
-//! in `crates/cli/tests/lock_crashes`, and there over adapters too.
+//! in `crates/cli/tests/it/lock_crashes`, and there over adapters too.
 
 mod ground;
 mod station;

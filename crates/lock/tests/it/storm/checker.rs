@@ -1,6 +1,5 @@
 //! Who believes to hold what, and what must hold of it at every moment.
 
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 use verbena_cluster::LeaseWord;
@@ -9,33 +8,24 @@ use verbena_terms::Clock;
 
 use crate::storm::settings::MOST_NAMES;
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
-    pub granted: u64,
-    pub shared: u64,
-    pub waited: u64,
-    pub survived: u64,
-    pub lost: u64,
-    pub deadlocks: u64,
-    pub cancelled: u64,
-    /// By who asked again at once.
-    pub held_on: u64,
-    pub refused: u64,
-    pub overwritten: u64,
-}
-
-impl AddAssign for Seen {
-    fn add_assign(&mut self, other: Seen) {
-        self.granted += other.granted;
-        self.shared += other.shared;
-        self.waited += other.waited;
-        self.survived += other.survived;
-        self.lost += other.lost;
-        self.deadlocks += other.deadlocks;
-        self.cancelled += other.cancelled;
-        self.held_on += other.held_on;
-        self.refused += other.refused;
-        self.overwritten += other.overwritten;
+verbena_testkit::counts! {
+    /// What clients and homes saw.
+    pub struct Seen {
+        pub granted: u64,
+        pub shared: u64,
+        pub waited: u64,
+        pub survived: u64,
+        pub lost: u64,
+        pub deadlocks: u64,
+        pub cancelled: u64,
+        /// Locks that a node held on to, for a client that asked again at once.
+        pub held_on: u64,
+        pub refused: u64,
+        pub overwritten: u64,
+        /// Locks that homes evicted.
+        pub evictions: u64,
+        /// Words that homes used again.
+        pub reused: u64,
     }
 }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use verbena_lock::service::Stepped;
 use verbena_lock::{Answer, Asker, Mode, Name, Refusal, Request, RequestId, Token};
+use verbena_testkit::keeper::LEASE;
+use verbena_testkit::world::{Run, ms};
 
 use crate::storm::checker::Held;
 use crate::storm::cluster::{Cluster, Event};
-use crate::storm::settings::{LEASE, ms};
 use crate::storm::store::{Became, Update};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,56 +39,56 @@ fn asker(nth: usize) -> Asker {
 impl Cluster {
     /// A client decides what to do next.
     pub fn client(&mut self, at: usize, nth: usize, run: u64) {
-        let node = &self.nodes[at];
+        let node = &self.world.nodes[at];
         if node.run != run {
             // A client of a process that is no more.
             return;
         }
-        if node.service.is_none() || self.world.is_paused(node.me) {
+        if node.service.is_none() || self.world.fabric.is_paused(node.me) {
             // Its helper does not hear it now.
-            return self.later(ms(5), Event::Client { at, nth, run });
+            return self.world.later(ms(5), Event::Client { at, nth, run });
         }
         match node.clients[nth] {
-            Client::Idle if self.is_calm => return,
+            Client::Idle if self.world.is_calm => return,
             Client::Idle => self.wants(at, nth),
             Client::Waits { id, .. } => {
-                if !self.is_calm && self.dice.below(3) == 0 {
+                if !self.world.is_calm && self.world.dice.below(3) == 0 {
                     self.checker.seen.cancelled += 1;
-                    self.nodes[at].clients[nth] = Client::Idle;
+                    self.world.nodes[at].clients[nth] = Client::Idle;
                     self.with(at, |service| service.forget(id));
                 }
             }
             Client::Holds { id, name, mode, token } => self.ends(at, nth, (id, name, mode, token)),
         }
         let pause = self.pause();
-        self.later(pause, Event::Client { at, nth, run });
+        self.world.later(pause, Event::Client { at, nth, run });
     }
 
     fn wants(&mut self, at: usize, nth: usize) {
-        let which = self.dice.below(self.settings.names);
-        let mode = if self.dice.below(2) == 0 { Mode::Exclusive } else { Mode::Shared };
-        let is_try = self.dice.below(6) == 0;
+        let which = self.world.dice.below(self.settings.names);
+        let mode = if self.world.dice.below(2) == 0 { Mode::Exclusive } else { Mode::Shared };
+        let is_try = self.world.dice.below(6) == 0;
         let request = Request { mode, is_try };
         // What one of a pair has the other would get once more.
-        let pair = &self.nodes[at].clients[nth & !1..];
+        let pair = &self.world.nodes[at].clients[nth & !1..];
         if pair.iter().take(2).any(|client| client.name() == Some(which)) {
             return;
         }
-        let Some(service) = &mut self.nodes[at].service else { return };
+        let Some(service) = &mut self.world.nodes[at].service else { return };
         let id = service.acquire_for(asker(nth), name(which), request);
-        self.nodes[at].clients[nth] = Client::Waits { id, name: which, is_try };
+        self.world.nodes[at].clients[nth] = Client::Waits { id, name: which, is_try };
         self.after(at);
-        if matches!(self.nodes[at].clients[nth], Client::Waits { .. }) {
+        if matches!(self.world.nodes[at].clients[nth], Client::Waits { .. }) {
             self.checker.seen.waited += 1;
         }
     }
 
     fn ends(&mut self, at: usize, nth: usize, (id, name, mode, token): (RequestId, u64, Mode, Token)) {
-        let run = self.nodes[at].run;
+        let run = self.world.nodes[at].run;
         let believed = self.checker.of(at, run).any(|held| held.id == id && self.checker.believes(held));
         // When the storm is over clients let go of what they have the first time that they look.
-        let goes_on = mode == Mode::Exclusive && believed && !self.is_calm;
-        match self.dice.below(8) {
+        let goes_on = mode == Mode::Exclusive && believed && !self.world.is_calm;
+        match self.world.dice.below(8) {
             0 if goes_on => {
                 // Others may read from now on, and it knows.
                 self.checker.shares(at, run, id);
@@ -99,14 +100,14 @@ impl Cluster {
             1..=3 if goes_on => self.update(name, token),
             4 => {
                 self.checker.ended(at, run, id);
-                self.nodes[at].clients[nth] = Client::Idle;
+                self.world.nodes[at].clients[nth] = Client::Idle;
                 self.with(at, |service| service.forget(id));
             }
             choice => {
                 // It is expected to ask again at once. Its node may be struck meanwhile.
                 let soon = (5..=6).contains(&choice);
                 self.checker.ended(at, run, id);
-                self.nodes[at].clients[nth] = Client::Idle;
+                self.world.nodes[at].clients[nth] = Client::Idle;
                 let mut released = Ok(());
                 self.with(at, |service| {
                     released = if soon { service.release_soon(id).map(drop) } else { service.release(id) };
@@ -115,8 +116,9 @@ impl Cluster {
                     self.checker.broken.push(format!("node {at} did not hold {name}: {released:?}"));
                 }
                 if soon {
-                    let (after, comes) = (Duration::from_micros(self.dice.below(200)), self.dice.below(8) > 0);
-                    self.later(after, Event::Again { at, nth, run, name, comes });
+                    let (after, comes) =
+                        (Duration::from_micros(self.world.dice.below(200)), self.world.dice.below(8) > 0);
+                    self.world.later(after, Event::Again { at, nth, run, name, comes });
                 }
             }
         }
@@ -124,23 +126,23 @@ impl Cluster {
 
     /// The client asks for it again, or nobody does and the node settles it.
     pub fn again(&mut self, at: usize, nth: usize, run: u64, name: u64, comes: bool) {
-        if self.nodes[at].run != run {
+        if self.world.nodes[at].run != run {
             return;
         }
-        if self.nodes[at].service.is_none() || self.world.is_paused(self.nodes[at].me) {
-            return self.later(ms(5), Event::Again { at, nth, run, name, comes });
+        if self.world.nodes[at].service.is_none() || self.world.fabric.is_paused(self.world.nodes[at].me) {
+            return self.world.later(ms(5), Event::Again { at, nth, run, name, comes });
         }
-        let mut pair = self.nodes[at].clients[nth & !1..].iter().take(2);
+        let mut pair = self.world.nodes[at].clients[nth & !1..].iter().take(2);
         let is_taken = pair.any(|client| client.name() == Some(name));
-        if !comes || self.is_calm || is_taken || self.nodes[at].clients[nth] != Client::Idle {
+        if !comes || self.world.is_calm || is_taken || self.world.nodes[at].clients[nth] != Client::Idle {
             return self.with(at, Stepped::settle);
         }
-        let Some(service) = &mut self.nodes[at].service else { return };
+        let Some(service) = &mut self.world.nodes[at].service else { return };
         let request = Request { mode: Mode::Exclusive, is_try: false };
         let before = service.held_on();
         let id = service.acquire_for(asker(nth), self::name(name), request);
         self.checker.seen.held_on += service.held_on() - before;
-        self.nodes[at].clients[nth] = Client::Waits { id, name, is_try: false };
+        self.world.nodes[at].clients[nth] = Client::Waits { id, name, is_try: false };
         self.after(at);
     }
 
@@ -151,11 +153,11 @@ impl Cluster {
         }
         self.updates += 1;
         let update = Update { token, read: self.stores[name as usize].read(token), writes: self.updates };
-        let late = match self.dice.below(3) {
-            0 => self.dice.between(ms(0), 3 * LEASE),
+        let late = match self.world.dice.below(3) {
+            0 => self.world.dice.between(ms(0), 3 * LEASE),
             _ => ms(0),
         };
-        self.later(late, Event::Store { name, update });
+        self.world.later(late, Event::Store { name, update });
     }
 
     pub fn stored(&mut self, name: u64, update: Update) {
@@ -167,11 +169,11 @@ impl Cluster {
     }
 
     /// Clients hear what became of their requests.
-    pub fn hear(&mut self, at: usize) {
-        let Some(service) = &mut self.nodes[at].service else { return };
+    pub fn hears(&mut self, at: usize) {
+        let Some(service) = &mut self.world.nodes[at].service else { return };
         for (id, answer) in service.answers() {
-            let run = self.nodes[at].run;
-            let clients = self.nodes[at].clients.iter();
+            let run = self.world.nodes[at].run;
+            let clients = self.world.nodes[at].clients.iter();
             let client = clients.zip(0..).find_map(|(client, nth)| match *client {
                 Client::Waits { id: other, name, is_try } if other == id => Some((nth, name, is_try)),
                 Client::Holds { id: other, name, .. } if other == id => Some((nth, name, false)),
@@ -180,9 +182,9 @@ impl Cluster {
             // It has cancelled.
             let Some((nth, name, is_try)) = client else { continue };
             let before = self.checker.ended(at, run, id);
-            self.nodes[at].clients[nth] = match answer {
+            self.world.nodes[at].clients[nth] = match answer {
                 Answer::Granted(mode, token) => {
-                    let node = &self.nodes[at];
+                    let node = &self.world.nodes[at];
                     let (lease, clock) = (node.lease.clone(), node.clock.clone());
                     self.checker.granted(Held { node: at, run, id, name, mode, token, lease, clock });
                     Client::Holds { id, name, mode, token }
@@ -218,11 +220,11 @@ impl Cluster {
 
     /// How long clients take their time: mostly a little, sometimes longer than a lease.
     fn pause(&mut self) -> std::time::Duration {
-        let most = match self.dice.below(4) {
+        let most = match self.world.dice.below(4) {
             0 => 2 * LEASE,
             1 => LEASE / 4,
             _ => ms(2),
         };
-        self.dice.between(ms(0), most)
+        self.world.dice.between(ms(0), most)
     }
 }

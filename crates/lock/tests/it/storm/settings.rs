@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use verbena_fabric::sim::{Dice, Faults, Seed};
 use verbena_lock::{Rules, Scheme};
+use verbena_testkit::keeper::LEASE;
 
-pub use verbena_testkit::keeper::{DRIFT, LEASE};
 /// How long it storms.
 pub const STORM: Duration = Duration::from_millis(1200);
 /// Names that there may be.
 pub const MOST_NAMES: u64 = 6;
-
-pub fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 #[derive(Clone, Debug)]
 pub struct Settings {

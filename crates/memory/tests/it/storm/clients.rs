@@ -7,10 +7,12 @@ use verbena_memory::{
     Answer, Coherence, Placement, Refusal, RequestId, Segment, SegmentId, SegmentName, Target, Wanted, Wish,
 };
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
+use verbena_testkit::keeper::LEASE;
+use verbena_testkit::world::{Run, ms};
 
 use crate::common::history::{Fate, GetOf, MODELS, Manner, PutOf, manner};
 use crate::storm::cluster::{Cluster, Event};
-use crate::storm::settings::{LEASE, NULL, ms};
+use crate::storm::settings::NULL;
 
 /// Words of a value: it does not fit into what a fabric does at once.
 const WORDS: usize = 24;
@@ -67,42 +69,49 @@ pub fn name(model: usize) -> SegmentName {
 impl Cluster {
     /// It does what comes next.
     pub fn client(&mut self, at: usize, nth: usize, run: u64, turn: u64) {
-        let is_of_run = self.nodes[at].run == run && self.nodes[at].service.is_some();
-        if !is_of_run || self.nodes[at].clients[nth].turn != turn || self.nodes[at].clients[nth].doing.is_some() {
+        let is_of_run = self.world.nodes[at].run == run && self.world.nodes[at].service.is_some();
+        if !is_of_run
+            || self.world.nodes[at].clients[nth].turn != turn
+            || self.world.nodes[at].clients[nth].doing.is_some()
+        {
             return;
         }
         // It is not its node that is asked, nor stopped with it.
         self.look(at, nth);
-        if self.world.is_paused(self.nodes[at].me) {
+        if self.world.fabric.is_paused(self.world.nodes[at].me) {
             return self.next_turn(at, nth, ms(5));
         }
-        if self.is_calm {
+        if self.world.is_calm {
             return;
         }
-        let model =
-            if self.dice.below(2) == 0 { self.settings.focus } else { self.dice.below(MODELS.len() as u64) as usize };
-        let chance = self.dice.below(100);
+        let model = if self.world.dice.below(2) == 0 {
+            self.settings.focus
+        } else {
+            self.world.dice.below(MODELS.len() as u64) as usize
+        };
+        let chance = self.world.dice.below(100);
         self.ask(at, nth, model, chance);
     }
 
     pub fn next_turn(&mut self, at: usize, nth: usize, pause: Duration) {
-        let client = &mut self.nodes[at].clients[nth];
+        let client = &mut self.world.nodes[at].clients[nth];
         client.turn += 1;
-        let (turn, run) = (client.turn, self.nodes[at].run);
-        self.later(pause, Event::Client { at, nth, run, turn });
+        let (turn, run) = (client.turn, self.world.nodes[at].run);
+        self.world.later(pause, Event::Client { at, nth, run, turn });
     }
 
     /// What it sees in its window counts as got at this moment.
     fn look(&mut self, at: usize, nth: usize) {
-        let (Some(service), Some(window)) = (&self.nodes[at].service, &self.nodes[at].clients[nth].window) else {
+        let (Some(service), Some(window)) = (&self.world.nodes[at].service, &self.world.nodes[at].clients[nth].window)
+        else {
             return;
         };
         let Window { model, segment, view, forgets } = window;
-        let (id, coherence, now) = (segment.id, MODELS[*model], self.world.now());
+        let (id, coherence, now) = (segment.id, MODELS[*model], self.world.fabric.now());
         match service.look(segment, *view, *forgets) {
             Look::Over => {
                 self.seen.closed += 1;
-                self.nodes[at].clients[nth].window = None;
+                self.world.nodes[at].clients[nth].window = None;
             }
             Look::Elsewhere => self.broken.push(format!("node {at} shows {id} in memory of another view")),
             Look::Shown(value) => {
@@ -117,22 +126,22 @@ impl Cluster {
 
     /// Chance says what: under 2 a release, under 10 a window, under 53 a get, and otherwise a put.
     pub fn ask(&mut self, at: usize, nth: usize, model: usize, chance: u64) {
-        let begun = self.world.now();
-        let patience = self.dice.between(ms(2), 3 * LEASE);
-        let (wish, what) = match self.nodes[at].clients[nth].known[model] {
+        let begun = self.world.fabric.now();
+        let patience = self.world.dice.between(ms(2), 3 * LEASE);
+        let (wish, what) = match self.world.nodes[at].clients[nth].known[model] {
             None => (Wish::Stat { target: Target::Name(name(model)) }, What::Find),
             Some((id, _)) if chance < 2 => {
                 self.holders.may_be_released(id);
                 (Wish::Release { target: Target::Id(id), user: USER }, What::Release)
             }
             Some((id, _)) if chance < 10 => {
-                let forgets = self.nodes[at].service.as_ref().map_or(0, Stepped::forgets);
+                let forgets = self.world.nodes[at].service.as_ref().map_or(0, Stepped::forgets);
                 (Wish::Window { target: Target::Id(id), user: USER }, What::Window(forgets))
             }
             Some((id, _)) if chance < 53 => {
-                let from = if self.dice.below(3) == 0 { self.dice.below(WORDS as u64) } else { 0 };
-                let some = 1 + self.dice.below(WORDS as u64 - from);
-                let length = (self.dice.below(3) == 0).then_some(8 * some);
+                let from = if self.world.dice.below(3) == 0 { self.world.dice.below(WORDS as u64) } else { 0 };
+                let some = 1 + self.world.dice.below(WORDS as u64 - from);
+                let length = (self.world.dice.below(3) == 0).then_some(8 * some);
                 let wish = Wish::Get { target: Target::Id(id), offset: 8 * from, length, user: USER };
                 (wish, What::Get(id, from as usize))
             }
@@ -143,7 +152,9 @@ impl Cluster {
                 let cell = match manner(model) {
                     Manner::Whole => None,
                     Manner::Owned => Some((at * 4 + nth) % WORDS),
-                    Manner::Mixed => (self.dice.below(4) > 0).then(|| self.dice.below(WORDS as u64) as usize),
+                    Manner::Mixed => {
+                        (self.world.dice.below(4) > 0).then(|| self.world.dice.below(WORDS as u64) as usize)
+                    }
                 };
                 let named = (coherence == Coherence::Version).then_some(version);
                 let bytes = number.to_le_bytes().repeat(if cell.is_some() { 1 } else { WORDS }).into();
@@ -158,67 +169,67 @@ impl Cluster {
     }
 
     fn begin(&mut self, at: usize, nth: usize, doing: Doing, wish: Wish, patience: Duration) {
-        let Some(service) = &mut self.nodes[at].service else { return };
+        let Some(service) = &mut self.world.nodes[at].service else { return };
         let id = service.request(wish, patience);
-        self.nodes[at].clients[nth].doing = Some((id, doing));
+        self.world.nodes[at].clients[nth].doing = Some((id, doing));
         self.after(at);
     }
 
     fn allocate(&mut self, at: usize, nth: usize, model: usize) {
-        let placement = match self.dice.below(4) {
+        let placement = match self.world.dice.below(4) {
             0 => Placement::Spread,
             1 => Placement::MostFree,
             2 => Placement::Local,
-            _ => Placement::Node(Rank(1 + self.dice.below(self.nodes.len() as u64) as u32)),
+            _ => Placement::Node(Rank(1 + self.world.dice.below(self.world.nodes.len() as u64) as u32)),
         };
         let wanted = Wanted {
             writers: self.settings.writers,
             copies: if model == NULL { 1 } else { self.settings.copies },
             ..Wanted::new(Some(name(model)), WORDS as u64 * 8, MODELS[model], USER)
         };
-        let doing = Doing { model, what: What::Allocate, begun: self.world.now() };
+        let doing = Doing { model, what: What::Allocate, begun: self.world.fabric.now() };
         self.begin(at, nth, doing, Wish::Allocate { wanted, placement }, 2 * LEASE);
     }
 
     /// It wants to know of all there are.
     pub fn list(&mut self, at: usize) {
-        let doing = Doing { model: 0, what: What::List, begun: self.world.now() };
+        let doing = Doing { model: 0, what: What::List, begun: self.world.fabric.now() };
         self.begin(at, 0, doing, Wish::List { prefix: String::new() }, LEASE);
     }
 
     /// A node's clients hear what became of what they wanted.
-    pub fn hear(&mut self, at: usize) {
-        let answers = self.nodes[at].service.as_mut().map(|service| service.answers()).unwrap_or_default();
+    pub fn hears(&mut self, at: usize) {
+        let answers = self.world.nodes[at].service.as_mut().map(|service| service.answers()).unwrap_or_default();
         for (id, answer) in answers {
-            if self.nodes[at].reclaim == Some(id) {
+            if self.offers[at].reclaim == Some(id) {
                 let is_told = matches!(answer, Answer::Reclaims(_) | Answer::Refused(Refusal::NoHome { .. }));
                 self.broken.extend((!is_told).then(|| format!("node {at} is answered {answer:?} to a reclaim")));
                 continue;
             }
             let is_its = |client: &Client| client.doing.is_some_and(|(doing, _)| doing == id);
-            let Some(nth) = self.nodes[at].clients.iter().position(is_its) else {
+            let Some(nth) = self.world.nodes[at].clients.iter().position(is_its) else {
                 self.broken.push(format!("node {at} answers {id:?} to nobody: {answer:?}"));
                 continue;
             };
-            let Some((_, doing)) = self.nodes[at].clients[nth].doing.take() else { continue };
+            let Some((_, doing)) = self.world.nodes[at].clients[nth].doing.take() else { continue };
             self.answered(at, nth, doing, answer);
-            let pause = self.dice.between(Duration::ZERO, ms(8));
+            let pause = self.world.dice.between(Duration::ZERO, ms(8));
             self.next_turn(at, nth, pause);
         }
     }
 
     fn answered(&mut self, at: usize, nth: usize, doing: Doing, answer: Answer) {
-        let now = self.world.now();
+        let now = self.world.fabric.now();
         let Doing { model, what, begun } = doing;
-        self.world.note(format_args!("node {at} client {nth}: {what:?} since {begun}: {answer:?}"));
+        self.world.fabric.note(format_args!("node {at} client {nth}: {what:?} since {begun}: {answer:?}"));
         let coherence = MODELS[model];
-        let known = &mut self.nodes[at].clients[nth].known[model];
+        let known = &mut self.world.nodes[at].clients[nth].known[model];
         match (what, answer) {
             (What::Find, Answer::Stat { segment, version, .. }) => {
                 *known = Some((segment.id, version));
                 let (has_moved, maker) = (segment.home != segment.id.home, segment.id.home);
                 self.seen.moved += u64::from(has_moved);
-                let is_there = self.keeper.view.as_ref().is_some_and(|view| view.member(maker).is_some());
+                let is_there = self.world.keeper.view.as_ref().is_some_and(|view| view.member(maker).is_some());
                 self.seen.relocated += u64::from(has_moved && is_there);
                 self.holders.held(&segment);
             }
@@ -264,7 +275,7 @@ impl Cluster {
             }
             (What::Window(forgets), Answer::Window(segment, view)) => {
                 self.seen.windows += 1;
-                self.nodes[at].clients[nth].window = Some(Window { model, segment, view, forgets });
+                self.world.nodes[at].clients[nth].window = Some(Window { model, segment, view, forgets });
                 self.look(at, nth);
             }
             (What::Put(id, number), Answer::Put(version)) => {
@@ -277,7 +288,7 @@ impl Cluster {
                 if let Refusal::Released { id } = &refusal {
                     self.holders.said_to_be_released(*id, &mut self.broken);
                 }
-                self.world.note(format_args!("node {at} client {nth}: {what:?} refused: {refusal}"));
+                self.world.fabric.note(format_args!("node {at} client {nth}: {what:?} refused: {refusal}"));
                 match &refusal {
                     Refusal::Conflict { current, .. } => {
                         self.seen.conflicts += 1;
@@ -321,7 +332,7 @@ impl Cluster {
 
     /// A client hears that a home took a segment's memory back: its notice is over.
     fn was_reclaimed(&mut self, id: SegmentId, home: Incarnation) {
-        let now = self.world.now();
+        let now = self.world.fabric.now();
         self.seen.reclaimed += 1;
         self.holders.was_released(id, now);
         let over = |(asked, notice): &(Time, Duration)| *asked + notice.mul_f64(0.99) <= now;
@@ -332,8 +343,8 @@ impl Cluster {
 
     /// A client hears that a segment is lost.
     fn is_lost(&mut self, id: SegmentId) {
-        self.holders.is_lost(id, self.world.now());
-        let Some(view) = &self.keeper.view else { return };
+        self.holders.is_lost(id, self.world.fabric.now());
+        let Some(view) = &self.world.keeper.view else { return };
         if let Some(who) = self.holders.left(id).find(|home| view.member(*home).is_some()) {
             self.broken.push(format!("{id} is said to be lost, and {who} holds it"));
         }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_memory::{Coherence, Segment, SegmentId, SegmentName};
 use verbena_terms::{Incarnation, Time};
-
-use crate::storm::settings::LEASE;
+use verbena_testkit::keeper::LEASE;
 
 #[derive(Default)]
 pub struct Holders {

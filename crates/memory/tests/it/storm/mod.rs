@@ -8,57 +8,53 @@ mod holders;
 mod seen;
 mod settings;
 
-use verbena_fabric::sim::{MANY_SEEDS, Seed, assert_enough, check_seeds};
 use verbena_memory::Rules;
+use verbena_testkit::assert_enough;
+use verbena_testkit::faults::Struck;
+use verbena_testkit::seeds::{MANY_MORE, SEEDS, Seed, check_seeds, first_that_finds};
+use verbena_testkit::world::Run;
 
 use cluster::Cluster;
 use seen::Seen;
-use settings::{DELTA, NULL, READ, STRICT, STRICT_PARTS, Settings, TEMPORAL, WRITE};
+use settings::{DELTA, NULL, READ, STORM, STRICT, STRICT_PARTS, Settings, TEMPORAL, WRITE};
 
-/// Seeds of an ordinary run.
-const SEEDS: u64 = 60;
+verbena_testkit::counts! {
+    struct Counts {
+        seen: Seen,
+        struck: Struck,
+    }
+}
 
 /// One run: what was wrong in it, and what happened.
-fn run(settings: Settings) -> (Vec<String>, Seen, u64) {
+fn run(settings: Settings) -> (Vec<String>, Counts, u64) {
     let mut cluster = Cluster::new(settings);
-    cluster.storm();
+    cluster.run(STORM);
     cluster.calm();
-    (cluster.broken, cluster.seen, cluster.world.digest())
+    let (struck, digest) = (cluster.world.struck(), cluster.world.fabric.digest());
+    (cluster.broken, Counts { seen: cluster.seen, struck }, digest)
 }
 
 #[test]
 fn segments_hold_in_a_storm() {
-    let mut all = Seen::default();
+    let mut all = Counts::default();
     let seeds = check_seeds("storm::segments_hold_in_a_storm", SEEDS, |seed| {
-        let (broken, seen, _) = run(Settings::of(seed));
+        let (broken, counts, _) = run(Settings::of(seed));
         assert!(broken.is_empty(), "{broken:#?}");
-        all += seen;
+        all += counts;
     });
     println!("counted: {seeds} seeds, {all:?}");
-    let enough = [
-        (all.gets, 100),
-        (all.parts, 30),
-        (all.puts, 100),
-        (all.conflicts, 1),
-        (all.unknown, 1),
-        (all.late, 1),
-        (all.allocated, 8),
-        (all.released, 1),
-        (all.gone, 1),
-        (all.windows, 2),
-        (all.looks, 20),
-        (all.closed, 1),
-        (all.views, 8),
-        (all.crashes, 1),
-        (all.pauses, 1),
-        (all.cuts, 1),
-    ];
-    assert!(seeds < MANY_SEEDS || all.hungers > seeds / 4, "too seldom there was no memory");
-    assert_enough(seeds, &enough);
-    assert!(seeds < MANY_SEEDS || all.reclaims > seeds && all.reclaimed > seeds / 4, "too little was reclaimed");
-    assert!(seeds < MANY_SEEDS || all.given > seeds / 4 && all.relocated > seeds / 4, "too few segments moved");
-    assert!(seeds < MANY_SEEDS || all.lost > 0, "no name was of a lost segment");
-    assert!(seeds < MANY_SEEDS || all.copies > seeds && all.moved > seeds, "too few copies took a home's place");
+    let Counts { seen, struck } = all;
+    assert_enough!(seeds, seen.gets => 75.0, seen.parts => 30.0, seen.puts => 70.0, seen.conflicts => 1.0);
+    assert_enough!(seeds, seen.unknown => 1.0, seen.late => 1.0, seen.allocated => 8.0, seen.released => 1.0);
+    assert_enough!(seeds, seen.gone => 1.0, seen.windows => 2.0, seen.looks => 20.0, seen.closed => 1.0);
+    assert_enough!(seeds, struck.views => 8.0, struck.crashes => 0.8, struck.pauses => 1.0, struck.cuts => 1.0);
+    assert_enough!(seeds, seen.hungers => 0.15, seen.reclaims => 1.0, seen.given => 0.2, seen.relocated => 0.1);
+    assert_enough!(seeds, seen.lost => 0.2, seen.copies => 1.0, seen.moved => 1.0);
+    if seeds >= MANY_MORE {
+        assert_enough!(seeds, seen.gets => 100.0, seen.puts => 100.0, struck.crashes => 1.0, seen.hungers => 0.25);
+        // Few seeds have a client that meets a reclaimed segment, and those have it hundreds of times.
+        assert_enough!(seeds, seen.reclaimed => 0.25, seen.given => 0.25, seen.relocated => 0.25);
+    }
 }
 
 #[test]
@@ -70,13 +66,11 @@ fn a_seed_is_the_same_run_each_time() {
 
 /// Without what is switched off something breaks, in one of so many seeds, and it is this.
 fn is_found(what: &str, by: &str, within: u64, off: impl Fn(&mut Settings)) {
-    let found = (0..within).find_map(|seed| {
-        let mut settings = Settings::of(Seed::from(seed));
+    first_that_finds(what, within, |seed| {
+        let mut settings = Settings::of(seed);
         off(&mut settings);
-        Some((seed, run(settings).0.into_iter().find(|broken| broken.contains(by))?))
+        run(settings).0.into_iter().find(|broken| broken.contains(by))
     });
-    let (seed, broken) = found.unwrap_or_else(|| panic!("{what}: not found in {within} seeds"));
-    println!("counted: {what}: seed {seed} finds {broken}");
 }
 
 #[test]

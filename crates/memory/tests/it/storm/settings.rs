@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use verbena_fabric::sim::{Dice, Faults, Seed};
 use verbena_memory::Rules;
+use verbena_testkit::keeper::LEASE;
 
 use crate::common::history::MODELS;
 
-pub use verbena_testkit::keeper::{DRIFT, LEASE};
 /// How long it storms.
 pub const STORM: Duration = Duration::from_millis(1000);
 
@@ -20,10 +20,6 @@ pub const DELTA: usize = 5;
 pub const TEMPORAL: usize = 6;
 /// As it is put in parts.
 pub const STRICT_PARTS: usize = 7;
-
-pub fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 #[derive(Clone, Debug)]
 pub struct Settings {
