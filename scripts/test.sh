@@ -23,7 +23,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 mkdir -p "$target"
 log=$(mktemp)
 parts=$(mktemp)
-junit=$target/nextest/$([ "$what" = test ] && echo default || echo check)/junit.xml
+junit=target/nextest/$([ "$what" = test ] && echo default || echo check)/junit.xml
 trap 'rm -f "$log" "$parts"' EXIT
 rm -f "$junit"
 

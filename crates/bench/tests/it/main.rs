@@ -7,3 +7,11 @@
 
 mod rows;
 mod traces;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One test at a time: rows use both cores.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}

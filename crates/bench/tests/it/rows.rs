@@ -6,7 +6,7 @@ mod sites;
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use verbena_bench::{
@@ -17,9 +17,8 @@ use verbena_testkit::programs::path;
 
 /// Rows use both cores: one at a time. Their targets are played by `verbena`.
 fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
     child_program(path("verbena"));
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    crate::turn()
 }
 
 fn options(out_dir: &Path) -> Options {

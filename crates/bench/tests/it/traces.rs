@@ -1,4 +1,5 @@
 //! `verbena traces` as its users see it: options in, files out.
+
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,7 @@ fn testdata(name: &str) -> PathBuf {
 
 #[test]
 fn a_seed_gives_the_same_bytes_for_ever() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("trace.csv");
     let golden = [
@@ -47,6 +49,7 @@ fn a_seed_gives_the_same_bytes_for_ever() {
 
 #[test]
 fn a_generated_trace_is_read_back_to_the_same_bytes() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (folder.path().join("first.csv"), folder.path().join("second.csv"));
     traces(&["zipf", "--requests", "3000"], &first).unwrap();
@@ -64,6 +67,7 @@ fn a_generated_trace_is_read_back_to_the_same_bytes() {
 
 #[test]
 fn the_real_key_trace_is_read() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("keys.csv");
     let trace = testdata("twitter_cluster52_200k.csv.gz");
@@ -77,6 +81,7 @@ fn the_real_key_trace_is_read() {
 
 #[test]
 fn logs_become_csv() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let (log, out) = (folder.path().join("access.log"), folder.path().join("out.csv"));
     std::fs::write(
@@ -99,6 +104,7 @@ fn logs_become_csv() {
 
 #[test]
 fn malformed_input_leaves_nothing_behind() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let (log, out) = (folder.path().join("log"), folder.path().join("out.csv"));
     let good = "time_s,key,size_bytes\n".to_owned() + &"1,a,2\n".repeat(50_000);

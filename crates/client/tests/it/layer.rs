@@ -1,4 +1,5 @@
 //! The layer around services of all kinds, against a helper that does as the test says.
+
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;

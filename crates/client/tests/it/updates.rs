@@ -1,4 +1,5 @@
 //! The client of the updates, against a helper that does as the test says: well, or in one of the ways in which a helper fails.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
 //! What asking costs while members of etcd are paused, and that nothing old is told.
+
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
 //! What the register promises, of three members of etcd.
+
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
 

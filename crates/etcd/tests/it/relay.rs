@@ -1,4 +1,5 @@
-//! A relay of connections to a member, which can hold back what its clients send.
+//! A relay of connections to a member, which can hold back what its clients send and deliver it later on the same connection. That of the testkit
+//! ends a connection on which something was held, as a network does; here the asker must get the answer to its late question.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

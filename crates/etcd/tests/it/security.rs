@@ -1,4 +1,5 @@
 //! TLS and authentication to etcd, and what is said where they fail.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

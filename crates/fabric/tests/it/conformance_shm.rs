@@ -1,4 +1,5 @@
 //! `shm` passes the suite.
+
 use std::sync::Arc;
 use std::time::Duration;
 

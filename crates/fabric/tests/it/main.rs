@@ -1,21 +1,21 @@
 //! Every provider, and the contract that all of them keep.
 //!
-//! - `conformance_shm`: `shm` passes the suite.
-//! - `conformance_sim`: The suite on the simulator: on a sound network, and with requests that take long, overtake each other, arrive
-//! - `conformance_tcp`: The conformance suite on the provider `tcp`, in the clear and secured.
-//! - `conformance_verbs`: The conformance suite on the provider `verbs`, in a machine of Debian's kernel: on soft-RoCE, two devices whose packets go by a virtual link, and on
-//! - `conformance_verbs_linked`: The conformance suite on the provider `verbs` between two machines of Debian's kernel that a cable joins: owners and targets are in the one, those who reach them in the
-//! - `conformance_xdp`: The conformance suite on the provider `xdp`, between network namespaces.
-//! - `shm_posts`: What the contract says of a synchronous fabric's posts: no allocation and no system call. Alone in its program, because it counts what its
+//! - `conformance_shm`: the suite on `shm`.
+//! - `conformance_sim`: the suite on the simulator, on a sound network and with faults; with several capabilities.
+//! - `conformance_tcp`: the suite on `tcp`, in the clear and secured.
+//! - `conformance_verbs`: the suite on `verbs`, in an emulated machine with soft-RoCE or soft-iWARP.
+//! - `conformance_verbs_linked`: the same between two emulated machines that a cable joins.
+//! - `conformance_xdp`: the suite on `xdp`, between network namespaces.
+//! - `shm_posts`: a post to shared memory takes no allocation and no system call.
 //! - `shm_processes`: `shm` between processes that are killed: what survives works, and nothing is left.
-//! - `sim`: What the simulator adds to the contract: that a seed is a run, and that each kind of fault happens.
-//! - `tcp`: What is particular to the provider `tcp`: many operations under way, callers who misbehave, connections that break.
-//! - `tcp_outage`: The provider `tcp` on a way that is closed for a while: both ends are there, and nothing arrives.
-//! - `tcp_tls`: Who is let in, and who is believed, on the provider `tcp`.
-//! - `verbs_devices`: What the verbs library tells of devices that need no adapter, what is chosen of them, and what is said where something is missing.
-//! - `verbs_messages`: Messages that go by the adapters, into a receive queue of the target's, in a machine with soft-RoCE or soft-iWARP: the suite's checks of messages where all of them do, and
-//! - `xdp_gathering`: What is posted to be gathered goes in one frame, and nothing of it waits longer than it may; what a node posts to itself goes in none.
-//! - `xdp_sharing`: Processes that share the program on an interface: it is there as long as one of them is, and what one leaves is taken away.
+//! - `sim`: what the simulator adds to the contract: a seed is a run, and each kind of fault happens.
+//! - `tcp`: many operations under way, callers who misbehave, connections that break.
+//! - `tcp_outage`: a way that is closed for a while: both ends are there, and nothing arrives.
+//! - `tcp_tls`: who is let in, and who is believed, on `tcp`.
+//! - `verbs_devices`: what the verbs library tells of devices, what is chosen of them, what is said where something is missing.
+//! - `verbs_messages`: messages that go by the adapters, into a receive queue of the target's.
+//! - `xdp_gathering`: what is posted to be gathered goes in one frame, and waits no longer than it may.
+//! - `xdp_sharing`: processes that share the program on an interface.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

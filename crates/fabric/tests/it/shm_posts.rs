@@ -1,5 +1,6 @@
 //! What the contract says of a synchronous fabric's posts: no allocation and no system call. It has a process of its own, because its
 //! thread never ends.
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use verbena_fabric::{
     Address, Batch, Class, Done, Error, Fabric, Operation, OperationId, Region, Rights, SharedRemote,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_testkit::programs::alone;
 use verbena_testkit::relay::{Mode, Relays};
 
 const VIEW: ViewNumber = ViewNumber(1);
@@ -376,36 +377,39 @@ fn who_does_not_say_who_he_is_is_not_waited_for() {
 /// A caller that asks for much and takes nothing is not read from any more, and nobody else notices.
 #[test]
 fn a_slow_reader_costs_bounded_memory() {
-    let pair = pair();
-    let key = pair.region.key(Rights::Read);
-    let (mut slow, verdict, _) = Raw::greet(&pair.owner, Incarnation::new(9, 1), 1);
-    assert_eq!(verdict, 0);
-    // 4 MiB asked for with each 104 bytes.
-    let reads = vec![element(5, 1 << 20, 0, &[]); 4];
-    slow.0.set_nonblocking(true).unwrap();
-    let before = resident_bytes();
-    let (mut asked, mut number) = (0u64, 0);
-    let mut idle = Instant::now();
-    let mut rest: Vec<u8> = Vec::new();
-    while idle.elapsed() < Duration::from_millis(500) {
-        if rest.is_empty() {
-            rest = frame(&(0..64).map(|index| batch(number + index, &key, 0, &reads)).collect::<Vec<_>>());
-            number += 64;
-        }
-        match slow.0.write(&rest) {
-            Ok(bytes) => {
-                rest.drain(..bytes);
-                asked += bytes as u64 * (4 << 20) / 104;
-                idle = Instant::now();
+    // It measures the memory of its process.
+    alone("tcp::a_slow_reader_costs_bounded_memory", || {
+        let pair = pair();
+        let key = pair.region.key(Rights::Read);
+        let (mut slow, verdict, _) = Raw::greet(&pair.owner, Incarnation::new(9, 1), 1);
+        assert_eq!(verdict, 0);
+        // 4 MiB asked for with each 104 bytes.
+        let reads = vec![element(5, 1 << 20, 0, &[]); 4];
+        slow.0.set_nonblocking(true).unwrap();
+        let before = resident_bytes();
+        let (mut asked, mut number) = (0u64, 0);
+        let mut idle = Instant::now();
+        let mut rest: Vec<u8> = Vec::new();
+        while idle.elapsed() < Duration::from_millis(500) {
+            if rest.is_empty() {
+                rest = frame(&(0..64).map(|index| batch(number + index, &key, 0, &reads)).collect::<Vec<_>>());
+                number += 64;
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
-            Err(error) => panic!("{error}"),
+            match slow.0.write(&rest) {
+                Ok(bytes) => {
+                    rest.drain(..bytes);
+                    asked += bytes as u64 * (4 << 20) / 104;
+                    idle = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
+                Err(error) => panic!("{error}"),
+            }
         }
-    }
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(asked > 1 << 30, "only {asked} bytes were asked for");
-    assert!(grown < 64 << 20, "{asked} bytes asked for and not taken cost {grown} bytes of memory");
-    assert_eq!(post_add(&pair), 0);
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(asked > 1 << 30, "only {asked} bytes were asked for");
+        assert!(grown < 64 << 20, "{asked} bytes asked for and not taken cost {grown} bytes of memory");
+        assert_eq!(post_add(&pair), 0);
+    });
 }
 
 fn resident_bytes() -> u64 {

@@ -1,4 +1,5 @@
 //! What the verbs library tells of devices that need no adapter, what is chosen of them, and what is said where something is missing.
+
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! What is posted to be gathered goes in one frame, and nothing of it waits longer than it may; what a node posts to itself goes in none.
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

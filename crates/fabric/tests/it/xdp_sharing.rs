@@ -1,4 +1,5 @@
 //! Processes that share the program on an interface: it is there as long as one of them is, and what one leaves is taken away.
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;

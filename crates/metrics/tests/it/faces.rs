@@ -1,4 +1,5 @@
 //! One registry, several faces: they must say the same.
+
 use std::time::Duration;
 
 use verbena_metrics::{Counter, Latency, Registry, Snapshot};

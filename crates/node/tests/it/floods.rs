@@ -1,5 +1,6 @@
 //! What programs may do to their helper without end: leave answers in a ring, begin updates and not end them, name dependencies, stage values and not put them.
 //! Each is bounded, refused by name where it is refused, and seen in the metrics.
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

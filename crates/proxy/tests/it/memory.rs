@@ -1,4 +1,4 @@
-//! Floods: many pages, long bodies, slow readers and senders. All is bounded. The memory of the process is measured, so these tests have one of their own.
+//! Floods: many pages, long bodies, slow readers and senders. All is bounded. What measures the memory of the process has one of its own.
 
 use std::io::{Read, Write};
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Links that netem of the kernel runs. What a kernel without it can show is that it says so; the rest runs where there is one.
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -7,6 +8,8 @@ use verbena_namespaces::{Namespace, or_skipped};
 use verbena_wan::probe::Probe;
 use verbena_wan::router::{Mode, Seen};
 use verbena_wan::{Backend, Error, Link, Plan, Site, Wan, Way, Which};
+
+use crate::stage::{Stage, turn};
 
 /// Long enough for a machine that is emulated.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,9 +27,9 @@ fn plan(there: &str) -> Plan {
 }
 
 /// `None`, after it was said that the test is skipped, where networks cannot be made or the kernel has no netem.
-fn up(plan: Plan) -> Option<Wan> {
+fn up(plan: Plan) -> Option<Stage> {
     or_skipped(Namespace::new()).unwrap()?;
-    match Wan::up(plan) {
+    match Stage::up(plan) {
         Err(lacking @ Error::Lacking { .. }) => {
             assert!(std::env::var_os("VERBENA_NETEM").is_none(), "{lacking}");
             println!("skipped: this kernel has no netem");
@@ -102,6 +105,7 @@ fn a_kernel_without_netem_is_named_and_nothing_is_left_either_way() {
     if or_skipped(Namespace::new()).unwrap().is_none() {
         return;
     }
+    let _turn = turn();
     let entries = || std::fs::read_dir("/sys/class/net").unwrap().count();
     let interfaces = entries();
     match Wan::up(plan("delay=10ms jitter=1ms loss=1%")) {
@@ -116,7 +120,7 @@ fn a_kernel_without_netem_is_named_and_nothing_is_left_either_way() {
             assert!(said.contains("tc qdisc add dev lo root netem: ") && !error.is_not_permitted(), "{said}");
         }
     }
-    // Other tests of this process have networks of their own meanwhile.
+    // Other tests of this process look meanwhile whether networks can be made.
     let began = Instant::now();
     while networks() > 0 {
         assert!(began.elapsed() < 4 * PATIENCE, "{} networks", networks());

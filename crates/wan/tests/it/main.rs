@@ -8,4 +8,5 @@
 
 mod kernel;
 mod machine;
+mod stage;
 mod traffic;

@@ -7,19 +7,15 @@ mod memory;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use verbena_bench::{
     FEWEST_ROUNDS, Findings, KEY_TRACE, Measurement, Options, Report, Verdict, child_program, row, run,
 };
-use verbena_testkit::namespaces;
+use verbena_testkit::{namespaces, programs};
 
 use crate::common::makes_networks;
-
-/// Set in the process that runs one row.
-const ALONE: &str = "VERBENA_ROW_ALONE";
 
 /// Makes a test of each, of its name.
 macro_rules! tests {
@@ -53,24 +49,16 @@ tests! {
     content::without_the_program_it_is_an_error,
 }
 
-/// Runs a test in a process of its own, which shows that no other process is left behind. One at a time: each wants two cores.
+/// Runs a test alone in its process, which shows that no other process is left behind. One at a time: each wants two cores.
 fn alone(name: &str, test: fn()) {
     static ONE: Mutex<()> = Mutex::new(());
-    if std::env::var_os(ALONE).is_some() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _networks = makes_networks();
+    programs::alone(&format!("bench_rows::{name}"), || {
         child_program(verbena());
         test();
         assert_eq!(children(), BTreeSet::new(), "{name} left processes behind");
-        return;
-    }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let _networks = makes_networks();
-    let mut process = Command::new(std::env::current_exe().unwrap());
-    process.args(["--exact", &format!("bench_rows::{name}"), "--nocapture"]).env(ALONE, "1");
-    let output = process.output().unwrap();
-    let [said, complained] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    println!("{said}");
-    eprintln!("{complained}");
-    assert!(output.status.success() && said.contains("test result: ok. 1 passed"), "{name}: {}", output.status);
+    });
 }
 
 fn verbena() -> PathBuf {

@@ -1,4 +1,5 @@
 //! A helper of the test: says what the test has written down for it, over a unix socket.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Helpers in the test's process, each with directories of its own.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

@@ -1,4 +1,5 @@
 //! The machine, with packets of which nothing is looked at but their number.
+
 mod options;
 mod queues;
 mod rules;

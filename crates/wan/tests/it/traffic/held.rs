@@ -4,12 +4,14 @@ use std::fs;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use verbena_namespaces::{Namespace, or_skipped};
 use verbena_wan::probe::Probe;
 use verbena_wan::router::{DataPath, Mode};
-use verbena_wan::{Backend, Error, Link, Plan, Site, Wan, Way, Which};
+use verbena_wan::{Backend, Error, Link, Plan, Site, Way, Which};
 
 use super::streams::{MIB, transfer};
-use super::{PATIENCE, Stage, address, routers, send, stage, there};
+use super::{PATIENCE, address, routers, send, there};
+use crate::stage::Stage;
 
 /// Sites in a row, with these options both ways between each two; `None` where networks cannot be made, or the kernel does not hold packets.
 fn held(options: &str, sites: u8, mode: Mode) -> Option<Stage> {
@@ -25,13 +27,13 @@ fn held(options: &str, sites: u8, mode: Mode) -> Option<Stage> {
     let links = (0..sites.len() - 1).map(link).collect();
     let backend = Backend::Router { mode, path: DataPath::Nfqueue, seed: 1, core: None };
     let plan = Plan { sites, links, backend };
-    match Wan::up(plan.clone()) {
+    or_skipped(Namespace::new()).unwrap()?;
+    match Stage::up(plan) {
         Err(Error::Lacking { part, .. }) => {
             println!("skipped: this kernel has no {part}");
             None
         }
-        // What else is wrong is said by the one that is asserted on.
-        _ => stage(plan),
+        made => Some(made.unwrap()),
     }
 }
 

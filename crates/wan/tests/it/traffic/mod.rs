@@ -1,4 +1,5 @@
 //! Real packets between two sites, through the router.
+
 mod held;
 mod moving;
 mod packets;
@@ -6,9 +7,7 @@ mod streams;
 
 use std::fs;
 use std::net::IpAddr;
-use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -17,35 +16,15 @@ use verbena_wan::probe::Probe;
 use verbena_wan::router::{Mode, Seen};
 use verbena_wan::{Plan, Wan, Way};
 
+use crate::stage::Stage;
+
 /// Long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Networks that one test has at a time: each keeps a core busy.
-struct Stage {
-    wan: Wan,
-    _turn: MutexGuard<'static, ()>,
-}
-
-impl Deref for Stage {
-    type Target = Wan;
-
-    fn deref(&self) -> &Wan {
-        &self.wan
-    }
-}
-
-impl DerefMut for Stage {
-    fn deref_mut(&mut self) -> &mut Wan {
-        &mut self.wan
-    }
-}
-
 /// `None` where networks cannot be made.
 fn stage(plan: Plan) -> Option<Stage> {
-    static TURN: Mutex<()> = Mutex::new(());
     or_skipped(Namespace::new()).unwrap()?;
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    Some(Stage { wan: Wan::up(plan).unwrap(), _turn: turn })
+    Some(Stage::up(plan).unwrap())
 }
 
 /// Sites a and b with these options both ways.
