@@ -7,6 +7,7 @@ use http::header::{FORWARDED, HOST};
 use http::{HeaderValue, request};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use crate::answer::{opaque, tags};
 use crate::cookies;
 use crate::fields::{ADDRESS, Fields, Kind};
 use crate::route::Route;
@@ -64,6 +65,14 @@ impl Keys {
         let hash = hash.finish128();
         HeaderValue::try_from(format!("\"v{:016x}{:016x}\"", hash.h1, hash.h2))
             .expect("invariant: hexadecimal digits in quotes are a header value")
+    }
+
+    /// Whether the client says in `If-None-Match` that it has a body by a tag that was made here ([`entity_tag_of`](Self::entity_tag_of)).
+    pub fn are_tagged_in(head: &request::Parts) -> bool {
+        tags(head).map(opaque).any(|tag| match tag {
+            [b'"', b'v', digits @ .., b'"'] => digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit),
+            _ => false,
+        })
     }
 
     pub(crate) fn key(&self, head: &request::Parts, fields: Fields, route: &Route) -> Key {
@@ -226,6 +235,12 @@ mod tests {
         assert_ne!(one.entity_tag_of(b"a"), other.entity_tag_of(b"a"));
         assert_eq!(one.entity_tag_of(b"a"), keys().entity_tag_of(b"a"));
         assert_ne!(one.entity_tag_of(b"a"), one.entity_tag_of(b"b"));
+        let tag = one.entity_tag_of(b"a").to_str().unwrap().to_owned();
+        for (line, is_ours) in [(tag.clone(), true), (format!("\"x\", W/{tag}"), true), ("\"v1\", *".to_owned(), false)]
+        {
+            let head = http::Request::get("/").header("if-none-match", line).body(()).unwrap().into_parts().0;
+            assert_eq!(Keys::are_tagged_in(&head), is_ours);
+        }
         assert_eq!(format!("{one:?}"), "Keys(secret not shown)");
     }
 }

@@ -30,10 +30,10 @@ mod status;
 mod store;
 mod variant;
 
-pub use answer::{Answer, answer};
+pub use answer::{Answer, answer, has_tag};
 pub use control::CacheControl;
 pub use cookies::Hidden;
-pub use forward::{Unfit, Via, for_client, for_origin, is_framed_plainly, received};
+pub use forward::{Conditions, Unfit, Via, for_client, for_origin, is_framed_plainly, received};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, http_head};
