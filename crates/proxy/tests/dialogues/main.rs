@@ -3,6 +3,7 @@
 
 mod bounds;
 mod collapsing;
+mod conditions;
 mod connections;
 mod fills;
 mod forms;
