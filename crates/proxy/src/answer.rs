@@ -2,6 +2,7 @@
 
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG, Entry, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, request};
+use hyper::ext::ReasonPhrase;
 use verbena_caching::{Answer, CacheStatus, Unfit, answer, has_tag};
 use verbena_content::{Alone, NotStored, Refusal, Verdict};
 
@@ -47,6 +48,7 @@ pub(crate) fn from_copy(head: &request::Parts, copy: Page, shapes: &Shapes, note
 /// Makes it 304: the client has what it would say.
 pub(crate) fn not_modified(response: &mut Response<Body>) {
     *response.status_mut() = StatusCode::NOT_MODIFIED;
+    response.extensions_mut().remove::<ReasonPhrase>();
     for name in [CONTENT_LENGTH, CONTENT_TYPE] {
         response.headers_mut().remove(name);
     }

@@ -10,6 +10,7 @@ use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, request, response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
@@ -412,6 +413,9 @@ impl Exchange {
         let mut response = Response::new(body);
         *response.status_mut() = answered.status;
         *response.headers_mut() = answered.headers;
+        if let Some(phrase) = answered.extensions.get::<ReasonPhrase>() {
+            response.extensions_mut().insert(phrase.clone());
+        }
         for_client(response.headers_mut(), hidden, &self.via);
         self.withhold_dependencies(response.headers_mut());
         answer::note(&mut response, noted);
