@@ -7,9 +7,11 @@ mod conditions;
 mod connections;
 mod fills;
 mod forms;
+mod halves;
 mod hops;
 mod orders;
 mod origins;
+mod passed;
 mod places;
 #[allow(dead_code, reason = "shared with the tests of memory")]
 mod scene;
