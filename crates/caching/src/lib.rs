@@ -23,6 +23,7 @@ mod forward;
 mod fuzzing;
 mod key;
 mod path;
+mod query;
 mod reason;
 mod request;
 mod route;
@@ -38,6 +39,7 @@ pub use forward::{Conditions, Unfit, Via, for_client, for_origin, is_framed_plai
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, http_head};
 pub use key::{Key, Keys};
+pub use query::{Query, for_page};
 pub use reason::Reason;
 pub use request::{Intent, Request};
 pub use route::{Cookies, Route, Routes, Writes};

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
     Answer, CacheStatus, Conditions, Hidden, Intent, Key, Keys, Reason, Request as Wanted, Route, Routes, Via,
-    for_client, for_origin, has_tag, received, store,
+    for_client, for_origin, for_page, has_tag, received, store,
 };
 use verbena_content::service::Reading;
 use verbena_content::{Declared, DependencyField, PageId, Scope, Unstorable, Verdict, Words, look};
@@ -298,7 +298,7 @@ impl Exchange {
                 if let Err(why) = declared.because {
                     self.cache.observed.undeclared.with([why.name()]).increment();
                 }
-                let scope = self.by_address(declared.scope, &head, wanted.key);
+                let scope = self.by_address(declared.scope, &head, route, wanted.key);
                 self.withhold_dependencies(&mut stored.headers);
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
@@ -362,11 +362,15 @@ impl Exchange {
         }
     }
 
-    /// What a page depends on that is asked for by this request: also on its address alone, by which it is purged, where its key has more than that.
-    fn by_address(&self, scope: Scope, head: &request::Parts, key: Key) -> Scope {
-        let address = self.cache.keys.of_address_alone(head);
+    /// What a page depends on that is asked for by this request: also on its address alone, by which it is purged, where its key has more than
+    /// that, and on its path where an address with another query may be meant.
+    fn by_address(&self, scope: Scope, head: &request::Parts, route: &Route, key: Key) -> Scope {
+        let keys = &self.cache.keys;
+        let address = Some(keys.of_address_alone(head, route)).filter(|address| *address != key);
+        let any_query = (!route.query.is_plain()).then(|| keys.of_any_query(head));
+        let more = address.into_iter().chain(any_query).map(|key| self.cache.page_of(key).into());
         match scope {
-            Scope::On(set) if address != key => Scope::of(set.into_iter().chain([self.cache.page_of(address).into()])),
+            Scope::On(set) => Scope::of(set.into_iter().chain(more)),
             scope => scope,
         }
     }
@@ -455,6 +459,9 @@ impl Exchange {
         route: &Route,
         client: IpAddr,
     ) -> (request::Parts, Hidden) {
+        if intent == Intent::Look {
+            for_page(&mut head, route);
+        }
         let hidden = for_origin(&mut head.headers, intent, conditions, route, client, &self.via);
         (head, hidden)
     }
