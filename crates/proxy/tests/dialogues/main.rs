@@ -13,6 +13,7 @@ mod orders;
 mod origins;
 mod passed;
 mod places;
+mod queries;
 #[allow(dead_code, reason = "shared with the tests of memory")]
 mod scene;
 mod sharing;
