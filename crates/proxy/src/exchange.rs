@@ -213,13 +213,13 @@ impl Exchange {
                 _ => self.cache.miss(key, page, words),
             };
             let give_up = (*began + self.patience).into();
-            let (alone, is_fill) = match missed {
+            let (alone, is_fill, takes_place) = match missed {
                 Missed::Lead(fill) => {
                     let leader = Leader::new(self.cache.clone(), fill);
                     return (Done::Miss, self.lead(wants, page, (why, detail), leader).await);
                 }
                 Missed::Wait(filling) => match timeout_at(give_up, filling).await {
-                    Err(_) => ("fill-slow", true),
+                    Err(_) => ("fill-slow", true, true),
                     Ok(filled) => {
                         let now = self.cache.content.now();
                         let shared = filled.ok().flatten().filter(|shared| {
@@ -228,7 +228,7 @@ impl Exchange {
                         });
                         match (shared.map(|shared| shared.copy), wanted.credentials) {
                             // Updates come faster than the page is made, or it fails: one after the other they would wait for ever.
-                            (None, _) if has_waited => ("fills-lost", true),
+                            (None, _) if has_waited => ("fills-lost", true, true),
                             // It failed, or was of another variant: of those who waited, one leads next.
                             (None, _) => {
                                 has_waited = true;
@@ -236,7 +236,7 @@ impl Exchange {
                             }
                             (Some(copy), Some(reason)) if !copy.is_for_credentials() => {
                                 self.cache.remember_unshared(wanted.key);
-                                (reason.name(), false)
+                                (reason.name(), false, true)
                             }
                             (Some(copy), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
@@ -246,9 +246,10 @@ impl Exchange {
                         }
                     }
                 },
-                Missed::Alone { why, is_fill } => (why, is_fill),
+                // Those who waited for a fetch of which nothing may be stored are let go together, as many as they are.
+                Missed::Alone { why, is_fill } => (why, is_fill, is_fill || has_waited),
             };
-            let place = match is_fill {
+            let place = match takes_place {
                 true => match self.connections.place(give_up).await {
                     Ok(place) => Some(place),
                     Err(failure) => return (Done::Miss, self.failed(failure, why)),
