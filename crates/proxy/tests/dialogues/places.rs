@@ -221,3 +221,24 @@ fn who_sends_no_more_while_it_waits_stays_in_the_queue() {
         client.answer().is(200, "page");
     }
 }
+
+#[test]
+fn who_waited_for_what_cannot_be_stored_is_let_go_within_the_places() {
+    let scene = scene(1);
+    let mut leader = scene.client();
+    leader.get("/");
+    let first = scene.origin.asked("/");
+    let mut others: Vec<_> = (0..4).map(|_| scene.client()).collect();
+    others.iter_mut().for_each(|client| client.get("/"));
+    scene.has_in_flight(5);
+    first.answers(&["Cache-Control: private"], "hers");
+    leader.answer().is(200, "hers");
+    for _ in 0..4 {
+        let asked = scene.origin.asked("/");
+        scene.origin.is_left_alone();
+        asked.answers(&["Cache-Control: private"], "page");
+    }
+    for client in &mut others {
+        client.answer().is(200, "page").said("detail=unstorable");
+    }
+}
