@@ -361,6 +361,10 @@ impl Api {
                 )));
             };
             touches.push(page.into());
+            // A route may have changed the query with which clients ask for it.
+            if let Some(any_query) = self::page(content, |keys| keys.of_any_query_at(&address)) {
+                touches.push(any_query.into());
+            }
         }
         Ok((content, Scope::of(touches)))
     }
