@@ -6,10 +6,12 @@
 mod common;
 
 mod client;
+mod jobs;
 mod memory;
 mod removing;
 mod restarting;
 mod seen;
+mod signals;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

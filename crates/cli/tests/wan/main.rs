@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod kernel;
+mod names;
 mod up;
 
 use std::collections::BTreeSet;
