@@ -15,7 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::fs::{Mode, OFlags, fstat, open, openat};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, getsid, pidfd_send_signal, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getsid, pidfd_send_signal, set_child_subreaper, wait};
 
 use crate::commands::signals;
 
@@ -79,10 +79,11 @@ impl Job {
     /// Waits for those children that have ended, adopted ones too. Says whether any is left.
     ///
     /// # Errors
-    /// What waitpid(2) says otherwise.
+    /// What wait(2) says otherwise.
     pub fn reap(&self) -> io::Result<bool> {
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
+            // In whatever process group they are, which waitpid(None) does not.
+            match wait(WaitOptions::NOHANG) {
                 Ok(None) => return Ok(true),
                 Err(rustix::io::Errno::CHILD) => return Ok(false),
                 Ok(Some((child, status))) if child == self.command => {
