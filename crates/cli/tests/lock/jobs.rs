@@ -132,3 +132,19 @@ fn nothing_is_left_of_orphans_while_the_command_runs() {
     std::fs::remove_file(cluster.path().join("made")).unwrap();
     assert_eq!(ended(holder.wait_with_output().unwrap()), (Some(0), String::new()));
 }
+
+/// Commands and orphans are waited for in whatever process group or session they are.
+#[test]
+fn a_job_may_have_groups_and_sessions_of_its_own() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let run = |command: &[&str]| {
+        let output = lock_run(&cluster, "a", &[&["x", "--"], command].concat()).output().unwrap();
+        ended(output)
+    };
+    assert_eq!(run(&["setsid", "sh", "-c", "exit 5"]), (Some(5), String::new()));
+    // It keeps the descriptor, so it is no daemon.
+    let late = "setsid sh -c 'sleep 0.5; date +%s%N > ended' & exit 3";
+    assert_eq!(run(&["sh", "-c", late]), (Some(3), String::new()));
+    assert_eq!(moments(&cluster, "ended").len(), 1);
+}
