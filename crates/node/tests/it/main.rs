@@ -3,6 +3,7 @@
 //! - `floods`: What programs may do to their helper without end: leave answers in a ring, begin updates and not end them, name dependencies, stage values and not put them.
 //! - `helper`: One helper in this process: lives, status, services. Several processes are tested with the command.
 //! - `panic`: A panic in a service ends the process: seen from outside, by a process that this test starts.
+//! - `removed_files`: files of the runtime directory are removed while a helper runs, and put back.
 //! - `seats`: Helpers that nobody configured, in one process: they are one cluster, and go on when the first of them ends (rule P11). Several
 //! - `updates`: A helper in this process, told of writes as a program does it.
 
@@ -12,5 +13,6 @@ mod common;
 mod floods;
 mod helper;
 mod panic;
+mod removed_files;
 mod seats;
 mod updates;
