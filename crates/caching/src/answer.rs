@@ -1,4 +1,4 @@
-//! How a validated copy goes out: whole, or as 304 to a client that has it (RFC 9110 section 13).
+//! How an answer goes out: whole, or as 304 to a client that has it (RFC 9110 section 13).
 
 use http::header::{ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode, request};
@@ -14,17 +14,25 @@ pub enum Answer {
     NotModified,
 }
 
-/// Decides how a stored answer goes out to a GET or HEAD. Only entity tags count: `If-Modified-Since` knows seconds, in which
-/// a page may have changed twice (rule P9).
-pub fn answer(head: &request::Parts, status: StatusCode, stored: &HeaderMap) -> Answer {
-    let Some(tag) = stored.get(ETAG).filter(|_| status == StatusCode::OK) else { return Answer::Whole };
-    let matches = |wanted: &[u8]| wanted == b"*" || opaque(wanted) == opaque(tag.as_bytes());
-    let mut lines = head.headers.get_all(IF_NONE_MATCH).into_iter();
-    if lines.any(|line| split_list(line.as_bytes()).any(matches)) { Answer::NotModified } else { Answer::Whole }
+/// Decides how an answer with these headers goes out to a GET or HEAD, be it a stored one or one that the origin has just sent. Only entity tags
+/// count: `If-Modified-Since` knows seconds, in which a page may have changed twice (rule P9).
+pub fn answer(head: &request::Parts, status: StatusCode, headers: &HeaderMap) -> Answer {
+    let tag = headers.get(ETAG).map_or(&b""[..], |tag| tag.as_bytes());
+    if status == StatusCode::OK && has_tag(head, tag) { Answer::NotModified } else { Answer::Whole }
+}
+
+/// Whether the client says in `If-None-Match` that it has what this tag is of. `*` says so of whatever there is.
+pub fn has_tag(head: &request::Parts, tag: &[u8]) -> bool {
+    tags(head).any(|wanted| wanted == b"*" || (!tag.is_empty() && opaque(wanted) == opaque(tag)))
+}
+
+/// The tags in `If-None-Match`, as they are written there.
+pub(crate) fn tags(head: &request::Parts) -> impl Iterator<Item = &[u8]> {
+    head.headers.get_all(IF_NONE_MATCH).into_iter().flat_map(|line| split_list(line.as_bytes()))
 }
 
 /// Weak comparison, which If-None-Match asks for (RFC 9110 section 8.8.3.2), leaves the `W/` out.
-fn opaque(tag: &[u8]) -> &[u8] {
+pub(crate) fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
@@ -50,5 +58,7 @@ mod tests {
             assert_eq!(asked(line, StatusCode::OK), Answer::Whole, "{line}");
         }
         assert_eq!(asked("*", StatusCode::NOT_FOUND), Answer::Whole);
+        let head = http::Request::get("/").header(IF_NONE_MATCH, "*").body(()).unwrap().into_parts().0;
+        assert_eq!(answer(&head, StatusCode::OK, &HeaderMap::new()), Answer::NotModified, "there is a representation");
     }
 }

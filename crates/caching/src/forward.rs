@@ -139,13 +139,38 @@ fn forward_once_less(head: &mut request::Parts) -> Result<(), Unfit> {
     }
 }
 
-/// Makes a client's request one to the origin. One whose answer may be shared (`Intent::Look`) is asked for without conditions, so that
-/// the whole answer comes, and without the cookies that the route ignores: which those are matters to [`for_client`].
-pub fn for_origin(headers: &mut HeaderMap, intent: Intent, route: &Route, client: IpAddr, via: &Via) -> Hidden {
+/// Which conditions of a request that was looked for ([`Intent::Look`]) go on to the origin. Those of others all do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conditions {
+    /// None: the answer may be shared, so the whole must come. The cache judges the condition itself ([`answer`](crate::answer)).
+    Withheld,
+    /// Tags: the answer is for this client alone, and others of the page are stored. A date knows seconds, in which such a page may
+    /// have changed twice (rule P9).
+    Tags,
+    /// Tags and dates: nothing of this page is stored, so the origin decides as if no cache were there (RFC 9110 section 13.2.1).
+    All,
+}
+
+/// Makes a client's request one to the origin. One whose answer may be shared (`Intent::Look`) is asked for with these conditions alone,
+/// and without the cookies that the route ignores: which those are matters to [`for_client`].
+pub fn for_origin(
+    headers: &mut HeaderMap,
+    intent: Intent,
+    conditions: Conditions,
+    route: &Route,
+    client: IpAddr,
+    via: &Via,
+) -> Hidden {
     remove_hop_by_hop(headers);
     let mut hidden = Hidden::default();
     if intent == Intent::Look {
-        for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE] {
+        let withheld: &[HeaderName] = match conditions {
+            Conditions::Withheld => &[IF_RANGE, IF_MODIFIED_SINCE, IF_NONE_MATCH],
+            Conditions::Tags => &[IF_RANGE, IF_MODIFIED_SINCE],
+            // Without `Range` it means nothing (RFC 9110 section 13.1.5).
+            Conditions::All => &[IF_RANGE],
+        };
+        for name in withheld {
             headers.remove(name);
         }
         hidden = cookies::remove_ignored(headers, &route.cookies);
@@ -252,7 +277,7 @@ mod tests {
             ("x-forwarded-for", "10.0.0.1"),
         ]);
         let mut look = came.clone();
-        for_origin(&mut look, Intent::Look, &route, Ipv4Addr::LOCALHOST.into(), &via());
+        for_origin(&mut look, Intent::Look, Conditions::Withheld, &route, Ipv4Addr::LOCALHOST.into(), &via());
         let expected = headers(&[
             ("host", "shop.example"),
             ("x-forwarded-for", "10.0.0.1, 127.0.0.1"),
@@ -262,7 +287,8 @@ mod tests {
         ]);
         assert_eq!(look, expected);
         let mut update = came;
-        for_origin(&mut update, Intent::Update { announced: false }, &route, Ipv4Addr::LOCALHOST.into(), &via());
+        let writes = Intent::Update { announced: false };
+        for_origin(&mut update, writes, Conditions::Withheld, &route, Ipv4Addr::LOCALHOST.into(), &via());
         assert!(update.contains_key("cookie") && update.contains_key("if-none-match"));
     }
 

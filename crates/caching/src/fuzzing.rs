@@ -18,7 +18,8 @@ use http::header::{AGE, CACHE_CONTROL, EXPIRES, HOST, IF_NONE_MATCH, PRAGMA, SET
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, request};
 
 use crate::{
-    Answer, Cookies, Intent, Keys, Request, Route, Via, Writes, answer, for_client, for_origin, received, store,
+    Answer, Conditions, Cookies, Intent, Keys, Request, Route, Via, Writes, answer, for_client, for_origin, received,
+    store,
 };
 
 /// What happened, so that a replay of the corpus can say that every road was taken.
@@ -75,7 +76,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
 
     let via = Via::new(Version::HTTP_11, "fuzzed").expect("invariant: a version and a name that can be told");
     let mut on = head.headers.clone();
-    let hidden = for_origin(&mut on, request.intent, &route, Ipv4Addr::LOCALHOST.into(), &via);
+    let hidden = for_origin(&mut on, request.intent, Conditions::Withheld, &route, Ipv4Addr::LOCALHOST.into(), &via);
     assert!(on.contains_key(VIA) && only_end_to_end(&on));
     assert!(request.intent != Intent::Look || !on.contains_key(IF_NONE_MATCH), "a fill must be whole");
 

@@ -7,6 +7,7 @@ use http::header::{FORWARDED, HOST};
 use http::{HeaderValue, request};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use crate::answer::{opaque, tags};
 use crate::cookies;
 use crate::fields::{ADDRESS, Fields, Kind};
 use crate::route::Route;
@@ -43,9 +44,30 @@ impl Keys {
             .then(|| self.key(&head, Fields::of(&head.headers), &Route::default()))
     }
 
-    /// Of the page that has the host, the path and the query of this request, and nothing else.
-    pub fn of_address_alone(&self, head: &request::Parts) -> Key {
-        self.key(head, Fields::default(), &Route::default())
+    /// Of the page that has the host, the path and what the route leaves of the query of this request, and nothing else.
+    pub fn of_address_alone(&self, head: &request::Parts, route: &Route) -> Key {
+        self.key(head, Fields::default(), route)
+    }
+
+    /// No page's: what each page depends on whose route changes queries ([`Query`](crate::Query)), by host and path. An address that is
+    /// purged has the query as some client sent it, and who purges it does not know the routes.
+    pub fn of_any_query(&self, head: &request::Parts) -> Key {
+        let mut hash = self.0;
+        let mut part = |bytes: &[u8]| {
+            hash.write_u64(bytes.len() as u64);
+            hash.write(bytes);
+        };
+        part(&host(head).to_ascii_lowercase());
+        part(head.uri.path().as_bytes());
+        part(b"any query");
+        let hash = hash.finish128();
+        Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
+    }
+
+    /// The same by an address, if that has a query.
+    pub fn of_any_query_at(&self, address: &str) -> Option<Key> {
+        let head = http::Request::get(address).body(()).ok()?.into_parts().0;
+        head.uri.query().is_some().then(|| self.of_any_query(&head))
     }
 
     /// Of a page without cookies in its key, by its address: `http://HOST/PATH?QUERY`. `None` if it is no such thing.
@@ -66,6 +88,14 @@ impl Keys {
             .expect("invariant: hexadecimal digits in quotes are a header value")
     }
 
+    /// Whether the client says in `If-None-Match` that it has a body by a tag that was made here ([`entity_tag_of`](Self::entity_tag_of)).
+    pub fn are_tagged_in(head: &request::Parts) -> bool {
+        tags(head).map(opaque).any(|tag| match tag {
+            [b'"', b'v', digits @ .., b'"'] => digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit),
+            _ => false,
+        })
+    }
+
     pub(crate) fn key(&self, head: &request::Parts, fields: Fields, route: &Route) -> Key {
         let mut hash = self.0;
         let mut part = |bytes: &[u8]| {
@@ -73,14 +103,16 @@ impl Keys {
             hash.write(bytes);
         };
         // A host is the same in any case (RFC 9110 section 4.2.3). The absolute form of a target wins over `Host` (section 7.2).
-        let host =
-            head.uri.authority().map(|authority| authority.as_str().rsplit('@').next().unwrap_or_default().as_bytes());
-        let host = host.or_else(|| head.headers.get(HOST).map(|host| host.as_bytes())).unwrap_or_default();
+        let host = host(head);
         match host.iter().any(u8::is_ascii_uppercase) {
             true => part(&host.to_ascii_lowercase()),
             false => part(host),
         }
-        part(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        match route.query.target(target) {
+            Some(page) => part(page.as_str().as_bytes()),
+            None => part(target.as_bytes()),
+        }
         // What applications make their own address from is part of the address.
         for name in ADDRESS.iter().filter(|_| fields.has(Kind::Address)) {
             for value in head.headers.get_all(*name) {
@@ -114,6 +146,12 @@ impl Keys {
         let hash = hash.finish128();
         Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
     }
+}
+
+fn host(head: &request::Parts) -> &[u8] {
+    let host =
+        head.uri.authority().map(|authority| authority.as_str().rsplit('@').next().unwrap_or_default().as_bytes());
+    host.or_else(|| head.headers.get(HOST).map(|host| host.as_bytes())).unwrap_or_default()
 }
 
 /// The pairs of an element of `Forwarded`, by those who have no regard to quotes.
@@ -215,7 +253,7 @@ mod tests {
         let builder =
             get("/a?b").header("cookie", "lang=de").header("x-forwarded-host", "a").header("forwarded", "host=a");
         let head = builder.body(()).unwrap().into_parts().0;
-        assert_eq!(Some(keys().of_address_alone(&head)), keys().of_page("shop.example", "/a?b"));
+        assert_eq!(Some(keys().of_address_alone(&head, &route)), keys().of_page("shop.example", "/a?b"));
         assert_eq!(page(get("/").header("cookie", "sid=1; lang=de")), page(get("/").header("cookie", "lang=de")));
     }
 
@@ -226,6 +264,12 @@ mod tests {
         assert_ne!(one.entity_tag_of(b"a"), other.entity_tag_of(b"a"));
         assert_eq!(one.entity_tag_of(b"a"), keys().entity_tag_of(b"a"));
         assert_ne!(one.entity_tag_of(b"a"), one.entity_tag_of(b"b"));
+        let tag = one.entity_tag_of(b"a").to_str().unwrap().to_owned();
+        for (line, is_ours) in [(tag.clone(), true), (format!("\"x\", W/{tag}"), true), ("\"v1\", *".to_owned(), false)]
+        {
+            let head = http::Request::get("/").header("if-none-match", line).body(()).unwrap().into_parts().0;
+            assert_eq!(Keys::are_tagged_in(&head), is_ours);
+        }
         assert_eq!(format!("{one:?}"), "Keys(secret not shown)");
     }
 }

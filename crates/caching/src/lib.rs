@@ -23,6 +23,7 @@ mod forward;
 mod fuzzing;
 mod key;
 mod path;
+mod query;
 mod reason;
 mod request;
 mod route;
@@ -30,14 +31,15 @@ mod status;
 mod store;
 mod variant;
 
-pub use answer::{Answer, answer};
+pub use answer::{Answer, answer, has_tag};
 pub use control::CacheControl;
 pub use cookies::Hidden;
-pub use forward::{Unfit, Via, for_client, for_origin, is_framed_plainly, received};
+pub use forward::{Conditions, Unfit, Via, for_client, for_origin, is_framed_plainly, received};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, http_head};
 pub use key::{Key, Keys};
+pub use query::{Query, for_page};
 pub use reason::Reason;
 pub use request::{Intent, Request};
 pub use route::{Cookies, Route, Routes, Writes};

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::path::Readings;
+use crate::query::Query;
 
 /// The rules for paths that begin with a prefix. The longest prefix that fits decides; how paths are compared, [`Routes`] says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,13 +16,15 @@ pub struct Route {
     pub prefix: String,
     /// Which cookies make answers different.
     pub cookies: Cookies,
+    /// Which parameters of a query do.
+    pub query: Query,
     /// What requests of this route do to the data.
     pub writes: Writes,
 }
 
 impl Default for Route {
     fn default() -> Self {
-        Route { prefix: "/".into(), cookies: Cookies::default(), writes: Writes::default() }
+        Route { prefix: "/".into(), cookies: Cookies::default(), query: Query::default(), writes: Writes::default() }
     }
 }
 
@@ -69,7 +72,7 @@ impl Routes {
     }
 }
 
-/// What is safe if a path may be taken for one of either rule: writing sooner than not, and only cookies ignored that both ignore.
+/// What is safe if a path may be taken for one of either rule: writing sooner than not, and only what both ignore ignored.
 fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route> {
     // Most readings come to the same rule, which need not be compared with itself.
     if std::ptr::eq(&*one, &*other) || *one == *other {
@@ -80,8 +83,9 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         [Writes::Always, Writes::UnsafeMethods, Writes::Announced].into_iter().find(|kind| writes.contains(kind));
     let cookies =
         Cookies { ignore: &one.cookies.ignore & &other.cookies.ignore, key: &one.cookies.key | &other.cookies.key };
+    let query = Query { ignore: &one.query.ignore & &other.query.ignore, sort: one.query.sort && other.query.sort };
     let prefix = one.prefix.clone();
-    Cow::Owned(Route { prefix, cookies, writes: writes.expect("invariant: each rule has one of the three") })
+    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the three") })
 }
 
 /// The length of a prefix that a path begins with, if it ends at its own last slash, at the path's end, or before a border.

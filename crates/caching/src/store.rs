@@ -29,6 +29,8 @@ pub struct Stored {
     pub shared_with_credentials: bool,
     /// Which requests of the page it answers.
     pub variant: Variant,
+    /// The origin's weak tag. Hits carry a strong one in its place (rule P9), but the client that this answer went to was given this one.
+    pub weak_tag: Option<HeaderValue>,
 }
 
 /// Decides whether an answer to `head` that came at `now` may be stored.
@@ -68,7 +70,8 @@ pub fn store(
     }
     let variant = Variant::of(answer)?;
     let lifetime = lifetime(&control, answer, now)?;
-    Ok(Stored { status, headers: outgoing(answer, control), lifetime, shared_with_credentials, variant })
+    let weak_tag = answer.get(ETAG).filter(|tag| is_weak(tag)).cloned();
+    Ok(Stored { status, headers: outgoing(answer, control), lifetime, shared_with_credentials, variant, weak_tag })
 }
 
 /// Whether a message says itself where its body ends, so that half of it cannot look like the whole (RFC 9112 section 6.3).
@@ -143,6 +146,10 @@ fn date(value: &HeaderValue) -> Option<std::time::SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
 }
 
+fn is_weak(tag: &HeaderValue) -> bool {
+    tag.as_bytes().starts_with(b"W/\"")
+}
+
 fn outgoing(answer: &HeaderMap, control: CacheControl) -> HeaderMap {
     let mut headers = answer.clone();
     remove_hop_by_hop(&mut headers);
@@ -153,7 +160,7 @@ fn outgoing(answer: &HeaderMap, control: CacheControl) -> HeaderMap {
     let ask = if control.no_transform { "no-cache, no-transform" } else { "no-cache" };
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(ask));
     // A weak validator may stay the same over a change that matters here; the body's own takes its place.
-    if headers.get(ETAG).is_some_and(|tag| tag.as_bytes().starts_with(b"W/") || !tag.as_bytes().starts_with(b"\"")) {
+    if headers.get(ETAG).is_some_and(|tag| is_weak(tag) || !tag.as_bytes().starts_with(b"\"")) {
         headers.remove(ETAG);
     }
     // As they came, values are parts of the connection's buffer, which is many times as large and would be kept with them.
@@ -272,6 +279,8 @@ mod tests {
         .unwrap();
         assert_eq!(stored.headers[CACHE_CONTROL], "no-cache");
         assert_eq!(stored.headers.len(), 3, "{:?}", stored.headers);
-        assert_eq!(decide(200, &[("etag", "\"a\"")]).unwrap().headers[ETAG], "\"a\"");
+        assert_eq!(stored.weak_tag.unwrap(), "W/\"a\"");
+        let strong = decide(200, &[("etag", "\"a\"")]).unwrap();
+        assert_eq!((&strong.headers[ETAG], strong.weak_tag), (&HeaderValue::from_static("\"a\""), None));
     }
 }

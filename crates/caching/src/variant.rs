@@ -1,8 +1,16 @@
 //! Answers that differ by request headers: `Vary` (RFC 9110 section 12.5.5, RFC 9111 section 4.1).
+//!
+//! Values that mean the same are one value: clients spell what they accept in many ways, and each spelling would have a copy.
+//!
+//! ```text
+//!   Accept-Encoding                             a set: codings in small letters with their weights, sorted
+//!   Accept, Accept-Charset, Accept-Language     a list: lines joined, no space beside , ; and =, in small letters; the order stays
+//!   others                                      lines as they are, without space around them
+//! ```
 
 use std::hash::Hasher;
 
-use http::header::{COOKIE, VARY};
+use http::header::{ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, VARY};
 use http::{HeaderMap, HeaderName};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -77,6 +85,16 @@ impl Variant {
                     part(name);
                     part(value);
                 });
+            } else if name == ACCEPT_ENCODING {
+                if request.contains_key(name) {
+                    codings(request).iter().for_each(|coding| part(coding));
+                    // None at all is another thing than no field (RFC 9110 section 12.5.3).
+                    part(b"");
+                }
+            } else if [ACCEPT, ACCEPT_CHARSET, ACCEPT_LANGUAGE].iter().any(|list| list == name)
+                && let Some(list) = list(request, name)
+            {
+                part(&list);
             } else {
                 request.get_all(name).into_iter().for_each(|value| part(value.as_bytes().trim_ascii()));
             }
@@ -84,6 +102,50 @@ impl Variant {
         let hash = hash.finish128();
         Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
     }
+}
+
+/// What `Accept-Encoding` says, in one spelling: it has no order (RFC 9110 section 12.5.3).
+fn codings(request: &HeaderMap) -> Vec<Vec<u8>> {
+    let lines = request.get_all(ACCEPT_ENCODING).into_iter();
+    let elements = lines.flat_map(|line| split_list(line.as_bytes()));
+    let mut codings: Vec<Vec<u8>> = elements.map(|element| weighted(&bare(element))).collect();
+    codings.sort_unstable();
+    codings.dedup();
+    codings
+}
+
+/// An element without a weight that says nothing: 1 is what it has without. `0.50` is `0.5`.
+fn weighted(element: &[u8]) -> Vec<u8> {
+    let weight = element.windows(3).position(|three| three == b";q=");
+    let Some((coding, weight)) = weight.map(|at| element.split_at(at)) else { return element.to_vec() };
+    let digits = &weight[3..];
+    let is_number = !digits.is_empty() && digits.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let mut digits = digits.to_vec();
+    if is_number && digits.contains(&b'.') {
+        while digits.last() == Some(&b'0') {
+            digits.pop();
+        }
+        digits.pop_if(|last| *last == b'.');
+    }
+    if digits == b"1" { coding.to_vec() } else { [coding, b";q=", &digits].concat() }
+}
+
+/// A list in one spelling. `None` if it has quotes, within which spaces and capitals may matter, or if there is none.
+fn list(request: &HeaderMap, name: &str) -> Option<Vec<u8>> {
+    let lines: Vec<&[u8]> = request.get_all(name).into_iter().map(|line| line.as_bytes()).collect();
+    if lines.is_empty() || lines.iter().any(|line| line.contains(&b'"')) {
+        return None;
+    }
+    Some(lines.into_iter().flat_map(split_list).map(bare).collect::<Vec<_>>().join(&b','))
+}
+
+/// Without space beside `;` and `=`, and in small letters.
+fn bare(element: &[u8]) -> Vec<u8> {
+    let pairs = element.split(|byte| *byte == b';').map(|pair| {
+        let sides = pair.splitn(2, |byte| *byte == b'=').map(|side| side.trim_ascii().to_ascii_lowercase());
+        sides.collect::<Vec<_>>().join(&b'=')
+    });
+    pairs.collect::<Vec<_>>().join(&b';')
 }
 
 #[cfg(test)]
@@ -107,6 +169,45 @@ mod tests {
         assert_ne!(german, key(&[("accept-language", "en")]));
         assert_ne!(german, key(&[("accept-language", "de"), ("accept-encoding", "br")]));
         assert_ne!(german, key(&[("accept-encoding", "de")]));
+    }
+
+    #[test]
+    fn values_that_mean_the_same_are_one() {
+        let variant = vary("Accept-Encoding, Accept-Language, Accept, X-Other").unwrap();
+        let key = |name: &'static str, value| variant.key(Key(1), &headers(&[(name, value)]), &Cookies::default());
+        for (name, one, same, others) in [
+            (
+                "accept-encoding",
+                "gzip, deflate, br",
+                &["gzip,deflate,br", "br, GZIP ,, deflate", "gzip;q=1, deflate;q=1.000, br ; Q = 1."][..],
+                &["gzip, deflate", "gzip, deflate, br;q=0", "gzip, deflate, br;q=0.5", "gzip, deflate, br, zstd", ""][..],
+            ),
+            (
+                "accept-encoding",
+                "br;q=0.5",
+                &["br;q=0.50", "br; q=0.500"],
+                &["br;q=0.05", "br", "br;q=half", "br;q=10"],
+            ),
+            ("accept-language", "de-DE, en;q=0.5", &["de-de,en; q=0.5"], &["en;q=0.5, de-de", "de-DE"]),
+            (
+                "accept",
+                "text/html, */*;q=0.8",
+                &["text/html,*/* ; q=0.8"],
+                &["*/*;q=0.8, text/html", "text/html;a=\"B\""],
+            ),
+            ("x-other", "a, b", &[" a, b "], &["a,b", "A, b"]),
+        ] {
+            for same in same {
+                assert_eq!(key(name, one), key(name, same), "{name}: {same}");
+            }
+            for other in others {
+                assert_ne!(key(name, one), key(name, other), "{name}: {other}");
+            }
+        }
+        let capitals = ["text/html;a=\"B\"", "text/html;a=\"b\"", "text/html; a=\"B\""];
+        assert!(capitals[1..].iter().all(|other| key("accept", capitals[0]) != key("accept", other)));
+        let none = variant.key(Key(1), &HeaderMap::new(), &Cookies::default());
+        assert_ne!(none, key("accept-encoding", ""), "which accepts no coding");
     }
 
     #[test]

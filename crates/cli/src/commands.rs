@@ -15,6 +15,7 @@ pub mod node;
 pub mod proxy;
 mod reach;
 mod running;
+mod signals;
 pub mod status;
 pub mod top;
 pub mod traces;

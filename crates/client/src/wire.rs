@@ -28,7 +28,7 @@ use crate::memory_wire::{MemoryAnswer, MemoryRequest};
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);
 /// Marks an answer.
-pub const ANSWER: Format = Format::new(*b"VANS", 3);
+pub const ANSWER: Format = Format::new(*b"VANS", 4);
 
 /// Bytes of text that one answer carries at most.
 pub const PART_BYTES: usize = 8 << 10;
@@ -200,6 +200,8 @@ pub struct Status {
     pub departed: u32,
     /// What the keeper last refused, if it did.
     pub refused: Option<String>,
+    /// For whom it waits, and why, if it has had no lease for three seconds.
+    pub waits: Option<String>,
     /// Programs that are connected.
     pub clients: u32,
 }
@@ -326,7 +328,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         assert_eq!(Request::Members { from: 300 }.encode(), [b"VQUE\x01\0\0\0".as_slice(), &[1, 0xac, 2]].concat());
-        assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x03\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
+        assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x04\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
     }
 
     #[test]

@@ -224,6 +224,17 @@ enum Way {
 }
 
 impl Finder {
+    /// Puts back what others find this life by, where that is a file that was removed or spoilt. Says whether it was.
+    ///
+    /// # Errors
+    /// That it cannot be written.
+    pub fn keep(&self) -> Result<bool> {
+        match &self.0 {
+            Way::Cards(cards) => cards.keep(),
+            _ => Ok(false),
+        }
+    }
+
     /// The present life of node `rank`, whose configured address is `address`. May block its thread until `deadline`.
     ///
     /// # Errors
@@ -248,7 +259,7 @@ impl Finder {
 /// This life's own card, for as long as it lives.
 struct Cards {
     directory: PathBuf,
-    own: Option<(String, Incarnation)>,
+    own: Option<(String, Incarnation, Address)>,
 }
 
 impl Cards {
@@ -256,15 +267,25 @@ impl Cards {
         let mut own = None;
         if !meeting.members.is_empty() {
             card::leave(&meeting.directory, meeting.own.rest(), who, address)?;
-            own = Some((meeting.own.rest().to_owned(), who));
+            own = Some((meeting.own.rest().to_owned(), who, address.clone()));
         }
         Ok(Cards { directory: meeting.directory.clone(), own })
+    }
+
+    /// Leaves it again if it is gone; one of a later life stays.
+    fn keep(&self) -> Result<bool> {
+        let Some((name, who, address)) = &self.own else { return Ok(false) };
+        if card::read(&self.directory, name).is_ok_and(|(found, _)| found.rank == who.rank && found.start >= who.start)
+        {
+            return Ok(false);
+        }
+        card::leave(&self.directory, name, *who, address).map(|()| true)
     }
 }
 
 impl Drop for Cards {
     fn drop(&mut self) {
-        if let Some((name, who)) = &self.own {
+        if let Some((name, who, _)) = &self.own {
             card::take_away(&self.directory, name, *who);
         }
     }

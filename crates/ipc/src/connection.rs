@@ -16,8 +16,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
 };
 use verbena_terms::{BootClock, Clock, Time};
 
@@ -99,7 +99,9 @@ impl Connection {
                 return Err(Error::NoGreeting { path: path.to_owned() });
             }
             match read_reply(&socket)? {
-                Heard::Reply(reply, descriptors) => break (reply, descriptors),
+                // The greeting has all that it needs or nothing (MOST_DESCRIPTORS).
+                Heard::Reply(Reply::Welcome { .. }, _, Passed::InPart) => return Err(Error::OutOfDescriptors),
+                Heard::Reply(reply, descriptors, _) => break (reply, descriptors),
                 Heard::Nothing => {}
                 Heard::Closed => return Err(Error::Over(Over::HelperGone)),
             }
@@ -319,14 +321,14 @@ impl Connection {
             let over = match read_reply(&self.socket) {
                 Ok(Heard::Nothing) => return,
                 // None where this process may have no more of them.
-                Ok(Heard::Reply(Reply::Attached { number }, mut descriptors)) if descriptors.len() <= 1 => {
+                Ok(Heard::Reply(Reply::Attached { number }, mut descriptors, _)) if descriptors.len() <= 1 => {
                     if self.attached.len() == MOST_ATTACHED {
                         self.attached.pop_front();
                     }
                     self.attached.extend(descriptors.pop().map(|descriptor| (number, descriptor)));
                     continue;
                 }
-                Ok(Heard::Reply(Reply::Farewell(reason), _)) => Over::Dismissed(reason),
+                Ok(Heard::Reply(Reply::Farewell(reason), ..)) => Over::Dismissed(reason),
                 // A second welcome is none.
                 Ok(Heard::Reply(..)) => Over::Broken(Breach::Talk),
                 Ok(Heard::Closed) | Err(_) => Over::HelperGone,
@@ -399,7 +401,15 @@ fn wait_readable(socket: &OwnedFd, at_most: Duration) -> Result<bool, Error> {
 enum Heard {
     Nothing,
     Closed,
-    Reply(Reply, Vec<OwnedFd>),
+    Reply(Reply, Vec<OwnedFd>, Passed),
+}
+
+/// Whether the descriptors that the helper passed have all come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    All,
+    /// The kernel drops what this process may not have any more (cmsg(3), MSG_CTRUNC; scm_detach_fds in net/core/scm.c).
+    InPart,
 }
 
 fn read_reply(socket: &OwnedFd) -> Result<Heard, Error> {
@@ -413,20 +423,21 @@ fn read_reply(socket: &OwnedFd) -> Result<Heard, Error> {
         Err(Errno::CONNRESET) => receive(),
         other => other,
     };
-    let length = match received {
-        Ok(message) => message.bytes,
+    let (length, passed) = match received {
+        Ok(message) if message.flags.contains(ReturnFlags::CTRUNC) => (message.bytes, Passed::InPart),
+        Ok(message) => (message.bytes, Passed::All),
         Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
         Err(Errno::CONNRESET) => return Ok(Heard::Closed),
         Err(source) => return Err(Error::system("hear the helper", source)),
     };
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(passed) = message {
-            descriptors.extend(passed);
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
         }
     }
     if length == 0 {
         return Ok(Heard::Closed);
     }
-    Ok(Heard::Reply(Reply::parse(&bytes[..length])?, descriptors))
+    Ok(Heard::Reply(Reply::parse(&bytes[..length])?, descriptors, passed))
 }

@@ -2,12 +2,16 @@
 //!
 //! Next to `node.sock` lies `node.sock.lock`. Who holds its lock (flock, which the kernel releases with the process,
 //! however it ends) is the helper of that name; its process number stands in the file. So a socket file found under
-//! the lock has no owner and is replaced. The lock file stays where it is: to remove it would let a third process lock
-//! a new file of the same name beside one who holds the old one.
+//! the lock has no owner and is replaced, unless somebody listens there. The lock file stays where it is: to remove it would let a
+//! third process lock a new file of the same name beside one who holds the old one.
+//!
+//! What cleans directories up may remove it all the same. `systemd-tmpfiles` passes over a directory that somebody has locked, so the
+//! helper holds a shared lock of it; and what is gone it puts back ([`Claim::keep`]).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,7 +54,9 @@ fn private_directory(path: &Path, uid: u32) -> Result<(), Error> {
 #[derive(Debug)]
 pub struct Claim {
     socket: PathBuf,
-    _lock: File,
+    lock: File,
+    /// Held shared: what cleans up passes over the directory. None while another has it locked alone.
+    directory: Option<File>,
 }
 
 /// Longest path that `sockaddr_un` takes, without its final zero.
@@ -73,28 +79,33 @@ impl Claim {
             return Err(Error::Name { path: socket });
         }
         only_ours_to_write(directory)?;
-        let lock_path = directory.join(format!("{name}.lock"));
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&lock_path)
-            .map_err(|error| Error::file("open", &lock_path, error))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(Error::AlreadyServed { path: socket, pid: holder(&mut lock) });
-            }
-            Err(error) => return Err(Error::file("lock", &lock_path, error)),
-        }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(|error| Error::file("write", &lock_path, error))?;
+        let lock_path = lock_path(&socket);
+        let lock = take_lock(&lock_path, &socket)?;
         remove_stale(&socket)?;
-        Ok(Claim { socket, _lock: lock })
+        Ok(Claim { socket, lock, directory: hold(directory) })
+    }
+
+    /// Puts back what was removed meanwhile of the directory and the lock file. Says whether anything was, but not of the socket, which is its listener's.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyServed`] if another process has taken the name by then; that a file cannot be made.
+    pub fn keep(&mut self) -> Result<bool, Error> {
+        let Some(directory) = self.socket.parent() else { return Ok(false) };
+        let mut is_back = false;
+        if !directory.exists() {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            made.map_err(|error| Error::file("make the directory", directory, error))?;
+            (self.directory, is_back) = (None, true);
+        }
+        if self.directory.is_none() {
+            self.directory = hold(directory);
+        }
+        let path = lock_path(&self.socket);
+        if !is_at(&self.lock, &path) {
+            self.lock = take_lock(&path, &self.socket)?;
+            is_back = true;
+        }
+        Ok(is_back)
     }
 
     /// Where to listen. There is no file yet; it is removed with this value.
@@ -108,6 +119,50 @@ impl Drop for Claim {
         // Under the lock the file is ours. If it is gone already, somebody tidied up.
         let _ = fs::remove_file(&self.socket);
     }
+}
+
+fn lock_path(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
+}
+
+/// Locks the file, made if it is missing, and writes this process's number into it.
+fn take_lock(path: &Path, socket: &Path) -> Result<File, Error> {
+    let mut lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .map_err(|error| Error::file("open", path, error))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            return Err(Error::AlreadyServed { path: socket.to_owned(), pid: holder(&mut lock) });
+        }
+        Err(error) => return Err(Error::file("lock", path, error)),
+    }
+    lock.set_len(0)
+        .and_then(|()| writeln!(lock, "{}", std::process::id()))
+        .map_err(|error| Error::file("write", path, error))?;
+    Ok(lock)
+}
+
+/// Whether this file is the one at that path still.
+fn is_at(file: &File, path: &Path) -> bool {
+    let here = file.metadata().map(|found| (found.dev(), found.ino()));
+    let there = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    matches!((here, there), (Ok(here), Ok(there)) if here == there)
+}
+
+/// A shared lock of a directory, so that what cleans up passes over it (tmpfiles.d(5): "directories that are locked with flock are not cleaned"). Without it all the same works as long as the files are there.
+pub fn hold(directory: &Path) -> Option<File> {
+    let file = File::open(directory).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
+    Some(file)
 }
 
 fn only_ours_to_write(directory: &Path) -> Result<(), Error> {
@@ -139,6 +194,10 @@ fn holder(lock: &mut File) -> Option<u32> {
 
 fn remove_stale(socket: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(socket) {
+        // Its lock file was removed, and whoever has it puts that back in a moment.
+        Ok(found) if found.file_type().is_socket() && UnixStream::connect(socket).is_ok() => {
+            Err(Error::AlreadyServed { path: socket.to_owned(), pid: None })
+        }
         Ok(found) if found.file_type().is_socket() => {
             fs::remove_file(socket).map_err(|error| Error::file("remove the stale socket", socket, error))
         }
@@ -182,6 +241,41 @@ mod tests {
         fs::write(&socket, "precious").unwrap();
         assert!(matches!(Claim::take(directory.path(), "node.sock"), Err(Error::NotASocket { .. })));
         assert_eq!(fs::read(&socket).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_helper_whose_lock_file_is_gone_keeps_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        fs::create_dir(&run).unwrap();
+        let mut claim = Claim::take(&run, "node.sock").unwrap();
+        let _listener = UnixListener::bind(claim.socket()).unwrap();
+        assert!(!claim.keep().unwrap());
+        fs::remove_file(run.join("node.sock.lock")).unwrap();
+        let refused = Claim::take(&run, "node.sock").unwrap_err();
+        assert!(matches!(refused, Error::AlreadyServed { .. }), "the socket of one who lives was taken: {refused}");
+        assert!(claim.socket().exists() && claim.keep().unwrap() && !claim.keep().unwrap());
+        let refused = Claim::take(&run, "node.sock").unwrap_err();
+        assert!(matches!(refused, Error::AlreadyServed { pid: Some(_), .. }), "{refused}");
+        fs::remove_dir_all(&run).unwrap();
+        assert!(claim.keep().unwrap() && run.join("node.sock.lock").exists());
+        assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_cleans_up_finds_the_directory_locked() {
+        let directory = tempfile::tempdir().unwrap();
+        let claim = Claim::take(directory.path(), "node.sock").unwrap();
+        // As systemd-tmpfiles does it.
+        let cleans = File::open(directory.path()).unwrap();
+        let alone = || rustix::fs::flock(&cleans, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(alone(), Err(rustix::io::Errno::WOULDBLOCK));
+        drop(claim);
+        assert_eq!(alone(), Ok(()));
+        assert!(
+            Claim::take(directory.path(), "node.sock").is_ok(),
+            "one that comes while it cleans up is not kept out"
+        );
     }
 
     #[test]

@@ -115,6 +115,12 @@ pub enum Error {
         /// What there is.
         found: i64,
     },
+    /// This process may have no more descriptors: the kernel dropped those that the helper passed.
+    #[error(
+        "no file descriptors are left for the connection to the helper, which takes 4: close some, or raise the limit \
+         of this process (ulimit -n)"
+    )]
+    OutOfDescriptors,
     /// The helper's greeting has another length or fewer descriptors than this version's.
     #[error("the helper's greeting has {bytes} bytes and {descriptors} descriptors: it is no helper of this version")]
     Greeting {

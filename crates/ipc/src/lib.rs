@@ -70,7 +70,7 @@ pub use beacon::BoardReader;
 pub use config::IpcConfig;
 pub use connection::{Connection, MAX_OUTSTANDING, Response};
 pub use counters::{ConnectionCounters, Counters, ModeCounters};
-pub use directory::{Claim, runtime_directory};
+pub use directory::{Claim, hold, runtime_directory};
 pub use error::{Breach, Error, Over, Refusal};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -51,6 +51,15 @@ impl Newcomers {
         Ok(Newcomers { listener, uids, silent, last_client, accept_again, refused })
     }
 
+    /// Listens anew, where the socket's file was removed.
+    pub(crate) fn listen_anew(&mut self, path: &Path, watch: &Watch) -> Result<(), Error> {
+        let listener = listen(path, self.uids.len() > 1)?;
+        watch.add(&listener, Ready::Listener)?;
+        // The old one, to which nobody finds, goes out of the watch with its only descriptor.
+        (self.listener, self.accept_again) = (listener, None);
+        Ok(())
+    }
+
     /// How many were turned away.
     pub(crate) fn refused(&self) -> u64 {
         self.refused

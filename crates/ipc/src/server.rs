@@ -159,6 +159,20 @@ impl Server {
         self.claim.socket().to_owned()
     }
 
+    /// Puts back what was removed meanwhile of the files by which programs find the helper and others see that it is there. Programs that are connected
+    /// notice nothing. Says whether anything was gone.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyServed`] if another process has taken the name by then; that a file cannot be made.
+    pub fn keep_files(&mut self) -> Result<bool, Error> {
+        let mut is_back = self.claim.keep()?;
+        if std::fs::symlink_metadata(self.claim.socket()).is_err() {
+            self.newcomers.listen_anew(self.claim.socket(), &self.watch)?;
+            is_back = true;
+        }
+        Ok(is_back)
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         Counters { clients: self.sessions.len() as u64, refused_clients: self.newcomers.refused(), ..self.counters }

@@ -48,10 +48,15 @@ impl Answers {
         let (texts, drains, clients) = (HashMap::new(), vec![], 0);
         let mut readings =
             Readings { status, desk, content, tickets, segments, neighbours, drain, metrics, texts, drains, clients };
+        let mut keep_files_at = BootClock.now() + LOOK_EVERY;
         while !stop.load(Ordering::Acquire) {
             readings.poll(&mut server, LOOK_EVERY);
             readings.wait_for_who_asks_again(&mut server);
             rings.are(server.counters());
+            if BootClock.now() >= keep_files_at {
+                keep_files_at = BootClock.now() + LOOK_EVERY;
+                keep_files(&mut server);
+            }
         }
         // The node has left: who asked for that is told how, before the server goes.
         let departure = asked.left(left.departure());
@@ -63,6 +68,17 @@ impl Answers {
         // A kernel that refuses epoll now has nobody's answer left to give.
         let _ = server.poll(Duration::ZERO, &mut |event| readings.handle(event));
         readings.tickets.settle();
+    }
+}
+
+/// Something may clean the runtime directory up: who came then would find nobody, or take the name.
+fn keep_files(server: &mut Server) {
+    match server.keep_files() {
+        Ok(false) => {}
+        Ok(true) => {
+            tracing::warn!(socket = %server.path().display(), "files of the runtime directory were removed: they are put back")
+        }
+        Err(error) => tracing::error!(%error, "files of the runtime directory were removed and cannot be put back"),
     }
 }
 

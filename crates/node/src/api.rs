@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ use crate::status::Status;
 
 /// Connections at once; more wait.
 pub(crate) const CONNECTIONS: usize = 1024;
+/// Between two looks whether the unix socket's file is there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of a request's body.
 const LARGEST_BODY: usize = 1 << 20;
 
@@ -69,6 +71,7 @@ pub(crate) struct Sources {
 
 /// Where the API listens.
 pub(crate) struct Listeners {
+    path: PathBuf,
     unix: std::os::unix::net::UnixListener,
     tcp: Option<std::net::TcpListener>,
 }
@@ -92,8 +95,7 @@ pub(crate) fn listen(path: &Path, tcp: Option<SocketAddr>) -> Result<(Listeners,
         }
         _ => {}
     }
-    let unix = std::os::unix::net::UnixListener::bind(path).map_err(system("listen on the HTTP socket"))?;
-    unix.set_nonblocking(true).map_err(system("listen on the HTTP socket"))?;
+    let unix = bind(path).map_err(system("listen on the HTTP socket"))?;
     let tcp = match tcp {
         Some(address) => {
             let listener = std::net::TcpListener::bind(address).map_err(system("listen on node.api"))?;
@@ -103,7 +105,30 @@ pub(crate) fn listen(path: &Path, tcp: Option<SocketAddr>) -> Result<(Listeners,
         None => None,
     };
     let address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
-    Ok((Listeners { unix, tcp }, address))
+    Ok((Listeners { path: path.to_owned(), unix, tcp }, address))
+}
+
+fn bind(path: &Path) -> std::io::Result<std::os::unix::net::UnixListener> {
+    let unix = std::os::unix::net::UnixListener::bind(path)?;
+    unix.set_nonblocking(true)?;
+    Ok(unix)
+}
+
+/// A listener in the place of one whose socket's file was removed.
+fn put_back(path: &Path) -> Option<UnixListener> {
+    if std::fs::symlink_metadata(path).is_ok() {
+        return None;
+    }
+    match bind(path).and_then(UnixListener::from_std) {
+        Ok(listener) => {
+            tracing::warn!(socket = %path.display(), "the HTTP socket was removed: it is put back");
+            Some(listener)
+        }
+        Err(error) => {
+            tracing::error!(%error, socket = %path.display(), "the HTTP socket was removed and cannot be put back");
+            None
+        }
+    }
 }
 
 impl Api {
@@ -135,7 +160,8 @@ impl Api {
         mut stopped: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
         let api = self;
-        let unix = UnixListener::from_std(listeners.unix)?;
+        let mut unix = UnixListener::from_std(listeners.unix)?;
+        let mut looks = tokio::time::interval(LOOK_EVERY);
         let tcp = listeners.tcp.map(TcpListener::from_std).transpose()?;
         let permits = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
@@ -145,6 +171,10 @@ impl Api {
             };
             let accepted = tokio::select! {
                 accepted = unix.accept() => accepted.map(|(stream, _)| api.clone().serve(stream, permit)),
+                _ = looks.tick() => {
+                    unix = put_back(&listeners.path).unwrap_or(unix);
+                    continue;
+                }
                 accepted = accept(tcp.as_ref()) => accepted.map(|stream| api.clone().serve(stream, permit)),
                 _ = stopped.changed() => return Ok(()),
             };
@@ -361,6 +391,10 @@ impl Api {
                 )));
             };
             touches.push(page.into());
+            // A route may have changed the query with which clients ask for it.
+            if let Some(any_query) = self::page(content, |keys| keys.of_any_query_at(&address)) {
+                touches.push(any_query.into());
+            }
         }
         Ok((content, Scope::of(touches)))
     }

@@ -33,6 +33,8 @@ const SEARCH: Duration = Duration::from_secs(2);
 /// The longest sleep, so that no sum of times overflows a timer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
+mod meeting;
+
 /// What membership is started with.
 pub(crate) struct Parts {
     pub(crate) membership: verbena_cluster::Membership,
@@ -131,6 +133,8 @@ impl Driver {
             self.look_at_desk();
             self.try_again();
             self.look_for_keeper();
+            self.keep_files();
+            self.say_what_it_waits_for();
             self.participate(ParticipantEvent::Tick);
             self.keep(KeeperEvent::Tick);
             self.preside(OfficeEvent::Tick);
@@ -223,10 +227,14 @@ impl Driver {
             self.waiting.searching = false;
             match search {
                 Ok((who, address)) => {
+                    self.waiting.not_found = None;
                     self.parts.status.change(|facts| facts.keeper = Some(who));
                     self.post.iter_mut().for_each(|post| post.note(who, address.clone()));
                 }
-                Err(reason) => tracing::debug!(reason, "the keeper was not found"),
+                Err(reason) => {
+                    tracing::debug!(reason, "the keeper was not found");
+                    self.waiting.not_found = Some(reason);
+                }
             }
         }
         for (number, answer) in found.answers {

@@ -91,13 +91,22 @@ impl Seats {
         let mut runtime = Turn::wait(&self.runtime.join(name), until)?;
         let mut state = Turn::wait(&self.state.join("seats.lock"), until)?;
         let ranks = || (1..=SEATS).map(Rank);
-        if runtime.path()? != self.state {
+        let (its_state, its_runtime) = (runtime.path()?, state.path()?);
+        // A file that was removed, or emptied, is believed to have said what the other still says: were it not so, a seat's socket would be another's, which is told then.
+        let is_ours = |names: &Path, own: &Path, other: &Path, others: &Path| {
+            names == own || names.as_os_str().is_empty() && other == others
+        };
+        if !is_ours(&its_state, &self.state, &its_runtime, &self.runtime) {
             // Whoever holds a socket here keeps its state elsewhere.
             ranks().try_for_each(|seat| self.try_socket(seat))?;
+        }
+        if !is_ours(&its_runtime, &self.runtime, &its_state, &self.state) {
+            ranks().try_for_each(|seat| self.try_state(seat))?;
+        }
+        if its_state != self.state {
             runtime.name(&self.state)?;
         }
-        if state.path()? != self.runtime {
-            ranks().try_for_each(|seat| self.try_state(seat))?;
+        if its_runtime != self.runtime {
             state.name(&self.runtime)?;
         }
         self.make_names()?;
@@ -269,5 +278,26 @@ mod tests {
         drop(second);
         assert_eq!(rank(&seats(&run, &other).lowest().unwrap()), 1);
         assert_eq!(rank(&seats(&other, &state).lowest().unwrap()), 1);
+    }
+
+    #[test]
+    fn a_file_that_was_removed_keeps_nobody_out_and_lets_no_stranger_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let [run, state, other] = ["run", "state", "other"].map(|name| directory.path().join(name));
+        let first = seats(&run, &state).lowest().unwrap();
+        for file in [run.join("local.seats.lock"), state.join("seats.lock")] {
+            std::fs::remove_file(&file).unwrap();
+            assert_eq!(rank(&seats(&run, &state).lowest().unwrap()), 2, "{}", file.display());
+        }
+        // Both at once: nobody says any more that they belong together.
+        let files = [run.join("local.seats.lock"), state.join("seats.lock")];
+        files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        assert!(seats(&run, &state).lowest().is_err());
+        drop(first);
+        drop(seats(&run, &state).lowest().unwrap());
+        let _strangers = seats(&run, &other).lowest().unwrap();
+        std::fs::remove_file(run.join("local.seats.lock")).unwrap();
+        let refused = seats(&run, &state).lowest().err().unwrap().to_string();
+        assert!(refused.contains("is served by"), "{refused}");
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Facts {
     pub(crate) why: String,
     pub(crate) address: String,
     pub(crate) keeper: Option<Incarnation>,
+    /// For whom it waits and why, if it has had no lease for a while.
+    pub(crate) waits: Option<String>,
     /// Set when the node was told to leave.
     pub(crate) leaving: Option<wire::Leaving>,
     view: Option<Arc<View>>,
@@ -170,6 +172,7 @@ impl Status {
             members: facts.view.as_ref().map_or(0, |view| view.members().len() as u32),
             departed: facts.view.as_ref().map_or(0, |view| view.unsettled().count() as u32),
             refused: facts.refused,
+            waits: facts.waits,
             clients,
         }
     }

@@ -21,6 +21,8 @@ const LARGEST_RECORD: u64 = 16 << 20;
 pub(crate) struct Store {
     directory: PathBuf,
     _lock: File,
+    /// Held shared: what cleans up passes over the directory.
+    _held: Option<File>,
 }
 
 impl Store {
@@ -37,7 +39,10 @@ impl Store {
             .open(&path)
             .map_err(|error| Error::file("open", &path, error))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Store { directory: directory.to_owned(), _lock: lock }),
+            Ok(()) => {
+                let _held = verbena_ipc::hold(directory);
+                Ok(Store { directory: directory.to_owned(), _lock: lock, _held })
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::StateInUse { directory: directory.to_owned() }),
             Err(error) => Err(Error::file("lock", path, error)),
         }

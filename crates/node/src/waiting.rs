@@ -23,6 +23,14 @@ pub(crate) struct Waiting {
     pub(crate) life_is_over: bool,
     /// When the keeper was last heard.
     pub(crate) heard: Time,
+    /// Since when the node has had no lease; none while it has one.
+    pub(crate) without_since: Option<Time>,
+    /// Whether it was said that it waits.
+    pub(crate) is_said: bool,
+    /// Why the last search for the keeper found nobody.
+    pub(crate) not_found: Option<String>,
+    /// When to look next whether the files by which others find this node are there.
+    pub(crate) keep_files_at: Time,
     pub(crate) leaving: Leaving,
 }
 

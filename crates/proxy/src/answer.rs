@@ -1,8 +1,9 @@
 //! Heads of answers, and the names of what became of a request.
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, Entry, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG, Entry, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, request};
-use verbena_caching::{Answer, CacheStatus, Unfit, answer};
+use hyper::ext::ReasonPhrase;
+use verbena_caching::{Answer, CacheStatus, Unfit, answer, has_tag};
 use verbena_content::{Alone, NotStored, Refusal, Verdict};
 
 use crate::body::Body;
@@ -20,24 +21,38 @@ pub(crate) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// A validated copy, in the form that the request wants.
 pub(crate) fn from_copy(head: &request::Parts, copy: Page, shapes: &Shapes, noted: CacheStatus) -> Response<Body> {
-    let mut status = copy.status();
-    let (mut headers, mut body) = copy.opened(shapes);
-    if answer(head, status, &headers) == Answer::NotModified {
-        status = StatusCode::NOT_MODIFIED;
-        for name in [CONTENT_LENGTH, CONTENT_TYPE] {
-            headers.remove(name);
-        }
-        body.clear();
-    } else if head.method == Method::HEAD {
+    let status = copy.status();
+    let weak = copy.weak_tag().filter(|tag| status == StatusCode::OK && has_tag(head, tag));
+    let weak = weak.and_then(|tag| HeaderValue::from_bytes(tag).ok());
+    let (headers, mut body) = copy.opened(shapes);
+    let is_ours = answer(head, status, &headers) == Answer::NotModified;
+    if head.method == Method::HEAD {
         body.clear();
     }
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
+    if is_ours || weak.is_some() {
+        not_modified(&mut response);
+        // By the tag that a client has it knows which of its copies is meant (RFC 9111 section 4.3.4).
+        if let Some(weak) = weak.filter(|_| !is_ours) {
+            response.headers_mut().insert(ETAG, weak);
+        }
+    }
     if noted != CacheStatus::Hit {
         note_instead(&mut response, noted);
     }
     response
+}
+
+/// Makes it 304: the client has what it would say.
+pub(crate) fn not_modified(response: &mut Response<Body>) {
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    response.extensions_mut().remove::<ReasonPhrase>();
+    for name in [CONTENT_LENGTH, CONTENT_TYPE] {
+        response.headers_mut().remove(name);
+    }
+    *response.body_mut() = Body::empty();
 }
 
 /// An answer of the proxy's own.

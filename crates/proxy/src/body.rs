@@ -45,6 +45,18 @@ impl Body {
     pub fn empty() -> Self {
         Body::Whole(None)
     }
+
+    /// The same body with these bytes before it, which were read of it.
+    pub fn behind(self, read: Bytes) -> Self {
+        match self {
+            Body::Filled(mut filled) => {
+                filled.put_back(read);
+                Body::Filled(filled)
+            }
+            // All of it was read.
+            _ => Body::from(read),
+        }
+    }
 }
 
 impl From<Bytes> for Body {

@@ -50,8 +50,8 @@ section! {
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
-        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore`, `cookies.key` (docs/HTTP.md). The
-        /// longest prefix that fits decides.
+        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore`, `cookies.key`,
+        /// `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides.
         ///
         /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as
         /// `/cart;1`, `//cart`, `/CART` or `/cart.json`, is under the more careful of the rules that it may be under.
@@ -93,6 +93,11 @@ impl ProxyConfig {
             if route.prefix.contains(['?', '#']) {
                 let problem = "a prefix is one of paths, and no path has \"?\" or \"#\" in it";
                 found.push(Contradiction::new(format!("routes.{at}.prefix"), problem));
+            }
+            for name in route.query.ignore.iter().filter(|name| name.trim_end_matches('*').contains(['*', '&', '='])) {
+                let problem =
+                    format!("{name:?} is no name of a parameter: no \"&\", no \"=\", and \"*\" at its end alone");
+                found.push(Contradiction::new(format!("routes.{at}.query.ignore"), problem));
             }
         }
         found

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request, response};
+use bytes::BytesMut;
+use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, request, response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
-    CacheStatus, Hidden, Intent, Key, Reason, Request as Wanted, Route, Routes, Via, for_client, for_origin, received,
-    store,
+    Answer, CacheStatus, Conditions, Hidden, Intent, Key, Keys, Reason, Request as Wanted, Route, Routes, Via,
+    for_client, for_origin, for_page, has_tag, received, store,
 };
 use verbena_content::service::Reading;
 use verbena_content::{Declared, DependencyField, PageId, Scope, Unstorable, Verdict, Words, look};
@@ -19,7 +23,7 @@ use verbena_metrics::Latency;
 use verbena_terms::ViewNumber;
 
 use crate::answer::{self, NAME, forwarded};
-use crate::body::{Body, Passing};
+use crate::body::{Body, Cut, Passing};
 use crate::cache::{Cache, Found, Missed};
 use crate::connection::Asked;
 use crate::fill::{Kept, Leader, fill};
@@ -65,6 +69,11 @@ struct Wants {
     client: IpAddr,
     began: Instant,
 }
+
+/// Why a `HEAD` of a page that is not stored goes alone.
+const HEAD: &str = "head";
+/// Bytes of a body that are read before its client gets a head, where the client has a body by a tag that was made here.
+const JUDGED_WHOLE: usize = 64 << 10;
 
 /// What a look at the cache came to.
 enum Looked {
@@ -122,14 +131,15 @@ impl Exchange {
             }
             Intent::Pass(reason) => {
                 let noted = forwarded("bypass", Some(reason.name()));
-                (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, None, noted).await))
+                (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, None, Conditions::All, noted).await))
             }
             Intent::Update { announced: true } => {
                 let noted = forwarded("method", Some("announced"));
-                (Done::Pass, &observed.update_latency, Ok(self.pass(wants, None, noted).await))
+                (Done::Pass, &observed.update_latency, Ok(self.pass(wants, None, Conditions::All, noted).await))
             }
             Intent::Update { announced: false } => {
-                let (head, _) = self.outgoing(wants.head, wants.wanted.intent, &wants.route, wants.client);
+                let (head, _) =
+                    self.outgoing(wants.head, wants.wanted.intent, Conditions::All, &wants.route, wants.client);
                 (Done::Update, &observed.update_latency, update::respond(self.clone(), head, wants.body).await)
             }
         };
@@ -199,17 +209,17 @@ impl Exchange {
                 Some(reason) if self.cache.is_unshared(wanted.key) => {
                     Missed::Alone { why: reason.name(), is_fill: false }
                 }
-                _ if head.method == Method::HEAD => Missed::Alone { why: "head", is_fill: false },
+                _ if head.method == Method::HEAD => Missed::Alone { why: HEAD, is_fill: false },
                 _ => self.cache.miss(key, page, words),
             };
             let give_up = (*began + self.patience).into();
-            let (alone, is_fill) = match missed {
+            let (alone, is_fill, takes_place) = match missed {
                 Missed::Lead(fill) => {
                     let leader = Leader::new(self.cache.clone(), fill);
                     return (Done::Miss, self.lead(wants, page, (why, detail), leader).await);
                 }
                 Missed::Wait(filling) => match timeout_at(give_up, filling).await {
-                    Err(_) => ("fill-slow", true),
+                    Err(_) => ("fill-slow", true, true),
                     Ok(filled) => {
                         let now = self.cache.content.now();
                         let shared = filled.ok().flatten().filter(|shared| {
@@ -218,7 +228,7 @@ impl Exchange {
                         });
                         match (shared.map(|shared| shared.copy), wanted.credentials) {
                             // Updates come faster than the page is made, or it fails: one after the other they would wait for ever.
-                            (None, _) if has_waited => ("fills-lost", true),
+                            (None, _) if has_waited => ("fills-lost", true, true),
                             // It failed, or was of another variant: of those who waited, one leads next.
                             (None, _) => {
                                 has_waited = true;
@@ -226,7 +236,7 @@ impl Exchange {
                             }
                             (Some(copy), Some(reason)) if !copy.is_for_credentials() => {
                                 self.cache.remember_unshared(wanted.key);
-                                (reason.name(), false)
+                                (reason.name(), false, true)
                             }
                             (Some(copy), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
@@ -236,17 +246,20 @@ impl Exchange {
                         }
                     }
                 },
-                Missed::Alone { why, is_fill } => (why, is_fill),
+                // Those who waited for a fetch of which nothing may be stored are let go together, as many as they are.
+                Missed::Alone { why, is_fill } => (why, is_fill, is_fill || has_waited),
             };
-            let place = match is_fill {
+            let place = match takes_place {
                 true => match self.connections.place(give_up).await {
                     Ok(place) => Some(place),
                     Err(failure) => return (Done::Miss, self.failed(failure, why)),
                 },
                 false => None,
             };
+            let is_kept_for_others = is_fill || alone == HEAD;
+            let conditions = if is_kept_for_others { Conditions::Tags } else { Conditions::All };
             let noted = forwarded(why, detail.or(Some(alone)));
-            return (Done::Miss, self.pass(wants, place, noted).await);
+            return (Done::Miss, self.pass(wants, place, conditions, noted).await);
         }
     }
 
@@ -268,9 +281,9 @@ impl Exchange {
             leader.waited(id).await;
         }
         let asked = self.cache.content.now();
-        let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, route, client);
+        let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, route, client);
         let sent = self.connections.read(&outgoing, Some(&mut place)).await;
-        let (answered, incoming) = match sent.and_then(|answered| asked_for(wanted.intent, answered)) {
+        let (answered, incoming) = match sent.and_then(|answered| asked_for(&outgoing, wanted.intent, answered)) {
             Ok(answered) => answered.into_parts(),
             Err(failure) => return self.failed(failure, why),
         };
@@ -286,7 +299,7 @@ impl Exchange {
                 if let Err(why) = declared.because {
                     self.cache.observed.undeclared.with([why.name()]).increment();
                 }
-                let scope = self.by_address(declared.scope, &head, wanted.key);
+                let scope = self.by_address(declared.scope, &head, route, wanted.key);
                 self.withhold_dependencies(&mut stored.headers);
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
@@ -307,28 +320,78 @@ impl Exchange {
         };
         let origin_status = Some(answered.status.as_u16());
         let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail };
-        self.forwarded_answer(answered, &hidden, body, noted)
+        // The condition did not go on, so it is judged here: by the tag of the answer, or of the body, if those of this page are made here.
+        let has_it = verbena_caching::answer(&head, answered.status, &answered.headers) == Answer::NotModified;
+        let has_own_tag = stored && answered.status == StatusCode::OK && !has_it && Keys::are_tagged_in(&head);
+        let (body, own_tag) = match has_own_tag {
+            true => match self.has_body(&head, body).await {
+                Ok(judged) => judged,
+                Err(_) => return self.failed(Failure::Broken, why),
+            },
+            false => (body, None),
+        };
+        let mut response = self.forwarded_answer(answered, &hidden, body, noted);
+        if has_it || own_tag.is_some() {
+            // What is to be stored is read on without this client.
+            answer::not_modified(&mut response);
+        }
+        if let Some(tag) = own_tag {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        response
     }
 
-    /// What a page depends on that is asked for by this request: also on its address alone, by which it is purged, where its key has more than that.
-    fn by_address(&self, scope: Scope, head: &request::Parts, key: Key) -> Scope {
-        let address = self.cache.keys.of_address_alone(head);
+    /// Reads a body, if it is a short one. The tag of one that the client has, and what the client reads otherwise.
+    async fn has_body(&self, head: &request::Parts, mut body: Body) -> Result<(Body, Option<HeaderValue>), Cut> {
+        let mut read = BytesMut::new();
+        loop {
+            if read.len() > JUDGED_WHOLE {
+                return Ok((body.behind(read.freeze()), None));
+            }
+            match body.frame().await {
+                Some(Ok(frame)) if frame.is_data() => read.extend(frame.into_data().ok()),
+                // Trailers: it is no stored page any more.
+                Some(Ok(_)) => {}
+                Some(Err(cut)) => return Err(cut),
+                None => break,
+            }
+        }
+        let tag = self.cache.keys.entity_tag_of(&read);
+        match has_tag(head, tag.as_bytes()) {
+            true => Ok((Body::empty(), Some(tag))),
+            false => Ok((Body::from(read.freeze()), None)),
+        }
+    }
+
+    /// What a page depends on that is asked for by this request: also on its address alone, by which it is purged, where its key has more than
+    /// that, and on its path where an address with another query may be meant.
+    fn by_address(&self, scope: Scope, head: &request::Parts, route: &Route, key: Key) -> Scope {
+        let keys = &self.cache.keys;
+        let address = Some(keys.of_address_alone(head, route)).filter(|address| *address != key);
+        let any_query = (!route.query.is_plain()).then(|| keys.of_any_query(head));
+        let more = address.into_iter().chain(any_query).map(|key| self.cache.page_of(key).into());
         match scope {
-            Scope::On(set) if address != key => Scope::of(set.into_iter().chain([self.cache.page_of(address).into()])),
+            Scope::On(set) => Scope::of(set.into_iter().chain(more)),
             scope => scope,
         }
     }
 
     /// Forwards a request and its answer, and stores nothing.
-    async fn pass(&self, wants: Wants, mut place: Option<Place>, noted: CacheStatus) -> Response<Body> {
+    async fn pass(
+        &self,
+        wants: Wants,
+        mut place: Option<Place>,
+        conditions: Conditions,
+        noted: CacheStatus,
+    ) -> Response<Body> {
         let Wants { head, body, wanted: Wanted { intent, .. }, route, client, .. } = wants;
         let reads = head.method.is_safe() && hyper::body::Body::is_end_stream(&body);
-        let (head, hidden) = self.outgoing(head, intent, &route, client);
+        let (head, hidden) = self.outgoing(head, intent, conditions, &route, client);
         let sent = match reads {
             true => self.connections.read(&head, place.as_mut()).await,
             false => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
         };
-        match sent.and_then(|answered| asked_for(intent, answered)) {
+        match sent.and_then(|answered| asked_for(&head, intent, answered)) {
             Ok(answered) => self.passed(answered, &hidden, noted),
             Err(failure) => self.failed(failure, "bypass"),
         }
@@ -355,6 +418,9 @@ impl Exchange {
         let mut response = Response::new(body);
         *response.status_mut() = answered.status;
         *response.headers_mut() = answered.headers;
+        if let Some(phrase) = answered.extensions.get::<ReasonPhrase>() {
+            response.extensions_mut().insert(phrase.clone());
+        }
         for_client(response.headers_mut(), hidden, &self.via);
         self.withhold_dependencies(response.headers_mut());
         answer::note(&mut response, noted);
@@ -390,18 +456,27 @@ impl Exchange {
         &self,
         mut head: request::Parts,
         intent: Intent,
+        conditions: Conditions,
         route: &Route,
         client: IpAddr,
     ) -> (request::Parts, Hidden) {
-        let hidden = for_origin(&mut head.headers, intent, route, client, &self.via);
+        if intent == Intent::Look {
+            for_page(&mut head, route);
+        }
+        let hidden = for_origin(&mut head.headers, intent, conditions, route, client, &self.via);
         (head, hidden)
     }
 }
 
-/// An answer to what was asked. A look goes out without conditions: whose copy should be still right?
-fn asked_for(intent: Intent, answered: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+/// An answer to what was asked. Where a look went out without conditions: whose copy should be still right?
+fn asked_for(
+    outgoing: &request::Parts,
+    intent: Intent,
+    answered: Response<Incoming>,
+) -> Result<Response<Incoming>, Failure> {
+    let has_condition = [IF_NONE_MATCH, IF_MODIFIED_SINCE].iter().any(|name| outgoing.headers.contains_key(name));
     let is_about_a_copy = answered.status() == StatusCode::NOT_MODIFIED;
-    if is_about_a_copy && intent == Intent::Look { Err(Failure::Broken) } else { Ok(answered) }
+    if is_about_a_copy && intent == Intent::Look && !has_condition { Err(Failure::Broken) } else { Ok(answered) }
 }
 
 /// What follows of an answer that is not stored for the next one: nothing for long, where a request may have brought it about by what no key has, such as

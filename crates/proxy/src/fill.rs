@@ -93,7 +93,10 @@ struct Share {
 /// The client's end of a fill.
 pub(crate) struct Filled {
     ahead: Takes,
+    /// Bytes that were read and put back.
+    read: Option<Bytes>,
     rest: Option<Passing>,
+    /// Of the whole.
     hint: SizeHint,
     share: Arc<Share>,
 }
@@ -108,7 +111,7 @@ pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
     let (puts, takes) = ahead();
     let hint = passing.incoming.size_hint();
     tokio::spawn(pump(passing, kept, puts, share.clone()));
-    Body::Filled(Box::new(Filled { ahead: takes, rest: None, hint, share }))
+    Body::Filled(Box::new(Filled { ahead: takes, read: None, rest: None, hint, share }))
 }
 
 /// A client that has gone does not end it: others may wait.
@@ -158,6 +161,9 @@ async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
 
 impl Filled {
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        if let Some(read) = self.read.take() {
+            return Poll::Ready(Some(Ok(Frame::data(read))));
+        }
         loop {
             if let Some(rest) = &mut self.rest {
                 return rest.poll(context);
@@ -176,6 +182,11 @@ impl Filled {
                 None => Some(Err(Cut::Abandoned)),
             });
         }
+    }
+
+    /// All that was read of it so far, to be read once more.
+    pub fn put_back(&mut self, read: Bytes) {
+        self.read = Some(read);
     }
 
     pub fn size_hint(&self) -> SizeHint {

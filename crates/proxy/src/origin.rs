@@ -35,6 +35,8 @@ pub(crate) use machines::Machines;
 pub(crate) use places::Place;
 use places::Places;
 
+/// Lines that the head of an answer may have. Beyond, it counts as broken.
+const MOST_FIELDS: usize = 1024;
 /// How often one that took no connection is tried.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// Connections kept open to each origin, by each thread.
@@ -272,6 +274,7 @@ impl Connections {
             .pool_idle_timeout(IDLE_FOR)
             .pool_max_idle_per_host(IDLE_EACH)
             .pool_timer(TokioTimer::new())
+            .http1_max_headers(MOST_FIELDS)
             .build(connector);
         Connections { origins, kept }
     }
@@ -363,7 +366,8 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let mut http = hyper::client::conn::http1::Builder::new();
+    let handshake = http.max_headers(MOST_FIELDS).handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|_| Failure::Broken)?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {

@@ -6,12 +6,14 @@
 //!    8  | stamp                          |   home, page word, everything word, clock
 //!   40  | expires                        |   a moment; the last of all: never
 //!   48  | bytes of fields, status, form, |   4, 2, 1
-//!       | whether for credentials        |   1
+//!       | for credentials, has weak tag  |   1, a bit each
 //!   56  | bytes of what follows          |
 //!   64  +--------------------------------+
 //!       | body                           |
 //!       +--------------------------------+
 //!       | fields of the head             |   in a form of `shapes`
+//!       +--------------------------------+
+//!       | weak tag of the origin, length |   if it has one; 1 byte for the length
 //!       +--------------------------------+
 //! ```
 //!
@@ -44,8 +46,13 @@ struct Head {
     fields: u32,
     status: StatusCode,
     form: u8,
-    for_credentials: bool,
+    flags: u8,
 }
+
+/// It is for requests with credentials as well.
+const FOR_CREDENTIALS: u8 = 1;
+/// The origin's weak tag stands at its end.
+const HAS_WEAK_TAG: u8 = 2;
 
 const _: () =
     assert!(Piece::<Head>::memory(24) == 96, "a page takes 64 bytes beside body and fields, and 8 of the heap");
@@ -55,13 +62,21 @@ impl Page {
     pub fn new(stamp: Stamp, expires: Option<Time>, stored: &Stored, mut body: Vec<u8>, shapes: &Shapes) -> Self {
         let before = body.len();
         let form = shapes.write(&stored.headers, &mut body);
+        let mut weak = 0;
+        // A tag that is longer is nobody's: its client gets the page once more.
+        if let Some((tag, length)) = stored.weak_tag.as_ref().and_then(|tag| Some((tag, u8::try_from(tag.len()).ok()?)))
+        {
+            body.extend_from_slice(tag.as_bytes());
+            body.push(length);
+            weak = HAS_WEAK_TAG;
+        }
         let head = Head {
             stamp,
             expires: expires.unwrap_or(NEVER),
             fields: u32::try_from(body.len() - before).expect("invariant: the head of an answer is below 4 GiB"),
             status: stored.status,
             form,
-            for_credentials: stored.shared_with_credentials,
+            flags: if stored.shared_with_credentials { FOR_CREDENTIALS } else { 0 } | weak,
         };
         Page(Piece::new(head, &body))
     }
@@ -69,7 +84,7 @@ impl Page {
     /// What stands in the place of a page that has variants.
     pub fn varies(stamp: Stamp, variant: &Variant) -> Self {
         let (status, form) = (StatusCode::OK, VARIES);
-        let head = Head { stamp, expires: NEVER, fields: 0, status, form, for_credentials: false };
+        let head = Head { stamp, expires: NEVER, fields: 0, status, form, flags: 0 };
         Page(Piece::new(head, variant.names().as_bytes()))
     }
 
@@ -91,7 +106,13 @@ impl Page {
 
     /// Whether it is for requests with credentials as well.
     pub fn is_for_credentials(&self) -> bool {
-        self.0.head().for_credentials
+        self.0.head().flags & FOR_CREDENTIALS != 0
+    }
+
+    /// The origin's weak tag, which the client has that fetched the page.
+    pub fn weak_tag(&self) -> Option<&[u8]> {
+        let (length, before) = self.0.bytes().split_last().filter(|_| self.0.head().flags & HAS_WEAK_TAG != 0)?;
+        before.get(before.len() - usize::from(*length)..)
     }
 
     /// Its status.
@@ -114,7 +135,9 @@ impl Page {
     /// Fields and body, which together hold it from now on.
     pub fn opened(self, shapes: &Shapes) -> (HeaderMap, Bytes) {
         let (form, body) = (self.0.head().form, self.body_bytes());
+        let behind = self.weak_tag().map_or(0, |tag| tag.len() + 1);
         let mut whole = Bytes::from_owner(self);
+        whole.truncate(whole.len() - behind);
         let headers = shapes.read(form, &whole, body);
         whole.truncate(body);
         (headers, whole)
@@ -158,7 +181,7 @@ mod tests {
         headers.insert("content-type", HeaderValue::from_static("text/html"));
         headers.insert("etag", tag(body));
         let (status, variant) = (StatusCode::NOT_FOUND, Variant::default());
-        Stored { status, headers, lifetime: None, shared_with_credentials: true, variant }
+        Stored { status, headers, lifetime: None, shared_with_credentials: true, variant, weak_tag: None }
     }
 
     #[test]
@@ -180,6 +203,32 @@ mod tests {
             drop(headers);
             assert_eq!(page.0.holders(), 1);
         }
+    }
+
+    #[test]
+    fn a_weak_tag_is_no_part_of_fields_and_body() {
+        let shapes = Shapes::new();
+        let plain = Page::new(stamp(), None, &stored(b"a page"), b"a page".to_vec(), &shapes);
+        assert_eq!(plain.weak_tag(), None);
+        for long in [false, true] {
+            let mut weak = stored(b"a page");
+            if long {
+                // Written in full, without a shape.
+                weak.headers.insert("x-long", HeaderValue::try_from("x".repeat(5000)).unwrap());
+            }
+            weak.weak_tag = Some(HeaderValue::from_static("W/\"a\""));
+            let page = Page::new(stamp(), None, &weak, b"a page".to_vec(), &shapes);
+            assert_eq!(page.weak_tag(), Some(&b"W/\"a\""[..]));
+            assert_eq!(page.clone().body(), "a page");
+            let (headers, body) = page.opened(&shapes);
+            assert_eq!(
+                (&body[..], &headers["etag"], headers.len()),
+                (&b"a page"[..], &tag(b"a page"), 3 + usize::from(long))
+            );
+        }
+        let mut longest = stored(b"");
+        longest.weak_tag = Some(HeaderValue::try_from(format!("W/\"{}\"", "x".repeat(300))).unwrap());
+        assert_eq!(Page::new(stamp(), None, &longest, Vec::new(), &shapes).weak_tag(), None);
     }
 
     #[test]

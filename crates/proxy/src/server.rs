@@ -235,10 +235,13 @@ impl Worker {
             let (exchange, talk) = (exchange.clone(), stream.talk());
             let service = service_fn(move |request| {
                 let asked = talk.asked(&request);
-                exchange.respond(request, client.ip(), asked)
+                // A listener for both families has IPv4 addresses within IPv6 ones (RFC 4291 section 2.5.5.2); applications know them bare.
+                exchange.respond(request, client.ip().to_canonical(), asked)
             });
             // Without `pipeline_flush`: with it, hyper takes a body into memory without a bound (`can_buffer` in proto/h1/io.rs).
+            // With `half_close`: a client that sends no more may still read (RFC 9112 section 9.6). One that reads no more is found when it is written to.
             let connection = http1::Builder::new()
+                .half_close(true)
                 .header_read_timeout(None)
                 .max_buf_size(CONNECTION_BUFFER)
                 .max_header_size(LONGEST_HEAD)

@@ -37,11 +37,13 @@ pub(crate) fn noted() -> Option<VfsError> {
     LAST.with_borrow(Clone::clone)
 }
 
-/// As SQLite is told it: `code`, unless the reason has one of its own.
+/// As SQLite is told it: `code`, unless the reason has one of its own. In the middle of a transaction SQLite rolls back for errors of input and output, and for a file system that is full, alone.
 pub(crate) fn failed(code: VfsErrorCode, doing: &str, error: &verbena_client::Error) -> VfsError {
-    let code = match error {
-        verbena_client::Error::Memory { why: Failure::NoRoom, .. } => VfsErrorCode::Full,
-        verbena_client::Error::Memory { why: Failure::NotYours, .. } => VfsErrorCode::Permission,
+    let code = match (error, code) {
+        (verbena_client::Error::Memory { why: Failure::NoRoom, .. }, _) => VfsErrorCode::Full,
+        (verbena_client::Error::Memory { why: Failure::NotYours, .. }, VfsErrorCode::CantOpen) => {
+            VfsErrorCode::Permission
+        }
         _ => code,
     };
     VfsError::new(code, format!("{doing}: {error}").into())
@@ -55,4 +57,10 @@ pub(crate) fn is_missing(error: &verbena_client::Error) -> bool {
 /// Whether there is one already.
 pub(crate) fn is_there(error: &verbena_client::Error) -> bool {
     matches!(error, verbena_client::Error::Memory { why: Failure::Exists, .. })
+}
+
+/// Whether a lock that was not taken or released for this reason is certainly not held, or the connection has ended.
+pub(crate) fn is_settled(error: &verbena_client::Error) -> bool {
+    use verbena_client::Error::{Deadlock, Lost, NotFree, NotInTime, Refused};
+    matches!(error, Lost | NotFree | NotInTime { .. } | Deadlock { .. } | Refused(_))
 }

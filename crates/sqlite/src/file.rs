@@ -9,19 +9,20 @@ use rsqlite_vfs::{
 };
 
 use crate::session::Session;
+use crate::store::Connect;
 
-pub(crate) enum File {
+pub(crate) enum File<C: Connect> {
     /// Nobody else's, and gone when it is closed: in this process.
     Temporary(MemChunksFile),
     Shared {
-        session: Arc<Mutex<Session>>,
+        session: Arc<Mutex<Session<C>>>,
         name: String,
         is_database: bool,
         is_read_only: bool,
     },
 }
 
-impl VfsFile for File {
+impl<C: Connect> VfsFile for File<C> {
     fn sector_size(&self) -> SectorSize {
         SectorSize::new(512).unwrap_or(SectorSize::DEFAULT)
     }
@@ -45,9 +46,11 @@ impl VfsFile for File {
             File::Shared { is_read_only: true, .. } => Err(read_only()),
             File::Shared { session, name, is_database, .. } => {
                 let mut session = session.lock();
-                session.write(name, bytes, offset)?;
-                // Behind the journal that says how the page was.
-                if *is_database { session.sync_all(name) } else { Ok(()) }
+                if *is_database {
+                    session.write_through(name, bytes, offset)
+                } else {
+                    session.write(name, bytes, offset)
+                }
             }
         }
     }
@@ -56,13 +59,7 @@ impl VfsFile for File {
         match self {
             File::Temporary(file) => file.truncate(size),
             File::Shared { is_read_only: true, .. } => Err(read_only()),
-            File::Shared { session, name, is_database, .. } => {
-                let mut session = session.lock();
-                if *is_database {
-                    session.sync_all(name)?;
-                }
-                session.truncate(name, size)
-            }
+            File::Shared { session, name, .. } => session.lock().truncate(name, size),
         }
     }
 

@@ -1,72 +1,103 @@
 //! One connection of SQLite to its database: a connection for memory, the locks that it holds, and what it has not put yet.
+//!
+//! **Any call may fail, at any place.** SQLite's promise is that the transaction is rolled back, and the session does its part:
+//!
+//! - What was not put stays to be put: a sync that failed can be done again, and the head is put behind the blocks that it counts.
+//! - A write to the database that failed changed nothing: SQLite writes the old page over it, or leaves that to who opens the database next.
+//! - A put of unknown outcome is not believed to be done, nor not to be done: the next put of that segment asks for the version first.
+//! - After a failure SQLite may give up the locks without another write. Nothing is put then: the end of a journal would be a commit that SQLite has said had failed.
+//! - A lock that could not be released may be held for ever. The connection is given up with it, as soon as nothing is to be held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use rsqlite_vfs::{LockLevel, VfsError, VfsErrorCode, VfsResult};
-use verbena_client::wire::LockMode;
-use verbena_client::{Hold, Memory, NewSegment, PutOptions};
-use verbena_terms::Format;
+use verbena_client::NewSegment;
 
 use crate::error::{failed, is_missing, is_there};
-use crate::vfs::Options;
+use crate::head::{Head, block_name, parts};
+use crate::store::{Connect, Store};
+use crate::vfs::{JOURNAL, Options};
 
-const FORMAT: Format = Format::new(*b"VSQF", 1);
-const WORD: usize = 8;
-const HEAD_WORDS: usize = 4;
-/// How long a lock is waited for before SQLite is told that the database is busy: it asks again as long as its busy timeout says.
-const WAIT: Duration = Duration::from_millis(100);
-
-/// How a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    block_bytes: u64,
-    size: u64,
-    blocks: u64,
-}
+mod locking;
 
 /// As far as it is known: while a lock is held nobody else changes it.
 struct File {
-    /// As it is in the segment.
+    /// As it was put last, or found.
     put: Head,
+    /// Whether it is so in the segment: not while nobody knows what came of a put.
+    is_put: bool,
     /// As it will be.
     head: Head,
     /// Blocks that are not put yet.
     unsynced: BTreeMap<u64, Vec<u8>>,
 }
 
-pub(crate) struct Session {
-    memory: Memory,
+impl File {
+    /// Whether all that was written is in the segments.
+    fn is_synced(&self) -> bool {
+        self.unsynced.is_empty() && self.is_put && self.put == self.head
+    }
+
+    /// As if what was not put had never been written.
+    fn forget(&mut self) {
+        self.unsynced.clear();
+        self.head = self.put;
+    }
+}
+
+type HoldOf<C> = <<C as Connect>::Store as Store>::Hold;
+
+pub(crate) struct Session<C: Connect> {
+    connect: C,
+    /// None while there is no connection: the next call makes one.
+    memory: Option<C::Store>,
+    /// Whether the connection has ended, or may hold a lock that this session does not know: it is given up when nothing is held.
+    is_worn: bool,
     options: Options,
-    /// Of the database's locks; without it this connection only looks whether files are there.
-    lock: Option<Vec<u8>>,
+    /// The database whose locks these are; without it this connection only looks whether files are there.
+    guards: Option<(String, Vec<u8>)>,
     level: LockLevel,
     /// Shared by who reads, held alone by who puts pages.
-    readers: Option<Hold>,
+    readers: Option<HoldOf<C>>,
+    /// Whether the readers' lock is held alone.
+    is_alone: bool,
     /// Of who is going to write, until it has the readers' alone.
-    writer: Option<Hold>,
+    writer: Option<HoldOf<C>>,
     /// Whether it is going to write or writes, for who cannot wait for this session.
     writes: Arc<AtomicBool>,
     files: BTreeMap<String, File>,
     /// Of segments, as they were when the locks were held.
     versions: BTreeMap<String, u64>,
+    /// Whether the last call that was to change something failed.
+    has_failed: bool,
 }
 
-impl Session {
-    pub(crate) fn new(memory: Memory, options: Options) -> Self {
-        Session {
-            memory,
+impl<C: Connect> Session<C> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If there is no helper.
+    pub(crate) fn new(connect: C, options: Options) -> VfsResult<Self> {
+        let mut session = Session {
+            connect,
+            memory: None,
+            is_worn: false,
             options,
-            lock: None,
+            guards: None,
             level: LockLevel::None,
             readers: None,
+            is_alone: false,
             writer: None,
             writes: Arc::default(),
             files: BTreeMap::new(),
             versions: BTreeMap::new(),
-        }
+            has_failed: false,
+        };
+        let connected = session.ask(|_| Ok(()));
+        connected.map_err(|error| failed(VfsErrorCode::CantOpen, "connect to the helper", &error))?;
+        Ok(session)
     }
 
     /// Says, to who cannot wait for this session, whether it is going to write to its database, or writes.
@@ -74,16 +105,39 @@ impl Session {
         self.writes.clone()
     }
 
+    /// Asks the helper, over a new connection where the old one is worn and nothing is held by it.
+    fn ask<T>(&mut self, ask: impl FnOnce(&mut C::Store) -> verbena_client::Result<T>) -> verbena_client::Result<T> {
+        if self.is_worn && self.level == LockLevel::None {
+            (self.memory, self.is_worn) = (None, false);
+        }
+        let memory = match &mut self.memory {
+            Some(memory) => memory,
+            None => self.memory.insert(self.connect.connect()?),
+        };
+        let asked = ask(memory);
+        self.is_worn |= asked.as_ref().is_err_and(verbena_client::Error::is_over);
+        asked
+    }
+
+    /// Asks what changes nothing: once more where the connection turns out to have ended while nothing was held by it.
+    fn look_up<T>(&mut self, ask: impl Fn(&mut C::Store) -> verbena_client::Result<T>) -> verbena_client::Result<T> {
+        match self.ask(&ask) {
+            Err(error) if error.is_over() && self.level == LockLevel::None => self.ask(&ask),
+            asked => asked,
+        }
+    }
+
     /// Has the locks of the database of this name, which is there.
     pub(crate) fn guard(&mut self, name: &str) -> VfsResult<()> {
-        let lock = self.memory.lock_name(name);
-        self.lock = Some(lock.map_err(|error| failed(VfsErrorCode::CantOpen, name, &error))?);
+        let lock = self.look_up(|memory| memory.lock_name(name));
+        let lock = lock.map_err(|error| failed(VfsErrorCode::CantOpen, name, &error))?;
+        self.guards = Some((name.to_owned(), lock));
         Ok(())
     }
 
     /// Whether there is a file of this name.
     pub(crate) fn exists(&mut self, name: &str) -> VfsResult<bool> {
-        match self.memory.stat(name) {
+        match self.look_up(|memory| memory.version(name)) {
             Ok(_) => Ok(true),
             Err(error) if is_missing(&error) => Ok(false),
             Err(error) => Err(failed(VfsErrorCode::IoAccess, name, &error)),
@@ -95,7 +149,7 @@ impl Session {
         if self.exists(name)? {
             return Ok(false);
         }
-        match self.allocate(name, (HEAD_WORDS * WORD) as u64) {
+        match self.allocate(name, Head::BYTES) {
             Ok(()) => Ok(true),
             Err(error) if is_there(&error) => Ok(false),
             Err(error) => Err(failed(VfsErrorCode::CantOpen, name, &error)),
@@ -106,339 +160,275 @@ impl Session {
         let Options { copies, placement, .. } = &self.options;
         // Two: whoever wrote last at another node has its slot still.
         let wanted = NewSegment { writers: 2, ..NewSegment::of(bytes) };
-        self.memory.allocate(wanted.named(segment).copied(*copies).placed(placement.clone())).map(|_| ())
+        let wanted = wanted.named(segment).copied(*copies).placed(placement.clone());
+        self.ask(|memory| memory.allocate(wanted))
     }
 
-    /// Looks anew how a file is, and gives its size.
-    pub(crate) fn open(&mut self, name: &str) -> VfsResult<u64> {
-        let cannot = |error| failed(VfsErrorCode::CantOpen, name, &error);
-        let mut value = self.memory.get(name).map_err(cannot)?;
+    /// Looks anew how a file is.
+    pub(crate) fn open(&mut self, name: &str) -> VfsResult<()> {
+        self.look(name, VfsErrorCode::CantOpen).map(|_| ())
+    }
+
+    fn look(&mut self, name: &str, code: VfsErrorCode) -> VfsResult<&mut File> {
+        let cannot = |error| failed(code, name, &error);
+        let mut value = self.look_up(|memory| memory.get(name)).map_err(cannot)?;
         if value.bytes.iter().all(|byte| *byte == 0) {
             // Just made. Whoever comes first says how long its blocks are.
             let head = Head { block_bytes: self.options.block_bytes.into(), size: 0, blocks: 0 };
-            let over = PutOptions { offset: 0, over: Some(value.version) };
-            let put = self.memory.put_with(name, &head.encode(), over);
+            let put = self.ask(|memory| memory.put(name, &head.encode(), value.version));
             match put {
                 Ok(_) | Err(verbena_client::Error::Memory { why: verbena_client::Failure::Conflict { .. }, .. }) => {}
                 Err(error) => return Err(cannot(error)),
             }
-            value = self.memory.get(name).map_err(cannot)?;
+            value = self.ask(|memory| memory.get(name)).map_err(cannot)?;
         }
-        let head = Head::decode(name, &value.bytes)?;
+        let head =
+            Head::decode(name, &value.bytes).map_err(|why| VfsError::new(code, why.message().to_owned().into()))?;
         self.versions.insert(name.to_owned(), value.version);
-        self.files.insert(name.to_owned(), File { put: head, head, unsynced: BTreeMap::new() });
-        Ok(head.size)
+        let file = File { put: head, is_put: true, head, unsynced: BTreeMap::new() };
+        Ok(self.files.entry(name.to_owned()).insert_entry(file).into_mut())
     }
 
     /// A file's size.
     pub(crate) fn size(&mut self, name: &str) -> VfsResult<u64> {
-        self.check_held(VfsErrorCode::IoStat)?;
-        match self.files.get(name) {
-            Some(file) => Ok(file.head.size),
-            None => self.open(name),
-        }
+        self.file(name, VfsErrorCode::IoStat).map(|file| file.head.size)
     }
 
-    fn file(&mut self, name: &str) -> VfsResult<&mut File> {
-        self.size(name)?;
-        Ok(self.files.get_mut(name).expect("invariant: it was opened"))
+    /// A file as it is known, or as it is; `code` is of a failure.
+    fn file(&mut self, name: &str, code: VfsErrorCode) -> VfsResult<&mut File> {
+        self.check_held(code)?;
+        if !self.files.contains_key(name) {
+            return self.look(name, code);
+        }
+        Ok(self.files.get_mut(name).expect("invariant: it was just seen"))
     }
 
     /// Reads as many bytes as there are from `offset` on.
     pub(crate) fn read(&mut self, name: &str, buffer: &mut [u8], offset: u64) -> VfsResult<usize> {
-        let Head { block_bytes, size, .. } = self.file(name)?.head;
+        let code = VfsErrorCode::IoRead;
+        let Head { block_bytes, size, .. } = self.file(name, code)?.head;
         let count = buffer.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         for (block, within, part) in parts(block_bytes, offset, &mut buffer[..count]) {
-            if let Some(bytes) = self.file(name)?.unsynced.get(&block) {
+            if let Some(bytes) = self.file(name, code)?.unsynced.get(&block) {
                 part.copy_from_slice(&bytes[within..within + part.len()]);
                 continue;
             }
             let segment = block_name(name, block);
-            let value = self.memory.get_part(segment.as_str(), within as u64, Some(part.len() as u64));
-            let value = value.map_err(|error| failed(VfsErrorCode::IoRead, &segment, &error))?;
+            let value = self.ask(|memory| memory.get_part(&segment, within as u64, part.len() as u64));
+            let value = value.map_err(|error| failed(code, &segment, &error))?;
             part.copy_from_slice(value.bytes.get(..part.len()).ok_or_else(|| short(&segment))?);
             self.versions.insert(segment, value.version);
         }
-        self.check_held(VfsErrorCode::IoRead)?;
+        self.check_held(code)?;
         Ok(count)
     }
 
     /// Writes, to be put with the next [`sync`](Self::sync).
     pub(crate) fn write(&mut self, name: &str, bytes: &[u8], offset: u64) -> VfsResult<()> {
-        let Head { block_bytes, size, .. } = self.file(name)?.head;
+        let written = self.keep(name, bytes, offset);
+        self.changed(written)
+    }
+
+    /// Writes to the database, behind the journal that says how the page was. Nothing is written if it fails, but for some of several blocks of a page.
+    pub(crate) fn write_through(&mut self, name: &str, bytes: &[u8], offset: u64) -> VfsResult<()> {
+        let written = self.keep(name, bytes, offset).and_then(|()| self.put_all(Some(name)));
+        if written.is_err()
+            && let Some(file) = self.files.get_mut(name)
+        {
+            file.forget();
+        }
+        self.changed(written)
+    }
+
+    fn changed<T>(&mut self, changed: VfsResult<T>) -> VfsResult<T> {
+        self.has_failed = changed.is_err();
+        changed
+    }
+
+    fn keep(&mut self, name: &str, bytes: &[u8], offset: u64) -> VfsResult<()> {
+        let code = VfsErrorCode::IoWrite;
+        let Head { block_bytes, size, .. } = self.file(name, code)?.head;
         if offset > size {
             // What is behind the end counts for nothing, and would count then.
             let gap = vec![0; (offset - size).min(block_bytes) as usize];
-            self.write(name, &gap, size)?;
-            return self.write(name, bytes, offset);
+            self.keep(name, &gap, size)?;
+            return self.keep(name, bytes, offset);
         }
         let mut rest = bytes.to_vec();
         for (block, within, part) in parts(block_bytes, offset, &mut rest) {
             let is_whole = part.len() as u64 == block_bytes;
             let has_data = block * block_bytes < size;
-            if !self.file(name)?.unsynced.contains_key(&block) {
+            if !self.file(name, code)?.unsynced.contains_key(&block) {
                 let mut old = vec![0; block_bytes as usize];
                 if has_data && !is_whole {
                     let there = (size - block * block_bytes).min(block_bytes) as usize;
                     self.read(name, &mut old[..there], block * block_bytes)?;
                 }
-                self.file(name)?.unsynced.insert(block, old);
+                self.file(name, code)?.unsynced.insert(block, old);
             }
-            let file = self.file(name)?;
+            let file = self.file(name, code)?;
             let block = file.unsynced.get_mut(&block).expect("invariant: it was inserted");
             block[within..within + part.len()].copy_from_slice(part);
         }
-        let head = &mut self.file(name)?.head;
+        let head = &mut self.file(name, code)?.head;
         head.size = head.size.max(offset + bytes.len() as u64);
         Ok(())
     }
 
-    /// Makes a file shorter, at once.
+    /// Makes a file shorter, at once; a database behind its journal. If it fails the file is as long as it was.
     pub(crate) fn truncate(&mut self, name: &str, size: u64) -> VfsResult<()> {
-        let file = self.file(name)?;
-        file.head.size = file.head.size.min(size);
+        let truncated = self.cut(name, size, VfsErrorCode::IoTruncate);
+        self.changed(truncated)
+    }
+
+    fn cut(&mut self, name: &str, size: u64, code: VfsErrorCode) -> VfsResult<()> {
+        if self.guards.as_ref().is_some_and(|(database, _)| database == name) {
+            self.put_all(Some(name))?;
+        }
+        let file = self.file(name, code)?;
+        let was = file.head.size;
+        file.head.size = was.min(size);
         let end = size.div_ceil(file.head.block_bytes);
-        file.unsynced.retain(|block, _| *block < end);
-        self.sync(name)
-    }
-
-    /// Puts what was written to other files, and then what was to this.
-    pub(crate) fn sync_all(&mut self, last: &str) -> VfsResult<()> {
-        self.sync_but(Some(last))?;
-        self.sync(last)
-    }
-
-    fn sync_but(&mut self, last: Option<&str>) -> VfsResult<()> {
-        let others: Vec<String> = self.files.keys().filter(|name| last != Some(*name)).cloned().collect();
-        others.iter().try_for_each(|name| self.sync(name))
+        let mut behind = file.unsynced.split_off(&end);
+        let put = self.put_file(name);
+        if put.is_err()
+            && let Some(file) = self.files.get_mut(name)
+        {
+            file.head.size = was;
+            file.unsynced.append(&mut behind);
+        }
+        put
     }
 
     /// Puts what was written: blocks, and then how long the file is.
     pub(crate) fn sync(&mut self, name: &str) -> VfsResult<()> {
-        let file = self.file(name)?;
-        for (block, bytes) in std::mem::take(&mut file.unsynced) {
-            while self.file(name)?.head.blocks <= block {
-                let Head { blocks, block_bytes, .. } = self.file(name)?.head;
-                let segment = block_name(name, blocks);
-                match self.allocate(&segment, block_bytes) {
-                    Ok(()) => {}
-                    // Of a file of this name that is being deleted, or was not to the end.
-                    Err(error) if is_there(&error) => {}
-                    Err(error) => return Err(failed(VfsErrorCode::IoWrite, &segment, &error)),
-                }
-                self.file(name)?.head.blocks += 1;
-            }
-            self.put(&block_name(name, block), &bytes)?;
+        let synced = self.put_file(name);
+        self.changed(synced)
+    }
+
+    /// Puts what was written to other files, and then what was to `last`.
+    fn put_all(&mut self, last: Option<&str>) -> VfsResult<()> {
+        let others: Vec<String> = self.files.keys().filter(|name| last != Some(*name)).cloned().collect();
+        others.iter().map(String::as_str).chain(last).try_for_each(|name| self.put_file(name))
+    }
+
+    fn put_file(&mut self, name: &str) -> VfsResult<()> {
+        let code = VfsErrorCode::IoWrite;
+        if self.files.get(name).is_some_and(File::is_synced) {
+            return Ok(());
         }
-        let File { put, head, .. } = *self.file(name)?;
-        if put != head {
-            self.put(name, &head.encode())?;
-            self.file(name)?.put = head;
+        while let Some((block, bytes)) = self.file(name, code)?.unsynced.pop_first() {
+            if let Err(error) = self.put_block(name, block, &bytes) {
+                // It is still to be put: what counts it must not come before it.
+                if let Some(file) = self.files.get_mut(name) {
+                    file.unsynced.insert(block, bytes);
+                }
+                return Err(error);
+            }
+        }
+        let file = self.file(name, code)?;
+        if !file.is_synced() {
+            let head = file.head;
+            file.is_put = false;
+            self.put(name, &head.encode()).map_err(|error| failed(code, name, &error))?;
+            if let Some(file) = self.files.get_mut(name) {
+                (file.put, file.is_put) = (head, true);
+            }
         }
         Ok(())
+    }
+
+    fn put_block(&mut self, name: &str, block: u64, bytes: &[u8]) -> VfsResult<()> {
+        loop {
+            let Head { blocks, block_bytes, .. } = self.file(name, VfsErrorCode::IoWrite)?.head;
+            if blocks > block {
+                break;
+            }
+            self.make(&block_name(name, blocks), block_bytes)?;
+            self.file(name, VfsErrorCode::IoWrite)?.head.blocks += 1;
+        }
+        let segment = block_name(name, block);
+        let put = match self.put(&segment, bytes) {
+            // The file was being deleted, and was not to the end.
+            Err(error) if is_missing(&error) => {
+                self.make(&segment, bytes.len() as u64)?;
+                self.put(&segment, bytes)
+            }
+            put => put,
+        };
+        put.map_err(|error| failed(VfsErrorCode::IoWrite, &segment, &error))
+    }
+
+    /// Makes a block, unless there is one: of a file of this name that is being deleted, or was not to the end.
+    fn make(&mut self, segment: &str, bytes: u64) -> VfsResult<()> {
+        match self.allocate(segment, bytes) {
+            Err(error) if !is_there(&error) => Err(failed(VfsErrorCode::IoWrite, segment, &error)),
+            _ => Ok(()),
+        }
     }
 
     /// Puts over the version that there was while the locks were held.
-    fn put(&mut self, segment: &str, bytes: &[u8]) -> VfsResult<()> {
-        let cannot = |error| failed(VfsErrorCode::IoWrite, segment, &error);
+    fn put(&mut self, segment: &str, bytes: &[u8]) -> verbena_client::Result<()> {
         let over = match self.versions.remove(segment) {
             Some(version) => version,
-            None => self.memory.stat(segment).map_err(cannot)?.version,
+            None => self.ask(|memory| memory.version(segment))?,
         };
-        self.check_held(VfsErrorCode::IoWrite)?;
-        let put = self.memory.put_with(segment, bytes, PutOptions { offset: 0, over: Some(over) });
-        self.versions.insert(segment.to_owned(), put.map_err(cannot)?);
+        if !self.is_held() {
+            return Err(verbena_client::Error::Lost);
+        }
+        let put = self.ask(|memory| memory.put(segment, bytes, over))?;
+        self.versions.insert(segment.to_owned(), put);
         Ok(())
     }
 
-    /// Deletes a file. It counts for nothing from the moment on at which its size is 0.
+    /// Deletes a file. A journal counts for nothing from the moment on at which its size is 0: it is deleted then, whatever is left of it.
     pub(crate) fn delete(&mut self, name: &str) -> VfsResult<()> {
         if !self.exists(name)? {
             return Err(VfsError::new(VfsErrorCode::IoDeleteNoEntry, format!("{name}: there is no such file").into()));
         }
-        self.truncate(name, 0)?;
-        let blocks = self.file(name)?.head.blocks;
-        self.files.remove(name);
-        let segments = std::iter::once(name.to_owned()).chain((0..blocks).map(|block| block_name(name, block)));
+        let emptied = self.cut(name, 0, VfsErrorCode::IoDelete);
+        self.changed(emptied)?;
+        let blocks = self.files.remove(name).map_or(0, |file| file.head.blocks);
+        // The head last: as long as it is there it says what is left, and who deletes or writes the file again finds it.
+        let segments = (0..blocks).rev().map(|block| block_name(name, block)).chain([name.to_owned()]);
         for segment in segments {
             self.versions.remove(&segment);
-            match self.memory.release(segment.as_str()) {
+            match self.ask(|memory| memory.release(&segment)) {
                 Ok(()) => {}
                 Err(error) if is_missing(&error) => {}
+                Err(_) if name.ends_with(JOURNAL) => return Ok(()),
                 Err(error) => return Err(failed(VfsErrorCode::IoDelete, &segment, &error)),
             }
         }
         Ok(())
     }
 
-    /// Puts what was written, and forgets the file.
+    /// Puts what was written, and forgets the file. After a failure, and where no locks are held, nothing is put.
     pub(crate) fn close(&mut self, name: &str) -> VfsResult<()> {
-        let synced = if self.files.contains_key(name) { self.sync(name) } else { Ok(()) };
+        let may_put = self.guards.is_none() || self.level > LockLevel::Shared && !self.has_failed;
+        let synced = if may_put && self.files.contains_key(name) { self.put_file(name) } else { Ok(()) };
         self.files.remove(name);
+        self.has_failed |= synced.is_err();
         synced
     }
 
     /// Whether what this connection believes to hold it holds.
-    fn check_held(&mut self, code: VfsErrorCode) -> VfsResult<()> {
+    fn is_held(&mut self) -> bool {
         let has_readers = self.level == LockLevel::None || self.readers.is_some();
-        let locks = self.memory.locks();
-        if has_readers && [self.readers, self.writer].iter().flatten().all(|hold| locks.is_held(hold)) {
+        let holds = [self.readers, self.writer];
+        let mut held = holds.into_iter().flatten().map(|hold| self.memory.as_mut().is_some_and(|it| it.is_held(&hold)));
+        has_readers && held.all(|is_held| is_held)
+    }
+
+    fn check_held(&mut self, code: VfsErrorCode) -> VfsResult<()> {
+        if self.is_held() {
             return Ok(());
         }
-        Err(VfsError::new(code, "the database's locks were lost: the node had no lease for a while".into()))
+        let text = "the database's locks were lost: the node had no lease for a while, or its helper has ended";
+        Err(VfsError::new(code, text.into()))
     }
-
-    /// Takes the database's locks, up to `level`.
-    pub(crate) fn lock(&mut self, level: LockLevel) -> VfsResult<()> {
-        if level <= self.level {
-            return Ok(());
-        }
-        if self.level == LockLevel::None {
-            self.readers = Some(self.acquire(false, LockMode::Shared)?);
-            self.level = LockLevel::Shared;
-            // What others wrote meanwhile is not known.
-            self.files.clear();
-            self.versions.clear();
-        }
-        if level == LockLevel::Shared {
-            return Ok(());
-        }
-        if self.writer.is_none() {
-            self.writer = Some(self.acquire(true, LockMode::Exclusive)?);
-            self.writes.store(true, Ordering::Release);
-            self.level = LockLevel::Reserved;
-        }
-        if level == LockLevel::Exclusive {
-            // Nobody else writes until this one is alone, or reads again: who writes has the other lock.
-            self.release_readers()?;
-            let alone = self.acquire(false, LockMode::Exclusive);
-            let and_again = if alone.is_err() { Some(self.acquire(false, LockMode::Shared)?) } else { None };
-            (self.readers, self.level) = (and_again, LockLevel::Pending);
-            self.readers = Some(alone?);
-            self.level = LockLevel::Exclusive;
-            // Should this program die, its two locks would not be free at one moment: who found the readers' free and this one not would believe that
-            // it lives, and pass over its journal.
-            self.release_writer()?;
-        }
-        Ok(())
-    }
-
-    /// Gives them back, down to `level`.
-    pub(crate) fn unlock(&mut self, level: LockLevel) -> VfsResult<()> {
-        if level >= self.level {
-            return Ok(());
-        }
-        // Where nobody syncs the end of a transaction is not put yet.
-        let synced = if self.level > LockLevel::Shared { self.sync_but(None) } else { Ok(()) };
-        let unlocked = self.release_down_to(level);
-        self.level = level;
-        self.writes.store(false, Ordering::Release);
-        synced.and(unlocked)
-    }
-
-    fn release_down_to(&mut self, level: LockLevel) -> VfsResult<()> {
-        let cannot = |error| failed(VfsErrorCode::IoUnlock, "unlock", &error);
-        if level == LockLevel::None {
-            let (readers, writer) = (self.release_readers(), self.release_writer());
-            return readers.and(writer);
-        }
-        if let Some(hold) = &mut self.readers
-            && hold.mode() == LockMode::Exclusive
-        {
-            self.memory.locks().share(hold).map_err(cannot)?;
-        }
-        self.release_writer()
-    }
-
-    fn release_readers(&mut self) -> VfsResult<()> {
-        let hold = self.readers.take();
-        self.release(hold)
-    }
-
-    fn release_writer(&mut self) -> VfsResult<()> {
-        let hold = self.writer.take();
-        self.release(hold)
-    }
-
-    fn release(&mut self, hold: Option<Hold>) -> VfsResult<()> {
-        let Some(hold) = hold else { return Ok(()) };
-        self.memory.unlock(hold).map_err(|error| failed(VfsErrorCode::IoUnlock, "unlock", &error))
-    }
-
-    /// Whether anybody is going to write.
-    pub(crate) fn is_reserved(&mut self) -> VfsResult<bool> {
-        if self.level > LockLevel::Shared {
-            return Ok(true);
-        }
-        match self.acquire(true, LockMode::Exclusive) {
-            Ok(hold) => self.release(Some(hold)).map(|()| false),
-            Err(error) if error.code() == VfsErrorCode::Busy => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The writers' lock if it is free, or the readers'.
-    fn acquire(&mut self, is_writers: bool, mode: LockMode) -> VfsResult<Hold> {
-        let unguarded = || VfsError::new(VfsErrorCode::IoLock, "only databases are locked".into());
-        let mut name = self.lock.clone().ok_or_else(unguarded)?;
-        let locks = self.memory.locks();
-        let held = if is_writers {
-            locks.try_acquire(&name, mode)
-        } else {
-            name.extend(b"/readers");
-            locks.acquire(&name, mode, Some(WAIT))
-        };
-        held.map_err(|error| match error {
-            verbena_client::Error::NotFree | verbena_client::Error::NotInTime { .. } => {
-                VfsError::new(VfsErrorCode::Busy, "others have the database locked".into())
-            }
-            error => failed(VfsErrorCode::IoLock, "lock", &error),
-        })
-    }
-}
-
-impl Head {
-    fn encode(self) -> Vec<u8> {
-        let words = [u64::from_le_bytes(FORMAT.header()), self.block_bytes, self.size, self.blocks];
-        words.into_iter().flat_map(u64::to_le_bytes).collect()
-    }
-
-    fn decode(name: &str, bytes: &[u8]) -> VfsResult<Self> {
-        let bad = |why: String| VfsError::new(VfsErrorCode::CantOpen, format!("{name} is no file: {why}").into());
-        if bytes.len() != HEAD_WORDS * WORD {
-            return Err(bad(format!("it has {} bytes", bytes.len())));
-        }
-        FORMAT.check(bytes).map_err(|error| bad(error.to_string()))?;
-        let word = |at: usize| {
-            let bytes = bytes[at * WORD..(at + 1) * WORD].try_into();
-            u64::from_le_bytes(bytes.expect("invariant: as many bytes as a word has"))
-        };
-        let head = Head { block_bytes: word(1), size: word(2), blocks: word(3) };
-        let holds = head.blocks.checked_mul(head.block_bytes).is_some_and(|bytes| head.size <= bytes);
-        let is_one = Options::is_block(head.block_bytes) && holds;
-        is_one.then_some(head).ok_or_else(|| bad(format!("{head:?}")))
-    }
-}
-
-fn block_name(name: &str, block: u64) -> String {
-    format!("{name}/{block}")
 }
 
 fn short(segment: &str) -> VfsError {
     VfsError::new(VfsErrorCode::IoRead, format!("{segment} is shorter than a block").into())
-}
-
-/// The blocks that `bytes` from `offset` on touch: which, from which byte of it on, and the part.
-fn parts(block_bytes: u64, offset: u64, bytes: &mut [u8]) -> impl Iterator<Item = (u64, usize, &mut [u8])> {
-    let (mut at, mut rest) = (offset, bytes);
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let (block, within) = (at / block_bytes, at % block_bytes);
-        let count = rest.len().min((block_bytes - within) as usize);
-        let (part, behind) = std::mem::take(&mut rest).split_at_mut(count);
-        (at, rest) = (at + count as u64, behind);
-        Some((block, within as usize, part))
-    })
 }

@@ -1,6 +1,7 @@
 //! The file system: files by name, and the connection that each belongs to.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,15 +12,17 @@ use rsqlite_vfs::{
     SQLiteVfs, VfsError, VfsErrorCode, VfsResult, VfsStore, register_vfs,
 };
 use rusqlite::{Connection, OpenFlags};
-use verbena_client::{Memory, Placement, Socket};
+use verbena_client::{Placement, Socket};
 
-use crate::error::{Error, failed, note, noted};
+use crate::error::{Error, note, noted};
 use crate::file::File;
 use crate::session::Session;
+use crate::store::{Connect, Helper};
 
 /// Bytes that a database's name may have: names of its journal and its blocks are longer.
 pub const LONGEST_NAME: usize = 200;
-const JOURNAL: &str = "-journal";
+/// What a journal's name has behind its database's.
+pub(crate) const JOURNAL: &str = "-journal";
 
 /// How files are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,17 +62,23 @@ impl Vfs {
     /// # Errors
     /// For bytes of a block that cannot be, and for a name that is another VFS's.
     pub fn register(name: &str, socket: Socket, options: Options) -> Result<Vfs, Error> {
+        let patience = options.patience;
+        Vfs::register_at(name, Helper { socket, patience }, options)
+    }
+
+    /// The same, wherever the files are.
+    pub(crate) fn register_at<C: Connect>(name: &str, connect: C, options: Options) -> Result<Vfs, Error> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let block_bytes = options.block_bytes;
         if !Options::is_block(block_bytes.into()) {
             return Err(Error::Block { bytes: block_bytes });
         }
-        let files = Files { socket, options, common: Mutex::default(), databases: Mutex::default() };
+        let files = Files { connect, options, common: Mutex::default(), databases: Mutex::default() };
         let _one = ONE_AT_A_TIME.lock();
         // SAFETY: the callbacks and the layout of open files are the library's own, with the types that `Segments` names. `Files` is `Sync` and its sessions are each behind a
         // mutex, so callbacks may come from any thread; what is registered is never freed. Registrations of this crate are serialised by the lock, and SQLite is built with
         // its own mutexes (rusqlite refuses to open a connection otherwise).
-        let registered = unsafe { register_vfs::<Segments, Segments>(name, files, false) }?;
+        let registered = unsafe { register_vfs::<Segments<C>, Segments<C>>(name, files, false) }?;
         registered.into_raw();
         Ok(Vfs { name: name.to_owned(), block_bytes })
     }
@@ -93,26 +102,24 @@ impl Vfs {
 }
 
 /// What all files of a VFS share.
-struct Files {
-    socket: Socket,
+struct Files<C: Connect> {
+    connect: C,
     options: Options,
     /// For files of no open database, and for looking whether there are some.
-    common: Mutex<Option<Arc<Mutex<Session>>>>,
+    common: Mutex<Option<Arc<Mutex<Session<C>>>>>,
     /// By a database's name, of those that are open: a journal is of the one that is going to write, or rolls back.
-    databases: Mutex<HashMap<String, Vec<Open>>>,
+    databases: Mutex<HashMap<String, Vec<Open<C>>>>,
 }
 
 /// A connection, and whether it is going to write.
-type Open = (Arc<AtomicBool>, Arc<Mutex<Session>>);
+type Open<C> = (Arc<AtomicBool>, Arc<Mutex<Session<C>>>);
 
-impl Files {
-    fn connect(&self) -> VfsResult<Arc<Mutex<Session>>> {
-        let memory = Memory::connect(&self.socket, self.options.patience);
-        let memory = memory.map_err(|error| failed(VfsErrorCode::CantOpen, "connect to the helper", &error))?;
-        Ok(Arc::new(Mutex::new(Session::new(memory, self.options.clone()))))
+impl<C: Connect> Files<C> {
+    fn connect(&self) -> VfsResult<Arc<Mutex<Session<C>>>> {
+        Ok(Arc::new(Mutex::new(Session::new(self.connect.clone(), self.options.clone())?)))
     }
 
-    fn common(&self) -> VfsResult<Arc<Mutex<Session>>> {
+    fn common(&self) -> VfsResult<Arc<Mutex<Session<C>>>> {
         let mut common = self.common.lock();
         match &*common {
             Some(session) => Ok(session.clone()),
@@ -121,7 +128,7 @@ impl Files {
     }
 
     /// Whose a file is: a journal is put and deleted by the connection that holds its database's locks, which are free when what that has put has arrived.
-    fn session_of(&self, name: &str) -> VfsResult<Arc<Mutex<Session>>> {
+    fn session_of(&self, name: &str) -> VfsResult<Arc<Mutex<Session<C>>>> {
         let Some(database) = name.strip_suffix(JOURNAL) else { return self.common() };
         let databases = self.databases.lock();
         let mut open = databases.get(database).into_iter().flatten();
@@ -130,7 +137,7 @@ impl Files {
         writer.map_or_else(|| self.common(), Ok)
     }
 
-    fn open(&self, name: &str, options: OpenOptions) -> VfsResult<File> {
+    fn open(&self, name: &str, options: OpenOptions) -> VfsResult<File<C>> {
         let is_database = options.kind() == Some(FileKind::MainDb);
         let is_read_only = options.access() == OpenAccess::ReadOnly;
         let session = if is_database { self.connect()? } else { self.session_of(name)? };
@@ -147,7 +154,7 @@ impl Files {
         Ok(File::Shared { session, name: name.to_owned(), is_database, is_read_only })
     }
 
-    fn close(&self, file: File) -> VfsResult<()> {
+    fn close(&self, file: File<C>) -> VfsResult<()> {
         let File::Shared { session, name, is_database, .. } = file else { return Ok(()) };
         let closed = session.lock().close(&name);
         if is_database {
@@ -163,21 +170,21 @@ impl Files {
     }
 }
 
-struct Segments;
+struct Segments<C>(PhantomData<C>);
 
-impl VfsStore for Segments {
-    type File = File;
-    type AppData = Files;
+impl<C: Connect> VfsStore for Segments<C> {
+    type File = File<C>;
+    type AppData = Files<C>;
 
-    fn record_error(_: &Files, error: VfsError) {
+    fn record_error(_: &Files<C>, error: VfsError) {
         note(error);
     }
 
-    fn last_error(_: &Files) -> Option<VfsError> {
+    fn last_error(_: &Files<C>) -> Option<VfsError> {
         noted()
     }
 
-    fn open_file(files: &Files, request: OpenRequest<'_>) -> VfsResult<OpenedFile<File>> {
+    fn open_file(files: &Files<C>, request: OpenRequest<'_>) -> VfsResult<OpenedFile<File<C>>> {
         let OpenRequest { filename, options } = request;
         let is_shared = matches!(
             options.kind(),
@@ -190,7 +197,7 @@ impl VfsStore for Segments {
         Ok(OpenedFile { file, access: options.access() })
     }
 
-    fn close_file(files: &Files, name: Option<&str>, file: File, options: OpenOptions) -> VfsResult<()> {
+    fn close_file(files: &Files<C>, name: Option<&str>, file: File<C>, options: OpenOptions) -> VfsResult<()> {
         let deletes = options.delete_on_close() && matches!(file, File::Shared { .. });
         let closed = files.close(file);
         match name {
@@ -199,12 +206,12 @@ impl VfsStore for Segments {
         }
     }
 
-    fn access(files: &Files, name: &str, _: AccessMode) -> VfsResult<bool> {
+    fn access(files: &Files<C>, name: &str, _: AccessMode) -> VfsResult<bool> {
         let session = files.session_of(name)?;
         session.lock().exists(name)
     }
 
-    fn full_pathname(_: &Files, name: &str) -> VfsResult<String> {
+    fn full_pathname(_: &Files<C>, name: &str) -> VfsResult<String> {
         if name.len() > LONGEST_NAME || name.is_empty() || name.ends_with(JOURNAL) {
             let text =
                 format!("{name:?}: a database's name has 1 to {LONGEST_NAME} bytes, and does not end in {JOURNAL}");
@@ -213,20 +220,20 @@ impl VfsStore for Segments {
         Ok(name.to_owned())
     }
 
-    fn delete_file(files: &Files, name: &str, _: bool) -> VfsResult<()> {
+    fn delete_file(files: &Files<C>, name: &str, _: bool) -> VfsResult<()> {
         let session = files.session_of(name)?;
         session.lock().delete(name)
     }
 }
 
-impl SQLiteIoMethods for Segments {
-    type Store = Segments;
+impl<C: Connect> SQLiteIoMethods for Segments<C> {
+    type Store = Segments<C>;
 }
 
-impl SQLiteVfs<Segments> for Segments {
+impl<C: Connect> SQLiteVfs<Segments<C>> for Segments<C> {
     type Os = System;
 
-    fn os(_: &Files) -> &System {
+    fn os(_: &Files<C>) -> &System {
         &System
     }
 }
@@ -252,6 +259,6 @@ impl OsCallback for System {
 /// Callbacks come from any thread.
 const _: fn() = || {
     fn is_sync<T: Sync + Send>() {}
-    is_sync::<Files>();
-    is_sync::<File>();
+    is_sync::<Files<Helper>>();
+    is_sync::<File<Helper>>();
 };

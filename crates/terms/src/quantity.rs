@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A length of time, written as whole numbers with units: `"250ms"`, `"2s"`, `"1m30s"`. Units: `ns`, `us`, `ms`, `s`, `m`, `h`,
-/// `d`, each at most once.
+/// A length of time, written as numbers with units: `"250ms"`, `"2s"`, `"1m30s"`, `"1.5s"`. Units: `ns`, `us`, `ms`, `s`, `m`, `h`,
+/// `d`, each at most once; the last number may have decimals, down to a whole nanosecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lapse(pub Duration);
 
-/// A number of bytes, written with a unit: `"64MiB"`, `"4096B"`. Units: `B`, `KiB`, `MiB`, `GiB`, `TiB`.
+/// A number of bytes, written with a unit: `"64MiB"`, `"4096B"`, `"1.5GiB"`. Units: `B`, `KiB`, `MiB`, `GiB`, `TiB`. The last number may
+/// have decimals, if that makes whole bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
@@ -36,6 +37,21 @@ impl Lapse {
     /// `millis` thousandths of a second.
     pub const fn millis(millis: u64) -> Self {
         Lapse(Duration::from_millis(millis))
+    }
+
+    /// Reads a time as a command line has it: a number without a unit is seconds, as for timeout(1), sleep(1) and flock(1). A configuration file names the
+    /// unit, so [`FromStr`] refuses such a number.
+    ///
+    /// # Errors
+    /// What is wrong with the text, and what a time looks like.
+    pub fn or_seconds(text: &str) -> Result<Self, String> {
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let number =
+            Some(text.trim()).filter(|text| is_number(text)).and_then(|number| sum(&format!("{number}s"), &TIMES));
+        match number {
+            Some(nanos) => Ok(Lapse(Duration::from_nanos(nanos))),
+            None => text.parse().map_err(|error| format!("{error}; a number without a unit is seconds")),
+        }
     }
 }
 
@@ -70,7 +86,8 @@ impl fmt::Display for Size {
     }
 }
 
-/// Adds up `12h30m`: numbers with units, larger units first, none twice. `None` if it is anything else or does not fit.
+/// Adds up `12h30m`: numbers with units, larger units first, none twice, the last one with decimals or without. `None` if it is anything else, does not fit, or
+/// is not a whole number of the smallest unit.
 fn sum(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let mut rest = text.trim();
     let mut total = 0u64;
@@ -81,14 +98,37 @@ fn sum(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let number: u64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
+        let decimals = rest[digits..].strip_prefix('.').map(|rest| rest.split_once(|c: char| !c.is_ascii_digit()));
+        let decimals = match decimals {
+            Some(split) => Some(split?.0),
+            None => None,
+        };
+        rest = &rest[digits + decimals.map_or(0, |decimals| 1 + decimals.len())..];
         let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
         let at = allowed.iter().position(|(unit, _)| *unit == &rest[..letters])?;
-        total = total.checked_add(number.checked_mul(allowed[at].1)?)?;
-        allowed = &allowed[at + 1..];
+        let factor = allowed[at].1;
+        total = total.checked_add(number.checked_mul(factor)?)?;
         rest = &rest[letters..];
+        if let Some(decimals) = decimals {
+            total = total.checked_add(part(decimals, factor)?)?;
+            // After 1.5h nothing follows.
+            allowed = &[];
+        } else {
+            allowed = &allowed[at + 1..];
+        }
     }
     Some(total)
+}
+
+/// What `0.DECIMALS` of `factor` is, if that is a whole number.
+fn part(decimals: &str, factor: u64) -> Option<u64> {
+    let significant = decimals.trim_end_matches('0');
+    let digits = u32::try_from(significant.len()).ok().filter(|_| !decimals.is_empty())?;
+    // More decimals than this divide no unit.
+    let whole = 10u128.checked_pow(digits).filter(|_| digits <= 18)?;
+    let number = if digits == 0 { 0 } else { significant.parse::<u128>().ok()? };
+    let part = number * u128::from(factor);
+    u64::try_from(part / whole).ok().filter(|_| part.is_multiple_of(whole))
 }
 
 fn write_sum(f: &mut fmt::Formatter<'_>, mut total: u64, units: &[(&str, u64)], zero: &str) -> fmt::Result {
@@ -160,9 +200,41 @@ mod tests {
     }
 
     #[test]
+    fn the_last_number_may_have_decimals() {
+        for (text, shown) in [
+            ("1.5s", "1s500ms"),
+            ("0.25ms", "250us"),
+            ("1m2.5s", "1m2s500ms"),
+            ("2.0s", "2s"),
+            ("0.5h", "30m"),
+            ("1.000000001s", "1s1ns"),
+        ] {
+            assert_eq!(text.parse::<Lapse>().map(|lapse| lapse.to_string()), Ok(shown.to_owned()), "{text}");
+        }
+        assert_eq!("1.5MiB".parse(), Ok(Size(3 << 19)));
+        assert_eq!("0.5KiB".parse(), Ok(Size(512)));
+        for text in
+            ["1.s", ".5s", "1.5", "1.5.5s", "0.5ns", "1.0000000001s", "1.5h30m", "1..5s", "1.-5s", "1.5 s", "0.1B"]
+        {
+            assert!(text.parse::<Lapse>().is_err() && text.parse::<Size>().is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_number_alone_is_seconds_on_a_command_line() {
+        for (text, shown) in [("5", "5s"), ("0", "0s"), ("1.5", "1s500ms"), (" 90 ", "1m30s"), ("250ms", "250ms")] {
+            assert_eq!(Lapse::or_seconds(text).map(|lapse| lapse.to_string()), Ok(shown.to_owned()), "{text}");
+        }
+        for text in ["", ".", "5.", "-5", "+5", "5 5", "soon", "99999999999999999999"] {
+            let error = Lapse::or_seconds(text).expect_err(text);
+            assert!(error.contains("a number without a unit is seconds"), "{error}");
+        }
+    }
+
+    #[test]
     fn anything_else_is_refused() {
         for text in
-            ["", "2", "s", "2 s", "-1s", "1s1s", "1s2m", "2.5s", "99999999999999999999s", "999999999999d", "2S", "1é"]
+            ["", "2", "s", "2 s", "-1s", "1s1s", "1s2m", "2.5.5s", "99999999999999999999s", "999999999999d", "2S", "1é"]
         {
             assert!(text.parse::<Lapse>().is_err(), "{text:?} was taken for a time");
         }

@@ -2,14 +2,19 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::pin::pin;
 use std::process::{Child, Command as Process, ExitCode, ExitStatus};
 
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open, set_parent_process_death_signal,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
+use super::signals::{self, Arrived, Mask, Queue};
 use crate::error::{Error, Result};
 
 /// As shells say it.
@@ -23,18 +28,27 @@ pub fn process(command: &[OsString]) -> Process {
     process
 }
 
-/// From now on the command is killed when the thread that starts it ends.
+/// From now on the command is killed when the thread that starts it ends, and it has those signals blocked that `signals` says: this process may have blocked
+/// them all ([`Watch`]).
 ///
 /// # Safety
 /// `before` runs between fork and exec: it takes no lock, and allocates nothing.
-pub unsafe fn dies_with_us(process: &mut Process, mut before: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
+pub unsafe fn dies_with_us(
+    process: &mut Process,
+    signals: Mask,
+    mut before: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) {
     let me = getpid();
     let before = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The signal does not come for a death before it was asked for.
-        if getppid() == Some(me) { before() } else { Err(io::ErrorKind::BrokenPipe.into()) }
+        if getppid() != Some(me) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        before()?;
+        signals.restore()
     };
-    // SAFETY: prctl(2) and getppid(2) take no lock and allocate nothing, nor does the rest, as the caller says.
+    // SAFETY: prctl(2), getppid(2) and sigprocmask(2) take no lock and allocate nothing, nor does the rest, as the caller says.
     unsafe {
         process.pre_exec(before);
     }
@@ -44,45 +58,107 @@ pub unsafe fn dies_with_us(process: &mut Process, mut before: impl FnMut() -> io
 #[derive(Debug)]
 pub struct Watch {
     runtime: Runtime,
-    interrupted: SignalStream,
-    quitted: SignalStream,
-    ending: SignalStream,
-    hung_up: SignalStream,
+    signals: Queue,
 }
 
 impl Watch {
-    /// Takes them from now on: what comes before there is a command is passed on to it.
+    /// Takes them from now on: what comes before there is a command is passed on to it. This thread is the only one, or the only one that may get any.
+    ///
+    /// # Errors
+    /// [`Error::System`]
     pub fn new() -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(system("start a runtime"))?;
-        let inside = runtime.enter();
-        let listen = |kind| signal(kind).map_err(system("listen for signals"));
-        let (interrupted, quitted) = (listen(SignalKind::interrupt())?, listen(SignalKind::quit())?);
-        let (ending, hung_up) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
-        drop(inside);
-        Ok(Watch { runtime, interrupted, quitted, ending, hung_up })
+        Ok(Watch { runtime, signals: Queue::open().map_err(system("listen for signals"))? })
     }
 
-    /// Until the command has ended, and `meanwhile` this, as long as it takes. A terminal sends SIGINT and SIGQUIT to the command as well, and it decides;
-    /// SIGTERM and SIGHUP are passed on.
-    pub fn until_ended(&mut self, mut command: Child, meanwhile: impl Future<Output = ()>) -> Result<ExitStatus> {
-        let Watch { runtime, interrupted, quitted, ending, hung_up } = self;
+    /// The signals that this process had blocked before.
+    pub fn before(&self) -> Mask {
+        self.signals.before()
+    }
+
+    /// Until the command has ended, and `meanwhile` this, as long as it takes. Signals are passed on to it, all that can be caught. A terminal sends its own
+    /// (SIGINT, SIGQUIT, SIGTSTP) to the command as well; it gets these from here only where a process sent them.
+    ///
+    /// # Errors
+    /// [`Error::System`]
+    pub fn until_ended(&self, mut command: Child, meanwhile: impl Future<Output = ()>) -> Result<ExitStatus> {
         let pid = Pid::from_child(&command);
-        let watched = runtime.block_on(async {
-            let mut ended = tokio::task::spawn_blocking(move || command.wait());
+        let ended = async {
+            let end = End::of(pid)?;
             let mut meanwhile = pin!(meanwhile);
             let mut has_more = true;
             loop {
                 tokio::select! {
-                    status = &mut ended => return status.map_err(io::Error::other)?,
-                    _ = interrupted.recv() => {}
-                    _ = quitted.recv() => {}
-                    _ = ending.recv() => send(pid, Signal::TERM),
-                    _ = hung_up.recv() => send(pid, Signal::HUP),
+                    ended = end.wait() => {
+                        ended?;
+                        return command.wait();
+                    }
                     () = &mut meanwhile, if has_more => has_more = false,
+                }
+            }
+        };
+        self.passing_on(
+            |arrived| {
+                if arrived.is_for(Some(pid)) {
+                    signals::send(pid, arrived.number)
+                }
+            },
+            ended,
+        )
+    }
+
+    /// Until `work` is done, which is about commands: `pass_on` gets each signal. This process stops where the signal says so, after `pass_on` has it.
+    ///
+    /// # Errors
+    /// [`Error::System`], what `work` gives for one.
+    pub fn passing_on<T>(
+        &self,
+        mut pass_on: impl FnMut(Arrived),
+        work: impl Future<Output = io::Result<T>>,
+    ) -> Result<T> {
+        let watched = self.runtime.block_on(async {
+            // SAFETY: the queue is open for as long as it is borrowed, and nothing takes its descriptor's place.
+            let signals = unsafe { AsyncFd::register_with_interest(self.signals.as_fd(), Interest::READABLE)? };
+            let mut work = pin!(work);
+            loop {
+                tokio::select! {
+                    done = &mut work => return done,
+                    ready = signals.readable() => {
+                        let mut ready = ready?;
+                        while let Some(arrived) = self.signals.next()? {
+                            pass_on(arrived);
+                            if arrived.stops() {
+                                signals::stop_by(arrived.number)?;
+                            }
+                        }
+                        ready.clear_ready();
+                    }
                 }
             }
         });
         watched.map_err(system("watch the command"))
+    }
+}
+
+/// The end of a process that is waited for elsewhere.
+#[derive(Debug)]
+pub struct End(AsyncFd<OwnedFd>);
+
+impl End {
+    /// Of a child that nobody has waited for. In a runtime.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn of(child: Pid) -> io::Result<End> {
+        let process = pidfd_open(child, PidfdFlags::empty())?;
+        // Readable when it has ended (pidfd_open(2)).
+        // SAFETY: what is registered owns the descriptor, and nothing takes its place.
+        Ok(End(unsafe { AsyncFd::register_with_interest(process, Interest::READABLE)? }))
+    }
+
+    /// Until it has ended.
+    pub async fn wait(&self) -> io::Result<()> {
+        self.0.readable().await.map(|mut ready| ready.retain_ready())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `verbena lock`: locks that the whole cluster shares.
 
+mod job;
 pub mod ls;
 pub mod rm;
 pub mod run;

@@ -160,10 +160,15 @@ fn columns(out: &mut impl Write, numbers: &[usize], lines: &[Vec<String>]) -> Re
     Ok(())
 }
 
-/// What is to be put: a file, or standard input to its end. One byte more than a segment can have is enough to know that they are too many.
+/// Whether a user has named standard input or output where a file could be named.
+fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// What is to be put: a file, or standard input to its end, which is called - or nothing. One byte more than a segment can have is enough to know that they are too many.
 fn read(from: Option<&Path>) -> Result<Vec<u8>> {
     let mut bytes = vec![];
-    let (from, path): (Box<dyn Read>, PathBuf) = match from {
+    let (from, path): (Box<dyn Read>, PathBuf) = match from.filter(|path| !is_standard(path)) {
         Some(path) => {
             let error = |source| Error::File { doing: "open", path: path.to_owned(), source };
             (Box::new(File::open(path).map_err(error)?), path.to_owned())

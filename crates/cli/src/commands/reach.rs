@@ -14,7 +14,7 @@ use crate::error::Result;
 #[derive(Args, Debug)]
 pub struct Reach {
     /// How long to wait for the helper.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     patience: Lapse,
     #[command(flatten)]
     flags: Flags,

@@ -113,6 +113,9 @@ fn print(out: &mut Output, Roll { status, nodes, departed, work }: &Roll) -> Res
     if let Some(refused) = &status.refused {
         writeln!(out, "refused  {BAD}{refused}{BAD:#}")?;
     }
+    if let Some(waits) = &status.waits {
+        writeln!(out, "waits    {BAD}for {waits}{BAD:#}")?;
+    }
     writeln!(out, "clients  {}", status.clients)?;
     let width = nodes.iter().map(|node| node.member.name.len()).max().unwrap_or(0);
     for node in nodes {

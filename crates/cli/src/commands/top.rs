@@ -46,7 +46,7 @@ pub struct Command {
     #[arg(long, value_name = "ADDRESS", value_parser = place)]
     address: Option<Place>,
     /// Time between two readings.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
     interval: Lapse,
     /// Print so many lines and end.
     #[arg(long, value_name = "NUMBER")]

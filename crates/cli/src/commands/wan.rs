@@ -5,6 +5,7 @@ mod down;
 mod exec;
 mod file;
 mod guard;
+mod names;
 mod options;
 mod report;
 mod run;

@@ -16,7 +16,7 @@ key has its default. Every key is also a flag of the commands that read it; a fl
 here is a mistake; `verbena config check` explains each one with its line, `verbena config show` prints what is in effect and where
 it comes from.
 
-Times are written `\"250ms\"`, `\"2s\"`, `\"1m30s\"`; sizes `\"64MiB\"`. Behind a flag, text needs no quotes of its own, a list of words
+Times are written `\"250ms\"`, `\"2s\"`, `\"1m30s\"`, `\"1.5s\"`; sizes `\"64MiB\"`. Behind a flag, text needs no quotes of its own, a list of words
 is written `a,b`, and any other list or table as in TOML.
 
 This page is made from the code; a test compares them.

@@ -4,6 +4,7 @@
 //! - `helper`: One helper in this process: lives, status, services. Several processes are tested with the command.
 //! - `panic`: A panic in a service ends the process: seen from outside, by a process that this test starts.
 //! - `seats`: Helpers that nobody configured, in one process: they are one cluster, and go on when the first of them ends (rule P11).
+//! - `removed_files`: files of the runtime directory are removed while a helper runs, and put back.
 //! - `updates`: A helper in this process, told of writes as a program does it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -12,5 +13,6 @@ mod common;
 mod floods;
 mod helper;
 mod panic;
+mod removed_files;
 mod seats;
 mod updates;

@@ -43,10 +43,10 @@ pub struct Command {
     #[command(flatten)]
     format: Format,
     /// How long to wait for the view without it.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
     timeout: Lapse,
     /// How long to wait for the helper each time that it is asked.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     patience: Lapse,
     #[command(flatten)]
     flags: Flags,

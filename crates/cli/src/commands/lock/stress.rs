@@ -47,7 +47,7 @@ pub struct Command {
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     shared: u8,
     /// How long it is held each time.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(0))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(0), value_parser = Lapse::or_seconds)]
     hold: Lapse,
     /// How long to go on.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]

@@ -88,7 +88,7 @@ enum What {
     Save {
         /// Of which checkpoints.
         name: String,
-        /// The part.
+        /// The part. Without it, or with -, standard input.
         from: Option<PathBuf>,
         /// Which process, from 0 on.
         #[arg(long, value_name = "NUMBER")]
@@ -116,7 +116,7 @@ enum What {
         #[arg(long, value_name = "NUMBER")]
         number: u64,
         /// How long.
-        #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(60))]
+        #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(60), value_parser = Lapse::or_seconds)]
         timeout: Lapse,
         #[command(flatten)]
         reach: Reach,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::{At, stat, write};
+use super::{At, is_standard, stat, write};
 use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
@@ -28,7 +28,7 @@ pub struct Command {
     /// How many bytes. Without it all that follow.
     #[arg(long, value_name = "BYTES")]
     length: Option<u64>,
-    /// The file; one that is there is replaced when the value is here.
+    /// The file; one that is there is replaced when the value is here. With - it is standard output, as without it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -48,7 +48,8 @@ struct Got {
 
 impl Command {
     /// Gets it.
-    pub fn run(self, file: Option<&Path>) -> Result<()> {
+    pub fn run(mut self, file: Option<&Path>) -> Result<()> {
+        self.out = self.out.take().filter(|path| !is_standard(path));
         let value = self.at.memory(file)?.get_part(self.at.which()?, self.offset, self.length)?;
         if let Some(path) = &self.out {
             write(path, &value.bytes)?;

@@ -27,12 +27,12 @@ Exit codes:
 
 Examples:
   verbena mem put session/table table --new
-  date | verbena mem put greeting --new --coherence read
+  date | verbena mem put greeting - --new --coherence read
   verbena mem put session/table table --over 17")]
 pub struct Command {
     #[command(flatten)]
     at: At,
-    /// What is put. Without it standard input is, to its end.
+    /// What is put. Without it, or with -, standard input is, to its end.
     #[arg(value_name = "FILE")]
     from: Option<PathBuf>,
     /// The first byte that is replaced.

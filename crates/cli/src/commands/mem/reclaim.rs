@@ -32,7 +32,7 @@ pub struct Command {
     #[arg(value_name = "SIZE")]
     size: Size,
     /// How long what has to go is there yet.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
     notice: Lapse,
     #[command(flatten)]
     reach: Reach,

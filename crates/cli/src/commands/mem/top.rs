@@ -35,7 +35,7 @@ pub struct Command {
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     prefix: String,
     /// From one look to the next.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
     interval: Lapse,
     /// How many of the most written are shown.
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]

@@ -10,9 +10,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use verbena_ipc::{Claim, runtime_directory};
 use verbena_wan::Which;
 
 use super::report::Report;
+use super::start::Place;
 use crate::commands::child::system;
 use crate::error::{Error, Result};
 
@@ -60,12 +62,8 @@ pub enum Direction {
 pub enum Answer {
     Report(Report),
     Done,
-    /// What a command there is told. With it come the descriptors of the site's network and of the user namespace that this belongs to.
-    Site {
-        environment: Vec<(String, String)>,
-        /// The core of the router, which the command keeps off.
-        off: Option<usize>,
-    },
+    /// What a command there has. With it come the descriptors of the site's network and of the user namespace that this belongs to.
+    Site(Place),
     Refused {
         problem: String,
         exit_code: u8,
@@ -211,7 +209,12 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut buffer = [IoSliceMut::new(&mut bytes)];
-        let received = recvmsg(&self.0, &mut buffer, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        let message = recvmsg(&self.0, &mut buffer, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        // The kernel drops descriptors that this process may not have any more (cmsg(3)).
+        if message.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
+        }
+        let received = message.bytes;
         let mut descriptors = vec![];
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {

@@ -26,8 +26,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Run a command in a site of a WAN that is up.
 ///
 /// It is told where it is by VERBENA_WAN_SITE, VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6, and where the others are by VERBENA_WAN_SITE_TOKYO and
-/// VERBENA_WAN_SITE_TOKYO6 for a site tokyo; by VERBENA_WAN_PEER and VERBENA_WAN_PEER6 too where there is one other. When the WAN ends the command is told to end by
-/// SIGTERM, and killed two seconds later.
+/// VERBENA_WAN_SITE_TOKYO6 for a site tokyo; by VERBENA_WAN_PEER and VERBENA_WAN_PEER6 too where there is one other. The sites have their
+/// names, too: `ping tokyo`. Signals are passed on to the command, as by `verbena wan run`. When the WAN ends the command is told to end by SIGTERM, and killed two seconds later.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes:
@@ -38,7 +38,7 @@ Exit codes:
     1  2  as for all commands
 
 Examples:
-  verbena wan exec paris -- ping -c 3 10.2.0.1
+  verbena wan exec paris -- ping -c 3 tokyo
   verbena wan exec tokyo -- iperf3 -s")]
 pub struct Command {
     /// The site.
@@ -56,8 +56,7 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         let mut connection = self.name.connect()?;
         let (answer, descriptors) = connection.ask(&self.name, &Request::Enter { site: self.site.clone() })?;
-        let (Answer::Site { environment, off }, Ok([network, owner])) = (answer, <[_; 2]>::try_from(descriptors))
-        else {
+        let (Answer::Site(place), Ok([network, owner])) = (answer, <[_; 2]>::try_from(descriptors)) else {
             return Err(Error::Refused {
                 problem: "the process that keeps the WAN up is of another version".into(),
                 exit_code: 1,
@@ -67,14 +66,15 @@ impl Command {
         become_owner(owner.as_fd())?;
         Namespace::from(network).join().map_err(verbena_wan::Error::from)?;
         // Before there is anything that a signal would leave behind.
-        let mut watch = Watch::new()?;
-        let command = match spawn(child::process(&self.command), environment, off) {
-            Ok(command) => command,
+        let watch = Watch::new()?;
+        let names = place.names();
+        let running = match spawn(child::process(&self.command), place, names.as_ref(), watch.before()) {
+            Ok(running) => running,
             Err(error) => return Ok(child::not_started(&self.command[0], &error)),
         };
-        let pid = Pid::from_child(&command);
+        let pid = Pid::from_child(&running);
         let stream = connection.into();
-        Ok(child::exit_code(watch.until_ended(command, self.end_with_the_wan(stream, pid))?))
+        Ok(child::exit_code(watch.until_ended(running, self.end_with_the_wan(stream, pid))?))
     }
 
     async fn end_with_the_wan(&self, stream: UnixStream, command: Pid) {

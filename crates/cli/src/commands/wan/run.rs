@@ -13,10 +13,12 @@ use verbena_wan::router::Mode;
 use verbena_wan::{Plan, Wan};
 
 use super::guard::Guard;
+use super::names::Names;
 use super::options::{BackendArguments, LinkOptions};
 use super::report::Report;
-use super::start::start;
+use super::start::{Place, start};
 use crate::commands::child::{self, Watch};
+use crate::commands::signals::Mask;
 use crate::error::Result;
 use crate::namespaces::may_make_networks;
 use crate::output::{Format, output, write_json};
@@ -35,7 +37,9 @@ const PEER_ENDS: Duration = Duration::from_secs(2);
 /// seconds later. They reach nothing else: no other network, and nothing of this machine.
 ///
 /// A command is told where it is by VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6, and the other site by VERBENA_WAN_PEER and VERBENA_WAN_PEER6 (10.77.0.1
-/// and fd77::1 for a, 10.77.0.2 and fd77::2 for b), and its site's name by VERBENA_WAN_SITE.
+/// and fd77::1 for a, 10.77.0.2 and fd77::2 for b), and its site's name by VERBENA_WAN_SITE. The sites have their names, too: `ping b`.
+///
+/// Signals are passed on to COMMAND, all that can be caught; SIGINT and SIGQUIT only where a process sent them, since a terminal sends its own to COMMAND too.
 ///
 /// Without root it runs where user namespaces may be made; COMMAND sees itself as root then, and is not. It takes the command `ip`.
 #[derive(Args, Debug)]
@@ -47,7 +51,7 @@ Exit codes:
     1  2  as for all commands
 
 Examples:
-  verbena wan run --delay 10ms -- sh -c 'ping -c 3 $VERBENA_WAN_PEER'
+  verbena wan run --delay 10ms -- ping -c 3 b
   verbena wan run --km 2000 --loss 0.1% --peer 'iperf3 -s' -- sh -c 'iperf3 -c $VERBENA_WAN_PEER'
   verbena wan run --there 'delay=5ms rate=2mbit' --back 'delay=5ms rate=50mbit' --verbose -- ./test.sh")]
 pub struct Command {
@@ -77,12 +81,13 @@ impl Command {
         // While this thread is the only one: a process of several cannot have a user namespace of its own.
         may_make_networks()?;
         // Before there is anything that a signal would leave behind.
-        let mut watch = Watch::new()?;
+        let watch = Watch::new()?;
         let wan = Wan::up(plan)?;
         let guard = Guard::start(&wan, Duration::ZERO)?;
         let began = Instant::now();
-        let peer = self.peer.as_ref().map(|peer| start_peer(&wan, peer)).transpose()?;
-        let code = match start(&wan, HERE, child::process(&self.command))? {
+        let names = Place::of(wan.plan(), HERE).names();
+        let peer = self.peer.as_ref().map(|peer| start_peer(&wan, peer, names.as_ref(), watch.before())).transpose()?;
+        let code = match start(&wan, HERE, child::process(&self.command), names.as_ref(), watch.before())? {
             Ok(command) => child::exit_code(watch.until_ended(command, async {})?),
             Err(error) => child::not_started(&self.command[0], &error),
         };
@@ -101,12 +106,12 @@ impl Command {
     }
 }
 
-fn start_peer(wan: &Wan, command: &OsString) -> Result<Child> {
+fn start_peer(wan: &Wan, command: &OsString, names: Option<&Names>, signals: Mask) -> Result<Child> {
     let mut process = Process::new("/bin/sh");
     // A group of its own, so that all that it starts can be ended. What COMMAND prints is left alone.
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().map_err(child::system("share standard error"))?;
     process.arg("-c").arg(command).stdin(Stdio::null()).stdout(stderr).process_group(0);
-    let mut peer = start(wan, THERE, process)?.map_err(child::system("run /bin/sh"))?;
+    let mut peer = start(wan, THERE, process, names, signals)?.map_err(child::system("run /bin/sh"))?;
     let began = Instant::now();
     let network = wan.site(THERE)?;
     while began.elapsed() < PEER_STARTS && !somebody_listens(network)? {

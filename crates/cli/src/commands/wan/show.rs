@@ -25,7 +25,7 @@ pub struct Command {
     #[arg(value_name = "LINK")]
     link: Option<String>,
     /// The time that rates are of.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1))]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
     interval: Lapse,
     /// How often to print.
     #[arg(long, value_name = "NUMBER", default_value = "1")]

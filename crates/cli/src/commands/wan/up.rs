@@ -20,7 +20,7 @@ use super::exec::GRACE;
 use super::file;
 use super::guard::Guard;
 use super::report::Report;
-use super::start::environment;
+use super::start::Place;
 use crate::commands::child::{exit_code, system};
 use crate::commands::running::{self, Signals, say};
 use crate::error::Result;
@@ -52,7 +52,7 @@ Example of a file:
 
 Examples:
   verbena wan up lab.toml
-  verbena wan up lab.toml --detach && verbena wan exec paris -- ping -c 3 10.2.0.1
+  verbena wan up lab.toml --detach && verbena wan exec paris -- ping -c 3 tokyo
   verbena wan down")]
 pub struct Command {
     /// The file.
@@ -213,8 +213,7 @@ impl Served {
             }
             Request::Enter { site } => {
                 let owner = File::open("/proc/self/ns/user").map_err(system("open this user namespace"))?;
-                let answer =
-                    Answer::Site { environment: environment(wan.plan(), &site), off: wan.plan().backend.core() };
+                let answer = Answer::Site(Place::of(wan.plan(), &site));
                 // Who asked may have gone.
                 drop(connection.send(&answer, &[wan.site(&site)?.as_fd(), owner.as_fd()]));
                 return Ok(None);

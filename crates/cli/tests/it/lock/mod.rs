@@ -1,10 +1,12 @@
 //! Locks with real processes: `verbena lock run` and programs at several nodes, of which some are stopped or killed.
 
 mod client;
+mod jobs;
 mod memory;
 mod removing;
 mod restarting;
 mod seen;
+mod signals;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

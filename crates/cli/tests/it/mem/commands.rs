@@ -194,3 +194,18 @@ fn what_processes_save_together() {
     let (code, complaint) = refused(&cluster, &["checkpoint", "show", "run"], b"");
     assert!(code == Some(1) && complaint.contains("there is no segment run"), "{complaint}");
 }
+
+#[test]
+fn standard_input_and_output_are_called_by_a_dash() {
+    let cluster = Cluster::on_shm("500ms");
+    let _nodes = three(&cluster);
+    said(&cluster, "a", &["put", "greeting", "-", "--new"], b"hello");
+    assert_eq!(said(&cluster, "b", &["get", "greeting", "--out", "-"], b""), "hello");
+    assert_eq!(json(&cluster, "b", &["get", "greeting", "--out", "-"])["hex"], "68656c6c6f");
+    said(&cluster, "a", &["checkpoint", "new", "run", "--processes", "1", "--size", "8B"], b"");
+    said(&cluster, "a", &["checkpoint", "join", "run", "--process", "0", "--out", "state"], b"");
+    said(&cluster, "a", &["checkpoint", "save", "run", "-", "--process", "0", "--era", "1", "--number", "1"], b"part");
+    said(&cluster, "a", &["checkpoint", "get", "run", "--process", "0", "--out", "state"], b"");
+    assert_eq!(std::fs::read(cluster.path().join("state")).unwrap(), b"part");
+    assert!(!cluster.path().join("-").exists());
+}

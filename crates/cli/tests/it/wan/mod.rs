@@ -1,6 +1,7 @@
 //! `verbena wan`: commands in networks of their own, with a link between them.
 
 mod kernel;
+mod names;
 mod up;
 
 use std::collections::BTreeSet;

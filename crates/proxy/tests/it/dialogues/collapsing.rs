@@ -31,14 +31,16 @@ fn when_a_fill_fails_one_of_those_who_wait_takes_over() {
     let mut others: Vec<_> = (0..5).map(|_| scene.client()).collect();
     others.iter_mut().for_each(|client| client.get("/"));
     scene.has_in_flight(6);
-    leader.hangs_up();
+    let mut first = first;
+    first.says("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\non");
+    first.closes();
+    leader.is_cut();
     let second = scene.origin.asked("/");
     scene.origin.is_left_alone();
     second.depends("front", "one");
     for client in &mut others {
         client.answer().is(200, "one");
     }
-    drop(first);
 }
 
 #[test]

@@ -2,13 +2,17 @@
 
 mod bounds;
 mod collapsing;
+mod conditions;
 mod connections;
 mod fills;
 mod forms;
+mod halves;
 mod hops;
 mod orders;
 mod origins;
+mod passed;
 mod places;
+mod queries;
 mod sharing;
 mod statuses;
 mod updates;

@@ -209,15 +209,36 @@ fn nobody_waits_for_a_place_longer_than_for_the_application() {
 }
 
 #[test]
-fn who_hangs_up_while_it_waits_leaves_the_queue() {
+fn who_sends_no_more_while_it_waits_stays_in_the_queue() {
     let scene = scene(1);
     let mut clients = scene.all_ask(&paths(3), 2);
     let first = scene.origin.asked("/0");
-    clients.remove(1).hangs_up();
-    scene.comes("one less", |scene| scene.gauge("verbena_proxy_fills_waiting") == 1.0);
+    clients[1].stream.shutdown(std::net::Shutdown::Write).unwrap();
     first.depends("front", "page");
+    scene.origin.asked("/1").depends("front", "page");
     scene.origin.asked("/2").depends("front", "page");
     for client in &mut clients {
         client.answer().is(200, "page");
+    }
+}
+
+#[test]
+fn who_waited_for_what_cannot_be_stored_is_let_go_within_the_places() {
+    let scene = scene(1);
+    let mut leader = scene.client();
+    leader.get("/");
+    let first = scene.origin.asked("/");
+    let mut others: Vec<_> = (0..4).map(|_| scene.client()).collect();
+    others.iter_mut().for_each(|client| client.get("/"));
+    scene.has_in_flight(5);
+    first.answers(&["Cache-Control: private"], "hers");
+    leader.answer().is(200, "hers");
+    for _ in 0..4 {
+        let asked = scene.origin.asked("/");
+        scene.origin.is_left_alone();
+        asked.answers(&["Cache-Control: private"], "page");
+    }
+    for client in &mut others {
+        client.answer().is(200, "page").said("detail=unstorable");
     }
 }
