@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use verbena_testkit::nodes::Cluster;
 use super::{ended, lock_run, moments, on_shm, three, wait_for};
+use verbena_testkit::nodes::Cluster;
 
 /// Takes its time to end when it is told to, and says when it has. By itself it ends after more than 20 seconds.
 const SLOW: &str =

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use verbena_testkit::programs::verbena;
 use super::{Cluster, ended, lock_run, on_shm, three};
+use verbena_testkit::programs::verbena;
 
 /// Prints the number of each signal that it gets, and ends by the one that it is told to, or when it has slept 30 times.
 const LISTENS: &str = "\

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use verbena_testkit::programs::verbena;
 use super::up::Lab;
 use super::{run, said, turn};
+use verbena_testkit::programs::verbena;
 
 const LAB: &str = "\
 [[site]]
