@@ -9,7 +9,7 @@
 //! [`Contender`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
 //! happened and say what to do, and have no input, output or clock. [`Side`] and [`HomeSide`] are the same for any [`Scheme`]: the chapter's two others are here to
 //! be compared with. docs/LOCKS.md has their states, the rules (L1 to L4) and
-//! why any mixture of readers and writers works out; `tests/every_order` tries all of them.
+//! why any mixture of readers and writers works out; `tests/it/every_order` tries all of them.
 
 mod access;
 mod action;

@@ -14,7 +14,7 @@
 //! hold the highest version again (rule M3).
 //!
 //! [`Memory`] is a node's part in all of this, as a plain state machine: it takes what happened, and says what to do. docs/MEMORY.md has the
-//! layout, what each coherence promises and costs, and what survives what; `tests/storm` checks it with faults, from seeds.
+//! layout, what each coherence promises and costs, and what survives what; `tests/it/storm` checks it with faults, from seeds.
 
 mod access;
 mod asks;

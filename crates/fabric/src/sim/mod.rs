@@ -122,7 +122,7 @@ mod world;
 pub use dice::Dice;
 pub use faults::Faults;
 pub use network::Outage;
-pub use seeds::{MANY_SEEDS, Seed, assert_enough, check_seeds};
+pub use seeds::{MANY_SEEDS, Seed, check_seeds};
 pub use state::Step;
 pub use trace::Log;
 pub use world::{World, capabilities};

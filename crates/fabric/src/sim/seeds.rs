@@ -58,16 +58,6 @@ fn check(test: &str, seeds: std::ops::Range<u64>, mut scenario: impl FnMut(Seed)
 /// From so many seeds on, tests ask what seeds come to on the average. `make test` runs 60, each commit others.
 pub const MANY_SEEDS: u64 = 50;
 
-/// Asserts that enough happened in so many seeds: of each of these counts, in their order, at least so many a seed. Of fewer than [`MANY_SEEDS`] nothing is asked.
-///
-/// # Panics
-/// Where it did not.
-pub fn assert_enough(seeds: u64, counts: &[(u64, u64)]) {
-    for (nth, (count, each)) in counts.iter().enumerate() {
-        assert!(seeds < MANY_SEEDS || *count >= each * seeds, "too little of the {nth}th: {count} in {seeds} seeds");
-    }
-}
-
 /// Runs once, and once more with a log if that panics and kept none.
 fn run_twice(mut run: impl FnMut(Log) -> std::thread::Result<()>, log: Log) -> std::thread::Result<()> {
     let first = run(log);

@@ -114,8 +114,9 @@ fn hold(name: &str, settings: impl Fn(Seed) -> Settings) -> (u64, Counts) {
          ({pauses} pauses, {crashes} crashes, {leaves} leavings, {cuts} cuts, {jumps} clock jumps)",
         pauses + crashes + leaves + cuts + jumps + away
     );
+    assert!(answers > 800 * count, "{answers} answers");
     // What seeds come to on the average: of one that is replayed nothing follows.
-    assert_enough!(count, answers => 800.0, hits => answers as f64 / count as f64 / 12.0, acknowledged => 20.0);
+    assert_enough!(count, hits => answers as f64 / count as f64 / 12.0, acknowledged => 20.0);
     assert_enough!(count, pauses => 1.0, cuts => 1.0, crashes => 0.3, leaves => 0.08, jumps => 0.1);
     if count >= MANY_MORE {
         assert_enough!(count, crashes => 0.5, leaves => 0.1);
