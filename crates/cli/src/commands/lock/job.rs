@@ -15,7 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::fs::{Mode, OFlags, fstat, open, openat};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, getsid, pidfd_send_signal, set_child_subreaper, wait};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, pidfd_send_signal, set_child_subreaper, wait};
 
 use crate::commands::signals;
 
@@ -36,6 +36,7 @@ pub struct Job {
     command: Pid,
     /// How it ended, once that was waited for: from then on its number may be another one's.
     status: Cell<Option<ExitStatus>>,
+    /// As /proc says it: 0 where the session's leader is outside of this process's namespace of processes, as of a container.
     session: i32,
     /// How a link in /proc/PID/fd names the lock's descriptor.
     descriptor: String,
@@ -55,12 +56,13 @@ impl Job {
     /// Of a command that this process has started, which has inherited `descriptor`, a socket.
     ///
     /// # Errors
-    /// What fstat(2) and getsid(2) say.
+    /// What fstat(2) says.
     pub fn of(command: Pid, descriptor: impl AsFd) -> io::Result<Job> {
         Ok(Job {
             command,
             status: Cell::new(None),
-            session: getsid(None)?.as_raw_pid(),
+            // Without /proc nobody asks for it.
+            session: Process::read("self").map_or(0, |own| own.session),
             descriptor: format!("socket:[{}]", fstat(descriptor)?.st_ino),
             told: RefCell::default(),
         })
@@ -164,6 +166,12 @@ impl Job {
 }
 
 impl Process {
+    /// From /proc/NAME/stat, if there is such a process.
+    fn read(name: &str) -> Option<Process> {
+        // Another user's name may be no text.
+        Process::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{name}/stat")).ok()?))
+    }
+
     /// From the text of /proc/PID/stat (proc_pid_stat(5)); the name in it may have anything in it but its last parenthesis.
     fn parse(text: &str) -> Option<Process> {
         let number = text.split(' ').next()?.parse().ok()?;
@@ -218,9 +226,9 @@ impl Process {
 /// All of the machine that this process may see.
 fn processes() -> Vec<Process> {
     let stat = |entry: fs::DirEntry| {
-        entry.file_name().to_str()?.parse::<u32>().ok()?;
-        // Another user's name may be no text.
-        Process::parse(&String::from_utf8_lossy(&fs::read(entry.path().join("stat")).ok()?))
+        let name = entry.file_name();
+        let number: u32 = name.to_str()?.parse().ok()?;
+        Process::read(&number.to_string())
     };
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(stat).collect()
 }
@@ -229,9 +237,7 @@ fn processes() -> Vec<Process> {
 pub fn ancestors() -> Vec<u32> {
     let mut found = vec![];
     let mut next = std::process::id();
-    while let Some(process) =
-        fs::read(format!("/proc/{next}/stat")).ok().and_then(|text| Process::parse(&String::from_utf8_lossy(&text)))
-    {
+    while let Some(process) = Process::read(&next.to_string()) {
         next = process.parent.cast_unsigned();
         if next == 0 || found.contains(&next) {
             break;

@@ -1,6 +1,6 @@
 //! What a command under a lock has started: nobody else has the lock while it runs, and it ends when the lock is lost.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -147,4 +147,23 @@ fn a_job_may_have_groups_and_sessions_of_its_own() {
     let late = "setsid sh -c 'sleep 0.5; date +%s%N > ended' & exit 3";
     assert_eq!(run(&["sh", "-c", late]), (Some(3), String::new()));
     assert_eq!(moments(&cluster, "ended").len(), 1);
+}
+
+/// A container's first process may be of a session that began outside of it: /proc says 0 in there.
+#[test]
+fn a_session_that_began_in_another_pid_namespace_is_one() {
+    let cluster = on_shm();
+    let _nodes = three(&cluster);
+    let how = if rustix::process::geteuid().is_root() { "-pf" } else { "-rpf" };
+    let script = "ps -o sess= -p $PPID | grep -qx ' *0' && echo of another; sleep 0.3 & exit 3";
+    let run = lock_run(&cluster, "a", &["x", "--", "sh", "-c", script]);
+    let mut command = Command::new("unshare");
+    command.args([how, "--mount-proc"]).arg(run.get_program()).args(run.get_args());
+    let output = command.current_dir(cluster.path()).output().unwrap();
+    if output.stderr.starts_with(b"unshare: ") {
+        println!("skipped: only root can make pid namespaces");
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!((ended(output), &said[..]), ((Some(3), String::new()), "of another\n"));
 }
