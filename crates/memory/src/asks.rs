@@ -178,6 +178,10 @@ impl Memory {
             false => Reply::Segment(segment.clone()),
         };
         let elsewhere = |id| self.home.elsewhere(id, self.view.as_deref()?);
+        let question = match question {
+            Question::Allocate { token, .. } if let Some(id) = self.home.made_by(&token) => Question::Where(id),
+            question => question,
+        };
         match question {
             Question::Allocate { token, wanted, others } if is_home => {
                 self.remember(asker);
@@ -343,6 +347,7 @@ mod tests {
     use super::*;
     use crate::dialogue::{Node, segment};
     use crate::request::RequestId;
+    use crate::wire::Token;
 
     fn id(number: u64) -> SegmentId {
         SegmentId { home: Incarnation::new(2, 1), number }
@@ -416,5 +421,36 @@ mod tests {
         assert_eq!(node.asked(1, 2, reserve()), None);
         node.posts_are_done();
         assert!(matches!(node.answer(1, 2), Some(Reply::Place(_))));
+    }
+
+    /// The client that allocated it had not used the first answer when the segment began to move. A second answer that names the old place would have the
+    /// client work there after it has said that it has forgotten it.
+    #[test]
+    fn an_allocation_that_is_asked_again_is_told_nothing_of_a_place_that_is_about_to_change() {
+        let mut node = Node::of(1, &[1, 2, 3]);
+        node.is_made(vec![]);
+        let token = Token { asker: Incarnation::new(2, 1), request: 7 };
+        let wanted = crate::Wanted::new(None, 8, crate::Coherence::Strict, 7);
+        let allocate = || Question::Allocate { token, wanted: wanted.clone(), others: vec![] };
+        assert_eq!(node.asked(2, 1, allocate()), None);
+        node.posts_are_done();
+        let Some(Reply::Segment(segment)) = node.answer(2, 1) else { panic!("it is made") };
+        assert_eq!(node.asked(2, 2, allocate()), Some(Reply::Segment(segment.clone())), "it is made once");
+        node.does(|memory, _, out| {
+            let (me, view) = (memory.me, memory.view.clone().unwrap());
+            assert!(memory.home_acts(out, |home, actions| home.begin_move(segment.id, me, &view, actions)));
+        });
+        let reserve = node.letters().into_iter().find_map(|(to, letter)| match letter {
+            Letter::Ask { number, question: Question::Reserve(_), .. } => Some((to, number)),
+            _ => None,
+        });
+        let (to, number) = reserve.unwrap();
+        assert!(matches!(node.asked(2, 3, allocate()), Some(Reply::Segment(_))), "it goes on meanwhile");
+        let place = crate::Place { home: to, control: 0, at: 1024 };
+        node.hears(to.rank.0, Letter::Answer { number, answer: Reply::Place(place) });
+        assert_eq!(node.asked(2, 4, allocate()), None, "everybody is about to forget where it was");
+        node.hears(2, Letter::Ask { number: 4, oldest: 4, question: allocate() });
+        assert_eq!(node.answer(2, 4), None, "nor is it made a second time");
+        assert_eq!(node.memory.home.made(), 1);
     }
 }

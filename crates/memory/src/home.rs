@@ -46,6 +46,8 @@ pub(crate) struct Home {
     controls: Vec<Control>,
     pub(crate) segments: BTreeMap<SegmentId, Held>,
     tokens: BTreeMap<Token, SegmentId>,
+    /// Of segments that others hold now: an allocation whose answer the client never used is asked again.
+    left_tokens: Recent<Token, SegmentId>,
     /// Bytes of each user.
     owned: BTreeMap<u32, u64>,
     made: u64,
@@ -71,6 +73,7 @@ impl Home {
             controls: (0..options.segments).rev().map(fresh).collect(),
             segments: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            left_tokens: Recent::of_at_most(LEFT),
             owned: BTreeMap::new(),
             made: 0,
             to_compare: vec![],
@@ -153,7 +156,12 @@ impl Home {
         self.compare_more(view, out);
     }
 
-    /// Others are homes that may hold copies.
+    /// What an allocation has made here. Asked for once more, it is a question of where that is: it may have moved, or be about to.
+    pub(crate) fn made_by(&self, token: &Token) -> Option<SegmentId> {
+        self.tokens.get(token).or_else(|| self.left_tokens.get(token)).copied()
+    }
+
+    /// Makes a segment; nothing was made by this token. Others are homes that may hold copies.
     pub(crate) fn allocate(
         &mut self,
         asker: Asked,
@@ -162,15 +170,6 @@ impl Home {
         others: Vec<Incarnation>,
         out: &mut Vec<HomeAction>,
     ) {
-        if let Some(held) = self.tokens.get(&token).and_then(|id| self.segments.get_mut(id)) {
-            // It was made in an earlier view, whose end took the answer.
-            if let Stage::Copying(_) = held.stage {
-                held.asker = Some(asker);
-            } else {
-                out.push(HomeAction::Reply { to: asker, reply: Reply::Segment(held.segment.clone()) });
-            }
-            return;
-        }
         match self.make(asker, token, wanted, others) {
             Ok(()) => self.publish(out),
             Err(refusal) => return out.push(HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) }),
@@ -439,8 +438,11 @@ impl Home {
 
     pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Held> {
         let held = self.segments.remove(&id)?;
-        if let Some(token) = &held.token {
-            self.tokens.remove(token);
+        if let Some(token) = held.token {
+            self.tokens.remove(&token);
+            if held.end == End::Moved {
+                self.left_tokens.put(token, id);
+            }
         }
         self.is_gone(id, held.end);
         self.has_left(&held);

@@ -91,6 +91,7 @@ fn a_segment_is_given_to_a_home_that_has_room() {
     assert_eq!(home.elsewhere(id, &view), Some(Reply::Held { id, by: to }));
     home.completed(id, &[Given::Word(0), Given::Word(1)], &view, &mut out);
     assert_eq!((home.taken(), home.elsewhere(id, &view)), (0, Some(Reply::Held { id, by: to })));
+    assert_eq!(home.made_by(&Token { asker: rank(3), request: 1 }), Some(id), "it is not made a second time");
     home.view_ends();
     assert_eq!(home.elsewhere(id, &view), Some(Reply::Held { id, by: to }));
     let without = self::view(2, &[1, 5 - to.rank.0]);
