@@ -28,14 +28,9 @@ mod completion;
 mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-pub mod contacts;
-#[cfg(feature = "desk")]
-pub mod desk;
 #[cfg(feature = "tcp")]
 mod ending;
 mod error;
-#[cfg(feature = "desk")]
-mod handoff;
 #[cfg(feature = "tcp")]
 mod identifiers;
 #[cfg(any(feature = "verbs", feature = "xdp"))]
@@ -49,7 +44,6 @@ mod provider;
 mod region;
 #[cfg(any(feature = "verbs", feature = "xdp"))]
 mod rota;
-pub mod settling;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;

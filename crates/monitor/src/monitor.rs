@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 use verbena_cluster::View;
-use verbena_fabric::contacts::{Contacts, Opened, Opening};
 use verbena_fabric::{Address, Class, Completed, Fabric, Inbox, Message as Received, Pending, Port, Region};
 use verbena_fabric::{RegionKey, Rights, Views};
+use verbena_service::peers::{OpenResult, OpenTask, Peers};
 use verbena_terms::{BootClock, Clock, Complaints, Incarnation, Load, LoadCounts, Time, ViewNumber};
 
 use crate::board::{self, BOARD_BYTES};
@@ -53,7 +53,7 @@ struct Life {
     fabric: Arc<dyn Fabric>,
     board: Box<dyn Region>,
     round: u64,
-    contacts: Contacts,
+    peers: Peers,
     view: ViewNumber,
     /// Those that were told, of the members of the view.
     keys: BTreeMap<Incarnation, RegionKey>,
@@ -97,8 +97,8 @@ impl Monitor {
         let inbox = fabric.listen(PORT, Views::Any)?;
         let board = fabric.register(BOARD_BYTES, ViewNumber(0))?;
         board::begin(&*board)?;
-        let contacts = Contacts::new(fabric.clone());
-        let life = Life { fabric, board, round: 0, contacts, view: ViewNumber(0), keys: BTreeMap::new() };
+        let peers = Peers::new(fabric.clone());
+        let life = Life { fabric, board, round: 0, peers, view: ViewNumber(0), keys: BTreeMap::new() };
         *self.shared.state.lock() = State { life: Some(life), ..State::default() };
         // Whoever would take the messages has ended only if the node has.
         let _ = self.inboxes.send(inbox);
@@ -134,14 +134,14 @@ impl Life {
     fn view(&mut self, view: &View, now: Time) {
         self.view = view.number();
         let members = view.members().iter().map(|member| (member.incarnation, Address(member.address.clone())));
-        self.contacts.view(members, now);
+        self.peers.view(members, now);
         self.keys.retain(|who, _| view.member(*who).is_some());
-        self.keys.values().for_each(|key| self.contacts.learn(key.clone(), now));
+        self.keys.values().for_each(|key| self.peers.learn(key.clone(), now));
     }
 
     /// Whether the member is reached. What cannot be sent all the same is lost.
     fn send(&self, to: Incarnation, message: &Message) -> bool {
-        let Some(peer) = self.contacts.peer(to) else { return false };
+        let Some(peer) = self.peers.peer(to) else { return false };
         if let Err(error) = peer.send(Class::Control, self.view, PORT, self.round, &message.encode()) {
             tracing::debug!(%to, %error, "a message about a board was not sent");
         }
@@ -150,7 +150,7 @@ impl Life {
 
     /// Begins to read a board, if that is open.
     fn read(&self, who: Incarnation, now: Time) -> Option<Asked> {
-        let region = self.contacts.region(who)?;
+        let region = self.peers.region(who)?;
         let question = board::question(self.fabric.pool()).ok()?;
         Some((who, region.post(question, Class::Control, now + READ_DEADLINE)))
     }
@@ -219,7 +219,7 @@ impl Shared {
             Ok(Message::Key(key)) if key.owner == received.from && key.bytes >= BOARD_BYTES => {
                 if watch.told(received.from) {
                     life.keys.insert(received.from, key.clone());
-                    life.contacts.learn(key, now);
+                    life.peers.learn(key, now);
                 }
             }
             unusable => {
@@ -232,15 +232,15 @@ impl Shared {
         }
     }
 
-    fn openings(&self) -> Vec<Opening> {
+    fn open_tasks(&self) -> Vec<OpenTask> {
         let mut state = self.state.lock();
-        state.life.as_mut().map(|life| life.contacts.openings(BootClock.now())).unwrap_or_default()
+        state.life.as_mut().map(|life| life.peers.open_tasks(BootClock.now())).unwrap_or_default()
     }
 
-    fn opened(&self, opened: Opened) {
+    fn opened(&self, result: OpenResult) {
         let now = BootClock.now();
         if let Some(life) = &mut self.state.lock().life {
-            life.contacts.opened(opened, now);
+            life.peers.opened(result, now);
         }
     }
 
@@ -253,7 +253,7 @@ impl Shared {
 
 /// What comes back to the thread.
 enum Back {
-    Opened(Box<Opened>),
+    Opened(Box<OpenResult>),
     Read(Incarnation, Box<verbena_fabric::Result<Completed>>),
 }
 
@@ -273,9 +273,9 @@ async fn run(shared: &Arc<Shared>, config: &MonitorConfig, source: Source, mut l
             // Where it came late it begins anew from there.
             next = (next + config.every.0).max(Instant::now());
         }
-        for opening in shared.openings() {
+        for task in shared.open_tasks() {
             let back = back.clone();
-            tokio::task::spawn_blocking(move || back.send(Back::Opened(Box::new(opening.run()))));
+            tokio::task::spawn_blocking(move || back.send(Back::Opened(Box::new(task.run()))));
         }
         for (who, read) in shared.watch(now) {
             let back = back.clone();
@@ -292,8 +292,8 @@ async fn run(shared: &Arc<Shared>, config: &MonitorConfig, source: Source, mut l
                     while let Some(came) = next {
                         match came {
                             Back::Read(who, found) => shared.read(who, *found),
-                            Back::Opened(opened) => {
-                                shared.opened(*opened);
+                            Back::Opened(result) => {
+                                shared.opened(*result);
                                 is_open = true;
                             }
                         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const FLOORS: [(i32, &[&str]); 8] = [
     (-1, &["terms"]),
     (0, &["fabric", "cluster", "ipc", "metrics", "namespaces"]),
-    (1, &["client", "etcd"]),
+    (1, &["client", "etcd", "service"]),
     (2, &["lock", "memory", "monitor", "sqlite", "wan"]),
     (3, &["content", "caching"]),
     (4, &["node", "proxy", "bench"]),

@@ -5,13 +5,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
-use verbena_fabric::contacts::{Opened, Opening};
-use verbena_fabric::desk::{self, Driver as _};
-use verbena_fabric::{Fabric, Inbox, Message as Arrived};
+use verbena_fabric::{Fabric, Inbox, Message};
+use verbena_service::executor::{self, Driver as _};
+use verbena_service::peers::{OpenResult, OpenTask};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
-use super::life::Life;
 use super::listings::{Listings, Shown};
+use super::own_region::OwnRegion;
 use super::removals::{self, Removals};
 use super::{Attention, Metrics};
 use crate::listing::Cursor;
@@ -32,7 +32,7 @@ pub(super) struct Driver {
     lease: Option<Arc<LeaseWord>>,
     locks: Locks,
     /// Between two lives there is none.
-    pub(super) life: Option<Life>,
+    pub(super) own_region: Option<OwnRegion>,
     answers: Vec<Answered>,
     /// How often all that clients held was lost.
     losses: u64,
@@ -72,7 +72,7 @@ impl Driver {
             clock,
             lease: None,
             locks: Locks::new(options),
-            life: None,
+            own_region: None,
             answers: vec![],
             losses: 0,
             lapsed,
@@ -113,31 +113,31 @@ impl Driver {
         lease: &Arc<LeaseWord>,
     ) -> verbena_fabric::Result<()> {
         self.lease.get_or_insert_with(|| lease.clone());
-        let life = Life::begin(fabric, self.metrics.clone())?;
-        self.act(|locks, out| locks.life_begins(life.me(), out));
-        self.life = Some(life);
+        let own = OwnRegion::start(fabric, self.metrics.clone())?;
+        self.act(|locks, out| locks.life_begins(own.endpoint.me(), out));
+        self.own_region = Some(own);
         Ok(())
     }
 
     /// Drops all that belongs to the life, the fabric and its regions too.
     pub(super) fn life_ends(&mut self) {
         self.act(|locks, out| locks.life_begins(Incarnation::default(), out));
-        self.life = None;
+        self.own_region = None;
     }
 
     /// When this returns it has ended what it did in older views.
     pub(super) fn view(&mut self, view: &Arc<View>) {
-        self.look_at_lease();
+        self.check_lease();
         let bytes = self.locks.region_bytes();
-        let Some(life) = &mut self.life else { return };
-        let words = life.view(view, bytes, self.clock.now()).unwrap_or_else(|error| {
+        let Some(own) = &mut self.own_region else { return };
+        let words = own.enter_view(view, bytes, self.clock.now()).unwrap_or_else(|error| {
             tracing::error!(%error, "there is no memory for the words of locks: this home refuses those that it is asked for");
             None
         });
         // Memory takes its time.
         let now = self.clock.now();
         self.act(|locks, out| locks.view(view, words, now, out));
-        self.go_on();
+        self.advance();
     }
 
     // Clients.
@@ -145,10 +145,10 @@ impl Driver {
     /// Whether its client holds on what was kept for it.
     pub(super) fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request) -> bool {
         self.something_came();
-        self.look_at_lease();
+        self.check_lease();
         let holds_on = self.act(|locks, out| locks.acquire(id, asker, name, request, out));
         if !holds_on {
-            self.go_on();
+            self.advance();
         }
         holds_on
     }
@@ -159,10 +159,10 @@ impl Driver {
 
     /// If it can be, what was granted to this request is kept for its client for a while.
     pub(super) fn release_soon(&mut self, id: RequestId) -> Result<(), Strange> {
-        self.look_at_lease();
+        self.check_lease();
         let said = self.act(|locks, out| locks.release_soon(id, out));
         if !self.locks.keeps() {
-            self.go_on();
+            self.advance();
         }
         said
     }
@@ -173,9 +173,9 @@ impl Driver {
 
     pub(super) fn settle(&mut self) {
         if self.locks.keeps() {
-            self.look_at_lease();
+            self.check_lease();
             self.act(Locks::settle);
-            self.go_on();
+            self.advance();
         }
     }
 
@@ -184,31 +184,31 @@ impl Driver {
     }
 
     pub(super) fn forget(&mut self, id: RequestId) {
-        self.look_at_lease();
+        self.check_lease();
         self.act(|locks, out| locks.forget(id, out));
-        self.go_on();
+        self.advance();
     }
 
     pub(super) fn list(&mut self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) {
-        self.look_at_lease();
+        self.check_lease();
         let (number, now) = (self.listings.next(), self.clock.now());
         let mut actions = vec![];
         let asked = self.locks.list(number, after, prefix, &mut actions);
         // Before what it says is done: this node's own answer is in it.
         self.listings.begin(number, asked, shown, now);
         self.act(|_, out| out.append(&mut actions));
-        self.go_on();
+        self.advance();
     }
 
     pub(super) fn remove(&mut self, name: Name, told: removals::Told) {
-        self.look_at_lease();
+        self.check_lease();
         let (number, now) = (self.removals.next(), self.clock.now());
         let mut actions = vec![];
         let home = self.locks.remove(number, name, &mut actions);
         // Before what it says is done: this node may be the home.
         self.removals.begin(number, home, told, now);
         self.act(|_, out| out.append(&mut actions));
-        self.go_on();
+        self.advance();
     }
 
     // Within.
@@ -217,9 +217,9 @@ impl Driver {
         &mut self,
         event: impl FnOnce(&mut Locks, &mut Vec<LocksAction>) -> Result<(), Strange>,
     ) -> Result<(), Strange> {
-        self.look_at_lease();
+        self.check_lease();
         let said = self.act(event);
-        self.go_on();
+        self.advance();
         said
     }
 
@@ -263,7 +263,7 @@ impl Driver {
         let said = event(&mut self.locks, &mut actions);
         let now = self.clock.now();
         for action in actions {
-            match (action, &mut self.life) {
+            match (action, &mut self.own_region) {
                 (LocksAction::Lapsed, _) => {
                     self.losses += 1;
                     self.metrics.losses.increment();
@@ -275,13 +275,13 @@ impl Driver {
                 (LocksAction::Listed { number, from, page }, _) => self.listings.heard(number, from, page),
                 (LocksAction::Removed { number, from, removal }, _) => self.removals.heard(number, from, removal),
                 (LocksAction::Strange(from, strange), _) => self.complain(from, &strange),
-                (LocksAction::Post(id, slot, batch), Some(life)) => {
-                    life.posts.post(id, slot, batch, now);
+                (LocksAction::Post(id, slot, batch), Some(own)) => {
+                    own.post(id, slot, batch, now);
                     self.stirred = now;
                 }
-                (LocksAction::Store { at, word }, Some(life)) => life.store(at, word),
-                (LocksAction::Open(key), Some(life)) => life.contacts.learn(key, now),
-                (LocksAction::Send(frame), Some(life)) => life.send(&frame),
+                (LocksAction::Store { at, word }, Some(own)) => own.store(at, word),
+                (LocksAction::Open(key), Some(own)) => own.endpoint.learn(key, now),
+                (LocksAction::Send(frame), Some(own)) => own.send(&frame),
                 // Between two lives nobody hears it.
                 (_, None) => {}
             }
@@ -290,17 +290,17 @@ impl Driver {
     }
 }
 
-impl desk::Driver for Driver {
-    fn takes_long(&self) -> bool {
+impl executor::Driver for Driver {
+    fn may_be_slow(&self) -> bool {
         self.locks.is_changed_by(self.lease(), self.clock.now())
     }
 
-    fn look_at_lease(&mut self) {
+    fn check_lease(&mut self) {
         let (lease, now) = (self.lease(), self.clock.now());
         self.act(|locks, out| locks.lease(lease, now, out));
     }
 
-    fn arrived(&mut self, message: &Arrived) {
+    fn message(&mut self, message: &Message) {
         self.something_came();
         match Frame::decode(&message.body) {
             Ok(frame) if frame.from == message.from && frame.view == message.view => {
@@ -312,10 +312,10 @@ impl desk::Driver for Driver {
         }
     }
 
-    fn go_on(&mut self) {
+    fn advance(&mut self) {
         let mut now = self.clock.now();
-        while let Some(life) = &mut self.life {
-            let done = life.look(now);
+        while let Some(own) = &mut self.own_region {
+            let done = own.endpoint.poll(now);
             if done.is_empty() {
                 break;
             }
@@ -331,29 +331,29 @@ impl desk::Driver for Driver {
         self.removals.end(now);
     }
 
-    fn has_posts(&self) -> bool {
-        self.life.as_ref().is_some_and(|life| life.posts.are_under_way())
+    fn has_batches(&self) -> bool {
+        self.own_region.as_ref().is_some_and(|own| own.endpoint.has_batches())
     }
 
-    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.life.as_mut().map_or(Poll::Pending, |life| life.posts.poll_answered(context))
+    fn poll_completed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.own_region.as_mut().map_or(Poll::Pending, |own| own.endpoint.poll_completed(context))
     }
 
     fn inbox(&mut self) -> Option<&mut Inbox> {
-        self.life.as_mut().map(|life| &mut life.inbox)
+        self.own_region.as_mut().map(|own| own.endpoint.inbox())
     }
 
-    fn openings(&mut self) -> Vec<Opening> {
+    fn open_tasks(&mut self) -> Vec<OpenTask> {
         let now = self.clock.now();
-        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
+        self.own_region.as_mut().map(|own| own.endpoint.open_tasks(now)).unwrap_or_default()
     }
 
-    fn opened(&mut self, opened: Opened) {
+    fn opened(&mut self, result: OpenResult) {
         let now = self.clock.now();
-        if let Some(member) = self.life.as_mut().and_then(|life| life.contacts.opened(opened, now)) {
+        if let Some(member) = self.own_region.as_mut().and_then(|own| own.endpoint.opened(result, now)) {
             self.locks.reached(member);
         }
-        self.go_on();
+        self.advance();
     }
 
     fn next_deadline(&self) -> Time {
@@ -361,7 +361,7 @@ impl desk::Driver for Driver {
         if self.attention == Attention::Everything && now < self.stirred + EAGER {
             return now;
         }
-        let again = self.life.as_ref().and_then(Life::next_deadline);
+        let again = self.own_region.as_ref().and_then(|own| own.endpoint.next_deadline());
         let next = [again, self.locks.next_deadline(), self.listings.next_deadline(), self.removals.next_deadline()]
             .into_iter()
             .flatten()

@@ -2,14 +2,14 @@
 //!
 //! There is nothing to decide here. The driver gives [`Locks`](crate::Locks) what arrives, and does what it says, in order.
 
+mod batches;
 mod config;
-mod desk;
 mod driver;
-mod life;
 mod listings;
 mod metrics;
-mod posts;
+mod own_region;
 mod removals;
+mod requests;
 #[cfg(feature = "testing")]
 mod stepped;
 
@@ -20,17 +20,17 @@ use std::time::Duration;
 use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
-use verbena_fabric::desk::{Driver as _, Queue};
+use verbena_service::executor::{Admission, Driver as _, Executor};
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::listing::Cursor;
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 pub use config::LocksConfig;
-use desk::{Desk, REQUESTS};
 use driver::Driver;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;
 pub use removals::Removed;
+use requests::{REQUESTS, RequestTable};
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
 
@@ -63,13 +63,13 @@ pub enum Attention {
 pub struct LockService(Arc<Handle>);
 
 struct Handle {
-    desk: verbena_fabric::desk::Desk<Desk>,
-    queue: Arc<Queue>,
+    executor: Executor<RequestTable>,
+    admission: Arc<Admission>,
     /// A lock is kept for who has released it.
     keeps: Arc<AtomicBool>,
 }
 
-/// What is to be done at the desk.
+/// What callers submit to the executor.
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
     Acquire { id: RequestId, asker: Asker, name: Name, request: Request, told: Told },
@@ -107,10 +107,10 @@ impl LockService {
         lapsed: impl FnMut(u64) + Send + 'static,
     ) -> verbena_fabric::Result<LockService> {
         let driver = Driver::new(options, Arc::new(BootClock), attention, metrics.clone(), Box::new(lapsed));
-        let (queue, keeps) = (Arc::new(Queue::new(REQUESTS)), Arc::new(AtomicBool::new(false)));
-        let desk = Desk::new(driver, queue.clone(), keeps.clone(), metrics);
-        let desk = verbena_fabric::desk::Desk::start("locks", desk)?;
-        Ok(LockService(Arc::new(Handle { desk, queue, keeps })))
+        let (admission, keeps) = (Arc::new(Admission::new(REQUESTS)), Arc::new(AtomicBool::new(false)));
+        let table = RequestTable::new(driver, admission.clone(), keeps.clone(), metrics);
+        let executor = Executor::start("locks", table)?;
+        Ok(LockService(Arc::new(Handle { executor, admission, keeps })))
     }
 
     /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same
@@ -119,23 +119,23 @@ impl LockService {
     /// # Errors
     /// If its port is taken.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.0.desk.change(|desk| desk.driver.life_begins(fabric, lease))
+        self.0.executor.with(|table| table.driver.life_begins(fabric, lease))
     }
 
     /// The life is over. Returns when its regions and its fabric are dropped. What clients held is lost.
     pub fn life_ends(&self) {
-        self.0.desk.change(|desk| desk.driver.life_ends());
+        self.0.executor.with(|table| table.driver.life_ends());
     }
 
     /// The lease has run out, and the next one is not published yet. Returns when all that clients held is lost: the thread looks at the lease now
     /// and then, and might see the next one as if the last had been renewed in time.
     pub fn lease_lost(&self) {
-        self.0.desk.change(|desk| desk.driver.look_at_lease());
+        self.0.executor.with(|table| table.driver.check_lease());
     }
 
     /// The cluster has a newer view. `prepared` is told, on the service's thread, when the node has ended what it did with locks in older ones (rule C3).
     pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
-        self.0.desk.leave_to_thread(Command::View { view, prepared: Box::new(prepared) });
+        self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
 
     /// A client wants a lock. `told` hears that it is granted or refused; after a grant that it was lost, if it is, and that it is
@@ -144,21 +144,21 @@ impl LockService {
     /// # Errors
     /// If too many wait.
     pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: Told) -> Result<RequestId, Overloaded> {
-        let id = self.0.queue.number().map(RequestId).ok_or(Overloaded)?;
-        self.0.desk.leave(Command::Acquire { id, asker, name, request, told });
+        let id = self.0.admission.admit().map(RequestId).ok_or(Overloaded)?;
+        self.0.executor.submit(Command::Acquire { id, asker, name, request, told });
         Ok(id)
     }
 
     /// A client is done with a lock. `done` hears an error if it did not hold it, or not any more.
     pub fn release(&self, id: RequestId, done: Done) {
-        self.0.desk.leave(Command::Release { id, is_asked_again: false, done });
+        self.0.executor.submit(Command::Release { id, is_asked_again: false, done });
     }
 
     /// The same, of a client that is expected to ask for the lock again within microseconds. Until the next request of anybody, or until [`settle`](Self::settle), which must be
     /// called soon, the node keeps the lock: if that request is the client's, which wants it alone, it holds it on, with a token of its own, without a word to anybody.
     /// Where others of the node wait a client has this for half a millisecond, and where other nodes wait all clients of the node together; then it is their turn. `done` hears at once that it is released, and for other clients of the node it is.
     pub fn release_soon(&self, id: RequestId, done: Done) {
-        self.0.desk.leave(Command::Release { id, is_asked_again: true, done });
+        self.0.executor.submit(Command::Release { id, is_asked_again: true, done });
     }
 
     /// Whether a lock is kept for who has released it.
@@ -168,31 +168,31 @@ impl LockService {
 
     /// What is kept is for everybody.
     pub fn settle(&self) {
-        self.0.desk.leave(Command::Settle);
+        self.0.executor.submit(Command::Settle);
     }
 
     /// Others may read with a client from the moment on at which it is told that it reads.
     pub fn downgrade(&self, id: RequestId, done: Done) {
-        self.0.desk.leave(Command::Downgrade { id, done });
+        self.0.executor.submit(Command::Downgrade { id, done });
     }
 
     /// A client does not want a lock any more, or has died: it is released, or not waited for.
     pub fn forget(&self, id: RequestId) {
-        self.0.desk.leave(Command::Forget(id));
+        self.0.executor.submit(Command::Forget(id));
     }
 
     /// Who has the locks whose names begin so, behind this place. `shown` hears of some of them, within half a second or so.
     pub fn list(&self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) {
-        self.0.desk.leave(Command::List { after, prefix, shown });
+        self.0.executor.submit(Command::List { after, prefix, shown });
     }
 
     /// This lock's home is to forget it, if nobody uses it. `removed` hears what became of that within two seconds or so.
     pub fn remove(&self, name: Name, removed: impl FnOnce(Removed) + Send + 'static) {
-        self.0.desk.leave(Command::Remove { name, removed: Box::new(removed) });
+        self.0.executor.submit(Command::Remove { name, removed: Box::new(removed) });
     }
 
     /// The node is about to leave: whoever waits is refused, and whoever asks. `closed` is called when nobody holds a lock any more, or after this time.
     pub fn close(&self, patience: Duration, closed: impl FnOnce() + Send + 'static) {
-        self.0.desk.leave(Command::Close { patience, closed: Box::new(closed) });
+        self.0.executor.submit(Command::Close { patience, closed: Box::new(closed) });
     }
 }

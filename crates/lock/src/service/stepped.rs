@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
-use verbena_fabric::desk::Driver as _;
+use verbena_service::executor::Driver as _;
 use verbena_terms::{Clock, Time};
 
 use super::driver::Driver;
@@ -124,10 +124,10 @@ impl Stepped {
     /// Does what there is to do. Gives when the next turn is due if nothing arrives before.
     pub fn turn(&mut self) -> Time {
         self.driver.turn(None);
-        for opening in self.driver.openings() {
-            self.driver.opened(opening.run());
+        for task in self.driver.open_tasks() {
+            self.driver.opened(task.run());
         }
-        let is_awaiting = self.driver.life.as_ref().is_some_and(|life| life.posts.are_awaited());
+        let is_awaiting = self.driver.own_region.as_ref().is_some_and(|own| own.endpoint.is_awaiting());
         let now = self.clock.now();
         let again = if is_awaiting { now + LOOK_AGAIN } else { Time::FAR };
         self.driver.next_deadline().min(again).max(now + PACE)

@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
-use verbena_fabric::contacts::{Opened, Opening};
-use verbena_fabric::desk::{self, Driver as _};
-use verbena_fabric::{Fabric, Inbox, Message as Arrived};
+use verbena_fabric::{Fabric, Inbox, Message};
+use verbena_service::executor::{self, Driver as _};
+use verbena_service::peers::{OpenResult, OpenTask};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::Metrics;
-use super::life::Life;
 use super::own::Own;
+use super::own_region::OwnRegion;
 use crate::wire::Frame;
 use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Standing, Wish};
 
@@ -26,7 +26,7 @@ pub(super) struct Driver {
     pub(super) lease: Option<Arc<LeaseWord>>,
     memory: Memory,
     /// Between two lives there is none.
-    pub(super) life: Option<Life>,
+    pub(super) own_region: Option<OwnRegion>,
     answers: Vec<(RequestId, Answer)>,
     complaints: Complaints,
     metrics: Metrics,
@@ -38,7 +38,17 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>, metrics: Metrics, own: Arc<Own>) -> Self {
         let (memory, complaints) = (Memory::new(options), Complaints::default());
-        Driver { clock, lease: None, memory, life: None, answers: vec![], complaints, metrics, own, has_changed: true }
+        Driver {
+            clock,
+            lease: None,
+            memory,
+            own_region: None,
+            answers: vec![],
+            complaints,
+            metrics,
+            own,
+            has_changed: true,
+        }
     }
 
     pub(super) fn life_begins(
@@ -47,9 +57,9 @@ impl Driver {
         lease: &Arc<LeaseWord>,
     ) -> verbena_fabric::Result<()> {
         self.lease = Some(lease.clone());
-        let life = Life::begin(fabric, self.metrics.clone())?;
-        self.act(|memory, out| memory.life_begins(life.me(), out));
-        self.life = Some(life);
+        let own = OwnRegion::start(fabric, self.metrics.clone())?;
+        self.act(|memory, out| memory.life_begins(own.endpoint.me(), out));
+        self.own_region = Some(own);
         Ok(())
     }
 
@@ -57,25 +67,26 @@ impl Driver {
     pub(super) fn life_ends(&mut self) {
         self.act(|memory, out| memory.life_begins(Incarnation::default(), out));
         self.own.set(None);
-        (self.life, self.has_changed) = (None, true);
+        (self.own_region, self.has_changed) = (None, true);
     }
 
     /// When this returns it has ended what it did in older views.
     pub(super) fn view(&mut self, view: &Arc<View>) {
         self.has_changed = true;
-        self.look_at_lease();
-        let Some(life) = &mut self.life else { return };
+        self.check_lease();
+        let Some(own) = &mut self.own_region else { return };
         let now = self.clock.now();
-        life.view(view, now);
+        // Its own memory stays as it is until the view is in effect.
+        own.endpoint.enter_view(view, now);
         self.act(|memory, out| memory.view(view, now, out));
-        self.go_on();
+        self.advance();
     }
 
     pub(super) fn request(&mut self, id: RequestId, wish: Wish, patience: Duration) {
-        self.look_at_lease();
+        self.check_lease();
         let now = self.clock.now();
         self.act(|memory, out| memory.request(id, wish, now + patience, now, out));
-        self.go_on();
+        self.advance();
     }
 
     pub(super) fn answers(&mut self) -> Vec<(RequestId, Answer)> {
@@ -127,29 +138,29 @@ impl Driver {
         let now = self.clock.now();
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
-            match (action, &mut self.life) {
+            match (action, &mut self.own_region) {
                 (Action::Answer(id, answer), _) => self.answers.push((id, answer)),
-                (Action::Renew(renewal), Some(life)) => {
+                (Action::Renew(renewal), Some(own)) => {
                     let view = self.memory.view_number();
-                    let made = life.renew(&renewal, view).inspect_err(|error| {
+                    let made = own.renew(&renewal, view).inspect_err(|error| {
                         tracing::error!(%error, "there is no memory for segments: this home serves none");
                     });
                     let mut more = vec![];
                     if made.is_ok() {
-                        self.own.set(life.readable().map(|memory| (view, memory)));
+                        self.own.set(own.readable().map(|memory| (view, memory)));
                     }
                     self.memory.renewed(made.ok(), &mut more);
                     self.own.say_forgets(self.memory.forgets());
                     actions.extend(more);
                 }
-                (Action::Post(post, until), Some(life)) => life.post(post, until, now),
-                (Action::Send(frame), Some(life)) => life.send(&frame),
-                (Action::Store { at, word }, Some(life)) => {
-                    life.store(at, word);
+                (Action::Post(post, until), Some(own)) => own.post(post, until, now),
+                (Action::Send(frame), Some(own)) => own.send(&frame),
+                (Action::Store { at, word }, Some(own)) => {
+                    own.store(at, word);
                     self.has_changed = true;
                 }
-                (Action::Open(key), Some(life)) => life.contacts.learn(key, now),
-                (Action::Discard { at, bytes }, Some(life)) => life.discard(at, bytes),
+                (Action::Open(key), Some(own)) => own.endpoint.learn(key, now),
+                (Action::Discard { at, bytes }, Some(own)) => own.discard(at, bytes),
                 (Action::Note(note), _) => {
                     self.has_changed = true;
                     self.metrics.note(&note);
@@ -161,19 +172,19 @@ impl Driver {
     }
 }
 
-impl desk::Driver for Driver {
+impl executor::Driver for Driver {
     /// Values are copied, and memory is made and given back.
-    fn takes_long(&self) -> bool {
+    fn may_be_slow(&self) -> bool {
         true
     }
 
-    fn look_at_lease(&mut self) {
+    fn check_lease(&mut self) {
         let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
         let now = self.clock.now();
         self.act(|memory, out| memory.lease(lease, now, out));
     }
 
-    fn arrived(&mut self, message: &Arrived) {
+    fn message(&mut self, message: &Message) {
         match Frame::decode(&message.body) {
             Ok(frame) if frame.from == message.from && frame.view == message.view => {
                 let now = self.clock.now();
@@ -184,16 +195,16 @@ impl desk::Driver for Driver {
         }
     }
 
-    fn go_on(&mut self) {
+    fn advance(&mut self) {
         let now = self.clock.now();
         self.act(|memory, out| memory.tick(now, out));
-        while let Some(life) = &mut self.life {
-            let ended = life.look(self.clock.now());
+        while let Some(own) = &mut self.own_region {
+            let ended = own.endpoint.poll(self.clock.now());
             if ended.is_empty() {
                 break;
             }
             // What came counts if the lease holds after it came (rule C5).
-            self.look_at_lease();
+            self.check_lease();
             let now = self.clock.now();
             for (id, outcome) in ended {
                 self.act(|memory, out| memory.completed(id, outcome, now, out));
@@ -201,34 +212,34 @@ impl desk::Driver for Driver {
         }
     }
 
-    fn has_posts(&self) -> bool {
-        self.life.as_ref().is_some_and(Life::has_posts)
+    fn has_batches(&self) -> bool {
+        self.own_region.as_ref().is_some_and(|own| own.endpoint.has_batches())
     }
 
-    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.life.as_mut().map_or(Poll::Pending, |life| life.poll_answered(context))
+    fn poll_completed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.own_region.as_mut().map_or(Poll::Pending, |own| own.endpoint.poll_completed(context))
     }
 
     fn inbox(&mut self) -> Option<&mut Inbox> {
-        self.life.as_mut().map(|life| &mut life.inbox)
+        self.own_region.as_mut().map(|own| own.endpoint.inbox())
     }
 
-    fn openings(&mut self) -> Vec<Opening> {
+    fn open_tasks(&mut self) -> Vec<OpenTask> {
         let now = self.clock.now();
-        self.life.as_mut().map(|life| life.contacts.openings(now)).unwrap_or_default()
+        self.own_region.as_mut().map(|own| own.endpoint.open_tasks(now)).unwrap_or_default()
     }
 
-    fn opened(&mut self, opened: Opened) {
+    fn opened(&mut self, result: OpenResult) {
         let now = self.clock.now();
-        if let Some(life) = &mut self.life {
-            life.contacts.opened(opened, now);
+        if let Some(own) = &mut self.own_region {
+            own.endpoint.opened(result, now);
         }
-        self.go_on();
+        self.advance();
     }
 
     fn next_deadline(&self) -> Time {
-        let life = self.life.as_ref().and_then(Life::next_deadline);
-        let next = [life, self.memory.next_deadline()].into_iter().flatten().min();
+        let batches = self.own_region.as_ref().and_then(|own| own.endpoint.next_deadline());
+        let next = [batches, self.memory.next_deadline()].into_iter().flatten().min();
         next.unwrap_or(Time::FAR).min(self.clock.now() + IDLE)
     }
 }

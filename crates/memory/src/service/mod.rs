@@ -2,13 +2,13 @@
 //!
 //! There is nothing to decide here. The driver gives [`Memory`](crate::Memory) what arrives, and does what it says, in order.
 
+mod batches;
 mod config;
-mod desk;
 mod driver;
-mod life;
 mod metrics;
 mod own;
-mod posts;
+mod own_region;
+mod requests;
 #[cfg(feature = "testing")]
 mod stepped;
 
@@ -18,17 +18,17 @@ use std::time::Duration;
 use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
-use verbena_fabric::desk::{Driver as _, Queue};
+use verbena_service::executor::{Admission, Driver as _, Executor};
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::node::REQUESTS;
 use crate::{Answer, MemoryOptions, RequestId, Wish};
 pub use config::MemoryConfig;
-use desk::Desk;
 use driver::Driver;
 pub use metrics::Metrics;
 use own::Own;
 pub use own::{Forgets, OwnMemory};
+use requests::RequestTable;
 #[cfg(feature = "testing")]
 pub use stepped::{Look, Stepped};
 
@@ -48,7 +48,7 @@ type Settled = Box<dyn FnOnce() + Send>;
 /// Is told whether nothing is open, by whoever does it: must not block.
 type Closed = Box<dyn FnOnce(bool) + Send>;
 
-/// What is to be done at the desk.
+/// What callers submit to the executor.
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
     Request { id: RequestId, wish: Wish, patience: Duration, told: Told },
@@ -63,8 +63,8 @@ enum Command {
 pub struct MemoryService(Arc<Handle>);
 
 struct Handle {
-    desk: verbena_fabric::desk::Desk<Desk>,
-    queue: Arc<Queue>,
+    executor: Executor<RequestTable>,
+    admission: Arc<Admission>,
     own: Arc<Own>,
 }
 
@@ -76,9 +76,9 @@ impl MemoryService {
     pub fn start(options: MemoryOptions, metrics: Metrics, forgets: Forgets) -> verbena_fabric::Result<MemoryService> {
         let own = Own::new(forgets);
         let driver = Driver::new(options, Arc::new(BootClock), metrics.clone(), own.clone());
-        let queue = Arc::new(Queue::new(REQUESTS));
-        let desk = verbena_fabric::desk::Desk::start("memory", Desk::new(driver, queue.clone(), metrics))?;
-        Ok(MemoryService(Arc::new(Handle { desk, queue, own })))
+        let admission = Arc::new(Admission::new(REQUESTS));
+        let executor = Executor::start("memory", RequestTable::new(driver, admission.clone(), metrics))?;
+        Ok(MemoryService(Arc::new(Handle { executor, admission, own })))
     }
 
     /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease.
@@ -86,22 +86,22 @@ impl MemoryService {
     /// # Errors
     /// If its port is taken.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.0.desk.change(|desk| desk.driver.life_begins(fabric, lease))
+        self.0.executor.with(|table| table.driver.life_begins(fabric, lease))
     }
 
     /// The life is over. Returns when its regions and its fabric are dropped.
     pub fn life_ends(&self) {
-        self.0.desk.change(|desk| desk.driver.life_ends());
+        self.0.executor.with(|table| table.driver.life_ends());
     }
 
     /// The lease has run out, and the next one is not published yet: what waits for memory that was found by it is begun anew.
     pub fn lease_lost(&self) {
-        self.0.desk.change(|desk| desk.driver.look_at_lease());
+        self.0.executor.with(|table| table.driver.check_lease());
     }
 
     /// The cluster has a newer view. `prepared` is told, on the service's thread, when the node has ended what it did in older ones (rule C3).
     pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
-        self.0.desk.leave_to_thread(Command::View { view, prepared: Box::new(prepared) });
+        self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
 
     /// A program wants something, for so long. `told` hears what became of it, once; it may hear it before this returns.
@@ -114,13 +114,13 @@ impl MemoryService {
         patience: Duration,
         told: impl FnOnce(Answer) + Send + 'static,
     ) -> Result<RequestId, Overloaded> {
-        let id = self.0.queue.number().map(RequestId).ok_or(Overloaded)?;
+        let id = self.0.admission.admit().map(RequestId).ok_or(Overloaded)?;
         let is_large = wish.bytes().is_some_and(|bytes| bytes >= LARGE);
         let command = Command::Request { id, wish, patience, told: Box::new(told) };
         if is_large {
-            self.0.desk.leave_to_thread(command);
+            self.0.executor.submit_to_thread(command);
         } else {
-            self.0.desk.leave(command);
+            self.0.executor.submit(command);
         }
         Ok(id)
     }
@@ -133,12 +133,12 @@ impl MemoryService {
     /// Some puts were asked for, of which some may have no answer, or a doubtful one. `settled` is told, by whoever does it, when nothing of any of them is on its way any
     /// more: then a lock under which they were made may be another's (rules M3, F5). It must not block.
     pub fn when_settled(&self, puts: Vec<RequestId>, settled: impl FnOnce() + Send + 'static) {
-        self.0.desk.leave(Command::Settle { puts, settled: Box::new(settled) });
+        self.0.executor.submit(Command::Settle { puts, settled: Box::new(settled) });
     }
 
     /// The node is about to leave: what is asked from now on is refused. `closed` is called when nothing is open any more, or after this time; it hears whether
     /// nothing is.
     pub fn close(&self, patience: Duration, closed: impl FnOnce(bool) + Send + 'static) {
-        self.0.desk.leave_to_thread(Command::Close { patience, closed: Box::new(closed) });
+        self.0.executor.submit_to_thread(Command::Close { patience, closed: Box::new(closed) });
     }
 }

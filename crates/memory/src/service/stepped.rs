@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{LeaseWord, View};
-use verbena_fabric::desk::Driver as _;
 use verbena_fabric::{Fabric, Region};
+use verbena_service::executor::Driver as _;
 use verbena_terms::{Clock, Time, ViewNumber};
 
 use super::Metrics;
@@ -101,7 +101,7 @@ impl Stepped {
         if self.clock.now() >= until || self.forgets() != forgets {
             return Look::Over;
         }
-        let own = self.driver.life.as_ref().and_then(|life| life.own_of(view));
+        let own = self.driver.own_region.as_ref().and_then(|own| own.own_of(view));
         own.map_or(Look::Elsewhere, |own| look(own, segment).map_or(Look::Over, Look::Shown))
     }
 
@@ -128,10 +128,10 @@ impl Stepped {
     /// Does what there is to do. Gives when the next turn is due if nothing arrives before.
     pub fn turn(&mut self) -> Time {
         self.driver.turn(None);
-        for opening in self.driver.openings() {
-            self.driver.opened(opening.run());
+        for task in self.driver.open_tasks() {
+            self.driver.opened(task.run());
         }
-        let is_awaiting = self.driver.life.as_ref().is_some_and(|life| life.is_awaiting());
+        let is_awaiting = self.driver.own_region.as_ref().is_some_and(|own| own.endpoint.is_awaiting());
         let now = self.clock.now();
         let again = if is_awaiting { now + LOOK_AGAIN } else { Time::FAR };
         self.driver.next_deadline().min(again).max(now + PACE)

@@ -1,48 +1,57 @@
-//! What a node's locks do at their desk (`fabric::desk`), and who waits for what.
+//! The request table of a node's locks: the requests that have not ended, and the callback of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use verbena_fabric::desk::{Queue, Service};
+use verbena_service::executor::{Admission, Service};
 use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Driver};
 use super::{Closed, Command, Metrics, Told};
 use crate::{Answer, Refusal, RequestId};
 
-/// Requests that may wait for whoever is at the desk. One more is refused.
+/// Requests that may wait in the executor's queue. One more is refused.
 pub(super) const REQUESTS: usize = 8192;
 
-pub(super) struct Desk {
+pub(super) struct RequestTable {
     pub(super) driver: Driver,
     /// Requests that have not ended.
-    asked: HashMap<RequestId, Asked>,
+    open: HashMap<RequestId, OpenRequest>,
     /// Of these, how many are held.
     held: i64,
     metrics: Metrics,
-    /// Whether the machine keeps something, for who must not come to the desk to know it.
+    /// Whether the machine keeps a lock for its last client, readable without running the service.
     keeps: Arc<AtomicBool>,
     is_closed: bool,
-    /// Who is told when nothing is held any more, and when at the latest.
+    /// Callback once nothing is held any more, and when at the latest.
     closing: Option<(Time, Closed)>,
-    queue: Arc<Queue>,
+    admission: Arc<Admission>,
 }
 
-struct Asked {
-    /// Whom to tell what becomes of it.
+struct OpenRequest {
+    /// Callback with what becomes of it.
     told: Told,
     since: Time,
     is_held: bool,
 }
 
-impl Desk {
-    pub(super) fn new(driver: Driver, queue: Arc<Queue>, keeps: Arc<AtomicBool>, metrics: Metrics) -> Self {
-        Desk { driver, asked: HashMap::new(), held: 0, metrics, keeps, is_closed: false, closing: None, queue }
+impl RequestTable {
+    pub(super) fn new(driver: Driver, admission: Arc<Admission>, keeps: Arc<AtomicBool>, metrics: Metrics) -> Self {
+        RequestTable {
+            driver,
+            open: HashMap::new(),
+            held: 0,
+            metrics,
+            keeps,
+            is_closed: false,
+            closing: None,
+            admission,
+        }
     }
 }
 
-impl Service for Desk {
+impl Service for RequestTable {
     type Command = Command;
     type Driver = Driver;
 
@@ -57,13 +66,13 @@ impl Service for Desk {
                 prepared(view.number());
             }
             Command::Acquire { id, asker, name, request, told } => {
-                self.queue.taken();
+                self.admission.started();
                 if self.is_closed {
                     let mut told = told;
                     self.driver.settle();
                     return self.refuse(&mut told);
                 }
-                self.asked.insert(id, Asked { told, since: BootClock.now(), is_held: false });
+                self.open.insert(id, OpenRequest { told, since: BootClock.now(), is_held: false });
                 if self.driver.acquire(id, asker, name, request) {
                     self.metrics.held_on.increment();
                 }
@@ -75,7 +84,7 @@ impl Service for Desk {
                     false => self.driver.release(id),
                 };
                 if released.is_err() {
-                    // Whoever waits for it does not any more.
+                    // A client that waits for it gives up.
                     self.driver.forget(id);
                 }
                 self.ended(id);
@@ -95,14 +104,14 @@ impl Service for Desk {
     }
 
     /// Memory for words, and all locks that are held.
-    fn is_long(command: &Command) -> bool {
+    fn is_slow(command: &Command) -> bool {
         matches!(command, Command::View { .. } | Command::Close { .. })
     }
 
-    fn tell_all(&mut self) {
+    fn deliver_answers(&mut self) {
         self.keeps.store(self.driver.keeps(), Ordering::Relaxed);
         for Answered { id, answer, losses } in self.driver.answers() {
-            let Some(asked) = self.asked.get_mut(&id) else { continue };
+            let Some(asked) = self.open.get_mut(&id) else { continue };
             let requests = &self.metrics.requests;
             let is_over = match &answer {
                 Answer::Granted(..) => {
@@ -134,22 +143,22 @@ impl Service for Desk {
         }
     }
 
-    fn rests(&mut self) {
+    fn idle(&mut self) {
         let is_over = |(until, _): &mut (Time, Closed)| self.held == 0 || BootClock.now() >= *until;
         if let Some((_, closed)) = self.closing.take_if(is_over) {
             closed();
         }
         self.metrics.held.set(self.held);
-        self.metrics.waiting.set(self.asked.len() as i64 - self.held);
+        self.metrics.waiting.set(self.open.len() as i64 - self.held);
     }
 }
 
-impl Desk {
-    /// Who waits is told, and who holds a lock may end what it does.
+impl RequestTable {
+    /// Waiting clients are refused, and clients that hold a lock may finish what they do.
     fn close(&mut self, until: Time, closed: Closed) {
         (self.is_closed, self.closing) = (true, Some((until, closed)));
         self.driver.settle();
-        let waiting = self.asked.extract_if(|_, asked| !asked.is_held);
+        let waiting = self.open.extract_if(|_, asked| !asked.is_held);
         for (id, mut asked) in waiting.collect::<Vec<_>>() {
             self.driver.forget(id);
             self.refuse(&mut asked.told);
@@ -163,7 +172,7 @@ impl Desk {
 
     /// Whether it was held.
     fn ended(&mut self, id: RequestId) -> Option<bool> {
-        let asked = self.asked.remove(&id)?;
+        let asked = self.open.remove(&id)?;
         self.held -= i64::from(asked.is_held);
         Some(asked.is_held)
     }

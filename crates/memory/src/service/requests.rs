@@ -1,9 +1,9 @@
-//! What a node's memory does at its desk (`fabric::desk`), and who waits for what.
+//! The request table of a node's memory: the requests that have not ended, and the callback of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use verbena_fabric::desk::{Driver as _, Queue, Service};
+use verbena_service::executor::{Admission, Driver as _, Service};
 use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::Driver;
@@ -11,31 +11,39 @@ use super::metrics::Kind;
 use super::{Closed, Command, Metrics, Settled, Told};
 use crate::{Answer, Refusal, RequestId};
 
-pub(super) struct Desk {
+pub(super) struct RequestTable {
     pub(super) driver: Driver,
-    asked: HashMap<RequestId, Asked>,
-    queue: Arc<Queue>,
+    open: HashMap<RequestId, OpenRequest>,
+    admission: Arc<Admission>,
     metrics: Metrics,
     is_closed: bool,
-    /// Who is told when nothing of these is on its way.
+    /// Callbacks once nothing of these requests is in flight.
     settling: Vec<(Vec<RequestId>, Settled)>,
-    /// Who is told when nothing is open any more, and when at the latest.
+    /// Callback once nothing is open any more, and when at the latest.
     closing: Option<(Time, Closed)>,
 }
 
-struct Asked {
+struct OpenRequest {
     kind: Kind,
     since: Time,
     told: Told,
 }
 
-impl Desk {
-    pub(super) fn new(driver: Driver, queue: Arc<Queue>, metrics: Metrics) -> Self {
-        Desk { driver, asked: HashMap::new(), queue, metrics, is_closed: false, settling: vec![], closing: None }
+impl RequestTable {
+    pub(super) fn new(driver: Driver, admission: Arc<Admission>, metrics: Metrics) -> Self {
+        RequestTable {
+            driver,
+            open: HashMap::new(),
+            admission,
+            metrics,
+            is_closed: false,
+            settling: vec![],
+            closing: None,
+        }
     }
 }
 
-impl Service for Desk {
+impl Service for RequestTable {
     type Command = Command;
     type Driver = Driver;
 
@@ -50,14 +58,14 @@ impl Service for Desk {
                 prepared(view.number());
             }
             Command::Request { id, wish, patience, told } => {
-                self.queue.taken();
+                self.admission.started();
                 let kind = Kind::of(&wish);
                 if self.is_closed {
                     let answer = Answer::Refused(Refusal::Leaving);
                     self.metrics.ended(kind, std::time::Duration::ZERO, &answer);
                     told(answer);
                 } else {
-                    self.asked.insert(id, Asked { kind, since: BootClock.now(), told });
+                    self.open.insert(id, OpenRequest { kind, since: BootClock.now(), told });
                     self.driver.request(id, wish, patience);
                 }
             }
@@ -68,18 +76,18 @@ impl Service for Desk {
         }
     }
 
-    fn tell_all(&mut self) {
+    fn deliver_answers(&mut self) {
         for (id, answer) in self.driver.answers() {
-            let Some(Asked { kind, since, told }) = self.asked.remove(&id) else { continue };
+            let Some(OpenRequest { kind, since, told }) = self.open.remove(&id) else { continue };
             self.metrics.ended(kind, BootClock.now().since(since), &answer);
             told(answer);
         }
     }
 
-    fn rests(&mut self) {
+    fn idle(&mut self) {
         let is_settled = |(puts, _): &mut (Vec<RequestId>, _)| !puts.iter().any(|put| self.driver.has_request(*put));
         self.settling.extract_if(.., is_settled).for_each(|(_, settled)| settled());
-        let is_idle = !self.driver.has_posts() && self.asked.is_empty() && self.settling.is_empty();
+        let is_idle = !self.driver.has_batches() && self.open.is_empty() && self.settling.is_empty();
         if let Some((_, closed)) = self.closing.take_if(|(until, _)| is_idle || BootClock.now() >= *until) {
             closed(is_idle);
         }

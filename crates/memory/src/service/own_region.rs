@@ -1,50 +1,31 @@
-//! What belongs to one incarnation of a node, and ends with it: its memory, and the members that it knows.
+//! What belongs to one incarnation of a node, and ends with it: its memory, and its endpoint on the fabric.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use verbena_cluster::View;
-use verbena_fabric::contacts::Contacts;
-use verbena_fabric::{Address, Class, Fabric, Inbox, Port, Readable, Region, RegionKey, Rights, Views};
-use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_fabric::{Fabric, Port, Readable, Region, RegionKey, Rights};
+use verbena_service::endpoint::Endpoint;
+use verbena_terms::{Time, ViewNumber};
 
 use super::Metrics;
-use super::posts::Posts;
+use super::batches::SegmentPost;
 use crate::layout::{REGION, Word, claims_at, slot_bytes, word_at};
 use crate::wire::Frame;
-use crate::{Outcome, Post, PostId, Renewal, Stands, Stay};
+use crate::{Post, Renewal, Stands, Stay};
 
 /// Messages about memory.
 const MEMORY: Port = Port(19);
 /// Bytes that are copied at a time when memory is made anew.
 const COPY_BYTES: usize = 64 << 10;
 
-pub(super) struct Life {
-    fabric: Arc<dyn Fabric>,
-    pub(super) inbox: Inbox,
+pub(super) struct OwnRegion {
+    pub(super) endpoint: Endpoint<SegmentPost>,
     own: Option<Box<dyn Region>>,
-    pub(super) contacts: Contacts,
-    posts: Posts,
-    frames: u64,
     metrics: Metrics,
 }
 
-impl Life {
-    pub(super) fn begin(fabric: Arc<dyn Fabric>, metrics: Metrics) -> verbena_fabric::Result<Life> {
-        let inbox = fabric.listen(MEMORY, Views::CurrentAndLater)?;
-        let (contacts, posts) = (Contacts::new(fabric.clone()), Posts::default());
-        Ok(Life { fabric, inbox, own: None, contacts, posts, frames: 0, metrics })
-    }
-
-    pub(super) fn me(&self) -> Incarnation {
-        self.fabric.identity()
-    }
-
-    /// Ends what was done in older views. Its own memory stays as it is until the view is in effect.
-    pub(super) fn view(&mut self, view: &View, now: Time) {
-        self.posts.view_ends(|home| view.member(home).is_some());
-        let members = view.members().iter().map(|member| (member.incarnation, Address(member.address.clone())));
-        self.contacts.view(members, now);
+impl OwnRegion {
+    pub(super) fn start(fabric: Arc<dyn Fabric>, metrics: Metrics) -> verbena_fabric::Result<Self> {
+        Ok(OwnRegion { endpoint: Endpoint::listen(fabric, MEMORY)?, own: None, metrics })
     }
 
     /// Makes its memory anew, with what stands in the old one (rules M2 and F4). Nobody changes what stands there: whoever did acts no more. What may
@@ -54,9 +35,9 @@ impl Life {
         renewal: &Renewal,
         view: ViewNumber,
     ) -> verbena_fabric::Result<(RegionKey, Vec<Stands>)> {
-        let is_pinned = self.fabric.capabilities().pins_memory;
+        let is_pinned = self.endpoint.fabric().capabilities().pins_memory;
         let bytes = if is_pinned { renewal.least } else { renewal.bytes };
-        let new = self.fabric.register(bytes, view)?;
+        let new = self.endpoint.fabric().register(bytes, view)?;
         new.store(0, REGION.word())?;
         let mut stand = vec![];
         if let Some(old) = &self.own {
@@ -115,41 +96,14 @@ impl Life {
 
     pub(super) fn post(&mut self, post: Post, until: Time, now: Time) {
         self.metrics.batches.increment();
-        self.posts.post(post, until, &*self.fabric, now);
+        let post = SegmentPost::new(post, until, self.endpoint.fabric());
+        self.endpoint.submit(post, now);
     }
 
-    /// Posts what can be, and gives what came of what was.
-    pub(super) fn look(&mut self, now: Time) -> Vec<(PostId, Outcome)> {
-        let contacts = &self.contacts;
-        self.posts.look(now, &*self.fabric, |home| contacts.region(home).cloned())
-    }
-
-    /// It may be lost: it is said again.
+    /// Sends a message, which may be lost: the machine repeats it.
     pub(super) fn send(&mut self, frame: &Frame) {
-        let Some(peer) = self.contacts.peer(frame.to) else { return };
-        self.frames += 1;
-        self.metrics.frames.increment();
-        if let Err(error) = peer.send(Class::Control, frame.view, MEMORY, self.frames, &frame.encode()) {
-            tracing::debug!(to = %frame.to, %error, "a message about memory was not sent");
+        if self.endpoint.send(frame.to, frame.view, &frame.encode()) {
+            self.metrics.frames.increment();
         }
-    }
-
-    pub(super) fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.posts.poll_answered(context)
-    }
-
-    pub(super) fn has_posts(&self) -> bool {
-        self.posts.are_under_way()
-    }
-
-    #[cfg(feature = "testing")]
-    pub(super) fn is_awaiting(&self) -> bool {
-        self.posts.are_awaited()
-    }
-
-    /// When something is to be done if nothing arrives.
-    pub(super) fn next_deadline(&self) -> Option<Time> {
-        let posts = self.posts.next_deadline(|home| self.contacts.region(home).is_some());
-        self.contacts.next_deadline().into_iter().chain(posts).min()
     }
 }

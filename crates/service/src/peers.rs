@@ -1,16 +1,13 @@
-//! The members that a service reaches in one life of its node, and the region that it has of each.
+//! The members that a service reaches in one incarnation of its node, and each member's region.
 //!
-//! To open something may block a thread, so it happens elsewhere: [`Contacts::openings`] says what is to be opened, and [`Contacts::opened`] is told what came of it.
+//! Opening a connection or a region may block, so another thread does it: [`Peers::open_tasks`] gives what is due, and [`Peers::opened`] takes the results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use verbena_fabric::{Address, Fabric, Peer, RegionKey, Result, SharedRemote};
 use verbena_terms::{Incarnation, Time};
-
-use crate::error::Result;
-use crate::provider::{Address, Fabric, Peer};
-use crate::region::{RegionKey, SharedRemote};
 
 /// How long opening a region may take.
 const OPEN_DEADLINE: Duration = Duration::from_secs(1);
@@ -19,36 +16,37 @@ const OPEN_AGAIN: Duration = Duration::from_millis(50);
 /// When a member whose address could not be used is tried again.
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
-/// Whom a service reaches, and what it has open.
-pub struct Contacts {
+/// A service's connections to members, and the members' regions that it has open.
+pub struct Peers {
     fabric: Arc<dyn Fabric>,
     peers: BTreeMap<Incarnation, Link>,
-    regions: BTreeMap<Incarnation, Known>,
+    regions: BTreeMap<Incarnation, Remote>,
 }
 
-/// A member, as this node reaches it.
+/// The connection to a member.
 struct Link {
     address: Address,
     access: Access<Arc<dyn Peer>>,
 }
 
-/// A member's region, as this node has it.
-struct Known {
+/// A member's region.
+struct Remote {
     key: RegionKey,
     access: Access<SharedRemote>,
 }
 
 enum Access<T> {
-    ToOpen(Time),
+    /// To be opened at this time.
+    Closed(Time),
     Opening,
     Open(T),
 }
 
 impl<T> Access<T> {
-    /// When it is to be opened.
+    /// When to open it; `None` if it is open or being opened.
     fn due(&self) -> Option<Time> {
         match self {
-            Access::ToOpen(at) => Some(*at),
+            Access::Closed(at) => Some(*at),
             Access::Opening | Access::Open(_) => None,
         }
     }
@@ -56,55 +54,55 @@ impl<T> Access<T> {
     fn open(&self) -> Option<&T> {
         match self {
             Access::Open(open) => Some(open),
-            Access::ToOpen(_) | Access::Opening => None,
+            Access::Closed(_) | Access::Opening => None,
         }
     }
 }
 
-/// What is to be opened.
-pub struct Opening {
-    /// In whose life.
+/// A connection or a region to open.
+pub struct OpenTask {
+    /// The incarnation that asks.
     me: Incarnation,
-    what: ToOpen,
+    what: Target,
 }
 
-enum ToOpen {
+enum Target {
     Peer { fabric: Arc<dyn Fabric>, member: Incarnation, address: Address },
     Region { peer: Arc<dyn Peer>, key: RegionKey, deadline: Time },
 }
 
-/// It is open, or cannot be opened.
-pub struct Opened {
+/// What came of an [`OpenTask`].
+pub struct OpenResult {
     me: Incarnation,
-    what: IsOpen,
+    what: Attempt,
 }
 
-enum IsOpen {
+enum Attempt {
     Peer(Incarnation, Result<Arc<dyn Peer>>),
     Region(RegionKey, Result<SharedRemote>),
 }
 
-impl Opening {
+impl OpenTask {
     /// Opens it. May block, for a second at most.
-    pub fn run(self) -> Opened {
+    pub fn run(self) -> OpenResult {
         let what = match self.what {
-            ToOpen::Peer { fabric, member, address } => IsOpen::Peer(member, fabric.connect(member, &address)),
-            ToOpen::Region { peer, key, deadline } => {
+            Target::Peer { fabric, member, address } => Attempt::Peer(member, fabric.connect(member, &address)),
+            Target::Region { peer, key, deadline } => {
                 let region = peer.open(&key, deadline);
-                IsOpen::Region(key, region)
+                Attempt::Region(key, region)
             }
         };
-        Opened { me: self.me, what }
+        OpenResult { me: self.me, what }
     }
 }
 
-impl Contacts {
-    /// Of a life on this fabric. It knows nobody yet.
+impl Peers {
+    /// Of one incarnation, on its fabric. No member is known yet.
     pub fn new(fabric: Arc<dyn Fabric>) -> Self {
-        Contacts { fabric, peers: BTreeMap::new(), regions: BTreeMap::new() }
+        Peers { fabric, peers: BTreeMap::new(), regions: BTreeMap::new() }
     }
 
-    /// A view has these members, this node among them. Regions of older views are open no longer.
+    /// A view has these members, this node among them. Closes the regions of older views.
     pub fn view(&mut self, members: impl Iterator<Item = (Incarnation, Address)>, now: Time) {
         let members: BTreeMap<_, _> = members.collect();
         self.regions.clear();
@@ -112,25 +110,25 @@ impl Contacts {
         let me = self.fabric.identity();
         for (peer, address) in members {
             let address = if peer == me { self.fabric.address() } else { address };
-            self.peers.entry(peer).or_insert(Link { address, access: Access::ToOpen(now) });
+            self.peers.entry(peer).or_insert(Link { address, access: Access::Closed(now) });
         }
     }
 
-    /// A member has said by which key its region is opened.
+    /// A member has told the key of its region.
     pub fn learn(&mut self, key: RegionKey, now: Time) {
-        self.regions.insert(key.owner, Known { key, access: Access::ToOpen(now) });
+        self.regions.insert(key.owner, Remote { key, access: Access::Closed(now) });
     }
 
-    /// What is to be opened now: it is being opened from now on.
-    pub fn openings(&mut self, now: Time) -> Vec<Opening> {
+    /// What is due to be opened at `now`. Each is given once until its result comes.
+    pub fn open_tasks(&mut self, now: Time) -> Vec<OpenTask> {
         let me = self.fabric.identity();
         let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
-        let mut openings = vec![];
+        let mut tasks = vec![];
         for (member, link) in &mut self.peers {
             if is_due(link.access.due()) {
                 link.access = Access::Opening;
                 let (fabric, address) = (self.fabric.clone(), link.address.clone());
-                openings.push(Opening { me, what: ToOpen::Peer { fabric, member: *member, address } });
+                tasks.push(OpenTask { me, what: Target::Peer { fabric, member: *member, address } });
             }
         }
         for (owner, known) in &mut self.regions {
@@ -139,49 +137,49 @@ impl Contacts {
             {
                 known.access = Access::Opening;
                 let (peer, key, deadline) = (peer.clone(), known.key.clone(), now + OPEN_DEADLINE);
-                openings.push(Opening { me, what: ToOpen::Region { peer, key, deadline } });
+                tasks.push(OpenTask { me, what: Target::Region { peer, key, deadline } });
             }
         }
-        openings
+        tasks
     }
 
-    /// Something was opened, or not. Gives the member that can be told something from now on.
-    pub fn opened(&mut self, opened: Opened, now: Time) -> Option<Incarnation> {
-        if opened.me != self.fabric.identity() {
+    /// Takes the result of a task. Gives the member that can be sent messages from now on; a result of an earlier incarnation counts for nothing.
+    pub fn opened(&mut self, result: OpenResult, now: Time) -> Option<Incarnation> {
+        if result.me != self.fabric.identity() {
             return None;
         }
-        match opened.what {
-            IsOpen::Peer(member, peer) => {
+        match result.what {
+            Attempt::Peer(member, peer) => {
                 let link = self.peers.get_mut(&member)?;
                 let (is_open, address) = (peer.is_ok(), &link.address);
                 link.access = peer.map(Access::Open).unwrap_or_else(|error| {
                     tracing::warn!(peer = %member, %address, %error, "a member cannot be reached on this fabric");
-                    Access::ToOpen(now + CONNECT_AGAIN)
+                    Access::Closed(now + CONNECT_AGAIN)
                 });
                 is_open.then_some(member)
             }
-            IsOpen::Region(key, region) => {
+            Attempt::Region(key, region) => {
                 let known = self.regions.get_mut(&key.owner).filter(|known| known.key == key)?;
                 known.access = region.map(Access::Open).unwrap_or_else(|error| {
                     tracing::debug!(owner = %key.owner, %error, "a member's region could not be opened");
-                    Access::ToOpen(now + OPEN_AGAIN)
+                    Access::Closed(now + OPEN_AGAIN)
                 });
                 None
             }
         }
     }
 
-    /// A member, if it is reached.
+    /// The connection to a member, once it is open.
     pub fn peer(&self, member: Incarnation) -> Option<&Arc<dyn Peer>> {
         self.peers.get(&member)?.access.open()
     }
 
-    /// A member's region, if it is open.
+    /// A member's region, once it is open.
     pub fn region(&self, owner: Incarnation) -> Option<&SharedRemote> {
         self.regions.get(&owner)?.access.open()
     }
 
-    /// When something is to be opened. Regions wait until their owner is reached: that is said by [`opened`](Self::opened).
+    /// When the next connection or region is due to be opened. A region waits until its owner is connected, which [`opened`](Self::opened) reports.
     pub fn next_deadline(&self) -> Option<Time> {
         let of_reached = self.regions.iter().filter(|(owner, _)| self.peer(**owner).is_some());
         let regions = of_reached.filter_map(|(_, known)| known.access.due());
