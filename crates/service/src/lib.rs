@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batches;
+pub mod driver;
 pub mod endpoint;
 pub mod executor;
 mod handoff;

@@ -14,7 +14,7 @@ use crate::{Batch, Change, DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Out
 const CLOSED: u64 = 1;
 
 /// A batch on the words of one lock.
-pub(super) struct WordBatch {
+pub struct WordBatch {
     id: PostId,
     slot: Slot,
     /// What is not executed yet.

@@ -7,11 +7,11 @@ mod config;
 mod driver;
 mod listings;
 mod metrics;
-mod own_region;
 mod removals;
 mod requests;
 #[cfg(feature = "testing")]
 mod stepped;
+mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,6 @@ use verbena_terms::{BootClock, ViewNumber};
 use crate::listing::Cursor;
 use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
 pub use config::LocksConfig;
-use driver::Driver;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;
 pub use removals::Removed;
@@ -106,7 +105,7 @@ impl LockService {
         metrics: Metrics,
         lapsed: impl FnMut(u64) + Send + 'static,
     ) -> verbena_fabric::Result<LockService> {
-        let driver = Driver::new(options, Arc::new(BootClock), attention, metrics.clone(), Box::new(lapsed));
+        let driver = driver::new(options, Arc::new(BootClock), attention, metrics.clone(), Box::new(lapsed));
         let (admission, keeps) = (Arc::new(Admission::new(REQUESTS)), Arc::new(AtomicBool::new(false)));
         let table = RequestTable::new(driver, admission.clone(), keeps.clone(), metrics);
         let executor = Executor::start("locks", table)?;
@@ -119,12 +118,12 @@ impl LockService {
     /// # Errors
     /// If its port is taken.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.0.executor.with(|table| table.driver.life_begins(fabric, lease))
+        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
     }
 
     /// The life is over. Returns when its regions and its fabric are dropped. What clients held is lost.
     pub fn life_ends(&self) {
-        self.0.executor.with(|table| table.driver.life_ends());
+        self.0.executor.with(|table| table.driver.end_incarnation());
     }
 
     /// The lease has run out, and the next one is not published yet. Returns when all that clients held is lost: the thread looks at the lease now

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use verbena_service::executor::{Admission, Service};
 use verbena_terms::{BootClock, Clock, Time};
 
-use super::driver::{Answered, Driver};
+use super::driver::{Answered, Clients as _, Running};
 use super::{Closed, Command, Metrics, Told};
 use crate::{Answer, Refusal, RequestId};
 
@@ -15,7 +15,7 @@ use crate::{Answer, Refusal, RequestId};
 pub(super) const REQUESTS: usize = 8192;
 
 pub(super) struct RequestTable {
-    pub(super) driver: Driver,
+    pub(super) driver: Running,
     /// Requests that have not ended.
     open: HashMap<RequestId, OpenRequest>,
     /// Of these, how many are held.
@@ -37,7 +37,7 @@ struct OpenRequest {
 }
 
 impl RequestTable {
-    pub(super) fn new(driver: Driver, admission: Arc<Admission>, keeps: Arc<AtomicBool>, metrics: Metrics) -> Self {
+    pub(super) fn new(driver: Running, admission: Arc<Admission>, keeps: Arc<AtomicBool>, metrics: Metrics) -> Self {
         RequestTable {
             driver,
             open: HashMap::new(),
@@ -53,16 +53,16 @@ impl RequestTable {
 
 impl Service for RequestTable {
     type Command = Command;
-    type Driver = Driver;
+    type Driver = Running;
 
-    fn driver(&mut self) -> &mut Driver {
+    fn driver(&mut self) -> &mut Running {
         &mut self.driver
     }
 
     fn command(&mut self, command: Command) {
         match command {
             Command::View { view, prepared } => {
-                self.driver.view(&view);
+                self.driver.enter_view(&view);
                 prepared(view.number());
             }
             Command::Acquire { id, asker, name, request, told } => {
@@ -109,8 +109,8 @@ impl Service for RequestTable {
     }
 
     fn deliver_answers(&mut self) {
-        self.keeps.store(self.driver.keeps(), Ordering::Relaxed);
-        for Answered { id, answer, losses } in self.driver.answers() {
+        self.keeps.store(self.driver.machine().keeps(), Ordering::Relaxed);
+        for Answered { id, answer, losses } in self.driver.host().answers() {
             let Some(asked) = self.open.get_mut(&id) else { continue };
             let requests = &self.metrics.requests;
             let is_over = match &answer {

@@ -1,26 +1,18 @@
 //! The service without a thread, for a simulation: the same driver takes its turns when it is told to, on a clock that it is given.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
-use verbena_service::executor::Driver as _;
 use verbena_terms::{Clock, Time};
 
-use super::driver::Driver;
+use super::driver::{self, Clients as _, Running};
 use super::{Attention, Metrics};
 use crate::{Answer, Asker, HomeWords, LocksOptions, Name, Request, RequestId, Strange};
 
-/// How often it looks for answers that are awaited: nothing wakes it.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The shortest between two turns: time has to go on.
-const PACE: Duration = Duration::from_micros(20);
-
 /// A driver whose turns somebody else gives it.
 pub struct Stepped {
-    driver: Driver,
-    clock: Arc<dyn Clock>,
+    driver: Running,
     requests: u64,
     held_on: u64,
 }
@@ -29,8 +21,7 @@ impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: LocksOptions, clock: Arc<dyn Clock>) -> Stepped {
         Stepped {
-            driver: Driver::new(options, clock.clone(), Attention::default(), Metrics::default(), Box::new(|_| {})),
-            clock,
+            driver: driver::new(options, clock, Attention::default(), Metrics::default(), Box::new(|_| {})),
             requests: 0,
             held_on: 0,
         }
@@ -41,17 +32,17 @@ impl Stepped {
     /// # Errors
     /// If the port is taken.
     pub fn life_begins(&mut self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.driver.life_begins(fabric, lease)
+        self.driver.start_incarnation(fabric, lease)
     }
 
     /// The life is over: its regions and its fabric are dropped, and what clients held is lost.
     pub fn life_ends(&mut self) {
-        self.driver.life_ends();
+        self.driver.end_incarnation();
     }
 
     /// The cluster has a newer view. When this returns the service has ended what it did in older ones.
     pub fn view_learnt(&mut self, view: &Arc<View>) {
-        self.driver.view(view);
+        self.driver.enter_view(view);
     }
 
     /// A client that has nothing else wants a lock.
@@ -85,7 +76,7 @@ impl Stepped {
     /// # Errors
     /// When it does not hold it.
     pub fn release_soon(&mut self, id: RequestId) -> Result<bool, Strange> {
-        self.driver.release_soon(id).map(|()| self.driver.keeps())
+        self.driver.release_soon(id).map(|()| self.driver.machine().keeps())
     }
 
     /// What is kept is for everybody.
@@ -108,28 +99,21 @@ impl Stepped {
 
     /// What became of requests since this was asked last.
     pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
-        self.driver.answers().into_iter().map(|answered| (answered.id, answered.answer)).collect()
+        self.driver.host().answers().into_iter().map(|answered| (answered.id, answered.answer)).collect()
     }
 
     /// How the words of this home stand.
     pub fn home_words(&self) -> HomeWords {
-        self.driver.home_words()
+        self.driver.machine().home_words()
     }
 
     /// What broke the protocol or could not be read, so far.
     pub fn strange(&self) -> u64 {
-        self.driver.complained()
+        self.driver.dropped() + self.driver.host_ref().violations()
     }
 
     /// Does what there is to do. Gives when the next turn is due if nothing arrives before.
     pub fn turn(&mut self) -> Time {
-        self.driver.turn(None);
-        for task in self.driver.open_tasks() {
-            self.driver.opened(task.run());
-        }
-        let is_awaiting = self.driver.own_region.as_ref().is_some_and(|own| own.endpoint.is_awaiting());
-        let now = self.clock.now();
-        let again = if is_awaiting { now + LOOK_AGAIN } else { Time::FAR };
-        self.driver.next_deadline().min(again).max(now + PACE)
+        self.driver.step()
     }
 }

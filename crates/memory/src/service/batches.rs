@@ -19,7 +19,7 @@ const SMALL: u64 = 4096;
 const BATCH_PARTS: usize = 32;
 
 /// A post on one home's memory.
-pub(super) struct SegmentPost {
+pub struct SegmentPost {
     id: PostId,
     home: Incarnation,
     until: Time,

@@ -1,245 +1,185 @@
-//! Gives the machine what arrives, and does what it says, in turns. It never waits; who gives it its turns does.
+//! The driver of a node's memory: what the node does with the machine's actions beside the fabric.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use verbena_cluster::{Lease, LeaseWord, View};
-use verbena_fabric::{Fabric, Inbox, Message};
-use verbena_service::executor::{self, Driver as _};
-use verbena_service::peers::{OpenResult, OpenTask};
-use verbena_terms::{Clock, Complaints, Incarnation, Time};
+use verbena_cluster::{Lease, View};
+use verbena_fabric::{Port, RegionKey};
+use verbena_service::driver::{self, Host, Machine};
+use verbena_service::endpoint::Endpoint;
+use verbena_terms::{Clock, Incarnation, Time, ViewNumber};
 
 use super::Metrics;
+use super::batches::SegmentPost;
 use super::own::Own;
-use super::own_region::OwnRegion;
-use crate::wire::Frame;
-use crate::{Action, Answer, Memory, MemoryOptions, RequestId, Standing, Wish};
+use super::region::OwnRegion;
+use crate::wire::{Frame, FrameError};
+use crate::{Action, Answer, Memory, MemoryOptions, Outcome, PostId, RequestId, Standing};
 
-/// The longest between two turns: that a view is in effect must not be seen late.
-const IDLE: Duration = Duration::from_millis(20);
+/// The driver of a node's memory.
+pub(super) type Running = driver::Driver<Memory, MemoryHost>;
 
-/// The part of a node that acts.
-pub(super) struct Driver {
-    clock: Arc<dyn Clock>,
-    pub(super) lease: Option<Arc<LeaseWord>>,
-    memory: Memory,
-    /// Between two lives there is none.
-    pub(super) own_region: Option<OwnRegion>,
+/// What the node does with the actions of [`Memory`].
+pub(super) struct MemoryHost {
+    region: OwnRegion,
     answers: Vec<(RequestId, Answer)>,
-    complaints: Complaints,
     metrics: Metrics,
     own: Arc<Own>,
-    /// Something of its share is otherwise than was said last.
+    /// The node's share has changed since its metrics were set.
     has_changed: bool,
 }
 
-impl Driver {
-    pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>, metrics: Metrics, own: Arc<Own>) -> Self {
-        let (memory, complaints) = (Memory::new(options), Complaints::default());
-        Driver {
-            clock,
-            lease: None,
-            memory,
-            own_region: None,
-            answers: vec![],
-            complaints,
-            metrics,
-            own,
-            has_changed: true,
-        }
-    }
+/// A driver between two incarnations.
+pub(super) fn new(options: MemoryOptions, clock: Arc<dyn Clock>, metrics: Metrics, own: Arc<Own>) -> Running {
+    let host = MemoryHost { region: OwnRegion::default(), answers: vec![], metrics, own, has_changed: true };
+    driver::Driver::new(Memory::new(options), host, clock)
+}
 
-    pub(super) fn life_begins(
-        &mut self,
-        fabric: Arc<dyn Fabric>,
-        lease: &Arc<LeaseWord>,
-    ) -> verbena_fabric::Result<()> {
-        self.lease = Some(lease.clone());
-        let own = OwnRegion::start(fabric, self.metrics.clone())?;
-        self.act(|memory, out| memory.life_begins(own.endpoint.me(), out));
-        self.own_region = Some(own);
-        Ok(())
-    }
-
-    /// Drops all that belongs to the life, the fabric and its regions too.
-    pub(super) fn life_ends(&mut self) {
-        self.act(|memory, out| memory.life_begins(Incarnation::default(), out));
-        self.own.set(None);
-        (self.own_region, self.has_changed) = (None, true);
-    }
-
-    /// When this returns it has ended what it did in older views.
-    pub(super) fn view(&mut self, view: &Arc<View>) {
-        self.has_changed = true;
-        self.check_lease();
-        let Some(own) = &mut self.own_region else { return };
-        let now = self.clock.now();
-        // Its own memory stays as it is until the view is in effect.
-        own.endpoint.enter_view(view, now);
-        self.act(|memory, out| memory.view(view, now, out));
-        self.advance();
-    }
-
-    pub(super) fn request(&mut self, id: RequestId, wish: Wish, patience: Duration) {
-        self.check_lease();
-        let now = self.clock.now();
-        self.act(|memory, out| memory.request(id, wish, now + patience, now, out));
-        self.advance();
-    }
-
+impl MemoryHost {
+    /// What became of requests since the last call.
     pub(super) fn answers(&mut self) -> Vec<(RequestId, Answer)> {
         std::mem::take(&mut self.answers)
     }
 
-    /// Whether anything of this request is on its way, or may be yet.
-    pub(super) fn has_request(&self, id: RequestId) -> bool {
-        self.memory.has_request(id)
+    #[cfg(feature = "testing")]
+    pub(super) fn region(&self) -> &OwnRegion {
+        &self.region
+    }
+}
+
+impl Host<Memory> for MemoryHost {
+    /// Messages about memory.
+    const PORT: Port = Port(19);
+
+    fn act(
+        &mut self,
+        action: Action,
+        memory: &mut Memory,
+        endpoint: Option<&mut Endpoint<SegmentPost>>,
+        now: Time,
+        more: &mut VecDeque<Action>,
+    ) {
+        match (action, endpoint) {
+            (Action::Answer(id, answer), _) => self.answers.push((id, answer)),
+            (Action::Renew(renewal), Some(endpoint)) => {
+                let view = memory.view_number();
+                let made = self.region.renew(&renewal, view, endpoint.fabric()).inspect_err(|error| {
+                    tracing::error!(%error, "there is no memory for segments: this home serves none");
+                });
+                if made.is_ok() {
+                    self.own.set(self.region.readable().map(|memory| (view, memory)));
+                }
+                let mut actions = vec![];
+                memory.renewed(made.ok(), &mut actions);
+                self.own.say_forgets(memory.forgets());
+                more.extend(actions);
+            }
+            (Action::Post(post, until), Some(endpoint)) => {
+                self.metrics.batches.increment();
+                let post = SegmentPost::new(post, until, endpoint.fabric());
+                endpoint.submit(post, now);
+            }
+            (Action::Send(frame), Some(endpoint)) => {
+                if endpoint.send(frame.to, frame.view, &frame.encode()) {
+                    self.metrics.frames.increment();
+                }
+            }
+            (Action::Store { at, word }, Some(_)) => {
+                self.region.store(at, word);
+                self.has_changed = true;
+            }
+            (Action::Open(key), Some(endpoint)) => endpoint.learn(key, now),
+            (Action::Discard { at, bytes }, Some(_)) => self.region.discard(at, bytes),
+            (Action::Note(note), _) => {
+                self.has_changed = true;
+                self.metrics.note(&note);
+            }
+            // Between two incarnations there is no member to hear it.
+            (_, None) => {}
+        }
     }
 
-    /// Says how its copies and what is under way stand; and its share, if that has changed.
-    pub(super) fn publish(&mut self) {
+    /// Programs that read values in place must know of it before anything else is done.
+    fn before_actions(&mut self, memory: &Memory) {
+        self.own.say_forgets(memory.forgets());
+    }
+
+    /// Its own memory stays as it is until the view is in effect.
+    fn enter_view(&mut self, _: &Memory, _: &View, _: &Endpoint<SegmentPost>) -> Option<RegionKey> {
+        self.has_changed = true;
+        None
+    }
+
+    fn end_incarnation(&mut self) {
+        self.own.set(None);
+        (self.region, self.has_changed) = (OwnRegion::default(), true);
+    }
+
+    fn message_dropped(&mut self) {
+        self.metrics.unusable.increment();
+    }
+
+    /// Sets the metrics of its copies and of what is in flight, and of the node's share, if that has changed.
+    fn idle(&mut self, memory: &Memory) {
         let gauges = &self.metrics;
-        gauges.copies.set(self.memory.copied_bytes as i64);
-        gauges.under_way.set(self.memory.under_way() as i64);
+        gauges.copies.set(memory.copied_bytes as i64);
+        gauges.under_way.set(memory.under_way() as i64);
         if !std::mem::take(&mut self.has_changed) {
             return;
         }
-        let Standing { segments, share, free, largest, offered, going, .. } = self.memory.standing();
+        let Standing { segments, share, free, largest, offered, going, .. } = memory.standing();
         let values = [segments as u64, share, free, largest, offered, going];
         let all = [&gauges.segments, &gauges.share, &gauges.free, &gauges.largest, &gauges.offered, &gauges.going];
         all.into_iter().zip(values).for_each(|(gauge, value)| gauge.set(value as i64));
     }
+}
 
-    #[cfg(feature = "testing")]
-    pub(super) fn memory(&self) -> &Memory {
-        &self.memory
+impl Machine for Memory {
+    type Action = Action;
+    type Frame = Frame;
+    type Batch = SegmentPost;
+
+    fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<Action>) {
+        self.life_begins(me, out);
     }
 
-    /// What broke the protocol or could not be read, so far.
-    #[cfg(feature = "testing")]
-    pub(super) fn complained(&self) -> u64 {
-        self.complaints.counted()
+    fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<Action>) {
+        Memory::lease(self, lease, now, out);
     }
 
-    fn complain(&mut self, from: Incarnation, what: &dyn std::fmt::Display) {
-        self.metrics.unusable.increment();
-        if let Some(number) = self.complaints.another(self.clock.now()) {
-            tracing::warn!(%from, number, "dropped {what}");
-        }
+    fn view(&mut self, view: &Arc<View>, _: Option<RegionKey>, now: Time, out: &mut Vec<Action>) {
+        Memory::view(self, view, now, out);
     }
 
-    fn act(&mut self, event: impl FnOnce(&mut Memory, &mut Vec<Action>)) {
-        let mut actions = vec![];
-        event(&mut self.memory, &mut actions);
-        // Before anybody hears of it.
-        self.own.say_forgets(self.memory.forgets());
-        let now = self.clock.now();
-        let mut actions = VecDeque::from(actions);
-        while let Some(action) = actions.pop_front() {
-            match (action, &mut self.own_region) {
-                (Action::Answer(id, answer), _) => self.answers.push((id, answer)),
-                (Action::Renew(renewal), Some(own)) => {
-                    let view = self.memory.view_number();
-                    let made = own.renew(&renewal, view).inspect_err(|error| {
-                        tracing::error!(%error, "there is no memory for segments: this home serves none");
-                    });
-                    let mut more = vec![];
-                    if made.is_ok() {
-                        self.own.set(own.readable().map(|memory| (view, memory)));
-                    }
-                    self.memory.renewed(made.ok(), &mut more);
-                    self.own.say_forgets(self.memory.forgets());
-                    actions.extend(more);
-                }
-                (Action::Post(post, until), Some(own)) => own.post(post, until, now),
-                (Action::Send(frame), Some(own)) => own.send(&frame),
-                (Action::Store { at, word }, Some(own)) => {
-                    own.store(at, word);
-                    self.has_changed = true;
-                }
-                (Action::Open(key), Some(own)) => own.endpoint.learn(key, now),
-                (Action::Discard { at, bytes }, Some(own)) => own.discard(at, bytes),
-                (Action::Note(note), _) => {
-                    self.has_changed = true;
-                    self.metrics.note(&note);
-                }
-                // Between two lives nobody hears it.
-                (_, None) => {}
-            }
-        }
+    fn frame(&mut self, frame: Frame, now: Time, out: &mut Vec<Action>) {
+        self.heard(frame, now, out);
+    }
+
+    fn completed(&mut self, id: PostId, outcome: Outcome, now: Time, out: &mut Vec<Action>) {
+        Memory::completed(self, id, outcome, now, out);
+    }
+
+    fn tick(&mut self, now: Time, out: &mut Vec<Action>) {
+        Memory::tick(self, now, out);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        Memory::next_deadline(self)
     }
 }
 
-impl executor::Driver for Driver {
-    /// Values are copied, and memory is made and given back.
-    fn may_be_slow(&self) -> bool {
-        true
+impl driver::Frame for Frame {
+    type Error = FrameError;
+
+    fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
+        Frame::decode(bytes)
     }
 
-    fn check_lease(&mut self) {
-        let lease = self.lease.as_ref().map_or(Lease::NONE, |lease| lease.load());
-        let now = self.clock.now();
-        self.act(|memory, out| memory.lease(lease, now, out));
+    fn sender(&self) -> Incarnation {
+        self.from
     }
 
-    fn message(&mut self, message: &Message) {
-        match Frame::decode(&message.body) {
-            Ok(frame) if frame.from == message.from && frame.view == message.view => {
-                let now = self.clock.now();
-                self.act(|memory, out| memory.heard(frame, now, out));
-            }
-            Ok(frame) => self.complain(message.from, &format_args!("a frame of {} in {}", frame.from, frame.view)),
-            Err(error) => self.complain(message.from, &error),
-        }
-    }
-
-    fn advance(&mut self) {
-        let now = self.clock.now();
-        self.act(|memory, out| memory.tick(now, out));
-        while let Some(own) = &mut self.own_region {
-            let ended = own.endpoint.poll(self.clock.now());
-            if ended.is_empty() {
-                break;
-            }
-            // What came counts if the lease holds after it came (rule C5).
-            self.check_lease();
-            let now = self.clock.now();
-            for (id, outcome) in ended {
-                self.act(|memory, out| memory.completed(id, outcome, now, out));
-            }
-        }
-    }
-
-    fn has_batches(&self) -> bool {
-        self.own_region.as_ref().is_some_and(|own| own.endpoint.has_batches())
-    }
-
-    fn poll_completed(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.own_region.as_mut().map_or(Poll::Pending, |own| own.endpoint.poll_completed(context))
-    }
-
-    fn inbox(&mut self) -> Option<&mut Inbox> {
-        self.own_region.as_mut().map(|own| own.endpoint.inbox())
-    }
-
-    fn open_tasks(&mut self) -> Vec<OpenTask> {
-        let now = self.clock.now();
-        self.own_region.as_mut().map(|own| own.endpoint.open_tasks(now)).unwrap_or_default()
-    }
-
-    fn opened(&mut self, result: OpenResult) {
-        let now = self.clock.now();
-        if let Some(own) = &mut self.own_region {
-            own.endpoint.opened(result, now);
-        }
-        self.advance();
-    }
-
-    fn next_deadline(&self) -> Time {
-        let batches = self.own_region.as_ref().and_then(|own| own.endpoint.next_deadline());
-        let next = [batches, self.memory.next_deadline()].into_iter().flatten().min();
-        next.unwrap_or(Time::FAR).min(self.clock.now() + IDLE)
+    fn view(&self) -> ViewNumber {
+        self.view
     }
 }

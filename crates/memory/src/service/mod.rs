@@ -7,7 +7,7 @@ mod config;
 mod driver;
 mod metrics;
 mod own;
-mod own_region;
+mod region;
 mod requests;
 #[cfg(feature = "testing")]
 mod stepped;
@@ -24,7 +24,6 @@ use verbena_terms::{BootClock, ViewNumber};
 use crate::node::REQUESTS;
 use crate::{Answer, MemoryOptions, RequestId, Wish};
 pub use config::MemoryConfig;
-use driver::Driver;
 pub use metrics::Metrics;
 use own::Own;
 pub use own::{Forgets, OwnMemory};
@@ -75,7 +74,7 @@ impl MemoryService {
     /// If there can be no thread.
     pub fn start(options: MemoryOptions, metrics: Metrics, forgets: Forgets) -> verbena_fabric::Result<MemoryService> {
         let own = Own::new(forgets);
-        let driver = Driver::new(options, Arc::new(BootClock), metrics.clone(), own.clone());
+        let driver = driver::new(options, Arc::new(BootClock), metrics.clone(), own.clone());
         let admission = Arc::new(Admission::new(REQUESTS));
         let executor = Executor::start("memory", RequestTable::new(driver, admission.clone(), metrics))?;
         Ok(MemoryService(Arc::new(Handle { executor, admission, own })))
@@ -86,12 +85,12 @@ impl MemoryService {
     /// # Errors
     /// If its port is taken.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.0.executor.with(|table| table.driver.life_begins(fabric, lease))
+        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
     }
 
     /// The life is over. Returns when its regions and its fabric are dropped.
     pub fn life_ends(&self) {
-        self.0.executor.with(|table| table.driver.life_ends());
+        self.0.executor.with(|table| table.driver.end_incarnation());
     }
 
     /// The lease has run out, and the next one is not published yet: what waits for memory that was found by it is begun anew.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use verbena_service::executor::{Admission, Driver as _, Service};
 use verbena_terms::{BootClock, Clock, Time};
 
-use super::driver::Driver;
+use super::driver::Running;
 use super::metrics::Kind;
 use super::{Closed, Command, Metrics, Settled, Told};
 use crate::{Answer, Refusal, RequestId};
 
 pub(super) struct RequestTable {
-    pub(super) driver: Driver,
+    pub(super) driver: Running,
     open: HashMap<RequestId, OpenRequest>,
     admission: Arc<Admission>,
     metrics: Metrics,
@@ -30,7 +30,7 @@ struct OpenRequest {
 }
 
 impl RequestTable {
-    pub(super) fn new(driver: Driver, admission: Arc<Admission>, metrics: Metrics) -> Self {
+    pub(super) fn new(driver: Running, admission: Arc<Admission>, metrics: Metrics) -> Self {
         RequestTable {
             driver,
             open: HashMap::new(),
@@ -45,16 +45,16 @@ impl RequestTable {
 
 impl Service for RequestTable {
     type Command = Command;
-    type Driver = Driver;
+    type Driver = Running;
 
-    fn driver(&mut self) -> &mut Driver {
+    fn driver(&mut self) -> &mut Running {
         &mut self.driver
     }
 
     fn command(&mut self, command: Command) {
         match command {
             Command::View { view, prepared } => {
-                self.driver.view(&view);
+                self.driver.enter_view(&view);
                 prepared(view.number());
             }
             Command::Request { id, wish, patience, told } => {
@@ -66,7 +66,7 @@ impl Service for RequestTable {
                     told(answer);
                 } else {
                     self.open.insert(id, OpenRequest { kind, since: BootClock.now(), told });
-                    self.driver.request(id, wish, patience);
+                    self.driver.command(|memory, _, now, out| memory.request(id, wish, now + patience, now, out));
                 }
             }
             Command::Settle { puts, settled } => self.settling.push((puts, settled)),
@@ -77,7 +77,7 @@ impl Service for RequestTable {
     }
 
     fn deliver_answers(&mut self) {
-        for (id, answer) in self.driver.answers() {
+        for (id, answer) in self.driver.host().answers() {
             let Some(OpenRequest { kind, since, told }) = self.open.remove(&id) else { continue };
             self.metrics.ended(kind, BootClock.now().since(since), &answer);
             told(answer);
@@ -85,12 +85,13 @@ impl Service for RequestTable {
     }
 
     fn idle(&mut self) {
-        let is_settled = |(puts, _): &mut (Vec<RequestId>, _)| !puts.iter().any(|put| self.driver.has_request(*put));
+        let is_settled =
+            |(puts, _): &mut (Vec<RequestId>, _)| !puts.iter().any(|put| self.driver.machine().has_request(*put));
         self.settling.extract_if(.., is_settled).for_each(|(_, settled)| settled());
         let is_idle = !self.driver.has_batches() && self.open.is_empty() && self.settling.is_empty();
         if let Some((_, closed)) = self.closing.take_if(|(until, _)| is_idle || BootClock.now() >= *until) {
             closed(is_idle);
         }
-        self.driver.publish();
+        self.driver.idle();
     }
 }

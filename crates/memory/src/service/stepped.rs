@@ -5,19 +5,13 @@ use std::time::Duration;
 
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::{Fabric, Region};
-use verbena_service::executor::Driver as _;
 use verbena_terms::{Clock, Time, ViewNumber};
 
 use super::Metrics;
-use super::driver::Driver;
+use super::driver::{self, Running};
 use super::own::Own;
 use crate::layout::{SLOT_HEAD_BYTES, Word, word_at};
 use crate::{Answer, Coherence, MemoryOptions, RequestId, Segment, Standing, Value, Wish};
-
-/// How often it looks for answers that are awaited: nothing wakes it.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The shortest between two turns: time has to go on.
-const PACE: Duration = Duration::from_micros(20);
 
 /// What is seen in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +39,8 @@ fn look(own: &dyn Region, segment: &Segment) -> Option<Value> {
 
 /// A driver whose turns somebody else gives it.
 pub struct Stepped {
-    driver: Driver,
+    driver: Running,
     metrics: Metrics,
-    clock: Arc<dyn Clock>,
     requests: u64,
 }
 
@@ -55,8 +48,8 @@ impl Stepped {
     /// On this clock, which must be that of its fabrics.
     pub fn new(options: MemoryOptions, clock: Arc<dyn Clock>) -> Stepped {
         let metrics = Metrics::default();
-        let driver = Driver::new(options, clock.clone(), metrics.clone(), Own::new(Box::new(|_| {})));
-        Stepped { driver, metrics, clock, requests: 0 }
+        let driver = driver::new(options, clock, metrics.clone(), Own::new(Box::new(|_| {})));
+        Stepped { driver, metrics, requests: 0 }
     }
 
     /// A life of this node begins, by this lease.
@@ -64,55 +57,55 @@ impl Stepped {
     /// # Errors
     /// If the port is taken.
     pub fn life_begins(&mut self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.driver.life_begins(fabric, lease)
+        self.driver.start_incarnation(fabric, lease)
     }
 
     /// The life is over: its regions and its fabric are dropped.
     pub fn life_ends(&mut self) {
-        self.driver.life_ends();
+        self.driver.end_incarnation();
     }
 
     /// The cluster has a newer view. When this returns the service has ended what it did in older ones.
     pub fn view_learnt(&mut self, view: &Arc<View>) {
-        self.driver.view(view);
+        self.driver.enter_view(view);
     }
 
     /// A program wants something.
     pub fn request(&mut self, wish: Wish, patience: Duration) -> RequestId {
         self.requests += 1;
         let id = RequestId(self.requests);
-        self.driver.request(id, wish, patience);
+        self.driver.command(|memory, _, now, out| memory.request(id, wish, now + patience, now, out));
         id
     }
 
     /// What became of requests since this was asked last.
     pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
-        self.driver.answers()
+        self.driver.host().answers()
     }
 
     /// How often it has forgotten anything that programs read in place.
     pub fn forgets(&self) -> u64 {
-        self.driver.memory().forgets()
+        self.driver.machine().forgets()
     }
 
     /// What a program of this node sees in a window that it was given when the node had forgotten so often: at once, and with nobody's help.
     pub fn look(&self, segment: &Segment, view: ViewNumber, forgets: u64) -> Look {
-        let until = self.driver.lease.as_ref().map_or(Time::ZERO, |lease| lease.load().until);
-        if self.clock.now() >= until || self.forgets() != forgets {
+        let until = self.driver.lease().until;
+        if self.driver.now() >= until || self.forgets() != forgets {
             return Look::Over;
         }
-        let own = self.driver.own_region.as_ref().and_then(|own| own.own_of(view));
+        let own = self.driver.host_ref().region().own_of(view);
         own.map_or(Look::Elsewhere, |own| look(own, segment).map_or(Look::Over, Look::Shown))
     }
 
     /// Free bytes of its own share, and those of the largest piece.
     pub fn free(&self) -> (u64, u64) {
-        self.driver.memory().free()
+        self.driver.machine().free()
     }
 
     /// How its share stands.
     pub fn standing(&self) -> Standing {
-        self.driver.memory().standing()
+        self.driver.machine().standing()
     }
 
     /// Segments whose memory it took back: those that others hold now, and those that are gone.
@@ -122,18 +115,11 @@ impl Stepped {
 
     /// What could not be read, so far.
     pub fn strange(&self) -> u64 {
-        self.driver.complained()
+        self.driver.dropped()
     }
 
     /// Does what there is to do. Gives when the next turn is due if nothing arrives before.
     pub fn turn(&mut self) -> Time {
-        self.driver.turn(None);
-        for task in self.driver.open_tasks() {
-            self.driver.opened(task.run());
-        }
-        let is_awaiting = self.driver.own_region.as_ref().is_some_and(|own| own.endpoint.is_awaiting());
-        let now = self.clock.now();
-        let again = if is_awaiting { now + LOOK_AGAIN } else { Time::FAR };
-        self.driver.next_deadline().min(again).max(now + PACE)
+        self.driver.step()
     }
 }

@@ -1,46 +1,33 @@
-//! What belongs to one incarnation of a node, and ends with it: its memory, and its endpoint on the fabric.
+//! The region with the memory that this node gives to segments.
 
-use std::sync::Arc;
+use verbena_fabric::{Fabric, Readable, Region, RegionKey, Rights};
+use verbena_terms::ViewNumber;
 
-use verbena_fabric::{Fabric, Port, Readable, Region, RegionKey, Rights};
-use verbena_service::endpoint::Endpoint;
-use verbena_terms::{Time, ViewNumber};
-
-use super::Metrics;
-use super::batches::SegmentPost;
 use crate::layout::{REGION, Word, claims_at, slot_bytes, word_at};
-use crate::wire::Frame;
-use crate::{Post, Renewal, Stands, Stay};
+use crate::{Renewal, Stands, Stay};
 
-/// Messages about memory.
-const MEMORY: Port = Port(19);
 /// Bytes that are copied at a time when memory is made anew.
 const COPY_BYTES: usize = 64 << 10;
 
-pub(super) struct OwnRegion {
-    pub(super) endpoint: Endpoint<SegmentPost>,
-    own: Option<Box<dyn Region>>,
-    metrics: Metrics,
-}
+/// The node's own memory; none before the first view of an incarnation is in effect.
+#[derive(Default)]
+pub(super) struct OwnRegion(Option<Box<dyn Region>>);
 
 impl OwnRegion {
-    pub(super) fn start(fabric: Arc<dyn Fabric>, metrics: Metrics) -> verbena_fabric::Result<Self> {
-        Ok(OwnRegion { endpoint: Endpoint::listen(fabric, MEMORY)?, own: None, metrics })
-    }
-
     /// Makes its memory anew, with what stands in the old one (rules M2 and F4). Nobody changes what stands there: whoever did acts no more. What may
     /// still land in the old memory after that nobody reads.
     pub(super) fn renew(
         &mut self,
         renewal: &Renewal,
         view: ViewNumber,
+        fabric: &dyn Fabric,
     ) -> verbena_fabric::Result<(RegionKey, Vec<Stands>)> {
-        let is_pinned = self.endpoint.fabric().capabilities().pins_memory;
+        let is_pinned = fabric.capabilities().pins_memory;
         let bytes = if is_pinned { renewal.least } else { renewal.bytes };
-        let new = self.endpoint.fabric().register(bytes, view)?;
+        let new = fabric.register(bytes, view)?;
         new.store(0, REGION.word())?;
         let mut stand = vec![];
-        if let Some(old) = &self.own {
+        if let Some(old) = &self.0 {
             let mut buffer = vec![0; COPY_BYTES];
             for Stay { from, place, segment } in &renewal.segments {
                 let word = Word::from_bits(old.load(word_at(place.control))?);
@@ -59,13 +46,13 @@ impl OwnRegion {
             }
         }
         let key = new.key(Rights::Change);
-        self.own = Some(new);
+        self.0 = Some(new);
         Ok((key, stand))
     }
 
     /// Its own memory, for programs of this machine to read, where the fabric's is of such a kind.
     pub(super) fn readable(&self) -> Option<Readable> {
-        let readable = self.own.as_ref()?.readable();
+        let readable = self.0.as_ref()?.readable();
         readable.unwrap_or_else(|error| {
             tracing::warn!(%error, "programs cannot read values where they are");
             None
@@ -75,12 +62,12 @@ impl OwnRegion {
     /// Its own memory, if it is that of this view.
     #[cfg(feature = "testing")]
     pub(super) fn own_of(&self, view: ViewNumber) -> Option<&dyn Region> {
-        self.own.as_deref().filter(|own| own.key(Rights::Read).view == view)
+        self.0.as_deref().filter(|own| own.key(Rights::Read).view == view)
     }
 
     /// Stores a word of its own memory that no atomic changes.
     pub(super) fn store(&self, at: u64, word: u64) {
-        let stored = self.own.as_ref().map(|own| own.store(at, word));
+        let stored = self.0.as_ref().map(|own| own.store(at, word));
         if let Some(Err(error)) = stored {
             tracing::warn!(%error, "free memory was not published");
         }
@@ -88,22 +75,9 @@ impl OwnRegion {
 
     /// Nothing stands there any more: the system may have it, where memory is not pinned.
     pub(super) fn discard(&self, at: u64, bytes: u64) {
-        let discarded = self.own.as_ref().map(|own| own.discard(at, bytes));
+        let discarded = self.0.as_ref().map(|own| own.discard(at, bytes));
         if let Some(Err(error)) = discarded {
             tracing::warn!(%error, at, bytes, "free memory was not given back to the system");
-        }
-    }
-
-    pub(super) fn post(&mut self, post: Post, until: Time, now: Time) {
-        self.metrics.batches.increment();
-        let post = SegmentPost::new(post, until, self.endpoint.fabric());
-        self.endpoint.submit(post, now);
-    }
-
-    /// Sends a message, which may be lost: the machine repeats it.
-    pub(super) fn send(&mut self, frame: &Frame) {
-        if self.endpoint.send(frame.to, frame.view, &frame.encode()) {
-            self.metrics.frames.increment();
         }
     }
 }
