@@ -1,5 +1,6 @@
 //! Values that are read where they are: what a window shows, and when it shows nothing any more.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -84,10 +85,12 @@ fn beside_writers(cluster: &Cluster) {
     let _nodes = three(cluster);
     let mut a = connect(cluster, "a");
     let id = a.allocate(NewSegment { writers: 1, ..at("a", LONG) }).unwrap().id;
-    let until = Instant::now() + Duration::from_secs(3);
+    // Three seconds, and on a busy machine until enough was seen.
+    let (least, until) = (Instant::now() + Duration::from_secs(3), Instant::now() + Duration::from_secs(60));
+    let is_over = &AtomicBool::new(false);
     let write = |node: &str| {
         let (mut program, mut puts) = (connect(cluster, node), 0u64);
-        while Instant::now() < until {
+        while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
             puts += 1;
             program.put(id, &vec![puts as u8; LONG]).unwrap();
         }
@@ -98,7 +101,8 @@ fn beside_writers(cluster: &Cluster) {
         let writers = ["b", "c"].map(|node| scope.spawn(move || write(node)));
         let mut window = a.window(id).unwrap();
         let mut bytes = vec![0; LONG];
-        while Instant::now() < until {
+        let enough = |whole, overtaken, versions| whole > 50 && overtaken > 5 && versions > 20;
+        while Instant::now() < least || Instant::now() < until && !enough(whole, overtaken, versions) {
             // A slow reader in between, whom writers overtake.
             let middle = LONG / 2;
             let (one, other) = bytes.split_at_mut(middle);
@@ -118,6 +122,7 @@ fn beside_writers(cluster: &Cluster) {
             versions += u64::from(newest.version() > window.version());
             window = newest;
         }
+        is_over.store(true, Ordering::Relaxed);
         writers.into_iter().map(|writer| writer.join().unwrap()).sum()
     });
     println!(
