@@ -191,7 +191,7 @@ fn a_message_is_handled_by_the_thread_that_brings_it() {
 
 /// Nor by a fabric's thread that comes while the service's own thread is on its way.
 #[test]
-fn what_is_slow_is_not_done_by_whoever_brings_something() {
+fn slow_work_is_not_run_by_a_fabrics_thread() {
     let scene = scene();
     let me = thread::current().id();
     for round in (0..ROUNDS).step_by(2) {
