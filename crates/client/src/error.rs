@@ -141,6 +141,15 @@ pub enum Error {
     Unsteady,
 }
 
+impl From<verbena_protocol::Error> for Error {
+    fn from(error: verbena_protocol::Error) -> Error {
+        match error {
+            verbena_protocol::Error::Format(error) => Error::Format(error),
+            verbena_protocol::Error::Malformed(reason) => Error::Malformed(reason),
+        }
+    }
+}
+
 impl Error {
     /// Whether the connection has ended, and with it all that was held by it.
     pub fn is_over(&self) -> bool {

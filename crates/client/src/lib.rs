@@ -7,7 +7,6 @@
 //!
 //! Features: `updates` for the second way, `tower` for the layer, which is the default.
 
-pub mod api;
 mod board;
 #[cfg(feature = "tower")]
 mod bracketed;
@@ -18,20 +17,15 @@ mod error;
 mod helper;
 #[cfg(feature = "tower")]
 mod layer;
-mod lock_wire;
 mod locks;
-mod member_wire;
 mod memory;
-pub mod memory_wire;
 mod place;
 mod scope;
 mod socket;
 #[cfg(feature = "updates")]
 mod updates;
 mod window;
-pub mod wire;
 
-pub use api::Outcome;
 #[cfg(feature = "tower")]
 pub use bracketed::Bracketed;
 pub use checkpoints::{CheckpointOptions, CheckpointRecord, Joined, MAX_PROCESSES};
@@ -49,5 +43,7 @@ pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};
 #[cfg(feature = "updates")]
 pub use updates::{PATIENCE, Update, Updates};
+pub use verbena_protocol::api::{self, Outcome};
+pub use verbena_protocol::{memory as memory_wire, wire};
 pub use verbena_terms::{Coherence, Incarnation, SegmentId};
 pub use window::Window;

@@ -317,7 +317,7 @@ impl Locks {
                 Some(None) => {}
                 Some(Some(_)) => {
                     let response = self.asked.remove(&number).flatten().expect("invariant: it was just seen");
-                    return Answer::decode(&response.answer.map_err(verbena_ipc::Error::from)?).map(Some);
+                    return Ok(Some(Answer::decode(&response.answer.map_err(verbena_ipc::Error::from)?)?));
                 }
             }
             let polled = self.connection.poll(until);

@@ -8,13 +8,13 @@ use verbena_ipc::ReadableMemory;
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::error::{Error, Result};
-use crate::lock_wire::LockMode;
 use crate::locks::{Hold, Locks};
 use crate::memory_wire::{
     Failure, MemoryAnswer, MemoryRequest, NewSegment, Reclaims, SegmentInfo, SegmentStat, VALUE_PART_BYTES, Which,
 };
 use crate::socket::Socket;
 use crate::window::Window;
+use crate::wire::LockMode;
 use crate::wire::{Answer, BOARD_FORGETS, Request};
 
 /// How much longer than its helper a program waits: the helper knows what became of it.

@@ -8,8 +8,9 @@ use std::sync::atomic::{Ordering, fence};
 use verbena_ipc::{BoardReader, ReadableMemory};
 use verbena_terms::{Coherence, SLOT_HEAD_BYTES, SegmentId, SegmentWord};
 
-use crate::board::{self, BOARD_FORGETS};
+use crate::board;
 use crate::memory_wire::Pane;
+use crate::wire::BOARD_FORGETS;
 
 /// Looks for a value that nobody writes over meanwhile: each is a few loads.
 const LOOKS: usize = 10_000;

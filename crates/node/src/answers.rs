@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use verbena_client::wire::{Answer, PART_BYTES, Pages, Request, Work};
 use verbena_content::service::Content;
 use verbena_ipc::{ClientId, Event, Responder, Server};
 use verbena_metrics::Registry;
+use verbena_protocol::wire::{Answer, PART_BYTES, Pages, Request, Work};
 use verbena_terms::{BootClock, Clock};
 
 use crate::desk::Desk;

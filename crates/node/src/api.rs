@@ -1,7 +1,7 @@
 //! The helper over HTTP, for programs in any language: a unix socket in the runtime directory, and a loopback port if one is
 //! configured.
 //!
-//! What is said under `/v1` and at `GET /overview` is in [`verbena_client::api`]. Beside it there are `GET /healthz`, `/status`,
+//! What is said under `/v1` and at `GET /overview` is in [`verbena_protocol::api`]. Beside it there are `GET /healthz`, `/status`,
 //! `/metrics`, and the files that the front door gave the helper to show.
 //!
 //! A bracket that nobody ends is taken for one of unknown outcome after the longest transaction (rule P6): its pages
@@ -30,11 +30,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use verbena_caching::{Key, Keys};
-use verbena_client::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, Purged, Touched, Word, Words};
-use verbena_client::wire::SAMPLED_KEYS;
 use verbena_content::service::{Content, Finish, Ticket};
 use verbena_content::{PageId, Scope};
 use verbena_metrics::Registry;
+use verbena_protocol::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, Purged, Touched, Word, Words};
+use verbena_protocol::wire::SAMPLED_KEYS;
 use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 
 use crate::answers::pages;

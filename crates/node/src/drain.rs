@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use verbena_client::wire::{Departure, Exit};
+use verbena_protocol::wire::{Departure, Exit};
 
 /// Of one process.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verbena_client::api::{Heard, Told};
+use verbena_protocol::api::{Heard, Told};
 
 use crate::neighbours::heard;
 use crate::told::Message;

@@ -403,7 +403,7 @@ fn meeting(membership: &Membership, directory: PathBuf) -> Meeting {
 }
 
 fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbours>) -> Result<()> {
-    type Read = fn(&verbena_client::wire::Status) -> f64;
+    type Read = fn(&verbena_protocol::wire::Status) -> f64;
     type Count = fn(Frames) -> u64;
     let gauges: [(&str, &str, Read); 5] = [
         ("verbena_node_lease_left_seconds", "What is left of the node's lease.", |status| {

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use verbena_client::wire::{Change, Concerned, PART_NAMES, Seen, Why};
 use verbena_cluster::{MAX_MEMBERS, Member, Parting, View};
+use verbena_protocol::wire::{Change, Concerned, PART_NAMES, Seen, Why};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::status::millis;

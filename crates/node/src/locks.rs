@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use verbena_client::wire::BOARD_LAPSES;
 use verbena_cluster::Notice;
 use verbena_ipc::Board;
 use verbena_lock::service::{LockService, LocksConfig, Metrics};
 use verbena_metrics::Registry;
+use verbena_protocol::wire::BOARD_LAPSES;
 
 use crate::error::Result;
 use crate::life::Life;

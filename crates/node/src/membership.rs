@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_client::wire::{self, BOARD_LEASE};
 use verbena_cluster::{
     Keeper, KeeperAction, KeeperEvent, LeaseWord, Message, Notice, OfficeEvent, Participant, ParticipantAction,
     ParticipantEvent, StartRecord,
@@ -11,6 +10,7 @@ use verbena_cluster::{
 use verbena_fabric::{Address, Interconnect, Opened};
 use verbena_ipc::Board;
 use verbena_metrics::Registry;
+use verbena_protocol::wire::{self, BOARD_LEASE};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::desk::Desk;

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
-use verbena_client::api::{Heard, Loaded, Node, Told};
-use verbena_client::wire::{Answer, Detail, LoadOf, PART_MEMBERS};
 use verbena_cluster::{Notice, View};
 use verbena_fabric::{Address, Class, Connections, Fabric, Frames, Inbox, Messages, Port, Views};
 use verbena_monitor::{Loads, Seen};
+use verbena_protocol::api::{Heard, Loaded, Node, Told};
+use verbena_protocol::wire::{Answer, Detail, LoadOf, PART_MEMBERS};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::life::Life;
@@ -133,7 +133,7 @@ impl Neighbours {
         known.asked
     }
 
-    /// What is known of the members, from the `from`th on, for [`wire::Request::Details`](verbena_client::wire::Request::Details). They
+    /// What is known of the members, from the `from`th on, for [`wire::Request::Details`](verbena_protocol::wire::Request::Details). They
     /// are asked, and not waited for.
     pub(crate) fn details(&self, from: u32) -> Answer {
         self.ask();
@@ -147,7 +147,7 @@ impl Neighbours {
         Answer::Details { view: self.status.read(0).view, details: details.collect(), more }
     }
 
-    /// How loaded the members are whose load is known, from the `from`th on, for [`wire::Request::Loads`](verbena_client::wire::Request::Loads).
+    /// How loaded the members are whose load is known, from the `from`th on, for [`wire::Request::Loads`](verbena_protocol::wire::Request::Loads).
     pub(crate) fn loads(&self, from: u32) -> Answer {
         self.loads.look(READ_FOR);
         let (all, now) = (self.loads.all(), BootClock.now());

@@ -6,11 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use verbena_client::memory_wire::{
-    Failure, MemoryAnswer, MemoryRequest, NewSegment, PART_SEGMENTS, Placement, Reclaims as Told, SegmentInfo,
-    SegmentStat, VALUE_PART_BYTES, Which,
-};
-use verbena_client::wire::Answer;
 use verbena_ipc::{ClientId, Request};
 use verbena_memory::service::{MemoryService, OwnMemory};
 use verbena_memory::{
@@ -18,6 +13,11 @@ use verbena_memory::{
     Wanted, Wish,
 };
 use verbena_metrics::{Registry, RegistryError};
+use verbena_protocol::memory::{
+    Failure, MemoryAnswer, MemoryRequest, NewSegment, PART_SEGMENTS, Placement, Reclaims as Told, SegmentInfo,
+    SegmentStat, VALUE_PART_BYTES, Which,
+};
+use verbena_protocol::wire::Answer;
 use verbena_terms::Rank;
 
 use crate::parcel::{Budget, Counted, Full, MOST_BYTES, Parcel};

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena_client::wire::{self, PART_NAMES, SAMPLED_KEYS};
 use verbena_cluster::{LeaseWord, Membership, Notice, Parting, Refusal, View, home_of};
 use verbena_fabric::Address;
+use verbena_protocol::wire::{self, PART_NAMES, SAMPLED_KEYS};
 use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
 
 use crate::history::History;

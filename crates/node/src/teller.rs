@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use verbena_client::wire::Answer;
 use verbena_ipc::{Request, Responder};
+use verbena_protocol::wire::Answer;
 
 /// Passes one answer on to whoever waits for it, whichever of both comes first. An answer that is there at once is given without a detour by other threads' way.
 pub(crate) enum Teller {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena_client::wire::{Answer, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
 use verbena_ipc::{ClientId, Request};
 use verbena_lock::listing::Listed;
 use verbena_lock::service::{List, LockService, Removed};
 use verbena_lock::{Asker, MAX_NAME_BYTES, Mode, Name, Refusal, Removal, RequestId};
+use verbena_protocol::wire::{Answer, LockAnswer, LockAt, LockMode, LockRequest, LockUser};
 use verbena_terms::{BootClock, Clock, Rank};
 
 use crate::habit::Habit;

@@ -13,7 +13,7 @@
 //! and is for people.
 
 use serde::{Deserialize, Serialize};
-use verbena_client::api::Told;
+use verbena_protocol::api::Told;
 use verbena_terms::Format;
 
 /// Marks a message.
@@ -41,7 +41,7 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
-    use verbena_client::wire::State;
+    use verbena_protocol::wire::State;
     use verbena_terms::ViewNumber;
 
     use super::*;

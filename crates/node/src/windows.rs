@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use verbena_client::memory_wire::{Failure, MemoryAnswer, Pane};
 use verbena_memory::Segment;
 use verbena_memory::layout::{slot_bytes, word_at};
 use verbena_memory::service::OwnMemory;
+use verbena_protocol::memory::{Failure, MemoryAnswer, Pane};
 use verbena_terms::ViewNumber;
 
 use crate::segments::{Refused, runs_it};

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_client::memory_wire::{Failure, MemoryAnswer, MemoryRequest, NewSegment, VALUE_PART_BYTES, Which};
-use verbena_client::wire::{Answer, LockAnswer, LockMode, LockRequest, Request};
 use verbena_content::service::Content;
 use verbena_content::{MAX_DEPENDENCIES, Reader, ReaderLimits, Scope, Stamp, Start, Verdict, look};
 use verbena_ipc::Connection;
 use verbena_metrics::Registry;
 use verbena_node::{Helper, Settings};
+use verbena_protocol::memory::{Failure, MemoryAnswer, MemoryRequest, NewSegment, VALUE_PART_BYTES, Which};
+use verbena_protocol::wire::{Answer, LockAnswer, LockMode, LockRequest, Request};
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::common::{self, PATIENCE, within};

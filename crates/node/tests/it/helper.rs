@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use verbena_client::wire::State;
 use verbena_client::{Helper as Connection, Report};
 use verbena_cluster::Notice;
 use verbena_metrics::Registry;
 use verbena_node::{Error, Event, Helper, Life, Replies, Service, Settings};
+use verbena_protocol::wire::State;
 use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
 
 use crate::common::{PATIENCE, members, settings, start, wait_for};
@@ -70,7 +70,7 @@ fn metrics_come_whole_in_parts() {
     let (helper, told) = start(&settings, vec![], registry);
     wait_for(&told, in_effect);
     let text = Connection::connect(&settings.socket().unwrap(), PATIENCE).unwrap().metrics().unwrap();
-    assert!(text.len() > 2 * verbena_client::wire::PART_BYTES, "one part held it all");
+    assert!(text.len() > 2 * verbena_protocol::wire::PART_BYTES, "one part held it all");
     assert!(text.contains("verbena_node_sample199_total 199") && text.ends_with("# EOF\n"), "{text}");
     assert!(text.contains("verbena_node_members 1"));
     helper.stop().unwrap();

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_client::wire::{State, Status};
 use verbena_client::{Helper as Connection, Socket};
 use verbena_cluster::ClusterConfig;
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
+use verbena_protocol::wire::{State, Status};
 use verbena_terms::{BootClock, Clock, Lapse};
 
 use crate::common::{self, PATIENCE, within};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use verbena_client::wire::State;
 use verbena_client::{Helper as Connection, Report, Socket};
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
+use verbena_protocol::wire::State;
 use verbena_terms::{BootClock, Clock, Incarnation, Lapse};
 
 use crate::common::{self, PATIENCE, within};

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbena_client::api::Word;
 use verbena_client::{Error, Outcome, Place, Scope, Updates};
 use verbena_metrics::Registry;
 use verbena_node::{Helper, Settings};
+use verbena_protocol::api::Word;
 use verbena_terms::Lapse;
 
 use crate::common::{self, PATIENCE, members};

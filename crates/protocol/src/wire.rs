@@ -20,15 +20,23 @@ use verbena_terms::{Format, Incarnation, ViewNumber};
 
 use crate::error::{Error, Result};
 
-pub use crate::board::{BOARD_FORGETS, BOARD_LAPSES, BOARD_LEASE};
-pub use crate::lock_wire::{LockAnswer, LockAt, LockMode, LockRequest, LockUser};
-pub use crate::member_wire::{Change, Concerned, Departed, Detail, LoadOf, Member, Seen, Why};
-use crate::memory_wire::{MemoryAnswer, MemoryRequest};
+pub use crate::lock::{LockAnswer, LockAt, LockMode, LockRequest, LockUser};
+pub use crate::member::{Change, Concerned, Departed, Detail, LoadOf, Member, Seen, Why};
+use crate::memory::{MemoryAnswer, MemoryRequest};
 
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);
 /// Marks an answer.
 pub const ANSWER: Format = Format::new(*b"VANS", 4);
+
+/// The word of the helper's board that says until when its node has a lease: nanoseconds of CLOCK_BOOTTIME (rule L6). What is
+/// held is held until then, and longer if the word has grown by then.
+pub const BOARD_LEASE: usize = 0;
+/// The word of the helper's board that counts how often all that its clients held was lost. What was granted at another count is lost.
+pub const BOARD_LAPSES: usize = 1;
+/// The word of the helper's board that counts how often something else could be where a segment's value was in its node's memory. What was found at another count is
+/// not looked at any more.
+pub const BOARD_FORGETS: usize = 2;
 
 /// Bytes of text that one answer carries at most.
 pub const PART_BYTES: usize = 8 << 10;
