@@ -196,7 +196,8 @@ impl Api {
         });
         tokio::spawn(async move {
             let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HELPER_WAITS);
+            // With `half_close`: a program that sends no more may still read (RFC 9112 section 9.6).
+            server.half_close(true).timer(TokioTimer::new()).header_read_timeout(HELPER_WAITS);
             if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
                 tracing::debug!(%error, "a program's connection ended");
             }

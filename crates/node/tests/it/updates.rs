@@ -1,5 +1,8 @@
 //! A helper in this process, told of writes as a program does it.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,6 +83,34 @@ async fn an_update_is_open_until_it_ends() {
     assert!(everything().await.busy, "its outcome is unknown");
     tokio::task::spawn_blocking(|| helper.stop().unwrap()).await.unwrap();
     assert!(matches!(updates.begin(&Scope::EVERYTHING).await, Err(Error::Nobody { .. })));
+}
+
+/// A program that says at once that it sends no more (RFC 9112 section 9.6), as `nc -N` does.
+#[tokio::test]
+async fn a_program_that_sends_no_more_is_answered() {
+    const BEGIN: &str = "POST /v1/updates HTTP/1.1\r\nhost: helper\r\ncontent-length: 19\r\n\r\n{\"everything\":true}";
+    let directory = tempfile::tempdir().unwrap();
+    let (helper, updates) = start(&settings(directory.path()));
+    begin(&updates).await.end(Outcome::NotSent).await.unwrap();
+    let (socket, port) = (helper.http().0.to_owned(), helper.http().1.unwrap());
+    let answers = tokio::task::spawn_blocking(move || {
+        let mut answers = vec![String::new(), String::new()];
+        for _ in 0..10 {
+            let mut unix = UnixStream::connect(&socket).unwrap();
+            unix.write_all(BEGIN.as_bytes()).unwrap();
+            unix.shutdown(Shutdown::Write).unwrap();
+            unix.read_to_string(&mut answers[0]).unwrap();
+            let mut tcp = TcpStream::connect(port).unwrap();
+            tcp.write_all(BEGIN.as_bytes()).unwrap();
+            tcp.shutdown(Shutdown::Write).unwrap();
+            tcp.read_to_string(&mut answers[1]).unwrap();
+        }
+        answers
+    });
+    for answers in answers.await.unwrap() {
+        assert_eq!(answers.matches("HTTP/1.1 201 Created").count(), 10, "{answers}");
+    }
+    tokio::task::spawn_blocking(|| helper.stop().unwrap()).await.unwrap();
 }
 
 #[tokio::test]
