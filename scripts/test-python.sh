@@ -15,7 +15,7 @@ fi
 [ -x "$VERBENA" ] || cargo build --locked --bin verbena
 
 # The tools of the versions that are named here. An environment of other tools, or that was made elsewhere, is made anew.
-tools="maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 numpy==2.4.6"
+tools="maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 numpy==2.4.6 django==5.2.9 flask==3.1.2 uvicorn==0.38.0"
 if [ "$(cat "$environment/tools" 2>/dev/null)" != "$tools in $environment" ]; then
     rm -rf "$environment"
     python3 -m venv "$environment"
@@ -30,7 +30,7 @@ maturin build --quiet --locked --profile dev --manifest-path adapters/python/Car
 pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$environment"/wheels/*.whl
 # It leaves its files where it runs. Before 3.12 the interpreter has the buffers of a type without a name for them.
 (cd "$environment" && python -m mypy.stubtest --concise --ignore-unused-allowlist --allowlist <(echo 'verbena\.(_native\.)?(Value|Window)\.__buffer__') verbena)
-python -m mypy --strict --no-error-summary --cache-dir "$environment/mypy" adapters/python/tests adapters/python/examples adapters/python/python/verbena
+python -m mypy --config-file adapters/python/pyproject.toml --strict --no-error-summary --cache-dir "$environment/mypy" adapters/python/tests adapters/python/examples adapters/python/python/verbena
 cd adapters/python
 # A wait that does not end says where, and fails.
 PYTHONDONTWRITEBYTECODE=1 timeout 300 python -m pytest -o faulthandler_timeout=60

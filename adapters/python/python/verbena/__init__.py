@@ -1,4 +1,4 @@
-"""Distributed locks of a Verbena cluster, memory that its nodes share, and networks that are far apart for tests.
+"""Distributed locks of a Verbena cluster, memory that its nodes share, a cache that is told of writes, and networks that are far apart for tests.
 
     with verbena.Locks() as locks:
         with locks.acquire("nightly-report", timeout=10) as hold:
@@ -13,6 +13,13 @@
         numpy.frombuffer(value, "f4")
 
 `verbena.aio.Memory` is that for asyncio.
+
+    updates = verbena.Updates()
+    with updates.begin("product:7"):
+        database.execute("update product set price = 9 where id = 7")
+        database.commit()
+
+`verbena.wsgi`, `verbena.asgi`, `verbena.django` and `verbena.flask` do that for every request that writes.
 
     with verbena.wan(delay="10ms", loss="0.1%") as wan:
         server = wan.b.run(socket.create_server, (wan.b.address, 8000))
@@ -39,6 +46,7 @@ from ._errors import (
     NotFound,
     NotHeld,
     NotInTime,
+    NotOpen,
     NotPermitted,
     NotYours,
     OutOfRange,
@@ -46,11 +54,15 @@ from ._errors import (
     Refused,
     Released,
     RolledBack,
+    Unavailable,
+    Unconfirmed,
     Unknown,
     WrongThread,
 )
 from ._native import CheckpointState, Checkpoints, Hold, Joined, Locks, Memory, Segment, Stat, Value, Window
+from ._updates import EVERYTHING, Update, Updates
 from ._wan import Site, Wan, wan
+from ._writes import made_of
 
 __all__ = [
     "CheckpointState",
@@ -58,6 +70,7 @@ __all__ = [
     "Conflict",
     "Deadlock",
     "Disconnected",
+    "EVERYTHING",
     "Elsewhere",
     "Error",
     "Exists",
@@ -77,6 +90,7 @@ __all__ = [
     "NotFound",
     "NotHeld",
     "NotInTime",
+    "NotOpen",
     "NotPermitted",
     "NotYours",
     "OutOfRange",
@@ -87,11 +101,16 @@ __all__ = [
     "Segment",
     "Site",
     "Stat",
+    "Unavailable",
+    "Unconfirmed",
     "Unknown",
+    "Update",
+    "Updates",
     "Value",
     "Wan",
     "Window",
     "WrongThread",
     "aio",
+    "made_of",
     "wan",
 ]

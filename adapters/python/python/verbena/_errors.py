@@ -114,3 +114,15 @@ class Failed(Error):
 
 class NotPermitted(Error, PermissionError):
     """Who runs this may not make networks. Nothing was made."""
+
+
+class Unavailable(Error):
+    """The helper cannot do it now, and nothing was begun: write nothing, and answer 503."""
+
+
+class Unconfirmed(Error):
+    """The write is in the database, and not every cache may know of it: do not tell the client that it is done."""
+
+
+class NotOpen(Error):
+    """The update has ended already: it was open for longer than `pages.longest_transaction`, or its helper was started again."""
