@@ -2,17 +2,18 @@
 
 use std::net::SocketAddr;
 
-use http::Uri;
 use verbena_caching::Route;
 use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
+
+use crate::origin::Address;
 
 section! {
     /// The proxy in front of the application.
     pub struct ProxyConfig as "proxy", checked by ProxyConfig::check {
         /// Where clients reach it. Port 0 takes a free one.
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::from(([127, 0, 0, 1], 8080)),
-        /// The application: `http://HOST:PORT`. Of several, that answer, the one whose machine is least loaded is asked, as the node there says;
+        /// The application: `http://HOST:PORT`, or `unix:/PATH` for one that listens on a unix socket. Of several, that answer, the one whose machine is least loaded is asked, as the node there says;
         /// where none says it, or they are alike, the one with the fewest requests under way.
         pub origin: Vec<String> as "URL" = Vec::new(),
         /// The nodes on the machines of `origin`, in its order, by their names; `""` where there is none.
@@ -63,7 +64,7 @@ impl ProxyConfig {
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         for (at, origin) in self.origin.iter().enumerate() {
-            if let Err(problem) = parse_origin(origin) {
+            if let Err(problem) = origin.parse::<Address>() {
                 found.push(Contradiction::new(format!("origin.{at}"), problem));
             }
         }
@@ -104,33 +105,6 @@ impl ProxyConfig {
     }
 }
 
-/// That of an origin which names none (RFC 9110 section 4.2.1).
-const HTTP_PORT: u16 = 80;
-
-/// The authority of `http://HOST:PORT`, or what is wrong with it.
-pub(crate) fn parse_origin(origin: &str) -> Result<http::uri::Authority, String> {
-    let wrong = |why: &str| Err(format!("{origin:?} is not http://HOST:PORT: {why}"));
-    let Ok(uri) = origin.parse::<Uri>() else { return wrong("not a URL") };
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        // Not repeated: it may hold a password.
-        return Err("an origin names no user: write http://HOST:PORT".into());
-    }
-    match (uri.scheme_str(), uri.authority(), uri.path_and_query().map(|path| path.as_str())) {
-        (Some("http"), Some(authority), None | Some("/")) => {
-            let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
-            match port.map(str::parse::<u16>) {
-                Some(Ok(1..)) => Ok(authority.clone()),
-                None => format!("{authority}:{HTTP_PORT}").parse().or_else(|_| wrong("not a URL")),
-                Some(_) => wrong("a port is a number from 1 to 65535"),
-            }
-        }
-        (Some("http"), Some(_), _) => wrong("it must have no path"),
-        (Some("https"), ..) => wrong("only plain http is spoken with the application"),
-        (Some(_), ..) => wrong("only http is spoken with the application"),
-        (None, ..) => wrong("no scheme"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,33 +137,5 @@ mod tests {
         ];
         assert_eq!(keys, expected);
         assert_eq!(ProxyConfig::default().contradictions(), [], "a node that is no proxy has no origin");
-    }
-
-    #[test]
-    fn an_origin_has_a_host_and_perhaps_a_port() {
-        for right in ["http://a", "http://a:1", "http://a:65535/", "http://[::1]", "http://[::1]:8000"] {
-            assert!(parse_origin(right).is_ok(), "{right}");
-        }
-        // A write is sent over a connection of its own, for which there has to be a port.
-        for (origin, address) in [("http://a", "a:80"), ("http://[::1]/", "[::1]:80"), ("http://a:8000", "a:8000")] {
-            assert_eq!(parse_origin(origin).map(|authority| authority.to_string()), Ok(address.to_owned()));
-        }
-        for (wrong, why) in [
-            ("http://a:0", "a port is"),
-            ("http://a:65536", "a port is"),
-            ("http://a:", "a port is"),
-            ("http://[::1]:99999", "a port is"),
-            ("ftp://a:1", "only http"),
-            ("https://a", "only plain http"),
-            ("a:1", "no scheme"),
-            ("/a", "no scheme"),
-            ("http://a/b", "no path"),
-            ("", "not a URL"),
-        ] {
-            let problem = parse_origin(wrong).expect_err(wrong);
-            assert!(problem.contains(why), "{wrong}: {problem}");
-        }
-        let problem = parse_origin("http://user:secret@a:1").expect_err("a user");
-        assert!(!problem.contains("secret") && problem.contains("no user"), "{problem}");
     }
 }

@@ -4,6 +4,8 @@
 //! go over a new connection: so it is known whether a byte was sent (rule P7), and an idle connection that the application closes
 //! at the wrong moment leaves no update of unknown outcome.
 
+mod address;
+mod connector;
 mod machines;
 mod places;
 
@@ -19,10 +21,8 @@ use http_body::Body as HttpBody;
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use verbena_caching::is_framed_plainly;
 use verbena_metrics::Gauge;
@@ -31,6 +31,9 @@ use crate::health::{Health, Standing};
 use crate::observed::Observed;
 use crate::upload::{Cut, Upload};
 
+pub(crate) use address::Address;
+use address::Stream;
+use connector::Connector;
 pub(crate) use machines::Machines;
 pub(crate) use places::Place;
 use places::Places;
@@ -112,6 +115,8 @@ pub(crate) struct Origins {
 struct Origin {
     /// Among all.
     number: usize,
+    address: Address,
+    /// Of its URIs: its own, or for a unix socket one by which the connector knows it.
     authority: Authority,
     in_flight: AtomicU32,
     /// Places that are taken.
@@ -122,20 +127,21 @@ struct Origin {
 
 impl Origins {
     pub fn new(
-        authorities: Vec<Authority>,
+        addresses: Vec<Address>,
         machines: Machines,
         fills: usize,
         connect_timeout: Duration,
         answer_timeout: Duration,
         observed: &Observed,
     ) -> Self {
-        let origin = |(number, authority): (usize, Authority)| {
-            let up = observed.origin_up.with([authority.as_str()]);
+        let origin = |(number, address): (usize, Address)| {
+            let up = observed.origin_up.with([address.to_string().as_str()]);
+            let authority = connector::authority_of(number, &address);
             up.set(1);
             let (in_flight, fills) = (AtomicU32::new(0), AtomicUsize::new(0));
-            Origin { number, authority, in_flight, fills, health: Mutex::default(), up }
+            Origin { number, address, authority, in_flight, fills, health: Mutex::default(), up }
         };
-        let all: Vec<Origin> = authorities.into_iter().enumerate().map(origin).collect();
+        let all: Vec<Origin> = addresses.into_iter().enumerate().map(origin).collect();
         let places = Places::new(fills, all.len(), observed);
         Origins { all, machines, next: AtomicUsize::new(0), places, connect_timeout, answer_timeout }
     }
@@ -188,13 +194,9 @@ impl Origins {
         order.into_iter().map(|((standing, ..), origin)| (standing, origin)).collect()
     }
 
-    async fn open(&self, origin: &Origin) -> Option<TcpStream> {
-        match timeout(self.connect_timeout, TcpStream::connect(origin.authority.as_str())).await {
-            Ok(Ok(stream)) => {
-                // Small writes that wait for each other cost more than they save; a refusal costs only that.
-                let _ = stream.set_nodelay(true);
-                Some(stream)
-            }
+    async fn open(&self, origin: &Origin) -> Option<Stream> {
+        match timeout(self.connect_timeout, origin.address.connect()).await {
+            Ok(Ok(stream)) => Some(stream),
             _ => {
                 origin.learn(Health::refused);
                 None
@@ -214,10 +216,10 @@ impl Origin {
             (was_well, health.is_well())
         };
         if was_well != is_well {
-            let origin = self.authority.as_str();
+            let origin = &self.address;
             match is_well {
-                true => tracing::info!(origin, "the application answers again"),
-                false => tracing::warn!(origin, "the application does not answer; others are asked, if there are any"),
+                true => tracing::info!(%origin, "the application answers again"),
+                false => tracing::warn!(%origin, "the application does not answer; others are asked, if there are any"),
             }
         }
     }
@@ -262,14 +264,13 @@ impl Drop for UnderWay<'_> {
 /// One thread's connections to the origins.
 pub(crate) struct Connections {
     origins: Arc<Origins>,
-    kept: Client<HttpConnector, Empty<Bytes>>,
+    kept: Client<Connector, Empty<Bytes>>,
 }
 
 impl Connections {
     pub fn new(origins: Arc<Origins>) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(origins.connect_timeout));
+        let addresses = origins.all.iter().map(|origin| origin.address.clone());
+        let connector = Connector::new(addresses, origins.connect_timeout);
         let kept = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_FOR)
             .pool_max_idle_per_host(IDLE_EACH)
@@ -361,7 +362,7 @@ impl Connections {
 }
 
 /// One exchange over a connection of its own.
-async fn converse<B>(stream: TcpStream, request: Request<B>) -> Result<Response<Incoming>, Failure>
+async fn converse<B>(stream: Stream, request: Request<B>) -> Result<Response<Incoming>, Failure>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -396,7 +397,7 @@ fn target(head: &request::Parts) -> Uri {
 fn outgoing<B: HttpBody>(head: &request::Parts, origin: &Origin, uri: Uri, body: B) -> Request<B> {
     let mut headers = head.headers.clone();
     if !headers.contains_key(HOST)
-        && let Ok(host) = HeaderValue::try_from(origin.authority.as_str())
+        && let Ok(host) = HeaderValue::try_from(origin.address.authority().map_or("localhost", Authority::as_str))
     {
         headers.insert(HOST, host);
     }

@@ -19,12 +19,12 @@ use verbena_monitor::Loads;
 use verbena_terms::Section;
 
 use crate::cache::Cache;
-use crate::config::{ProxyConfig, parse_origin};
+use crate::config::ProxyConfig;
 use crate::connection::Connection;
 use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
 use crate::observed::{Counted, Done, Observed};
-use crate::origin::{Connections, Machines, Origins};
+use crate::origin::{Address, Connections, Machines, Origins};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -53,7 +53,7 @@ impl Proxy {
             return Err(ProxyError::Setting { key: found.key, problem: found.problem });
         }
         if config.origin.is_empty() {
-            let problem = "no application to stand in front of: give --origin http://HOST:PORT".into();
+            let problem = "no application to stand in front of: give --origin http://HOST:PORT or unix:/PATH".into();
             return Err(ProxyError::Setting { key: "origin".into(), problem });
         }
         look_for_another(config.listen)
@@ -67,9 +67,9 @@ impl Proxy {
         registry: &Registry,
     ) -> Result<Proxy, ProxyError> {
         Proxy::check(config)?;
-        let authorities = config.origin.iter().map(|origin| parse_origin(origin));
-        let authorities = authorities.collect::<Result<Vec<_>, _>>();
-        let authorities = authorities.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;
+        let addresses = config.origin.iter().map(|origin| origin.parse());
+        let addresses = addresses.collect::<Result<Vec<Address>, _>>();
+        let addresses = addresses.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;
         let observed = Observed::new(registry)?;
         let largest = usize::try_from(config.largest.0).unwrap_or(usize::MAX / 2);
         let cache = Arc::new(Cache::new(content, observed, config.replacement, config.memory.0, largest));
@@ -89,9 +89,8 @@ impl Proxy {
             move || kept.kept().1 as f64,
         )?;
         let (connect_timeout, origin_timeout) = (config.connect_timeout.0, config.origin_timeout.0);
-        let machines = Machines::new(&authorities, &config.origin_nodes, loads.clone());
-        let origins =
-            Origins::new(authorities, machines, config.fills, connect_timeout, origin_timeout, &cache.observed);
+        let machines = Machines::new(&addresses, &config.origin_nodes, loads.clone());
+        let origins = Origins::new(addresses, machines, config.fills, connect_timeout, origin_timeout, &cache.observed);
         let origins = Arc::new(origins);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),

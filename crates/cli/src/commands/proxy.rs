@@ -30,7 +30,7 @@ Examples:
   verbena proxy --origin http://127.0.0.1:8000 --origin http://127.0.0.1:8001 --node-api 127.0.0.1:9090
   verbena proxy --config /etc/verbena.toml --cluster-name proxy-1")]
 pub struct Command {
-    /// The application: http://HOST:PORT. Several are used in turn, those that answer. The key proxy.origin.
+    /// The application: http://HOST:PORT, or unix:/PATH for a unix socket. Several are used in turn, those that answer. The key proxy.origin.
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
 

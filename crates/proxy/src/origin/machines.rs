@@ -4,9 +4,10 @@
 //! that machine publishes how loaded it is, and the proxy reads that one-sidedly several times a second (`verbena_monitor`), so that a machine that is too
 //! busy to say so is found out all the same.
 
-use http::uri::Authority;
 use verbena_monitor::{Loads, Watching, Whose};
 use verbena_terms::{BootClock, Clock, Load, Time};
+
+use super::Address;
 
 /// Loads that differ by less count as equal, in thousandths of a task on each processor: among machines with little to do each is used in turn.
 const STEP_MILLI: u64 = 250;
@@ -30,8 +31,8 @@ enum Machine {
 }
 
 impl Machine {
-    fn of(authority: &Authority, node: Option<&str>) -> Machine {
-        let host = authority.host();
+    fn of(address: &Address, node: Option<&str>) -> Machine {
+        let host = address.authority().map_or("localhost", |authority| authority.host());
         let address: Option<std::net::IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
         match (node, address) {
             (Some(""), _) => Machine::Unknown,
@@ -46,10 +47,10 @@ impl Machine {
 
 impl Machines {
     /// Those of these origins, on the machines of these nodes, if they are named.
-    pub fn new(origins: &[Authority], nodes: &[String], loads: Loads) -> Machines {
+    pub fn new(origins: &[Address], nodes: &[String], loads: Loads) -> Machines {
         let node = |at: usize| nodes.get(at).map(String::as_str);
         let all: Vec<Machine> =
-            origins.iter().enumerate().map(|(at, authority)| Machine::of(authority, node(at))).collect();
+            origins.iter().enumerate().map(|(at, address)| Machine::of(address, node(at))).collect();
         // Among those that are on one machine it says nothing.
         let differ = all.iter().any(|machine| *machine != all[0]);
         let whose = |machine: &Machine| match machine {
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn others_are_read_only_where_it_makes_a_difference() {
-        let origins: Vec<Authority> = ["10.0.0.5:80", "10.0.0.5:81"].map(|origin| origin.parse().unwrap()).into();
+        let origins: Vec<Address> = ["10.0.0.5:80", "10.0.0.5:81"].map(|origin| origin.parse().unwrap()).into();
         assert!(Machines::new(&origins, &[], Loads::default())._watching.is_none());
         let nodes = ["a", "b"].map(String::from);
         assert!(Machines::new(&origins, &nodes, Loads::default())._watching.is_some());

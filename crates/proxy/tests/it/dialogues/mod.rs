@@ -14,5 +14,6 @@ mod passed;
 mod places;
 mod queries;
 mod sharing;
+mod sockets;
 mod statuses;
 mod updates;
