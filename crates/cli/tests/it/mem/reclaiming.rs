@@ -119,8 +119,8 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
     );
     assert!(a.log().contains("another home holds it"));
     // It has it for segments again.
-    let told = said(cluster, "a", &["reclaim", "64MiB"], b"");
-    assert!(told.starts_with("offers 64MiB of 64MiB") && told.lines().count() == 1, "{told}");
+    let told = said(cluster, "a", &["reclaim", "72MiB"], b"");
+    assert!(told.starts_with("offers 72MiB of 72MiB") && told.lines().count() == 1, "{told}");
     fill(&mut at_b, "next", LARGE);
     assert!(has_of_the_system(&a, is_shm) >= after + 2 * LARGE - 64 * 1024);
 }
@@ -169,7 +169,7 @@ fn what_nobody_has_room_for_is_gone() {
     assert_eq!((counted(&cluster, MOVED), counted(&cluster, GONE)), (0.0, 1.0));
     assert!(a.log().contains("no other home has room for it"));
     // Its name is free, and nothing else has changed.
-    said(&cluster, "b", &["reclaim", "64MiB"], b"");
+    said(&cluster, "b", &["reclaim", "72MiB"], b"");
     let again = at_c.allocate(NewSegment::of(MIB).named("large")).unwrap();
     assert!(again.id != id && again.home == "b", "{again:?}");
     assert_eq!(at_b.get("large").unwrap().bytes[..8], [0; 8]);
@@ -259,4 +259,15 @@ fn what_cannot_be_reclaimed() {
     assert_eq!(why(at_b.reclaim(u64::MAX, NOTICE)), Failure::Bad);
     let told = at_b.reclaim(8 * MIB, Duration::MAX).unwrap();
     assert_eq!((told.share, told.offered, told.segments), (8 * MIB, 8 * MIB, 0));
+}
+
+#[test]
+fn a_segment_of_the_largest_size_fits_with_the_defaults() {
+    const LARGEST: u64 = 16 << 20;
+    let cluster = Cluster::on_shm("500ms");
+    let _nodes = three(&cluster);
+    let mut program = connect(&cluster, "a");
+    program.allocate(NewSegment::of(LARGEST).named("largest")).unwrap();
+    program.put("largest", &vec![7; LARGEST as usize]).unwrap();
+    assert!(program.get("largest").unwrap().bytes.iter().all(|byte| *byte == 7));
 }
