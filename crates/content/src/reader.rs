@@ -11,6 +11,8 @@
 //!                                +----------------------> not stored: who waited goes to the origin
 //! ```
 //!
+//! A fill whose body takes long goes on by itself: who waited for it goes to the origin, and the page is stored when it is here.
+//!
 //! Who waits is served the page only if the home accepts it: acceptance means that the page was current at a moment
 //! after the registration was sent, and so after everybody who waits had arrived.
 
@@ -92,6 +94,9 @@ pub enum Alone {
     /// The application has just failed to make it.
     #[error("the application has just failed to make it")]
     Failing,
+    /// The page is being made, and its body takes long.
+    #[error("it is being made, and takes long")]
+    Slow,
     /// There are as many fills, or as many waiters, as may be.
     #[error("too many requests for it are under way")]
     Full,
@@ -160,6 +165,8 @@ struct Fill<K> {
     view: ViewNumber,
     words: Words,
     waiters: Vec<Waiter>,
+    /// Its body takes long: no request waits for it.
+    is_slow: bool,
     registering: Option<Registering>,
 }
 
@@ -236,7 +243,7 @@ impl<K: Ord + Clone> Reader<K> {
         }
         let id = FillId(self.next);
         self.next += 1;
-        let fill = Fill { key: key.clone(), page, view, words, waiters: Vec::new(), registering: None };
+        let fill = Fill { key: key.clone(), page, view, words, waiters: Vec::new(), is_slow: false, registering: None };
         self.fills.insert(id, fill);
         self.joinable.insert(key.clone(), id);
         Start::Lead(id)
@@ -252,6 +259,14 @@ impl<K: Ord + Clone> Reader<K> {
         {
             (fill.view, fill.words) = (view, words);
         }
+    }
+
+    /// The body takes long. The fill goes on, and no request waits for it any more: those that did are given, to be forwarded, and those that come are
+    /// forwarded alone.
+    pub fn slow(&mut self, id: FillId) -> Vec<Waiter> {
+        let Some(fill) = self.fills.get_mut(&id).filter(|fill| fill.registering.is_none()) else { return vec![] };
+        fill.is_slow = true;
+        std::mem::take(&mut fill.waiters)
     }
 
     /// The answer is here, whole, and depends on `scope`. Send what is returned, then wait for
@@ -345,6 +360,9 @@ impl<K: Ord + Clone> Reader<K> {
         // Words that moved since mean that it will be refused: a new fill is better.
         if (fill.view, fill.words) != (view, words) && self.rules.waiters_early {
             return None;
+        }
+        if fill.is_slow {
+            return Some(Start::Alone(Alone::Slow));
         }
         if fill.waiters.len() >= self.limits.waiters {
             return Some(Start::Alone(Alone::Full));

@@ -133,6 +133,7 @@ pub(crate) const fn alone(why: Alone) -> &'static str {
         Alone::Busy => "update-open",
         Alone::Unstorable => "unstorable",
         Alone::Failing => "failing",
+        Alone::Slow => "fill-slow",
         Alone::Full => "too-many-fills",
     }
 }

@@ -161,6 +161,17 @@ impl Cache {
         self.fills.lock().reader.waited(fill, words, &lease, now);
     }
 
+    /// The body takes long: those who wait for it are let go, each to take its place among the fills.
+    pub fn slow(&self, fill: FillId) {
+        let mut fills = self.fills.lock();
+        for waiter in fills.reader.slow(fill) {
+            if let Some(sender) = fills.waiting.remove(&waiter) {
+                // A client that waited may have hung up.
+                let _ = sender.send(None);
+            }
+        }
+    }
+
     /// The answer must not be stored.
     pub fn unstorable(&self, fill: FillId, why: Unstorable) {
         let now = self.content.now();

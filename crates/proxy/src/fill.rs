@@ -24,8 +24,10 @@ use crate::cache::{Cache, Fetched};
 use crate::origin::Place;
 use crate::page::Page;
 
-/// The longest that a body may take from its head to its end for others to wait for it.
+/// The longest that a body may take from its head to its end to be stored.
 const LONGEST: Duration = Duration::from_secs(5);
+/// The longest that others wait for a body from its head on. Most bodies are here with their head; who waits longer than this gets the page sooner by itself.
+const WAITED_FOR: Duration = Duration::from_millis(500);
 
 /// Bytes of room behind a body for the fields that are stored with it; where they need more, it is made.
 const FIELDS: usize = 256;
@@ -45,6 +47,13 @@ impl Leader {
     pub async fn waited(&self, page: PageId) {
         if let Some(fill) = self.fill {
             self.cache.waited(fill, page).await;
+        }
+    }
+
+    /// Its body takes long: no other request waits for it any more.
+    fn slow(&self) {
+        if let Some(fill) = self.fill {
+            self.cache.slow(fill);
         }
     }
 
@@ -116,11 +125,17 @@ pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
 
 /// A client that has gone does not end it: others may wait.
 async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
-    let give_up = Instant::now() + LONGEST.min(passing.patience);
+    let head_came = Instant::now();
+    let give_up = head_came + LONGEST.min(passing.patience);
+    let mut waited_for = Some(head_came + WAITED_FOR);
     let expected = passing.incoming.size_hint().exact().unwrap_or(0);
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0).min(kept.largest) + FIELDS);
     let reason = loop {
-        let frame = match timeout_at(give_up, passing.next()).await {
+        let frame = match timeout_at(waited_for.unwrap_or(give_up).min(give_up), passing.next()).await {
+            Err(_) if waited_for.take().is_some_and(|until| until < give_up) => {
+                kept.leader.slow();
+                continue;
+            }
             Err(_) => break Reason::TooSlow,
             Ok(None) => {
                 return puts
@@ -145,6 +160,11 @@ async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
             }
         };
         puts.frame(frame);
+        if waited_for.is_some_and(|until| until <= Instant::now()) {
+            // It comes all the time, and takes long all the same.
+            waited_for = None;
+            kept.leader.slow();
+        }
         if let Some(reason) = refused {
             break reason;
         }

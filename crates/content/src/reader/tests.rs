@@ -165,3 +165,16 @@ fn a_registration_without_an_answer_is_given_up() {
     assert_eq!((late[0].stored, &late[0].forward[..]), (Err(NotStored::Late), &[1][..]));
     assert_eq!(reader.registered(&accepted(fill), &LEASE, at(502)), None);
 }
+
+#[test]
+fn a_fill_whose_body_takes_long_is_not_waited_for_and_is_stored() {
+    let mut reader = reader();
+    let fill = lead(&mut reader, "a");
+    assert_eq!(start(&mut reader, "a", 1), Start::Wait(fill));
+    assert_eq!(start(&mut reader, "a", 2), Start::Wait(fill));
+    assert_eq!(reader.slow(fill), [1, 2]);
+    assert_eq!((start(&mut reader, "a", 3), reader.slow(fill)), (Start::Alone(Alone::Slow), vec![]));
+    assert!(reader.answered(fill, Scope::Everything, at(1)).is_some(), "it goes on");
+    assert!(reader.slow(fill).is_empty(), "it is here");
+    assert!(matches!(start(&mut reader, "a", 4), Start::Lead(_)), "whoever comes now could be told something older");
+}

@@ -134,6 +134,33 @@ fn nobody_waits_longer_for_another_request_than_for_the_application() {
 }
 
 #[test]
+fn a_page_whose_body_takes_long_is_not_waited_for_and_is_stored() {
+    let scene = Scene::with(|config| config.fills = 2);
+    let (mut leader, mut asked, mut one) = scene.two_ask("/");
+    let mut two = scene.client();
+    two.get("/");
+    scene.has_in_flight(3);
+    asked.says("HTTP/1.1 200 OK\r\nVerbena-Dependencies: front\r\nContent-Length: 4\r\n\r\nlo");
+    leader.head().has(200);
+    // Those who waited go to the application one by one, within the fills that may be: one place is the slow page's.
+    let first = scene.origin.asked("/");
+    scene.origin.is_left_alone();
+    first.depends("front", "soon");
+    scene.origin.asked("/").depends("front", "soon");
+    for client in [&mut one, &mut two] {
+        client.answer().is(200, "soon").said("detail=fill-slow");
+    }
+    // Who comes now does not wait either.
+    let mut three = scene.client();
+    three.get("/");
+    scene.origin.asked("/").depends("front", "soon");
+    three.answer().is(200, "soon").said("detail=fill-slow");
+    asked.says("ng");
+    scene.comes("the page", |scene| scene.gauge("verbena_proxy_pages") == 1.0);
+    scene.hits("/", "long");
+}
+
+#[test]
 fn an_unstorable_page_is_remembered_so_that_nobody_waits_for_it() {
     let scene = Scene::new();
     let (mut leader, asked, mut other) = scene.two_ask("/");
