@@ -43,6 +43,11 @@ pub(crate) struct Wanted<'a, 'py> {
 impl Shared {
     pub(crate) fn connect(py: Python<'_>, path: Option<PathBuf>, timeout: f64) -> PyResult<Arc<Self>> {
         let patience = arguments::duration(timeout)?;
+        let path = match path {
+            Some(path) => Some(path),
+            // As the commands find it: by the configuration, if there is one.
+            None => py.import("verbena._place")?.call_method0("socket")?.extract()?,
+        };
         let connect = || {
             let socket = path.map_or_else(|| Socket::new(None, None), |path| Ok(Socket::at(&path)))?;
             Memory::connect(&socket, patience)

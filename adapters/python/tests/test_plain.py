@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
 
 import pytest
-from conftest import VERBENA
+from conftest import VERBENA, Node
+
+import verbena
 
 # In a network of their own: who has chosen no directories would ask others on this machine.
 SCRIPT = """
@@ -47,3 +50,32 @@ def test_programs_find_a_node_that_nobody_configured(python: str, tmp_path: path
         assert ended.stderr.startswith("unshare: "), ended.stderr
         pytest.skip("skipped: only root can make network namespaces")
     assert ended.stdout.splitlines() == ["held True", "b'as told.' local", "True b'as told.'", "ended 0"]
+
+
+def test_a_program_finds_the_helper_that_the_configuration_names(nodes: list[Node], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del nodes
+    runtime = json.dumps(str(tmp_path / "run"))
+    file = tmp_path / "b.toml"
+    file.write_text(f'[cluster]\nname = "b"\n[node]\nruntime = {runtime}\n')
+    monkeypatch.setenv("VERBENA_CONFIG", str(file))
+    with verbena.Locks() as locks, locks.acquire("x", timeout=10) as hold:
+        assert hold.held
+    verbena.Updates().purge("a")
+    assert repr(verbena.Updates()) == f"Updates('{tmp_path}/run/b.http.sock')"
+    monkeypatch.setenv("VERBENA_CONFIG", "")
+    with pytest.raises(ValueError, match="VERBENA_CONFIG is empty"):
+        verbena.Locks()
+    monkeypatch.setenv("VERBENA_CONFIG", str(tmp_path / "none.toml"))
+    with pytest.raises(FileNotFoundError):
+        verbena.Memory()
+    file.write_text("[cluster")
+    monkeypatch.setenv("VERBENA_CONFIG", str(file))
+    with pytest.raises(ValueError, match="b.toml"):
+        verbena.Locks()
+    # The file of the working directory, as the commands read it.
+    monkeypatch.delenv("VERBENA_CONFIG")
+    monkeypatch.chdir(tmp_path)
+    file.rename(tmp_path / "verbena.toml")
+    (tmp_path / "verbena.toml").write_text(f'[cluster]\nname = "a"\n[node]\nruntime = {runtime}\n')
+    with verbena.Locks() as locks, locks.acquire("x", timeout=10) as hold:
+        assert hold.held

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from ._errors import Failed, Late, NoAnswer, NoHelper, NotOpen, Refused, Unavailable, Unconfirmed
+from ._place import http_socket
 
 #: Most names of one page or update, and bytes of one name: beyond them it is everything.
 MOST_NAMES: Final = 256
@@ -45,19 +46,6 @@ def names_of(touched: Touched) -> list[str] | None:
     return list(names) if usable else None
 
 
-def _usual_place() -> str:
-    """Where `verbena node` and `verbena proxy` listen if they are told nothing else: in a directory that is the user's alone."""
-    if configured := os.environ.get("VERBENA_HELPER"):
-        return configured
-    user = os.geteuid()
-    named, of_the_user = os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"
-    if os.path.isabs(named) or os.path.isdir(of_the_user):
-        directory = os.path.join(named if os.path.isabs(named) else of_the_user, "verbena")
-    else:
-        directory = f"/tmp/verbena-{user}"
-    return os.path.join(directory, "local.http.sock")
-
-
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("helper", timeout=timeout)
@@ -76,12 +64,12 @@ class _UnixConnection(http.client.HTTPConnection):
 class Updates:
     """The helper of this machine, told of writes.
 
-    `place` is its HTTP socket, `/run/user/1000/verbena/local.http.sock`, or `http://127.0.0.1:9090`; without one it is where a helper listens that was told nothing else,
-    or what the environment variable VERBENA_HELPER says. No connection is made before it is needed, so that it may be made before a fork. All methods may be called by any thread.
+    `place` is its HTTP socket, `/run/user/1000/verbena/local.http.sock`, or `http://127.0.0.1:9090`; without one it is what the environment variable VERBENA_HELPER says, or what the
+    configuration says (VERBENA_CONFIG, `verbena.toml`), or where a helper listens that was told nothing else. No connection is made before it is needed, so that it may be made before a fork. All methods may be called by any thread.
     """
 
     def __init__(self, place: str | os.PathLike[str] | None = None, timeout: float = TIMEOUT) -> None:
-        text = os.fspath(place) if place is not None else _usual_place()
+        text = os.fspath(place) if place is not None else os.environ.get("VERBENA_HELPER") or http_socket()
         if timeout <= 0:
             raise ValueError(f"a timeout of {timeout} s: it must be more than 0")
         self._address: tuple[str, int] | None = None
