@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn an_origin_is_on_the_machine_of_its_address_or_of_the_node_that_is_named() {
         let host = |address: &str| Machine::Of(Whose::Host(address.parse().unwrap()));
-        let of = |origin: &str, node: Option<&str>| Machine::of(&origin.parse().unwrap(), node);
+        let of = |origin: &str, node: Option<&str>| Machine::of(&format!("http://{origin}").parse().unwrap(), node);
         assert_eq!(of("10.0.0.5:80", None), host("10.0.0.5"));
         assert_eq!(of("[fd00::5]:80", None), host("fd00::5"));
         assert_eq!([of("127.0.0.1:80", None), of("localhost:80", None)], [Machine::Own, Machine::Own]);
@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn others_are_read_only_where_it_makes_a_difference() {
-        let origins: Vec<Address> = ["10.0.0.5:80", "10.0.0.5:81"].map(|origin| origin.parse().unwrap()).into();
+        let origins: Vec<Address> =
+            ["http://10.0.0.5:80", "http://10.0.0.5:81"].map(|origin| origin.parse().unwrap()).into();
         assert!(Machines::new(&origins, &[], Loads::default())._watching.is_none());
         let nodes = ["a", "b"].map(String::from);
         assert!(Machines::new(&origins, &nodes, Loads::default())._watching.is_some());
