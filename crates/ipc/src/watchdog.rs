@@ -171,12 +171,15 @@ mod tests {
         let queue = Queue::make(getrandom::u32().unwrap() as i32 | 1).unwrap();
         let watched = Watched::new(queue).unwrap();
         let mut message = Message::default();
-        let began = Instant::now();
+        let mut short = 0;
         for _ in 0..100 {
+            let began = Instant::now();
             assert!(watched.at_most(Duration::from_millis(1), || queue.take(&mut message, true)).unwrap());
+            short += u32::from(began.elapsed() < LONGEST_SLEEP);
         }
         queue.remove().unwrap();
-        assert!(began.elapsed() < 50 * LONGEST_SLEEP, "{:?}", began.elapsed());
+        // One may fall into a moment in which the machine is busy; all were long if the thread slept on.
+        assert!(short > 50, "{short} of 100");
     }
 
     #[test]

@@ -163,7 +163,7 @@ mod tests {
         let mut history = History::default();
         history.learn(view(1, &[(1, 1), (2, 1), (3, 1), (4, 1)], &[]), at(10));
         history.is_in_effect(ViewNumber(1), at(15));
-        history.explain(vec![(who(2, 1), Parting::RanOut)]);
+        history.explain(vec![(who(2, 1), Parting::Superseded)]);
         history.learn(view(2, &[(1, 1), (2, 2)], &[(4, 1)]), at(20));
         history.explain(vec![(who(3, 1), Parting::Expelled)]);
         let [first, second] = [0, 1].map(|after| history.part(ViewNumber(after), 0, at(50)).unwrap());
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(changes(&history, 0), [1, 2, 3, 4].map(|rank| (who(rank, 1), Change::Came)));
         let expected = [
             (who(1, 1), Change::Stayed),
-            (who(2, 1), Change::Went(Why::RanOut)),
+            (who(2, 1), Change::Went(Why::Superseded)),
             (who(2, 2), Change::Came),
             (who(3, 1), Change::Went(Why::Expelled)),
             (who(4, 1), Change::Went(Why::LeftAtRest)),

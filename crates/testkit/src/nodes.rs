@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::programs::{json, verbena};
 
 /// The longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster's files.
 pub struct Cluster {

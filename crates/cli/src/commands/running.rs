@@ -142,8 +142,13 @@ impl Signals {
     /// Waits until it is told to end, by a signal that is not the one which it obeys already.
     async fn end_at_once(&mut self) {
         let obeyed = Instant::now();
-        while self.next().await != Told::End || obeyed.elapsed() < ONE_SIGNAL {}
+        while self.next().await != Told::End || !is_another(obeyed.elapsed()) {}
     }
+}
+
+/// Whether a signal to end that comes so long after the one that is obeyed is another one.
+fn is_another(after: Duration) -> bool {
+    after >= ONE_SIGNAL
 }
 
 /// A line for programs, with the time as the log has it: what happened can be laid beside the logs of other nodes.
@@ -188,5 +193,17 @@ pub(super) fn in_words(event: &Event) -> String {
             format!("who kept this machine's cluster has ended: this process keeps it from now on, as {incarnation}")
         }
         Event::Left => "left the cluster".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_come_together_are_one_and_a_later_one_is_another() {
+        let ms = Duration::from_millis;
+        assert!([0, 50, 100, 499].iter().all(|after| !is_another(ms(*after))));
+        assert!([500, 750, 60_000].iter().all(|after| is_another(ms(*after))));
     }
 }

@@ -1,15 +1,21 @@
-//! Three helpers, three processes: killed, stopped, started again (rules C1 to C4), on each provider.
+//! Three helpers, three processes: killed, stopped, started again (rules C1 to C4), on each provider. How long what takes is in the
+//! dialogues of `verbena-cluster` (`sim::dialogues`).
 
-use std::time::Duration;
+use std::cell::Cell;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use verbena_testkit::nodes::{Cluster, Node, are_in, in_effect};
 
-const LEASE: Duration = Duration::from_secs(1);
-
-fn start_of(node: &Node, rank: u64) -> u64 {
-    let members = in_effect(&node.status().1).expect("it has a view in effect");
-    members.iter().find(|(other, _)| *other == rank).expect("the rank is in the view").1
+/// Waits until a life of this rank with a higher start number than `before` is in, as `node` sees it; gives that number.
+fn another_start(node: &Node, rank: u64, before: u64) -> u64 {
+    let start_of = |status: &Value| {
+        let members = in_effect(status)?;
+        members.iter().find(|(other, start)| *other == rank && *start > before).map(|(_, start)| *start)
+    };
+    let found = Cell::new(0);
+    node.wait_until("another life in", |status| start_of(status).inspect(|start| found.set(*start)).is_some());
+    found.get()
 }
 
 #[test]
@@ -31,8 +37,7 @@ fn live_and_die(provider: &str, cluster: &Cluster) {
     let a = cluster.start("a");
     for node in [&a, &b, &c] {
         node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
-        let (code, status) = node.status();
-        assert_eq!((code, &status["fabric"]["provider"]), (0, &provider.into()));
+        node.wait_until("on its provider", |status| status["fabric"]["provider"] == provider);
     }
 
     a_member_dies(&a, &b, c);
@@ -40,14 +45,14 @@ fn live_and_die(provider: &str, cluster: &Cluster) {
     for node in [&a, &b, &c] {
         node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
     }
-    assert!(start_of(&b, 3) > 1, "a new life of c");
+    another_start(&b, 3, 1);
 
     the_keeper_dies(&b, a);
     let a = cluster.start("a");
     for node in [&a, &b, &c] {
         node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
     }
-    assert!(start_of(&b, 1) > 1, "a new life of a");
+    another_start(&b, 1, 1);
 
     a_member_sleeps(&a, &b);
 
@@ -58,32 +63,30 @@ fn live_and_die(provider: &str, cluster: &Cluster) {
     assert_eq!(cluster.left(), Vec::<String>::new(), "something was left behind");
 }
 
-/// The others learn of it by its lease, and within three of them; not before one could have run out.
 fn a_member_dies(a: &Node, b: &Node, c: Node) {
     c.kill();
-    let took = b.wait_until("two in", |status| are_in(status, &[1, 2]));
-    a.wait_until("two in", |status| are_in(status, &[1, 2]));
-    assert!(took < 3 * LEASE, "{took:?} until the dead member was out");
-    assert!(took > LEASE / 2, "{took:?}: its lease cannot have run out");
+    for node in [a, b] {
+        node.wait_until("two in", |status| are_in(status, &[1, 2]));
+    }
 }
 
 /// Without it leases run out, and a member says that it serves nothing.
 fn the_keeper_dies(b: &Node, a: Node) {
     a.kill();
-    let took = b.wait_until("without lease", |status| status["state"] == "lapsed" && status["lease_left_ms"] == 0);
-    assert!(took <= LEASE + LEASE / 2, "{took:?} until the lease was over");
+    b.wait_until("without lease", |status| status["state"] == "lapsed" && status["lease_left_ms"] == 0);
     assert_eq!(b.status().0, 1);
 }
 
-/// Whoever sleeps longer than its lease comes back as another.
+/// A member that sleeps longer than its lease comes back as another.
 fn a_member_sleeps(a: &Node, b: &Node) {
-    let before = start_of(a, 2);
+    let before = another_start(a, 2, 0);
     b.signal(Signal::STOP);
     a.wait_until("two in", |status| are_in(status, &[1, 3]));
     b.signal(Signal::CONT);
-    a.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
-    b.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
-    assert!(start_of(a, 2) > before, "the same life came back");
+    another_start(a, 2, before);
+    for node in [a, b] {
+        node.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
+    }
     let next = b.wait_for("expelled")["next"].clone();
-    assert!(next["start"].as_u64().unwrap() > before, "{next}");
+    assert!(next["start"].as_u64().unwrap() > 1, "{next}");
 }

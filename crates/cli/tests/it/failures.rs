@@ -1,11 +1,12 @@
-//! Single failures of processes, their clocks and their discs (rule C6): rows of the table in docs/CLUSTER.md that no other test makes.
+//! Single failures of processes, their clocks and their discs (rule C6): rows of the table in docs/CLUSTER.md that only processes
+//! can show. The others, and how long each takes, are dialogues of `verbena-cluster` (`sim::dialogues`).
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use verbena_client::wire::LockMode;
 use verbena_client::{Error, Locks, Socket};
 use verbena_testkit::nodes::{Cluster, Node, PATIENCE, are_in, in_effect};
@@ -25,61 +26,11 @@ fn lives(node: &Node) -> Vec<(u64, u64)> {
     in_effect(&node.status().1).expect("it has a view in effect")
 }
 
-fn views(cluster: &Cluster, name: &str) -> Vec<Value> {
-    let (code, views) =
-        verbena_testkit::programs::json(&["cluster", "views", "--json", "--cluster-name", name], cluster.path());
-    assert_eq!(code, 0);
-    views.as_array().unwrap().clone()
-}
-
-#[test]
-fn who_is_killed_and_starts_again_at_once_comes_in_the_view_in_which_it_goes() {
-    let cluster = Cluster::on_shm("1s");
-    let [a, b, c] = three(&cluster);
-    c.kill();
-    let _c = cluster.start("c");
-    for node in [&a, &b] {
-        node.wait_until("a new life of c in", |status| {
-            in_effect(status).is_some_and(|lives| lives == [(1, 1), (2, 1), (3, 2)])
-        });
-    }
-    let last = views(&cluster, "b").pop().unwrap();
-    assert_eq!((&last["went"][0]["why"], &last["came"][0]["name"]), (&json!("superseded"), &json!("c")), "{last}");
-}
-
-#[test]
-fn a_keeper_that_is_back_within_a_lease_costs_nobody_its_life() {
-    let cluster = Cluster::on_shm("3s");
-    let [a, b, c] = three(&cluster);
-    a.kill();
-    let a = cluster.start("a");
-    for node in [&a, &b, &c] {
-        node.wait_until("a new life of a in", |status| {
-            in_effect(status).is_some_and(|lives| lives == [(1, 2), (2, 1), (3, 1)])
-        });
-    }
-}
-
-#[test]
-fn a_keeper_that_was_stopped_for_longer_than_a_lease_expels_nobody() {
-    let cluster = Cluster::on_shm("1s");
-    let [a, b, c] = three(&cluster);
-    a.signal(Signal::STOP);
-    for node in [&b, &c] {
-        node.wait_until("without lease", |status| status["state"] == "lapsed");
-    }
-    a.signal(Signal::CONT);
-    for node in [&b, &c] {
-        all_in(node);
-        assert_eq!(lives(node)[1..], [(2, 1), (3, 1)]);
-    }
-}
-
-/// The same, and the view stays as it is: what is held is lost all the same, and is not held again when there is the next lease.
+/// The view stays as it is: what is held is lost all the same, and is not held again when there is the next lease.
 #[test]
 fn a_lock_that_was_lost_while_the_keeper_was_stopped_stays_lost() {
-    let lease = Duration::from_millis(500);
-    let cluster = Cluster::on_shm("500ms");
+    let lease = Duration::from_secs(1);
+    let cluster = Cluster::on_shm("1s");
     let [a, _b, _c] = three(&cluster);
     let connect = |node| {
         let socket = Socket::new(Some(&cluster.path().join("run")), Some(node)).unwrap();
@@ -87,7 +38,7 @@ fn a_lock_that_was_lost_while_the_keeper_was_stopped_stays_lost() {
     };
     let acquire = |locks: &mut Locks| locks.acquire(b"x", LockMode::Exclusive, Some(PATIENCE)).unwrap();
     let (mut here, mut there) = (connect("a"), connect("b"));
-    for round in 0..3 {
+    for round in 0..2 {
         let held = acquire(&mut here);
         a.signal(Signal::STOP);
         // Twice as long as the lease can last.
@@ -107,7 +58,7 @@ fn a_lock_that_was_lost_while_the_keeper_was_stopped_stays_lost() {
 }
 
 #[test]
-fn a_keeper_whose_disc_refuses_grants_leases_and_makes_no_view() {
+fn a_keeper_whose_disc_refuses_says_so_and_makes_a_view_when_it_can() {
     let cluster = Cluster::on_shm("2s");
     let [a, b, c] = three(&cluster);
     // Where the next record is written beside the old one nothing can be written.
@@ -117,35 +68,10 @@ fn a_keeper_whose_disc_refuses_grants_leases_and_makes_no_view() {
     c.kill();
     let trouble = a.wait_for("trouble");
     assert!(trouble["what"].as_str().unwrap().contains("no view can be made"), "{trouble}");
-    // As long as it takes for a member to be without lease, if it had none.
-    std::thread::sleep(Duration::from_millis(2500));
-    for node in [&a, &b] {
-        let status = node.status().1;
-        assert_eq!((&status["state"], &status["view"]), (&json!("member"), &before), "{status:#}");
-    }
+    assert_eq!(b.status().1["view"], before);
     std::fs::remove_dir(&beside).unwrap();
     for node in [&a, &b] {
         node.wait_until("two in", |status| are_in(status, &[1, 2]));
-    }
-}
-
-#[test]
-fn who_is_stopped_for_less_than_a_lease_goes_on() {
-    let cluster = Cluster::on_shm("4s");
-    let [a, b, c] = three(&cluster);
-    let (before, view) = (lives(&a), a.status().1["view"].clone());
-    b.signal(Signal::STOP);
-    std::thread::sleep(Duration::from_millis(700));
-    b.signal(Signal::CONT);
-    // Longer than its lease would have lasted.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(4500) {
-        let status = b.status().1;
-        assert_eq!((&status["state"], &status["view"]), (&json!("member"), &view), "{status:#}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    for node in [&a, &b, &c] {
-        assert_eq!((lives(node), &node.status().1["view"]), (before.clone(), &view));
     }
 }
 
@@ -159,7 +85,9 @@ fn clock(directory: &Path) -> Option<String> {
 
 #[test]
 fn the_time_of_day_is_nothing_to_leases_and_views() {
-    let cluster = Cluster::on_shm("2s");
+    // So long that a busy machine loses none, and renewed a quarter later.
+    const LEASE_MS: u64 = 12_000;
+    let cluster = Cluster::on_shm(&format!("{LEASE_MS}ms"));
     let Some(library) = clock(cluster.path()) else {
         return println!("skipped: no C compiler to build what sets the clock of one process");
     };
@@ -178,12 +106,18 @@ fn the_time_of_day_is_nothing_to_leases_and_views() {
             assert!(began.elapsed() < PATIENCE, "its clock is not set: {}", nodes[1].log());
             std::thread::sleep(Duration::from_millis(20));
         }
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(2500) {
-            for node in &nodes {
+        // Until each has renewed its lease by that clock: what is left of one grows then, and never grows otherwise.
+        let (mut left, mut renewed) = ([u64::MAX; 3], [false; 3]);
+        while renewed != [true; 3] {
+            for (at, node) in nodes.iter().enumerate() {
                 let status = node.status().1;
                 assert_eq!((&status["state"], &status["view"]), (&json!("member"), &view), "{status:#}");
+                let now = status["lease_left_ms"].as_u64().unwrap();
+                assert!(now <= LEASE_MS, "{status:#}");
+                renewed[at] |= now > left[at];
+                left[at] = now;
             }
+            assert!(began.elapsed() < 2 * PATIENCE, "no lease is renewed: {left:?}");
         }
     }
     assert_eq!(lives(&nodes[2]), before);

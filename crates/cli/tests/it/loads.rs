@@ -1,4 +1,5 @@
 //! A proxy asks the origin whose machine is least loaded, as the nodes there publish it: real helpers, whose machines say what the test wants.
+//! How soon news count, and until when, is in the tests of `verbena-monitor`, whose time is virtual.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +15,7 @@ use verbena_testkit::programs::verbena;
 use crate::common::traffic::{Client, Ended, started};
 
 /// Longer than anything here takes: who is stopped stays a member.
-const LEASE: &str = "60s";
+const LEASE: &str = "300s";
 /// Requests in a row that go the same way: equals are asked in turn.
 const IN_A_ROW: u32 = 12;
 
@@ -115,7 +116,7 @@ fn the_least_loaded_is_asked(cluster: &Cluster) {
         loop {
             let asked = ask(IN_A_ROW);
             if is_it(asked) {
-                return began.elapsed();
+                return;
             }
             assert!(began.elapsed() < PATIENCE, "{what}: never; {asked:?} of {IN_A_ROW} at last");
             std::thread::sleep(Duration::from_millis(20));
@@ -126,8 +127,7 @@ fn the_least_loaded_is_asked(cluster: &Cluster) {
     until("y is asked when x is loaded", &|asked| asked == [0, IN_A_ROW]);
     machines[0].has_tasks(0);
     machines[1].has_tasks(8);
-    let turned = until("x is asked when y is loaded", &|asked| asked == [IN_A_ROW, 0]);
-    assert!(turned < Duration::from_secs(10), "{turned:?} until news of a tenth of a second counted");
+    until("x is asked when y is loaded", &|asked| asked == [IN_A_ROW, 0]);
     // What is not published any more says nothing: x counts as the others do, and both are asked again.
     let process = Pid::from_raw(nodes[0].0.id() as i32).unwrap();
     kill_process(process, Signal::STOP).unwrap();

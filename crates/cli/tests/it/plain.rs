@@ -1,5 +1,5 @@
 //! Rule P11 with real processes: proxies and nodes that nobody configured are one cluster of this machine, also when the first of
-//! them ends; and whoever cannot be in it is refused.
+//! them ends; and whoever cannot be in it is refused. What an end costs the others is in dialogues: `verbena-content`, `never_stale::restarts`.
 
 use std::path::Path;
 use std::process::Command;
@@ -127,7 +127,6 @@ fn nobody_gets_a_lock_that_a_program_of_a_dead_helper_believes_to_hold() {
         got - killed
     );
     assert!(believed <= got, "two held it for {:?}", believed - got);
-    assert!(got - killed < 3 * LEASE);
 }
 
 fn the_first_ends(how: Signal) {
@@ -137,20 +136,20 @@ fn the_first_ends(how: Signal) {
     wait_until_in(directory.path(), &[1, 2]);
     enough(&traffic(&[a, b.clone()], Duration::from_secs(2)));
     signal(&first, how);
-    let ended = Instant::now();
     // Never stale meanwhile, and each write is answered.
     let through_the_change = traffic(std::slice::from_ref(&b), 4 * LEASE);
     enough(&through_the_change);
     first.0.wait().unwrap();
 
-    // As before: hits at once after a fill, updates at once, and `local` answers.
-    let (began, mut client) = (Instant::now(), Client::new(&b));
+    // As before: writes are answered, pages are cached, and `local` answers.
+    let mut client = Client::new(&b);
     for page in 0..4 {
         assert_eq!(client.ask("POST", &format!("/page/{page}")).status, 200);
-        let hit = (0..3).any(|_| client.ask("GET", &format!("/page/{page}")).hit);
-        assert!(hit, "page {page} is not cached {:?} after the first ended", ended.elapsed());
+        let began = Instant::now();
+        while !client.ask("GET", &format!("/page/{page}")).hit {
+            assert!(began.elapsed() < PATIENCE, "page {page} is not cached");
+        }
     }
-    assert!(began.elapsed() < LEASE, "{:?} for four writes", began.elapsed());
     let status = wait_until_in(directory.path(), &[1, 2]);
     assert_eq!((&status["name"], &status["pid"]), (&"local".into(), &second.0.id().into()));
 

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use verbena_testkit::nodes::PATIENCE;
 use verbena_testkit::programs::verbena;
 
 pub const PAGES: usize = 4;
@@ -130,6 +131,13 @@ impl Seen {
         self.hits[proxy].fetch_add(u64::from(answer.hit), SeqCst);
     }
 
+    /// Whether silence about stale pages does not mean much yet.
+    fn is_too_little(&self) -> bool {
+        let each = || self.hits.iter().map(|count| count.load(SeqCst));
+        let [answers, writes] = [&self.answers, &self.writes].map(|count| count.load(SeqCst));
+        answers <= 200 || writes <= 20 || each().sum::<u64>() <= 40 || each().any(|hits| hits == 0)
+    }
+
     fn write(&self, client: &mut Client, page: usize) {
         let answer = client.ask("POST", &format!("/page/{page}"));
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -138,11 +146,15 @@ impl Seen {
     }
 }
 
-/// Readers and writers through these proxies, for as long or until something stale was seen.
+/// Readers and writers through these proxies, for as long and until there is [`enough`], or until something stale was seen.
 pub fn traffic(proxies: &[String], limit: Duration) -> Seen {
     let hits = proxies.iter().map(|_| AtomicU64::new(0)).collect();
     let (seen, began) = (Seen { hits, ..Seen::default() }, Instant::now());
-    let goes_on = || !seen.done.load(SeqCst) && seen.stale.load(SeqCst) == 0 && began.elapsed() < limit;
+    let goes_on = || {
+        !seen.done.load(SeqCst)
+            && seen.stale.load(SeqCst) == 0
+            && (began.elapsed() < limit || seen.is_too_little() && began.elapsed() < limit + PATIENCE)
+    };
     // Whoever fails takes the others with it.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
@@ -180,6 +192,5 @@ pub fn enough(seen: &Seen) {
         "counted: {answers} answers, {hits} hits ({each:?}), {writes} writes through caches in front of an unchanged application"
     );
     assert_eq!(stale, 0);
-    assert!(each.iter().all(|hits| *hits > 0), "hits at each proxy: {each:?}");
-    assert!(answers > 200 && hits > 40 && writes > 20, "{answers} answers, {hits} hits, {writes} writes");
+    assert!(!seen.is_too_little(), "{answers} answers, {hits} hits, {writes} writes, hits at each proxy: {each:?}");
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::{Cluster, ended, lock_run, on_shm, three};
 use verbena_testkit::programs::verbena;
@@ -105,11 +104,10 @@ fn nested(cluster: &Cluster, names: &[(&[&str], &str)]) -> (Option<i32>, String)
     }
     words.extend(["--".into(), "true".into()]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let began = Instant::now();
     let mut outer = Command::new("timeout");
-    outer.arg("15").arg(program()).args(lock_run(cluster, "a", &words).get_args());
+    outer.arg("60").arg(program()).args(lock_run(cluster, "a", &words).get_args());
     let said = ended(outer.current_dir(cluster.path()).output().unwrap());
-    assert!(began.elapsed() < Duration::from_secs(10), "{names:?}: {:?} {said:?}", began.elapsed());
+    assert_ne!(said.0, Some(124), "{names:?} waits for ever: {said:?}");
     said
 }
 

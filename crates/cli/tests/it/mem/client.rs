@@ -128,10 +128,10 @@ fn a_lost_home() {
     // Its memory is read until its lease is over; then it is waited for the view without it, and it is lost.
     while let Ok(value) = at_b.get("lost") {
         assert_eq!(value.bytes, [8; 64]);
-        assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     }
     assert_eq!(why(at_b.get("lost")), Failure::Lost);
-    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert_eq!(why(at_b.put(lost.id, &[9; 64])), Failure::Lost);
     let got = at_b.get("kept").unwrap();
     assert_eq!((got.bytes, at_b.stat("kept").unwrap().id), (vec![7; 64], kept.id));

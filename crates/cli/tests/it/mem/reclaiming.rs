@@ -93,7 +93,7 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
         if stat.segment.home != "a" && moved_at.is_none() {
             moved_at = Some((asked.elapsed(), puts));
         }
-        assert!(asked.elapsed() < 6 * NOTICE, "{stat:?}");
+        assert!(asked.elapsed() < 20 * NOTICE, "{stat:?}");
     }
     let moved_at = moved_at.unwrap();
     assert!(moved_at.0 > NOTICE - Duration::from_millis(50) && moved_at.1 > 2, "{moved_at:?}");
@@ -103,7 +103,7 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
         assert!(program.get("small").unwrap().bytes == vec![2; MIB as usize]);
     }
     assert_eq!(at_b.stat("small").unwrap().segment.home, "a");
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     let after = loop {
         let after = has_of_the_system(&a, is_shm);
         if before.saturating_sub(after) > 2 * LARGE - 64 * 1024 {
@@ -158,7 +158,7 @@ fn what_nobody_has_room_for_is_gone() {
             Err(Error::Memory { why: Failure::Reclaimed, text }) => break text,
             Err(error) => panic!("{error}"),
         }
-        assert!(asked.elapsed() < Duration::from_secs(9));
+        assert!(asked.elapsed() < Duration::from_secs(60));
     };
     assert!(asked.elapsed() > Duration::from_millis(950) && puts > 2, "{:?}, {puts} puts", asked.elapsed());
     assert!(text.contains("node a took its memory back"), "{text}");

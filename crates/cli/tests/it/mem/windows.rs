@@ -27,7 +27,7 @@ fn shown(window: &Window) -> Option<Vec<u8>> {
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        assert!(began.elapsed() < Duration::from_secs(60), "not within 60 s: {what}");
         thread::sleep(Duration::from_micros(200));
     }
 }
@@ -181,7 +181,7 @@ fn is_over_when_it_should_be(cluster: &Cluster) {
     let mut held = 0u64;
     while newest.holds() {
         held += 1;
-        assert!(began.elapsed() < Duration::from_secs(5), "it holds for ever");
+        assert!(began.elapsed() < Duration::from_secs(60), "it holds for ever");
         thread::sleep(Duration::from_millis(1));
     }
     assert!(held > 10, "it held {held} times, nobody being asked");

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use verbena_client::{Place, Updates};
 
 /// The longest wait for anything that must happen.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// What the peer does when it has heard a request.
 pub enum Then {

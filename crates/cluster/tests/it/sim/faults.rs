@@ -61,6 +61,20 @@ impl Knobs {
         }
     }
 
+    /// Nothing goes wrong, and messages and discs take a millisecond at most.
+    pub const CALM: Knobs = Knobs {
+        loss: 0,
+        double: 0,
+        late: 0,
+        delay: MS,
+        persist: MS,
+        stuck: 0,
+        every: 0,
+        weights: [0; 5],
+        stillborn: 0,
+        drift_ppm: 0,
+    };
+
     pub fn fault(&self, dice: &mut Dice) -> Fault {
         let mut lot = dice.between(0, self.weights.iter().sum::<u64>() - 1);
         for (weight, fault) in

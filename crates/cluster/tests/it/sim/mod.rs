@@ -4,6 +4,7 @@
 
 mod check;
 mod counts;
+mod dialogues;
 mod dice;
 mod faults;
 mod node;

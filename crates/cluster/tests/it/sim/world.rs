@@ -1,6 +1,7 @@
 //! The world: true time, a queue of what will happen, a network, discs, and services that prepare views after a while.
 
 mod office;
+pub mod script;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,9 @@ use crate::sim::faults::{Knobs, MS};
 use crate::sim::node::{Disc, Input, Node, Process, Skew};
 use verbena_testkit::store::Store;
 
-const LEASE: u64 = 2000 * MS;
+pub const LEASE: u64 = 2000 * MS;
+/// How often a disc that refuses is asked again.
+const DISC_AGAIN: u64 = 100 * MS;
 /// Faults happen until then; afterwards everything works.
 const FAULTS_END: u64 = 30_000 * MS;
 /// So long after the faults ended everybody is in, where the keeper is always the same.
@@ -72,6 +75,10 @@ pub struct World {
     next_process: u64,
     /// Ways that are cut, one direction each.
     cut: Vec<(Rank, Rank)>,
+    /// Nodes whose discs store no keeper's record.
+    disc_refuses: Vec<Rank>,
+    /// Whether a process that starts knows how the one before ended, where chance does not decide it.
+    earlier: Option<EarlierLife>,
     lost_leases: Vec<verbena_terms::Incarnation>,
     checkers: Checkers,
     counts: Counts,
@@ -84,6 +91,26 @@ impl World {
         let mut dice = Dice::new(seed);
         let knobs = Knobs::draw(&mut dice);
         let size = dice.between(2, 5) as u32;
+        let mut world = World::of(size, (seed, dice), knobs, provider, rules, trace);
+        for rank in 1..=size {
+            let at = world.dice.between(0, 300) * MS;
+            world.at(at, Happening::Start(Rank(rank)));
+        }
+        world.at(1000 * MS, Happening::Fault);
+        world.at(FAULTS_END, Happening::FaultsEnd);
+        world.say(format!("{:?}", world.knobs));
+        world
+    }
+
+    /// So many nodes of which none runs, and nothing that will happen.
+    fn of(
+        size: u32,
+        (seed, mut dice): (u64, Dice),
+        knobs: Knobs,
+        provider: Provider,
+        rules: Rules,
+        trace: bool,
+    ) -> Self {
         let members = (1..=size).map(|rank| Configured {
             name: format!("n{rank}"),
             address: format!("sim:{rank}"),
@@ -95,7 +122,7 @@ impl World {
         };
         let node = |clock| Node { disc: Disc::default(), clock, process: None };
         let nodes = (1..=size).map(|rank| (Rank(rank), node(Skew::draw(&mut dice, &knobs)))).collect();
-        let mut world = World {
+        World {
             dice,
             knobs,
             rules,
@@ -109,20 +136,14 @@ impl World {
             processes: BTreeMap::new(),
             next_process: 1,
             cut: vec![],
+            disc_refuses: vec![],
+            earlier: None,
             lost_leases: vec![],
             checkers: Checkers::default(),
             counts: Counts::default(),
             fingerprint: seed,
             trace,
-        };
-        for rank in 1..=size {
-            let at = world.dice.between(0, 300) * MS;
-            world.at(at, Happening::Start(Rank(rank)));
         }
-        world.at(1000 * MS, Happening::Fault);
-        world.at(FAULTS_END, Happening::FaultsEnd);
-        world.say(format!("{:?}", world.knobs));
-        world
     }
 
     pub fn run(mut self) -> Outcome {
@@ -266,7 +287,8 @@ impl World {
         let membership = self.membership(rank);
         let node = &self.nodes[&rank];
         let local = node.clock.local(self.now);
-        let earlier = if self.dice.chance(500) { EarlierLife::Ended } else { EarlierLife::MayRun };
+        let drawn = if self.dice.chance(500) { EarlierLife::Ended } else { EarlierLife::MayRun };
+        let earlier = self.earlier.unwrap_or(drawn);
         let (process, actions) = Process::start(rank, membership, &node.disc, earlier, local, self.rules);
         let id = self.next_process;
         self.next_process += 1;
@@ -429,6 +451,10 @@ impl World {
 
     fn keeper_durable(&mut self, id: u64) -> Result<(), String> {
         let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
+        if self.disc_refuses.contains(&process.node) {
+            self.at(self.now + DISC_AGAIN, Happening::KeeperDurable(id));
+            return Ok(());
+        }
         let Some(record) = process.keeper_on_its_way.take() else { return Ok(()) };
         self.nodes.get_mut(&process.node).expect("the node exists").disc.keeper = Some(record.encode());
         self.input(id, Input::Keeper(KeeperEvent::Persisted))

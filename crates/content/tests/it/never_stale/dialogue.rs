@@ -10,10 +10,12 @@
 //! cut 0 4 for 90ms                nothing gets from node 0 to node 4
 //! leave 4                         it begins nothing more, and leaves when what is open has ended
 //! kill 2 / start 2                it dies / starts again
+//! ended 4 within 60ms             its process has left by then
 //! ```
 //!
 //! Nodes are counted from 0: 0 (the keeper), 1 and 2 are homes, 3 and 4 proxies. Without `:` nobody waits for the end;
-//! `: any` waits for whatever end. `#` begins a remark.
+//! `: any` waits for whatever end, `: hit within 5ms` for no longer than that, `: nothing within 5ms` for an
+//! answer that must not come. `#` begins a remark.
 
 use std::time::Duration;
 
@@ -62,6 +64,14 @@ fn perform(world: &mut World, line: &str) {
         ["leave", who] => return world.leave(node(who)),
         ["kill", who] => return world.kill(node(who), true),
         ["start", who] => return world.boot(node(who)),
+        ["ended", who, "within", span] => {
+            let (who, deadline) = (node(who), world.outside.now() + length(span));
+            while world.runs(who) {
+                assert!(world.outside.now() < deadline, "{line:?}: it runs");
+                world.run(us(100));
+            }
+            return;
+        }
         ["cut", from, to, "for", span] => return world.cut(node(from), node(to), Outage::Loses, length(span)),
         ["read", who, page] => world.request(node(who), Kind::Read { page: page_at(page) }),
         ["write", who, page] => write(world, node(who), page, us(0)),
@@ -73,13 +83,14 @@ fn perform(world: &mut World, line: &str) {
         _ => panic!("not understood: {line:?}"),
     };
     if let Some(wanted) = wanted {
-        let deadline = world.outside.now() + ms(1000);
+        let (wanted, most) = wanted.split_once(" within ").map_or((wanted, ms(1000)), |(w, span)| (w, length(span)));
+        let deadline = world.outside.now() + most;
         while !world.outside.outcomes.borrow().contains_key(&request) && world.outside.now() < deadline {
             world.run(us(100));
         }
         let how = world.outside.outcomes.borrow().get(&request).copied();
         println!("{}  {line}  ->  {how:?}", world.outside.now());
-        assert!(wanted == "any" || how == Some(wanted), "{line:?} ended as {how:?}");
+        assert!(wanted == "any" || how.unwrap_or("nothing") == wanted, "{line:?} ended as {how:?}");
     }
 }
 

@@ -15,6 +15,7 @@ mod outside;
 mod process;
 mod proxy;
 mod register;
+mod restarts;
 mod rules_off;
 mod seeds;
 mod settings;

@@ -177,6 +177,11 @@ impl World {
         self.outside.lives.borrow_mut().remove(&at);
     }
 
+    /// Whether a process of this node runs, or stands still.
+    pub fn runs(&self, at: usize) -> bool {
+        self.nodes[at].process.is_some()
+    }
+
     pub fn leave(&mut self, at: usize) {
         if let Some(process) = &mut self.nodes[at].process {
             process.leave();

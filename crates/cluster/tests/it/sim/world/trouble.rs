@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    fn pause(&mut self, id: u64, lasts: u64) {
+    pub(super) fn pause(&mut self, id: u64, lasts: u64) {
         let process = self.processes.get_mut(&id).expect("it runs");
         if process.inbox.is_none() {
             process.inbox = Some(vec![]);
