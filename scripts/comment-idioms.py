@@ -18,7 +18,7 @@ IDIOMS = {
     "whoever": r"\b(whoever|whomever|whosever)\b",
     "nobody, somebody": r"\b(nobody|somebody|someone|everybody|anybody)('s)?\b",
     # "Who asks ... gets it", "by who asks", "tells who has it": a clause in place of a noun. A noun before "who" makes it a plain relative clause.
-    "who as a noun": r"(^|[.;:(] )[Ww]ho(m|se)?\b(?!.*\?)"
+    "who as a noun": r"(^|[.;:(] )Who(m|se)?\b(?!.*\?)|[.;:(] who(m|se)?\b"
     r"|\b(by|to|of|from|with|for|and|or|but|that|than|is|says?|said|tells?|told|knows?|know|see|sees|asks?) who(m)?\b",
     # A number that the reader must guess. Plain: `count` readers, this many bytes, N.
     "so many": r"\b[Ss]o (many|much|few)\b(?! that)",

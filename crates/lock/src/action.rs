@@ -19,9 +19,10 @@ pub enum Action {
     Refused(Refusal),
     /// A contender has nothing to do with the lock any more, and may request it again.
     Left,
-    /// A contender is in no queue, because the words are no lock's any more: the home knows where its lock's are (rule L4).
+    /// The participant is in no queue: the words that it used belong to no lock any longer. The home knows where the
+    /// lock's words are (rule L4).
     Moved,
-    /// A home has made the words nobody's. This was in the token word.
+    /// A home has evicted the lock from its words. The token word held this.
     Evicted(Token),
 }
 
@@ -52,7 +53,7 @@ pub enum Refusal {
     Leaving,
 }
 
-/// A message or a call that cannot be in any order of events: whoever sent it breaks the protocol. Nothing was changed.
+/// A message or a call that fits no order of events, so the sender broke the protocol. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Strange(pub(crate) &'static str);

@@ -1,4 +1,4 @@
-//! Who asked for what: what each client holds and waits for, and when it is time to ask whether it waits for itself.
+//! What each client holds and waits for, and when to look for a deadlock that it is part of.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -17,10 +17,10 @@ const PROBE_AT_LEAST: Duration = Duration::from_millis(800);
 /// A circle that was found is looked for once more after this.
 const PROBE_AGAIN: Duration = Duration::from_millis(20);
 
-/// One client of a node: whoever waits for one lock while it holds others, and may take one that it holds again.
+/// One client of a node. It waits for one lock while it holds others, and may acquire again a lock that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Asker {
-    /// Given out by whoever drives the locks, and never twice.
+    /// Unique. The driver of the locks assigns it and never reuses it.
     pub number: u64,
     /// Its process, for people. 0 if that is not known.
     pub pid: u32,
@@ -125,7 +125,7 @@ impl Askers {
         self.look_after(asker, Some(now + PROBE_AGAIN));
     }
 
-    /// Who has waited so long that it is to be asked whether it waits for itself: it is asked for now, and is due again later.
+    /// The clients that have waited long enough for a deadlock probe. Each is due again later.
     pub fn take_due(&mut self, now: Time) -> Vec<Asker> {
         let due: Vec<Asker> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, asker)| *asker).collect();
         for &asker in &due {

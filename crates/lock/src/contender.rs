@@ -1,4 +1,4 @@
-//! A node's part in one lock (L1: it stands in the queue once, whoever of its clients wants the lock).
+//! A node's part in one lock. The node stands in the queue once, for all of its clients (rule L1).
 //!
 //! ```text
 //!           request: the door was found closed
@@ -6,8 +6,8 @@
 //!    |                                              | open
 //!    | request                                      v
 //!    +-----------------------------------------> entering --------------+-----------------------> held
-//!    ^                                              |   ^      nobody   |                         |  |
-//!    |   a try: somebody was there                  |   |      was      | somebody was:           |  |
+//!    ^                                              |   ^      queue    |                         |  |
+//!    |   a try: the lock was taken                  |   |      empty    | others ahead:           |  |
 //!    +----------------------------------------------+   | lost: again   | tell them               |  |
 //!    |                                              |   +---------------+                         |  |
 //!    |                                              |  lost too often:  v       grant             |  |
@@ -19,10 +19,11 @@
 //!    +------------------------------------------------------------------------------------------ leaving
 //! ```
 //!
-//! From knocking, entering, and waiting for the home's help it becomes idle when it learns that the words are no lock's any more (rule L4): nobody is in their
-//! queue, and nothing of it is to be remembered.
+//! A contender returns to idle from knocking, entering, and waiting for the home's help when it learns that the words
+//! were evicted (rule L4). At that moment the words have no queue, and the contender has nothing to remember.
 //!
-//! A request that nobody wants any more stays where it is, and is released when it is granted (rule L3): the queue is never mended from the middle.
+//! A request that its clients gave up stays in the queue and is released when it is granted (rule L3). The queue is
+//! never mended from the middle.
 
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
@@ -39,7 +40,7 @@ const LOST_SWAPS: u32 = 8;
 pub struct Request {
     /// Alone or with others.
     pub mode: Mode,
-    /// Only if nobody has to be waited for.
+    /// Only if the lock is free at once: the request never waits.
     pub is_try: bool,
 }
 
@@ -64,7 +65,7 @@ pub(crate) enum Stint {
     },
     Waiting(Mode),
     Held(Mode, Token),
-    /// As a writer, to be nothing or a reader: its place knows.
+    /// A writer that releases or becomes a reader. Its place says which.
     Leaving,
 }
 
@@ -87,8 +88,8 @@ impl Contender {
         self.stint == Stint::Idle
     }
 
-    /// What is left of it when the view ends (rule L5): not a try, which is made again. Who was becoming a reader is one: others may read with it
-    /// already.
+    /// What is left of the contender when the view ends (rule L5). A try does not survive: the node makes it again. A
+    /// writer that was becoming a reader survives as a reader, because other readers may already hold the lock with it.
     pub(crate) fn survives(&self) -> Option<Survivor> {
         match (self.stint, self.place.leaving) {
             (Stint::Held(mode, token), _) => Some(Survivor::Holds(mode, token)),
@@ -138,7 +139,8 @@ impl Contender {
         Ok(())
     }
 
-    /// From now on others may read with it: the hold becomes a reader's, with a token of its own, without ever being anybody else's.
+    /// Turns an exclusive hold into a shared one, with a token of its own. No other node can hold the lock exclusively
+    /// in between.
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
@@ -204,12 +206,12 @@ impl Contender {
         }
     }
 
-    /// Whether nobody can still say something to it, and it has nothing to remember.
+    /// Whether it has nothing to remember, and no message to it can be in flight.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.is_idle() && self.place.owed == 0 && !self.is_closed
     }
 
-    /// Forgets what it remembers of words that are no lock's any more. Whether it has nothing to do with them now.
+    /// Forgets what it remembers of evicted words. Returns whether it has no part in them now.
     pub(crate) fn forget(&mut self) -> bool {
         if self.is_idle() {
             self.is_closed = false;
@@ -236,7 +238,7 @@ impl Contender {
     /// What is done first, when nothing is known of the word but perhaps that the door was closed.
     fn first_change(&self, Request { mode, is_try }: Request) -> Change {
         match mode {
-            // Whoever only tries leaves the word alone while somebody waits to be put in.
+            // A try does not change the word while a writer waits for the home to put it into the queue.
             _ if is_try && self.is_closed => Change::Look,
             Mode::Exclusive => self.swap(mode, LockWord::FREE),
             Mode::Shared if is_try && self.place.rules.try_by_swap => Change::Look,
@@ -286,7 +288,7 @@ impl Contender {
             self.stint = Stint::Waiting(mode);
             out.push(Action::Send(To::Home, Message::Enter));
         } else {
-            // The first swap is a guess, and a look is none: they count all the same.
+            // The first swap is a guess and a look is no swap. Both count towards `LOST_SWAPS` all the same.
             self.enter(request, self.swap(mode, before), lost + 1, out);
         }
     }
@@ -298,14 +300,15 @@ impl Contender {
                 out.push(Action::Granted(mode, token));
             }
             None => {
-                // Who is next is refused as well, until a view begins whose tokens are larger.
+                // The next writer is refused too, until a view begins whose tokens are larger.
                 out.push(Action::Refused(Refusal::TokensUsedUp));
                 self.end(mode, last, out);
             }
         }
     }
 
-    /// The words are no lock's any more. They were nobody's when they were evicted, so nobody stands behind it or is owed a grant.
+    /// The words were evicted. Eviction needs a free lock word, so no node stands behind this one and none is owed a
+    /// grant.
     fn moved(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
         if !self.place.is_empty() {
             return Err(Strange("a lock that was evicted while it was used"));
@@ -343,7 +346,7 @@ impl Contender {
     }
 }
 
-/// What a writer that found this word says, and to whom.
+/// The message that a writer sends when it finds this word, and its receiver.
 pub(crate) fn behind(writer: Rank, before: LockWord, rules: Rules) -> (To, Message) {
     let LockWord { tail, count } = before;
     match tail {

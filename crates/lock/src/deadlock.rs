@@ -2,10 +2,11 @@
 //!
 //! A client that holds a lock and has waited for another for 100 ms asks all members who holds that one. Where a client does that waits itself, the
 //! question goes on for what it waits for, with all that it has passed. When it comes to a lock that the first one holds, all of them wait for each other:
-//! for each of them waits for whoever holds its lock, whatever else stands in the queue.
+//! for each of them waits for the holder of its lock, whatever else stands in the queue.
 //!
-//! They were not all asked at the same moment, so a circle that is seen once may never have been one (somebody gave up meanwhile). It is looked for again:
-//! if the same requests wait and the same are held, all of them did so between the end of the first probe and the beginning of the second.
+//! The members were not all asked at the same moment, so a cycle that is seen once may never have existed: a client may
+//! have given up meanwhile. The cycle is looked for again. If the same requests wait and the same locks are held, all
+//! of them did so between the end of the first probe and the beginning of the second.
 //!
 //! Of a circle the request with the smallest number, of the smallest node, decides: a probe does not go on to a smaller one than it comes from. It has
 //! the youngest refused, by the time that each says it has waited; the others go on.
@@ -123,7 +124,7 @@ impl Circle {
         &self.0
     }
 
-    /// Who waits for the shortest time.
+    /// The waiter that has waited for the shortest time.
     pub(crate) fn youngest(&self) -> Option<&Waiter> {
         self.0.iter().min_by_key(|waiter| (waiter.waited, waiter.node, waiter.waits))
     }

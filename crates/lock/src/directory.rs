@@ -1,7 +1,7 @@
 //! What a home knows of its locks in one view: which of its words are whose, and what no contender can know alone.
 //!
-//! It opens when the view is in effect and every member has said what it has of locks from the view before (rules C3, L5). Until then nobody learns
-//! where words are, so nobody is granted anything.
+//! The directory opens when the view is in effect and every member has reported its locks of the view before (rules C3,
+//! L5). Until then it tells no member where words are, so no lock is granted.
 
 mod evicting;
 mod removing;
@@ -37,7 +37,7 @@ pub(crate) struct Directory {
     rules: Rules,
     /// How many locks have words.
     slots: u32,
-    /// Who has not said what it has.
+    /// Members that have not finished their report.
     awaited: BTreeSet<Incarnation>,
     /// What survives, of those who have.
     reported: BTreeMap<Name, Vec<(Rank, Survivor, Rank)>>,
@@ -45,9 +45,9 @@ pub(crate) struct Directory {
     early: Vec<(Incarnation, Letter)>,
     is_open: bool,
     numbers: HashMap<Name, u32>,
-    /// Whose the words of each slot are that was ever used. Behind the last slot: survivors without words.
+    /// The state of each slot that was ever used. Behind the last slot: survivors' locks, which have no words.
     locks: Vec<Words>,
-    /// Who stands for survivors.
+    /// The stand-ins for survivors, by slot.
     heirs: HashMap<u32, Heir>,
     /// What servers were asked whose heir is not over ([`Scheme::Srsl`]): where there are words the heir stands in them instead.
     behind_heirs: HashMap<u32, Vec<(Rank, Message)>>,
@@ -57,13 +57,13 @@ pub(crate) struct Directory {
     now: Time,
 }
 
-/// Whose words are.
+/// The state of one slot's words.
 #[derive(Clone, Debug)]
 enum Words {
     Of(Lock),
     /// Nobody's, and members may remember them as a lock's.
     Evicted,
-    /// Nobody's, and nobody remembers them.
+    /// The words belong to no lock, and no member remembers them.
     Free,
 }
 
@@ -78,19 +78,19 @@ struct Lock {
     is_used: bool,
 }
 
-/// Whose batch it is.
+/// The part of the directory that posted a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Home,
     Heir,
-    /// Which has too few of them: it looks for locks that nobody uses, and makes words free.
+    /// The eviction of unused locks, which runs when few words are free.
     Words,
 }
 
 /// What a directory wants done, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DirectoryAction {
-    /// Store this word in its region: nobody knows of that slot yet.
+    /// Store this word in the node's own region. No other node knows of that slot yet.
     Store { at: u64, word: u64 },
     /// Post this at the words of this slot.
     Access { slot: u32, owner: Owner, batch: Batch },
@@ -131,7 +131,7 @@ impl Directory {
         }
     }
 
-    /// Who keeps it from opening.
+    /// The members that the directory waits for before it opens.
     pub fn awaited(&self) -> impl Iterator<Item = Incarnation> {
         self.awaited.iter().copied()
     }
@@ -141,7 +141,7 @@ impl Directory {
         self.now = now;
     }
 
-    /// The view is in effect. Opens if everybody has reported.
+    /// The view is in effect. The directory opens if every member has reported.
     pub fn in_effect(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
         if self.is_open || !self.awaited.is_empty() {
             return Ok(());
@@ -188,7 +188,7 @@ impl Directory {
             Letter::Forgotten { number } => self.forgotten(from, number),
             Letter::Remove { number, name } => self.remove(from.rank, number, &name, out),
             Letter::OfSurvivor { name, message, .. } => {
-                let number = *self.numbers.get(&name).ok_or(Strange("a survivor of a lock that nobody had"))?;
+                let number = *self.numbers.get(&name).ok_or(Strange("a survivor of an unknown lock"))?;
                 self.heir(number, out, |heir, actions| heir.heard_of_survivor(from.rank, message, actions))
             }
             Letter::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
@@ -226,7 +226,8 @@ impl Directory {
         said
     }
 
-    /// A lock gets words that nobody had in this view. They are new memory, and only what is not 0 in it is stored.
+    /// Gives a lock words that were never used in this view. They are new memory, so only values other than 0 are
+    /// stored.
     fn add(&mut self, name: Name, heir: Option<Heir>, out: &mut Vec<DirectoryAction>) -> u32 {
         let (number, last) = (self.locks.len() as u32, self.evicted.floor());
         if number < self.slots {
@@ -242,7 +243,7 @@ impl Directory {
         number
     }
 
-    /// A lock gets words that were another's, and are free.
+    /// Gives a lock words that belonged to another lock and are free.
     fn make(&mut self, name: Name, number: u32, out: &mut Vec<DirectoryAction>) {
         let (at, last) = (u64::from(number) * LOCK_BYTES, self.evicted.floor());
         out.push(DirectoryAction::Store { at: at + TOKEN_WORD_AT, word: last.to_bits() });
@@ -250,7 +251,7 @@ impl Directory {
         self.locks[number as usize] = Words::Of(Lock { name, home: None, seen: last.to_bits() as u32, is_used: true });
     }
 
-    /// Where there is no room for its words, survivors are served all the same, and nobody else comes.
+    /// Where the lock gets no words for lack of room, the home still serves the survivors, but no further node joins.
     fn inherit(
         &mut self,
         name: Name,
@@ -333,10 +334,10 @@ impl Directory {
         out: &mut Vec<DirectoryAction>,
         event: impl FnOnce(&mut Heir, &mut Vec<Action>) -> Result<(), Strange>,
     ) -> Result<(), Strange> {
-        let heir = self.heirs.get_mut(&number).ok_or(Strange("an heir of a lock that nobody had"))?;
+        let heir = self.heirs.get_mut(&number).ok_or(Strange("an heir of an unknown lock"))?;
         let mut actions = vec![];
         let said = event(heir, &mut actions);
-        // Where there are no words there is nothing to leave.
+        // A lock without words has no place to leave.
         let (last, is_over) = (heir.server.last(), number >= self.slots && heir.server.is_at_rest());
         let has_left = heir.is_over();
         if is_over || has_left {
@@ -379,7 +380,7 @@ impl Directory {
                 // From the heir, which leaves readers behind.
                 Action::Send(To::Home, message) => said = said.and(self.home(number, Heir::RANK, message, out)),
                 Action::Evicted(token) => self.evicted(number, token),
-                // Without words there is nobody to leave them to; and neither holds anything.
+                // Without words there is no place to leave; home and heir hold nothing.
                 Action::Access(_) | Action::Granted(..) | Action::Refused(_) | Action::Left | Action::Moved => {}
             }
         }

@@ -40,7 +40,7 @@ pub struct Evicted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Asked {
     slots: Vec<u32>,
-    /// Who has not answered.
+    /// Members that have not answered.
     awaited: BTreeSet<Incarnation>,
 }
 
@@ -109,7 +109,7 @@ impl Evicted {
         Ok(())
     }
 
-    /// Words that nobody remembers are to be made free, by this. Unless so many are being.
+    /// Posts the batch that frees words which no member remembers, at most `at_once` at a time.
     pub fn free_next(&mut self, at_once: usize) -> Option<(u32, Batch)> {
         let slot = if self.freeing.len() < at_once { self.forgotten.pop() } else { None }?;
         Some((slot, self.free_from(slot, LockWord::EVICTED)))

@@ -1,15 +1,16 @@
 //! What becomes of a lock when a view ends (rule L5).
 //!
-//! Every view has new words, at homes that may be others. Whoever holds a lock goes on holding it, and whoever waits goes on waiting; each says so to the
-//! lock's home in the new view, as a [`Client`](crate::Client) of a server. The home serves them in an order that it knows, and for as long as there are any it
-//! stands in the new word itself, as a writer that nobody is: the [`Heir`]. So those who come in the new view find a writer at the tail and stand behind
-//! it; and when the last of the survivors has left, it leaves its place as any writer does.
+//! Every view has new words, perhaps at other homes. A holder keeps its lock and a waiter keeps waiting. Each reports
+//! itself to the lock's home in the new view, as a [`Client`](crate::Client) of a server. The home serves these
+//! survivors in an order that it knows. While survivors remain, the home stands in the new word itself as a writer with
+//! a rank that no node has: the [`Heir`]. Nodes that come in the new view find that writer at the tail and stand behind
+//! it. When the last survivor has left, the heir leaves its place as any writer does.
 //!
 //! ```text
 //!   survivors --> Server: holders, queue             words of the new view
-//!                   |  grants, in order                [HEIR : n]  <--- CAS, FAA --- whoever comes now
+//!                   |  grants, in order                [HEIR : n]  <--- CAS, FAA --- nodes of this view
 //!                   |                                      |    <--- behind, join ---
-//!                   +--- nobody is left -------------> the place is left: grants as src/place.rs says
+//!                   +--- all have left --------------> the place is left: grants as src/place.rs says
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -38,10 +39,10 @@ pub struct Heir {
 }
 
 impl Heir {
-    /// The rank that is no node's.
+    /// A rank that no node has.
     pub const RANK: Rank = Rank(u32::MAX);
 
-    /// The word that it stands in at first. It is to be there before anybody knows of the word.
+    /// The value of the word at first. It must be stored before any other node learns where the word is.
     pub const WORD: LockWord = LockWord::writer(Heir::RANK);
 
     /// Of the survivors, who wait in this order. `last` is what stands in the token word: smaller than any token of this view.
@@ -66,7 +67,7 @@ impl Heir {
         Ok(heir)
     }
 
-    /// Whether everybody has what it owes them.
+    /// Whether it has sent everything that it owes.
     pub fn is_over(&self) -> bool {
         !self.stands && self.place.owed == 0
     }
@@ -130,9 +131,10 @@ fn to_survivors(actions: &mut [Action]) {
 
 /// In which order survivors wait. Each comes with the writer that it found at the tail, or [`Rank::NOBODY`] where it found none or does not know.
 ///
-/// Nobody comes before the writer that it found, and readers before the writer that found the same one: that is the order in which they
-/// stood. Where it does not say who is first, readers are, and lower ranks. It does not where they stand in a circle: a writer has granted the lock to the
-/// next one, which has not heard of it, and stands in the queue again.
+/// A survivor comes after the writer that it found, and readers come before the writer that found the same one: that is
+/// the order in which they stood. Where this leaves the order open, readers come first, then lower ranks. It stays open
+/// in a cycle: a writer has granted the lock to the next one, which has not received the grant, and stands in the queue
+/// again.
 pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Survivor)> {
     survivors.sort_unstable_by_key(|&(rank, survivor, _)| (survivor.waits_for(), rank));
     let mut ordered = Vec::with_capacity(survivors.len());
@@ -148,7 +150,7 @@ pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Surviv
     ordered
 }
 
-/// Each stands behind a writer among them: so whoever goes from one to the next comes to a circle, and goes round it.
+/// Each survivor stands behind a writer among them, so following the links from one to the next reaches a cycle.
 fn first_of_circle(survivors: &[(Rank, Survivor, Rank)]) -> usize {
     let ahead_of = |at: usize| survivors.iter().position(|(rank, ..)| *rank == survivors[at].2);
     let way = std::iter::successors(Some(0), |&at| ahead_of(at));
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn where_one_is_missing_the_others_keep_theirs() {
-        // 5 and what it found have gone: nobody knows whether 4 or 8 was first.
+        // 5 and what it found have gone: it cannot be known whether 4 or 8 was first.
         assert_eq!(ranks(&[(8, WRITES, Rank(5)), (2, WRITES, Rank(8)), (4, WRITES, NOBODY)]), [4, 8, 2]);
     }
 

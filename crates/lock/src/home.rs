@@ -2,12 +2,14 @@
 //!
 //! * *The count* (rule L3). Readers that found no writer are counted in the word and release here. What has been released is taken off the word by a swap of
 //!   exactly what stands there; so whatever number a writer finds, it is the readers that have released and are not taken off, and those that
-//!   have yet to release. While such a swap is on its way nobody knows which of both numbers a writer found, and no writer is answered.
+//!   have yet to release. While such a swap is in flight the home cannot know which of both numbers a writer found, and it answers no writer.
 //! * *Writers after readers* (rule L2). They are granted when as many have released as they found; the last writer's token is in the token word by then.
-//! * *Eviction* (rule L4). Words that nobody uses are made nobody's by a swap of the free word, while this has nothing to remember. Then nobody is in the queue, no
-//!   reader has yet to release, and all that can still arrive is a knock, or a wish to be put in: both are told that the words are another lock's, or none's.
-//! * *The door* (rule L3). A writer that loses its swaps to others asks to be put into the queue. Who sees the door closed comes once more at most, because
-//!   it knocks the next time; so the home's swap is lost a bounded number of times.
+//! * *Eviction* (rule L4). A swap of the free word evicts an unused lock from its words, while the home has nothing to
+//!   remember. Then the queue is empty and no reader has yet to release. Only a knock or a wish to be put in can still
+//!   arrive: the home answers both that the words have moved.
+//! * *The door* (rule L3). A writer that loses its swaps to others asks the home to put it into the queue. A node that
+//!   finds the door closed enters at most once more, because it knocks the next time; so the home's swap is lost a
+//!   bounded number of times.
 
 use std::collections::VecDeque;
 
@@ -17,7 +19,8 @@ use crate::action::Strange;
 use crate::contender::behind;
 use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
-/// Released readers of a word that is never free of readers are taken off the count when they are so many (2^31 would be too late).
+/// In a word that is never free of readers, released readers are taken off the count when there are this many (2^31
+/// would be too late).
 const SETTLED_AT: u32 = 1 << 16;
 
 /// The home's part in one lock.
@@ -27,13 +30,13 @@ pub struct Home {
     pub(crate) settled_at: u32,
     /// Readers that have released and are not taken off the word.
     released: u32,
-    /// So many had released when the word was last found to count others too.
+    /// The number of released readers when the word was last found to count others too.
     tried: u32,
-    /// The writer that is next, when so many have released.
+    /// The next writer, and the number of releases that it waits for.
     pub(crate) next: Option<(Rank, u32)>,
     /// Writers to be put into the queue.
     pub(crate) entering: VecDeque<Rank>,
-    /// Who waits for the door to open.
+    /// Nodes that wait for the door to open.
     pub(crate) knocked: Vec<Rank>,
     is_closed: bool,
     pub(crate) doing: Doing,
@@ -44,7 +47,7 @@ pub(crate) enum Doing {
     Nothing,
     /// The token, for this writer.
     Reading(Rank),
-    /// So many are taken off the word.
+    /// The number that is taken off the word.
     Settling {
         expected: LockWord,
         off: u32,
@@ -52,12 +55,12 @@ pub(crate) enum Doing {
     /// A writer is put into the queue.
     Entering(LockWord),
     Opening,
-    /// The words are made nobody's, if nobody uses them.
+    /// A lock is being evicted from its words, if it is not used.
     Evicting(LockWord),
 }
 
 impl Home {
-    /// Of a lock that nobody holds.
+    /// The home side of a lock that is free.
     pub fn new(rules: Rules) -> Self {
         Home {
             rules,
@@ -82,7 +85,8 @@ impl Home {
             && !self.is_closed
     }
 
-    /// Makes the words nobody's, if nobody uses them: [`Action::Evicted`] follows, or nothing. Only where it [is at rest](Self::is_at_rest).
+    /// Evicts the lock if it is not used: [`Action::Evicted`] follows, or nothing. Only where it [is at
+    /// rest](Self::is_at_rest).
     ///
     /// # Errors
     /// Where it is not.
@@ -187,13 +191,13 @@ impl Home {
         out.push(Action::Access(Batch::swap(expected, LockWord::EVICTED).and_read()));
     }
 
-    /// Whoever asked meanwhile, and is in no queue, is told.
+    /// Answers the nodes that asked meanwhile and are in no queue.
     fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), Strange> {
         let is_used = self.released > 0 || self.next.is_some();
         let asked = self.entering.drain(..).chain(self.knocked.drain(..));
         let told = asked.filter(|_| self.rules.tell_who_asked);
         out.extend(told.map(|rank| Action::Send(To::Contender(rank), Message::Moved)));
-        // The words are nobody's, whatever was said: who comes to them has to be told that they have moved.
+        // The words belong to no lock whatever was answered: a node that comes to them must learn that they have moved.
         out.push(Action::Evicted(token));
         if is_used { Err(Strange("a lock that was evicted while it was used")) } else { Ok(()) }
     }

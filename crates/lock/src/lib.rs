@@ -1,10 +1,11 @@
 //! Locks that many nodes share, taken in one round trip.
 //!
-//! A lock is a word at its home, `[tail : 32 | count : 32]`: the last writer in the queue, and the readers that came after it. A writer puts itself at
-//! the tail with a compare-and-swap, a reader adds itself to the count with a fetch-and-add, and what stood there before says whether the
-//! lock is theirs at once. If it is not, one message tells whoever is ahead, and one message brings the grant: nobody asks twice, and the home's
-//! processor is needed only where readers come before a writer, because nobody else sees all of them go (dissertation,
-//! chapter 4, N-CoSED).
+//! A lock is a word at its home, `[tail : 32 | count : 32]`: the last writer in the queue, and the readers that came
+//! after it. A writer puts itself at the tail with a compare-and-swap, a reader adds itself to the count with a
+//! fetch-and-add. The previous value of the word says whether the lock is theirs at once. If it is not, the newcomer
+//! sends one message to the writer ahead, and one message brings the grant. A waiter sends nothing more. The home's
+//! processor is needed only where readers come before a writer, because only the home sees all of them release
+//! (dissertation, chapter 4, N-CoSED).
 //!
 //! [`Contender`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
 //! happened and say what to do, and have no input, output or clock. [`Side`] and [`HomeSide`] are the same for any [`Scheme`]: the chapter's two others are here to

@@ -1,7 +1,8 @@
 //! What the clients of one node have of one lock: those who hold it, those who wait, and the node's own place in the lock's queue (rule L1).
 //!
-//! The node stands in the queue once, for the first of its clients that wait. When a client is done another of the same node may go on with the node's
-//! hold, without a word to anybody: but only so often, where others wait or could (readers behind a writer do not show).
+//! The node stands in the queue once, for the first of its clients that wait. When a client is done, another client of
+//! the same node may go on with the node's hold, without a message. Where other nodes wait or could wait, that happens
+//! a bounded number of times (readers behind a writer do not show).
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use crate::{Action, Batch, Message, Mode, Outcome, Request, Side, Survivor, To, 
 /// Clients of a node that get its hold one after the other, or join it as readers, while others may wait.
 const AT_MOST: u32 = 16;
 
-/// One client's request for one lock. Given out by whoever drives the locks, and never twice.
+/// One client's request for one lock. The driver of the locks assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 
@@ -43,7 +44,7 @@ pub enum LocalAction {
     Send(To, Message),
     /// Tell a client what becomes of its request.
     Answer(RequestId, Answer),
-    /// The words that the node knows are no lock's any more.
+    /// The words that the node knows belong to no lock any longer.
     Moved,
 }
 
@@ -56,7 +57,7 @@ pub struct Local {
     waiting: VecDeque<(RequestId, Request)>,
     /// For whom the node asked.
     asked: Option<RequestId>,
-    /// Clients that got the node's hold from others, or joined it, since it was last known that nobody else waits.
+    /// Clients that took over the node's hold or joined it since the node last knew that no other node waits.
     joined: u32,
     /// How many those may be, where others wait or could.
     pub(crate) at_most: u32,
@@ -124,7 +125,7 @@ impl Local {
     pub fn acquire_again(&mut self, id: RequestId, request: Request, out: &mut Vec<LocalAction>) {
         match self.side.held() {
             Some((mode, token)) if mode >= request.mode => self.give(id, mode, token, out),
-            // On its way to become a reader: all holders are told when it has.
+            // The node is becoming a reader: all holders get their answer then.
             None if request.mode == Mode::Shared => self.holders.push(id),
             _ => out.push(LocalAction::Answer(id, Answer::Refused(Refusal::Upgrade))),
         }
@@ -150,7 +151,7 @@ impl Local {
         self.ahead
     }
 
-    /// A client that waits is told this instead.
+    /// Removes a waiting client, which gets this answer.
     pub fn give_up(&mut self, id: RequestId, answer: Answer, out: &mut Vec<LocalAction>) {
         if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == id) {
             self.waiting.remove(at);
@@ -171,8 +172,9 @@ impl Local {
         Ok(())
     }
 
-    /// A client that is done with it, of which nobody heard yet, wants it once more, alone: it goes on with the node's hold by its new request, with a token of its own.
-    /// Whether it does; where it cannot nothing has changed.
+    /// A client that has released the lock, before the release had any effect, acquires it again exclusively. It goes
+    /// on with the node's hold by its new request, with a token of its own. Returns whether it does; where it cannot,
+    /// nothing has changed.
     pub fn hold_on(&mut self, was: RequestId, id: RequestId, out: &mut Vec<LocalAction>) -> bool {
         let token = if self.may_hold_on(was) { self.side.again() } else { None };
         let Some(token) = token else { return false };
@@ -231,7 +233,7 @@ impl Local {
         }
     }
 
-    /// The words that the node knows are no lock's any more. Whether it has nothing to do with them now.
+    /// The words that the node knows were evicted. Returns whether the node has no part in them now.
     pub fn forget_words(&mut self) -> bool {
         self.side.forget()
     }
@@ -242,10 +244,10 @@ impl Local {
         out.extend(refused.map(|id| LocalAction::Answer(id, Answer::Refused(Refusal::NoRoom))));
     }
 
-    /// Somebody says something of the lock.
+    /// A message about the lock.
     ///
     /// # Errors
-    /// What nobody says who keeps to the rules.
+    /// If the message breaks the protocol.
     pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
         let mut actions = vec![];
         let said = self.side.heard(from, message, &mut actions);
@@ -258,7 +260,7 @@ impl Local {
     /// # Errors
     /// As [`heard`](Self::heard).
     pub fn heard_of_heir(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
-        if self.is_survivor { self.heard(from, message, out) } else { Err(Strange("a lock that nobody had here")) }
+        if self.is_survivor { self.heard(from, message, out) } else { Err(Strange("a lock without clients here")) }
     }
 
     /// What was posted is done.
@@ -272,7 +274,8 @@ impl Local {
         said
     }
 
-    /// Whether a writer waits does not show to readers. Where so many have joined that another must not any more, they look.
+    /// Readers do not see whether a writer waits. When the number of joined readers is at its bound, the node looks at
+    /// the word.
     fn look(&mut self, out: &mut Vec<LocalAction>) {
         let wants_to_join = self.waiting.front().is_some_and(|(_, request)| request.mode == Mode::Shared);
         if wants_to_join && self.reads_together().is_some() && self.joined >= self.at_most && !self.has_looked {
@@ -281,7 +284,7 @@ impl Local {
         }
     }
 
-    /// The token, if clients hold it as readers, and the lock's word says who waits.
+    /// The token, if clients hold the lock as readers and the lock's word shows readers and waiting writers.
     fn reads_together(&self) -> Option<Token> {
         match self.side.held() {
             Some((Mode::Shared, token)) if !self.holders.is_empty() && self.side.is_in_word() => Some(token),
@@ -301,7 +304,7 @@ impl Local {
         }
     }
 
-    /// The lease has run out: nobody holds anything any more (rule L6).
+    /// The lease has run out: the node's clients hold nothing any longer (rule L6).
     pub fn lapse(&mut self, out: &mut Vec<LocalAction>) {
         self.may_grant = false;
         let lost = std::mem::take(&mut self.holders);
@@ -331,7 +334,7 @@ impl Local {
         survivor.map(|survivor| (survivor, ahead))
     }
 
-    /// The node's life is over: what it held is lost, and who waits goes on waiting.
+    /// The incarnation ends: the node's holds are lost, and its waiters keep waiting.
     pub fn life_ends(&mut self, fresh: Side, out: &mut Vec<LocalAction>) {
         out.extend(self.holders.drain(..).map(|id| LocalAction::Answer(id, Answer::Lost)));
         *self = Local { waiting: std::mem::take(&mut self.waiting), ..Local::new(fresh) };
@@ -353,7 +356,7 @@ impl Local {
         out.push(LocalAction::Answer(id, Answer::Granted(mode, token)));
     }
 
-    /// Nobody here holds it any more: whoever waits here does, or the node lets go.
+    /// The last client of this node has released: the next one waiting goes on with the hold, or the node lets go.
     fn pass_on(&mut self, out: &mut Vec<LocalAction>) {
         let next = self.waiting.front().map(|(_, request)| request.mode);
         let is_fair = self.joined < self.at_most || !self.side.is_waited_for();
@@ -379,7 +382,7 @@ impl Local {
         }
     }
 
-    /// The node holds it in this mode, and whoever of those that wait may have it gets it.
+    /// The node holds the lock in this mode. Grants it to the waiting clients that can share it.
     fn hand_out(&mut self, mode: Mode, token: Token, out: &mut Vec<LocalAction>) {
         while let Some(&(id, request)) = self.waiting.front()
             && request.mode == mode
@@ -396,7 +399,7 @@ impl Local {
 
     fn let_go(&mut self, out: &mut Vec<LocalAction>) {
         let mut actions = vec![];
-        // Where it is on its way to become a reader nobody holds it when it has.
+        // A node that is becoming a reader has no client left to hold the lock then.
         if self.side.held().is_some() && self.side.release(&mut actions).is_ok() {
             self.follow(actions, out);
         }
@@ -433,7 +436,7 @@ impl Local {
         if self.may_grant {
             self.hand_out(mode, token, out);
         } else if self.holders.is_empty() {
-            // Without a lease nobody is granted anything: it is asked for again with one.
+            // Without a lease the node may grant nothing: it asks for the lock again when it has one.
             self.let_go(out);
         }
     }

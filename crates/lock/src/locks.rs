@@ -36,7 +36,7 @@ use crate::wire::{Frame, Letter, Slot};
 use crate::{Batch, Change, Heir, Outcome, Removal, Request, Rules, Scheme, Side, To};
 use forgetting::Forgetting;
 
-/// Where the words of so many locks are remembered that nobody here uses at the moment.
+/// Unused locks whose words the node remembers, at most.
 const KNOWN: usize = 1 << 16;
 
 /// How a node's locks work.
@@ -59,11 +59,11 @@ pub struct PostId(pub u64);
 pub enum LocksAction {
     /// What clients held is lost from now on. To be said to them before anything that follows is done (rule L6).
     Lapsed,
-    /// Tell whoever asked.
+    /// Answer the request.
     Answer(RequestId, Answer),
     /// Post this at the words of this slot, when its home's words are open, and say [`completed`](Locks::completed) when it is certain what came of it.
     Post(PostId, Slot, Batch),
-    /// Store this word among the node's own: nobody knows of that slot yet.
+    /// Store this word in the node's own region. No other node knows of that slot yet.
     Store {
         /// At which byte.
         at: u64,
@@ -78,7 +78,7 @@ pub enum LocksAction {
     Listed {
         /// Of which list.
         number: u64,
-        /// Who says so.
+        /// The sender.
         from: Incarnation,
         /// What.
         page: Page,
@@ -87,7 +87,7 @@ pub enum LocksAction {
     Removed {
         /// By which wish.
         number: u64,
-        /// Who says so.
+        /// The sender.
         from: Incarnation,
         /// What.
         removal: Removal,
@@ -110,9 +110,9 @@ pub struct Locks {
     may_grant: bool,
     /// What was held under the last lease has been given up.
     has_lapsed: bool,
-    /// The locks that somebody here wants, or that have something to remember.
+    /// The locks that clients of this node want, or that have something to remember.
     here: BTreeMap<Name, Box<Here>>,
-    /// Who asked for what.
+    /// What each client holds and waits for.
     askers: Askers,
     /// Of those whose words are known.
     names: HashMap<Slot, Name>,
@@ -149,13 +149,13 @@ enum Words {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Poster {
     Local,
-    /// A client, who wants to know whether somebody waits.
+    /// A client that looks whether others wait.
     Look,
     Directory(Owner),
 }
 
 impl Locks {
-    /// Of a node that has no life yet.
+    /// A node between incarnations.
     pub fn new(options: LocksOptions) -> Self {
         Locks {
             options,
@@ -231,7 +231,8 @@ impl Locks {
         Ok(())
     }
 
-    /// Others may read with a client that holds a lock exclusively. It does as a reader when it is told so, and nobody else alone until then.
+    /// Turns a client's exclusive hold into a shared one. It holds the lock exclusively until the answer says that it
+    /// is a reader.
     ///
     /// # Errors
     /// When it does not hold it so.
@@ -240,7 +241,8 @@ impl Locks {
         self.change(id, out, |local, actions| local.downgrade(id, actions))
     }
 
-    /// This lock is to be forgotten, if nobody uses it: its home answers by [`LocksAction::Removed`]. Gives who that is; nobody where the node is in no view.
+    /// Asks the lock's home to evict it, if it is not used. The home answers by [`LocksAction::Removed`]. Returns the
+    /// home; `None` where the node is in no view.
     pub fn remove(&mut self, number: u64, name: Name, out: &mut Vec<LocksAction>) -> Option<Incarnation> {
         self.settle(out);
         let home = self.members.view().and_then(|_| self.members.home_of(&name))?;
@@ -296,7 +298,7 @@ impl Locks {
 
     // What is sent.
 
-    /// A member can be told something from now on. What it was told before was lost.
+    /// Messages to a member go through from now on. Earlier ones were lost.
     pub fn reached(&mut self, member: Incarnation) {
         self.members.reached(member);
     }
@@ -319,7 +321,7 @@ impl Locks {
         self.directory.iter().flat_map(Directory::awaited).collect()
     }
 
-    /// How the words of this home stand; there are none where it is none.
+    /// How the words of this home stand; all zero if this node is no home.
     pub fn home_words(&self) -> HomeWords {
         let words = self.directory.as_ref().map(Directory::words).unwrap_or_default();
         let (evictions, reused) = self.before;

@@ -10,10 +10,10 @@ use crate::name::Name;
 use crate::stream::{Run, Stream};
 use crate::wire::{Frame, Letter, MAX_FRAME_BYTES};
 
-/// What a frame has beside its letters, in bytes.
+/// Bytes of a frame without its messages.
 const FRAME_HEAD_BYTES: usize = 128;
 
-/// The members of one view, as one of them, or somebody who is in none, sees them.
+/// The members of one view, as this node sees them. The node may be in no view.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     me: Incarnation,
@@ -46,13 +46,13 @@ impl Members {
         self.view.as_ref().is_some_and(|view| view.homes().any(|home| home.incarnation == self.me))
     }
 
-    /// All of them; nobody where this node is none.
+    /// All members; empty where this node is in no view.
     pub fn all(&self) -> impl Iterator<Item = Incarnation> {
         let view = self.view.as_ref().filter(|view| view.member(self.me).is_some());
         view.into_iter().flat_map(|view| view.members()).map(|member| member.incarnation)
     }
 
-    /// Who owns the words of this lock.
+    /// The node that owns the words of this lock.
     pub fn home_of(&self, name: &Name) -> Option<Incarnation> {
         name.home(self.view.as_ref()?)
     }
@@ -93,7 +93,7 @@ impl Members {
         !self.to_self.is_empty()
     }
 
-    /// What is new of what a member said. What is of a view that is over, or of one not learnt of yet, is nothing: the latter is said again.
+    /// The new messages of a frame. Empty if its view is over or not learnt of yet: the sender repeats the latter.
     pub fn heard(&mut self, frame: Frame, now: Time) -> Vec<Letter> {
         let Frame { view, from, to, first, heard, letters } = frame;
         match self.streams.get_mut(&from) {
@@ -104,7 +104,7 @@ impl Members {
         }
     }
 
-    /// What a member was told before was lost: it is said again at once.
+    /// Earlier messages to this member were lost: they are sent again at once.
     pub fn reached(&mut self, member: Incarnation) {
         if let Some(stream) = self.streams.get_mut(&member) {
             stream.repeat();

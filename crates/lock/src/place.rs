@@ -1,7 +1,7 @@
-//! A writer's place in the queue: who stands behind it, and how it leaves.
+//! A writer's place in the queue: which node stands behind it, and how it leaves.
 //!
 //! ```text
-//!                        nobody known behind: write the token, swap [me : n] to [0 : n]
+//!                       no node known behind: write the token, swap [me : n] to [0 : n]
 //!   standing ------------------------------------------------------------------------> freeing --+--> left; the n readers
 //!      |                                                                                  |      |    release at the home
 //!      | a writer is known behind                      another writer is at the tail      |      |
@@ -23,7 +23,7 @@ use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    /// Whose.
+    /// The writer itself.
     pub me: Rank,
     pub rules: Rules,
     /// Readers that stand behind it, in order of arrival.
@@ -62,12 +62,12 @@ pub(crate) enum Step {
 }
 
 impl Place {
-    /// Of node `me`, with nobody behind it.
+    /// The place of node `me`, with no node behind it.
     pub fn new(me: Rank, rules: Rules) -> Self {
         Place { me, rules, readers: vec![], behind: None, leaving: None, owed: 0, owed_after: Token::default() }
     }
 
-    /// Whether nobody stands behind it, or has to hear from it.
+    /// Whether no node stands behind it or waits for a message from it.
     pub fn is_empty(&self) -> bool {
         self.owed == 0 && self.readers.is_empty() && self.behind.is_none() && self.leaving.is_none()
     }
@@ -144,7 +144,8 @@ impl Place {
         Ok(None)
     }
 
-    /// The place goes to who stands behind. Where readers are in between the token word has this token by now: they read it, and the home.
+    /// The place goes to the node behind. Where readers are in between, the token word has this token by now: the
+    /// readers and the home read it there.
     fn pass(&mut self, behind: Behind, leave: Leave, out: &mut Vec<Action>) -> Leave {
         let Behind { writer, readers } = behind;
         self.left(readers, leave, out);
@@ -156,7 +157,7 @@ impl Place {
         leave
     }
 
-    /// So many readers stood behind it.
+    /// The place was left with this many readers behind it.
     fn left(&mut self, readers: u32, Leave { token, .. }: Leave, out: &mut Vec<Action>) {
         let owed = if self.rules.count_owed { readers.saturating_sub(self.readers.len() as u32) } else { 0 };
         out.extend(self.readers.iter().map(|&reader| Action::grant(reader, token)));

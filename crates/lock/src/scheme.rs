@@ -10,7 +10,7 @@ use crate::{Action, Client, Contender, Home, Message, Mode, Outcome, Request, Ru
 pub enum Scheme {
     /// A server and messages: readers share, everything goes through the server.
     Srsl,
-    /// A distributed queue of writers: who asks to read waits like a writer, and holds the lock alone.
+    /// A distributed queue of writers: a reader waits like a writer, and holds the lock alone.
     Dqnl,
     /// A distributed queue of writers with readers in between.
     #[default]
@@ -22,7 +22,7 @@ pub enum Scheme {
 pub enum Side {
     /// Of [`Scheme::Ncosed`].
     Ncosed(Contender),
-    /// Of [`Scheme::Dqnl`]: the same, where nobody is a reader; and what was asked for.
+    /// The part of [`Scheme::Dqnl`]: the same, with writers only; and the mode that was requested.
     Dqnl(Contender, Mode),
     /// Of [`Scheme::Srsl`].
     Srsl(Client),
@@ -52,8 +52,8 @@ impl Side {
         Side::Srsl(Client::of(survivor))
     }
 
-    /// What the node has of the lock when the view ends. Nothing of a try, which is to be made again; and who was becoming a reader is one, and
-    /// [`held`](Self::held) says with which token.
+    /// What the node has of the lock when the view ends. A try does not survive: the node makes it again. A writer that
+    /// was becoming a reader survives as a reader, and [`held`](Self::held) gives its token.
     pub fn survives(&self) -> Option<Survivor> {
         match self {
             Side::Ncosed(contender) => contender.survives(),
@@ -80,7 +80,7 @@ impl Side {
         !matches!(self, Side::Srsl(_)) && matches!(self.held(), Some((Mode::Exclusive, _)))
     }
 
-    /// Whether it has nothing to remember, and nobody can still say something to it.
+    /// Whether it has nothing to remember, and no message to it can be in flight.
     pub fn is_at_rest(&self) -> bool {
         match self {
             Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_at_rest(),
@@ -88,7 +88,7 @@ impl Side {
         }
     }
 
-    /// Forgets what it remembers of words that are no lock's any more. Whether it has nothing to do with them now.
+    /// Forgets what it remembers of evicted words. Returns whether it has no part in them now.
     pub fn forget(&mut self) -> bool {
         match self {
             Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.forget(),
@@ -104,7 +104,7 @@ impl Side {
         }
     }
 
-    /// Whether the lock's word says who reads with it, and who waits to write.
+    /// Whether the lock's word shows the other readers and the waiting writers.
     pub fn is_in_word(&self) -> bool {
         matches!(self, Side::Ncosed(_))
     }
@@ -209,7 +209,7 @@ impl Side {
     }
 }
 
-/// Grants are told in the mode that was asked for.
+/// Reports grants in the mode that was requested.
 fn granted_as(mode: Mode, actions: &mut [Action]) {
     for action in actions {
         if let Action::Granted(granted, _) = action {
@@ -230,7 +230,7 @@ impl HomeSide {
         }
     }
 
-    /// Of a lock that nobody holds. `last` is what stands in its token word.
+    /// The home side of a free lock. `last` is the value of its token word.
     pub fn new(scheme: Scheme, last: Token, rules: Rules) -> Self {
         match scheme {
             Scheme::Ncosed | Scheme::Dqnl => HomeSide::Words(Home::new(rules)),

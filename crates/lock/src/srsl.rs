@@ -88,7 +88,8 @@ impl Client {
         Ok(())
     }
 
-    /// From now on others may read with it. It holds the lock as a reader when [`Action::Granted`] says so, and nobody else alone until then.
+    /// Turns an exclusive hold into a shared one. The client holds the lock exclusively until [`Action::Granted`] says
+    /// that it is a reader.
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
@@ -140,12 +141,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Of a lock that nobody holds. `last` is smaller than every token that is given out from now on.
+    /// The server of a free lock. `last` is smaller than every token that it grants from now on.
     pub fn new(last: Token) -> Self {
         Server { last, writer: None, readers: 0, queue: VecDeque::new() }
     }
 
-    /// Whether nobody holds the lock or waits for it.
+    /// Whether the lock is free, with no waiters.
     pub fn is_at_rest(&self) -> bool {
         self.writer.is_none() && self.readers == 0 && self.queue.is_empty()
     }

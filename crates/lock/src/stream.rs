@@ -1,6 +1,8 @@
-//! What two members of a view say to each other: numbered each way, kept until it was heard, said again, and handled once and in order (rules F5, L4).
+//! What two members of a view say to each other: numbered each way, kept until acknowledged, sent again, and handled
+//! once and in order (rules F5, L4).
 //!
-//! The fabric may lose messages and repeat them. The machines of a lock need each exactly once: a grant that is lost is a lock that nobody gets.
+//! The fabric may lose messages and repeat them. The machines of a lock need each exactly once: a lost grant would
+//! leave the lock with no holder for ever.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use verbena_terms::Time;
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// But not less often than this.
 const REPEAT_AT_LEAST: Duration = Duration::from_millis(160);
-/// So many letters are on their way at most: more is said when some of them were heard.
+/// Messages in flight to one member, at most. An acknowledgement makes room for more.
 const WINDOW: usize = 1024;
 /// So long an acknowledgement waits for something to say with it.
 const ACKNOWLEDGE_AFTER: Duration = Duration::from_millis(5);
@@ -19,7 +21,7 @@ const ACKNOWLEDGE_AFTER: Duration = Duration::from_millis(5);
 /// One member's stream with one other, both ways, in one view.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream<T> {
-    /// Number of the last letter that the other has heard.
+    /// Number of the last message that the other has acknowledged.
     heard_there: u64,
     /// What it has not, or has not said that it has.
     queue: VecDeque<T>,
@@ -29,20 +31,20 @@ pub(crate) struct Stream<T> {
     since: Time,
     /// How long after that it is said again.
     patience: Duration,
-    /// Number of the last letter that was heard here.
+    /// Number of the last message received here.
     heard_here: u64,
-    /// Since when the other waits to be told that.
+    /// Since when the other waits for the acknowledgement.
     owed_since: Option<Time>,
 }
 
 /// What goes to the other at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run<T> {
-    /// Number of the first letter; of the next one where there is none.
+    /// Number of the first message; of the next one if the run is empty.
     pub first: u64,
     /// Without gaps.
     pub letters: Vec<T>,
-    /// Number of the last letter that was heard here.
+    /// Number of the last message received by the sender of the run.
     pub heard: u64,
 }
 
@@ -72,10 +74,10 @@ impl<T: Clone> Stream<T> {
         (self.unsent, self.patience) = (self.queue.len(), REPEAT_AFTER);
     }
 
-    /// The other said this. Gives what is new of it: nothing where letters before it are missing.
+    /// A run from the other member. Returns its new messages: an empty list if earlier messages are missing.
     pub fn heard(&mut self, run: Run<T>, now: Time) -> impl Iterator<Item = T> + use<T> {
         let sent = self.heard_there + (self.queue.len() - self.unsent) as u64;
-        // What was never said cannot have been heard: whoever says so is not believed.
+        // A number that was never sent cannot have been received: such an acknowledgement is ignored.
         if run.heard > self.heard_there && run.heard <= sent {
             self.queue.drain(..(run.heard - self.heard_there) as usize);
             self.heard_there = run.heard;
@@ -91,7 +93,7 @@ impl<T: Clone> Stream<T> {
         run.letters.into_iter().skip(skipped)
     }
 
-    /// What is to be sent now, in runs of at most `bytes` as `size` counts them (but of one letter at least).
+    /// What is to be sent now, in runs of at most `bytes` as `size` counts them. A run has at least one message.
     pub fn due(&mut self, now: Time, bytes: usize, size: impl Fn(&T) -> usize) -> Vec<Run<T>> {
         let sent = self.queue.len() - self.unsent;
         let is_late = sent > 0 && now >= self.since + self.patience;
@@ -223,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, repeated and delivered late: each letter is handled once, and in order.
+        /// Each message is handled once and in order, whatever is lost, repeated or late.
         #[test]
         fn letters_arrive_once_and_in_order(chances in proptest::collection::vec(0..6u8, 200)) {
             let mut ends = [Stream::default(), Stream::default()];

@@ -16,13 +16,13 @@ pub trait Renamed: Sized {
 }
 
 impl Contender {
-    /// It asks the home for help after so many swaps that others were faster than.
+    /// It asks the home for help after it has lost this many swaps.
     pub fn patient_for(mut self, lost_swaps: u32) -> Self {
         self.lost_swaps = lost_swaps;
         self
     }
 
-    /// Whether a message from who stands behind would change nothing but what it remembers.
+    /// Whether a message from the node behind would change nothing but what it remembers.
     pub fn would_only_note_it(&self) -> bool {
         let has_no_grant = matches!(self.stint, Stint::Entering { .. } | Stint::Waiting(Mode::Exclusive));
         has_no_grant && self.stands() && self.place.owed == 0
@@ -30,7 +30,7 @@ impl Contender {
 }
 
 impl Local {
-    /// So many clients go on with the node's hold, where others wait or could.
+    /// This many clients go on with the node's hold where others wait or could.
     pub fn passing_on_to(mut self, at_most: u32) -> Self {
         self.at_most = at_most;
         self
@@ -38,7 +38,7 @@ impl Local {
 }
 
 impl Home {
-    /// It takes readers off the count of a word in use when so many have released.
+    /// It takes readers off the count of a word in use when this many have released.
     pub fn settling_at(mut self, settled_at: u32) -> Self {
         self.settled_at = settled_at;
         self
@@ -126,7 +126,7 @@ impl Renamed for Home {
     }
 }
 
-/// Those who are answered together: their order tells nobody anything.
+/// Ranks that are answered together: their order carries no information.
 fn rename(ranks: &mut [Rank], name: &impl Fn(Rank) -> Rank) {
     ranks.iter_mut().for_each(|rank| *rank = name(*rank));
     ranks.sort_unstable();

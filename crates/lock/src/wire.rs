@@ -42,24 +42,24 @@ pub const FRAME: Format = Format::new(*b"VLCK", 5);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 
-/// A run of one member's numbered letters to another.
+/// A run of one member's numbered messages to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// The view that their numbers belong to.
     pub view: ViewNumber,
-    /// Who says it.
+    /// The sender.
     pub from: Incarnation,
     /// To whom.
     pub to: Incarnation,
-    /// Number of the first letter; the others follow without gaps. Of the next one where there is none.
+    /// Number of the first message; the others follow without gaps. Of the next one if the run is empty.
     pub first: u64,
-    /// Number of the last letter of the other's that was heard.
+    /// Number of the last message received from the other member.
     pub heard: u64,
     /// What is said.
     pub letters: Vec<Letter>,
 }
 
-/// One of a lock's words: whose, and which. It means one lock in one view (rule L1).
+/// The words of one lock: their home, and their number there. A slot means one lock in one view (rule L1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slot {
     /// The home.
@@ -79,7 +79,7 @@ pub enum Letter {
         name: Name,
         /// What.
         survivor: Survivor,
-        /// The writer that it found at the tail; nobody where it found none, or does not know.
+        /// The writer that it found at the tail; [`Rank::NOBODY`] where it found none, or does not know.
         ahead: Rank,
     },
     /// It has said all that survives at it.
@@ -113,11 +113,11 @@ pub enum Letter {
     },
     /// Who holds what the last of these waits for?
     Waits(Probe),
-    /// To a node: one of its clients waits for itself, and is the one to be told.
+    /// To the node of the cycle's youngest waiter: refuse its request.
     Deadlock {
         /// Its request.
         request: RequestId,
-        /// Who waits for whom.
+        /// The cycle of waiters.
         circle: Circle,
     },
     /// What do the clients of the addressee have?
@@ -136,7 +136,7 @@ pub enum Letter {
         /// At most [`PAGE_BYTES`](crate::listing::PAGE_BYTES).
         page: Page,
     },
-    /// These words are no lock's any more, and are to be another's when nobody remembers them.
+    /// Forget these evicted words: another lock gets them when no member remembers them.
     Forget {
         /// Of the home's question; one at a time.
         number: u64,
@@ -148,7 +148,7 @@ pub enum Letter {
         /// Of the question.
         number: u64,
     },
-    /// This lock is to be evicted, if nobody uses it.
+    /// Evict this lock, if it is not used.
     Remove {
         /// Of the sender's wish.
         number: u64,
@@ -193,7 +193,7 @@ pub enum WireError {
 }
 
 impl Letter {
-    /// At most so many bytes in a frame.
+    /// The largest size of the encoded message, in bytes.
     pub fn max_bytes(&self) -> usize {
         let named = |name: &Name| name.as_bytes().len();
         let waiters = |waiters: &[Waiter]| waiters.iter().map(|waiter| 80 + named(&waiter.name)).sum::<usize>();

@@ -1,4 +1,4 @@
-//! Locks that somebody wants evicted now, whether words are few or not.
+//! Locks that a member asks to evict now, whether words are few or not.
 
 use verbena_terms::Rank;
 
@@ -8,7 +8,7 @@ use crate::name::Name;
 use crate::wire::Letter;
 use crate::{Removal, Scheme};
 
-/// Wishes that wait for what becomes of a lock. One more is told that the lock is in use.
+/// Wishes in progress, at most. The answer to one more is that the lock is in use.
 const MOST_WISHES: usize = 1024;
 
 /// A wish that waits.
@@ -26,7 +26,7 @@ impl Wish {
 }
 
 impl Directory {
-    /// A member wants this lock evicted, if nobody uses it.
+    /// A member asks to evict this lock if it is not used.
     pub(super) fn remove(
         &mut self,
         from: Rank,
@@ -55,7 +55,7 @@ impl Directory {
         Ok(())
     }
 
-    /// A lock that was being evicted is, or is not: whoever wants to know is told.
+    /// An eviction ended, either way. Answers the members that asked for it.
     pub(super) fn has_been_removed(&mut self, slot: u32, out: &mut Vec<DirectoryAction>) {
         let removal = match self.locks.get(slot as usize) {
             Some(Words::Of(_)) => Removal::InUse,

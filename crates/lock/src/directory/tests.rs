@@ -16,7 +16,7 @@ fn directory(slots: u32) -> Directory {
     directory
 }
 
-/// What is posted finds these words. Gives what is told.
+/// Delivers a message, completes each batch with these words, and returns the messages sent.
 fn heard(directory: &mut Directory, letter: Letter, [lock, token]: [u64; 2]) -> Vec<Letter> {
     let (mut out, mut told) = (vec![], vec![]);
     directory.heard(ME, letter, &mut out).unwrap();
@@ -40,7 +40,7 @@ fn name(name: &str) -> Name {
     Name::new(name.as_bytes()).unwrap()
 }
 
-/// Words for so many locks, of which "a" has some and is to be removed; and what is to be done for that.
+/// A directory with `slots` words, of which "a" has some and is to be removed; and the actions for that.
 fn removing_a(slots: u32) -> (Directory, Vec<DirectoryAction>) {
     let (mut directory, mut out) = (directory(slots), vec![]);
     heard(&mut directory, Letter::Resolve(name("a")), [0, 0]);
@@ -64,7 +64,7 @@ fn a_lock_that_has_used_up_most_tokens_is_not_removed() {
     assert_eq!(remove(0, 3 << 30), (removed(Removal::TokensUsedUp), 0));
     assert_eq!(remove(held, 3), (removed(Removal::InUse), 0));
     assert_eq!(remove(0, 2 << 30), (removed(Removal::Removed), 2 << 30));
-    // Of what is left behind the floor, one may have so much again, and the tokens never end.
+    // One lock may use half of what is left behind the floor, so the tokens never end.
     assert_eq!(remove(0, (2 << 30) + 6), (removed(Removal::Removed), (2 << 30) + 6));
     assert_eq!(remove(0, 0xF000_0000), (removed(Removal::TokensUsedUp), (2 << 30) + 6));
     assert_eq!(remove(0, 0xC800_0000), (removed(Removal::Removed), 0xC800_0000));

@@ -24,7 +24,7 @@ impl Locks {
 
     /// A probe: who of the clients here holds what its last waits for, and waits too?
     pub(super) fn probed(&mut self, probe: Probe, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
-        let (first, last) = probe.first().zip(probe.last()).ok_or(Strange("a probe of nobody"))?;
+        let (first, last) = probe.first().zip(probe.last()).ok_or(Strange("an empty probe"))?;
         if probe.waiters.len() > MOST_WAITERS {
             return Err(Strange("a probe of too many"));
         }

@@ -1,7 +1,8 @@
-//! Words that a home asks its members to forget, because they are no lock's any more (rule L4).
+//! Evicted words that a home asks its members to forget (rule L4).
 //!
-//! A member may have to do with them still: it has knocked, or asked to be put in, and the home's answer is on its way; or its batch is, and will find that they are
-//! no lock's. It answers when that is over. From then on nothing of it can reach them.
+//! A member may still be involved with such words. It has knocked or asked to be put in, and the home's answer is in
+//! flight; or its batch is in flight, and will find that the words were evicted. The member answers when that is over.
+//! From then on nothing of it can reach them.
 
 use std::collections::{BTreeMap, HashSet};
 

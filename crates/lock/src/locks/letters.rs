@@ -38,11 +38,11 @@ impl Locks {
                 let name = self.names.get(&slot).cloned();
                 let said = name
                     .and_then(|name| self.with(&name, out, |local, actions| local.heard(from.rank, message, actions)));
-                said.unwrap_or(Err(Strange("a lock that nobody wants here")))
+                said.unwrap_or(Err(Strange("a lock without a request here")))
             }
             Letter::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
                 let said = self.with(&name, out, |local, actions| local.heard_of_heir(from.rank, message, actions));
-                said.unwrap_or(Err(Strange("a lock that nobody had here")))
+                said.unwrap_or(Err(Strange("a lock without clients here")))
             }
             Letter::About { slot, .. } if slot.home == me => self.tell_directory(from, letter, out),
             Letter::Survives { ref name, .. } | Letter::Resolve(ref name) | Letter::OfSurvivor { ref name, .. }
@@ -109,10 +109,10 @@ impl Locks {
         said
     }
 
-    /// The home says where a lock's words are, or that there are none.
+    /// The home answers with a lock's words, or says that it has no words for the lock.
     fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
         let here = self.here.get_mut(&name).filter(|here| here.words == Words::Asked);
-        let here = here.ok_or(Strange("words of a lock that nobody asked for"))?;
+        let here = here.ok_or(Strange("words of a lock that was not asked for"))?;
         here.words = slot.map_or(Words::Unknown, Words::At);
         match slot {
             Some(slot) => {

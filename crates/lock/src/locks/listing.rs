@@ -50,7 +50,7 @@ impl Locks {
         if holders.is_empty() && waiting.len() == 0 {
             return None;
         }
-        // Who becomes a reader has no token for a moment.
+        // A node that is becoming a reader has no token for a moment.
         let (mode, token) = here.local.held().map_or((Mode::Shared, None), |(mode, token)| (mode, Some(token)));
         let more = |all: usize| all.saturating_sub(MOST_NAMED) as u32;
         let (more_holders, more_waiting) = (more(holders.len()), more(waiting.len()));

@@ -14,7 +14,7 @@ use crate::name::Name;
 use crate::wire::Letter;
 
 impl Locks {
-    /// A life begins as this incarnation. What clients held before is lost, and who waits goes on waiting.
+    /// Starts anew as this incarnation. Earlier holds are lost, and waiting clients keep waiting.
     pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
         out.push(LocksAction::Lapsed);
         self.me = me;
