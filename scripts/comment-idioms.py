@@ -15,8 +15,8 @@ import sys
 # "its words" and "capital letter" do not.
 IDIOMS = {
     # A subject without a name. Plain: the client, the home, the holder, a node.
-    "whoever": r"\b(whoever|whomever|whosever)\b",
-    "nobody, somebody": r"\b(nobody|somebody|someone|everybody|anybody)('s)?\b",
+    "whoever": r"(?i)\b(whoever|whomever|whosever)\b",
+    "nobody, somebody": r"(?i)\b(nobody|somebody|someone|everybody|anybody)('s)?\b",
     # "Who asks ... gets it", "by who asks", "tells who has it": a clause in place of a noun. A noun before "who" makes it a plain relative clause.
     "who as a noun": r"(^|[.;:(] )Who(m|se)?\b(?!.*\?)|[.;:(] who(m|se)?\b"
     r"|\b(by|to|of|from|with|for|and|or|but|that|than|is|says?|said|tells?|told|knows?|know|see|sees|asks?) who(m)?\b",
@@ -27,18 +27,18 @@ IDIOMS = {
     # Plain: empty, zero, absent, `None`, there is no.
     "is none": r"\b(is|are|was|were|be) (none|nothing|nowhere)\b|\bis no (\w+'s|\w+ of)\b",
     # A run of a node between its start and its end. Plain: incarnation.
-    "life": r"\b(life|lives)\b",
+    "life": r"(?i)\b(life|lives)\b",
     # Plain: message.
-    "letter": r"(?<!capital )\bletters?\b",
+    "letter": r"(?i)(?<!capital )\bletters?\b",
     # A possessive without its noun: "the words are its", "another's", "the lock is this one's any more".
-    "its": r"\b(its|theirs|ours|another's|other's|others')(?=[.,;:)]|$)|\b\w+'s any more\b|\bits any more\b",
+    "its": r"\b(its|theirs|ours|another's|other's|others')(?=[.,;:)])|\b\w+'s any more\b|\bits any more\b",
 }
 PATTERNS = {name: re.compile(pattern) for name, pattern in IDIOMS.items()}
 COMMENT = re.compile(r"^\s*//[/!]?(?: (?P<text>.*))?$")
 
 
 def comments(text):
-    """Line number and words of each comment line that has words, without drawings."""
+    """Line number and words of each comment line that has words, without drawings and names of code."""
     is_drawing = False
     for number, line in enumerate(text.splitlines(), 1):
         comment = COMMENT.match(line)
@@ -49,7 +49,7 @@ def comments(text):
         if words.startswith("```"):
             is_drawing = not is_drawing and words == "```text"
         elif words and not is_drawing:
-            yield number, words
+            yield number, re.sub(r"`[^`]*`", "``", words)
 
 
 def count(crate, show):

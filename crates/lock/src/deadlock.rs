@@ -51,7 +51,7 @@ impl Waiter {
     }
 }
 
-/// A question on its way: who holds what the last of these waits for?
+/// A question in flight: which client holds the lock that the last of these waits for?
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Probe {
     /// When the first of them asked, on its clock.

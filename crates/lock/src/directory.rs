@@ -61,7 +61,7 @@ pub(crate) struct Directory {
 #[derive(Clone, Debug)]
 enum Words {
     Of(Lock),
-    /// Nobody's, and members may remember them as a lock's.
+    /// The words belong to no lock, but members may remember them as a lock's.
     Evicted,
     /// The words belong to no lock, and no member remembers them.
     Free,
@@ -265,7 +265,7 @@ impl Directory {
                 self.act(number, Owner::Heir, actions, out)
             }
             Err(strange) => {
-                // Two say that they hold it. Nobody else gets it in this view.
+                // Two survivors say that they hold it. No other node gets it in this view.
                 self.numbers.insert(name, NOWHERE);
                 Err(strange)
             }

@@ -125,7 +125,7 @@ impl Evicted {
         self.freeing.contains_key(&slot)
     }
 
-    /// They are free, or this is to be done once more: readers had counted themselves. Nobody does any more.
+    /// The words are free, or the swap is repeated, because readers had counted themselves. No further reader does so.
     pub fn freed(&mut self, slot: u32, outcome: &Outcome) -> Option<Batch> {
         if self.freeing.remove(&slot) != Some(outcome.before) {
             return Some(self.free_from(slot, outcome.before));

@@ -84,7 +84,7 @@ impl Heir {
         Ok(())
     }
 
-    /// Somebody stands behind it.
+    /// A node stands behind it.
     ///
     /// # Errors
     /// When it cannot be in any order of events.

@@ -92,7 +92,7 @@ impl Local {
         self.may_grant = may_grant;
     }
 
-    /// Nobody has anything to do with it.
+    /// The node has no part in the lock.
     pub fn is_over(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty() && self.side.is_at_rest()
     }
@@ -392,7 +392,7 @@ impl Local {
             self.give(id, mode, token, out);
         }
         if self.holders.is_empty() {
-            // Whoever wanted it does not any more.
+            // The client that wanted it has given up.
             self.let_go(out);
         }
     }
@@ -417,7 +417,7 @@ impl Local {
                 }
                 Action::Granted(mode, token) => self.granted(mode, token, out),
                 Action::Refused(why) => self.refused(why, out),
-                // Whoever waits still does.
+                // Waiting clients keep waiting.
                 Action::Moved => {
                     self.asked = None;
                     out.push(LocalAction::Moved);

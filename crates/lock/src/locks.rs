@@ -92,7 +92,7 @@ pub enum LocksAction {
         /// What.
         removal: Removal,
     },
-    /// Somebody breaks the protocol, in what this one said or did. Nothing was changed.
+    /// A member or a client breaks the protocol. Nothing was changed.
     Strange(Incarnation, Strange),
 }
 

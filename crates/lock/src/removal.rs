@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum Removal {
     /// The lock was evicted.
     Removed,
-    /// Somebody holds it or waits for it.
+    /// It has a holder or a waiter.
     InUse,
     /// It had no words.
     Unknown,

@@ -39,7 +39,7 @@ struct Ask {
 }
 
 impl Asks {
-    /// The view has ended: nobody waits for answers of it.
+    /// The view has ended: no question of it gets an answer.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
@@ -306,12 +306,12 @@ impl Memory {
         self.say(to, Letter::Answer { number, answer }, out);
     }
 
-    /// A segment has come to its end: when nothing is on its way to it, its home is told.
+    /// A segment has come to its end. Its home gets the answer when this node has nothing in flight to it.
     fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
         // What is in its own memory it is asked by itself to forget, maybe more than once.
         let is_first = self.handles.get(&id).is_none_or(|handle| handle.forget.is_none());
         self.forgets += u64::from(is_first && from == self.me && self.options.rules.windows_end_with_segments);
-        // An answer that was given before is of a question that is open: without one there is none to come.
+        // An answer given before belongs to an open question. Without open questions, no such answer can arrive.
         let (asked, oldest) = self.asks.span();
         if oldest != u64::MAX {
             self.forgotten.insert(id, (asked, end));

@@ -1,4 +1,4 @@
-//! A node as its peers meet it, for tests: it is told things one by one, and what it does is kept.
+//! A node as its peers meet it, for tests: each test feeds it events one by one and reads its actions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Node {
         self.memory.renewed(Some((key, stand)), &mut self.did);
     }
 
-    /// There is none for it.
+    /// Its memory could not be made.
     pub(crate) fn is_not_made(&mut self) {
         assert!(self.is_to_renew());
         self.memory.renewed(None, &mut self.did);

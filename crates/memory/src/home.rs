@@ -38,11 +38,11 @@ pub(crate) struct Home {
     pub(crate) offer: Offer,
     /// Segments for which a place is looked for.
     pub(crate) leavers: BTreeMap<SegmentId, Leaver>,
-    /// What it held in this life for others, or gave to them: who held it besides, whoever serves it first.
+    /// Segments that this incarnation held for others or gave to them, and their other holders, the leader first.
     pub(crate) left: Recent<SegmentId, Vec<Incarnation>>,
     /// Where things will be in the memory that is made.
     pub(crate) moves: BTreeMap<SegmentId, u64>,
-    /// Controls that nobody has, and what stands in them.
+    /// Free controls, and what stands in them.
     controls: Vec<Control>,
     pub(crate) segments: BTreeMap<SegmentId, Held>,
     tokens: BTreeMap<Token, SegmentId>,
@@ -121,7 +121,7 @@ impl Home {
             }
             let is_null = self.remove(id).is_some_and(|held| held.is_null());
             if is_null && let Some(others) = self.left.get_mut(&id) {
-                // What it would have been given by them is nowhere.
+                // Its value is at no other home: the other holders cannot serve it.
                 others.clear();
             }
         }
@@ -140,7 +140,7 @@ impl Home {
         Renewal { bytes: from + self.options.bytes, least, segments }
     }
 
-    /// It is there, and has so many bytes.
+    /// Its memory is there, and has `bytes` bytes.
     pub(crate) fn renewed(&mut self, bytes: u64, stand: &[Stands], view: &View, out: &mut Vec<HomeAction>) {
         let moves = std::mem::take(&mut self.moves);
         self.lay_out(bytes, &moves);
@@ -231,7 +231,7 @@ impl Home {
         self.mark_ended(id, End::Released, Some(asker), out);
     }
 
-    /// It comes to its end, whoever works on it.
+    /// The segment comes to its end, whatever works on it.
     pub(crate) fn mark_ended(&mut self, id: SegmentId, end: End, asker: Option<Asked>, out: &mut Vec<HomeAction>) {
         self.leavers.remove(&id);
         let Some(held) = self.segments.get_mut(&id) else { return };
@@ -379,7 +379,7 @@ impl Home {
         }
     }
 
-    /// Nobody has heard of it.
+    /// No other node knows of it.
     pub(crate) fn unmake(&mut self, id: SegmentId, control: Control, refused: Reply, out: &mut Vec<HomeAction>) {
         let control = Control { word: control.next(), claims: 1, ..control };
         if let Some(Held { asker, segment, .. }) = self.remove(id) {
@@ -400,7 +400,7 @@ impl Home {
         self.look_who_goes();
     }
 
-    /// The name is free: everybody is to forget the segment.
+    /// The name is free: all members are to forget the segment.
     fn forget(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         if let Some(to) = held.asker.take() {
@@ -417,7 +417,7 @@ impl Home {
         held.stage = Stage::Forgetting(members);
     }
 
-    /// Nobody works on it.
+    /// No node has anything in flight to it.
     pub(crate) fn settle(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         held.stage = Stage::Settling;

@@ -49,7 +49,7 @@ impl Memory {
         !self.home.is_open && self.renew_at > Time::ZERO && self.renew_at < Time::FAR
     }
 
-    /// Nobody acts in older views any more: homes make their memory, and then report what they have.
+    /// No node acts in older views any longer: homes make their memory, and then report their segments.
     pub(crate) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
         let Some(view) = self.view.clone() else { return };
         let is_due = self.lease.in_effect >= view.number() || !self.options.rules.waits_for_effect;
@@ -70,12 +70,12 @@ impl Memory {
                 let bytes = key.bytes;
                 self.key = Some(key);
                 self.home_acts(out, |home, actions| home.renewed(bytes, &stand, &view, actions));
-                // Who wants to look into it has waited.
+                // Work that needed the memory has waited for this.
                 self.go_on_all(out);
             }
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
-        // What is kept may have been released, or be another's: its words say so.
+        // What is kept may have been released or given to another segment: its words say so.
         let is_known = self.home.is_open || !self.home.keeps_any();
         if is_known && !std::mem::replace(&mut self.has_reported, true) {
             let led = self.home.led(&view);

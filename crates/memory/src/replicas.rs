@@ -1,7 +1,8 @@
 //! Copies of a segment at several homes (rule M3): how they come to be, and how they become one again when a view begins.
 //!
-//! Of those that hold a copy the one that began first, of those that are left, *leads*: it is the segment's home in this view. All who hold one know all who
-//! began before them, and those are told of a new one before it is filled. So no two lead, whoever is left.
+//! Of the holders that are left, the one that began first *leads*: it is the segment's home in this view. Each holder
+//! knows all that began before it, and these learn of a new one before it is filled. So two never lead, whichever
+//! holders are left.
 //!
 //! ```text
 //!                 all say which word they hold           homes with room give places
@@ -11,8 +12,9 @@
 //!                releasing                 its words are made, then its name is known
 //! ```
 //!
-//! A put that anybody was told to be done, and a value that anybody has seen, is at all copies: so the highest word of those that are left is it, or a later one of
-//! which nobody was told. A word is changed when the value that it will name is there, whole: whatever happens in the middle of this, the next view begins it again.
+//! A put that was reported done, and a value that any node has seen, is at all copies. So the highest word of the
+//! holders that are left is that put or a later one that was never reported. A word changes when the value that it will
+//! name is there, whole: whatever happens in the middle, the next view begins it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,17 +42,17 @@ pub(crate) struct Copying {
     candidates: Vec<Incarnation>,
     /// Why the last of them has none.
     refused: Option<Refusal>,
-    /// Somebody else may hold one by now, or no longer.
+    /// The set of holders may have changed.
     is_changed: bool,
     /// It was never served.
     is_new: bool,
-    /// The words of a new segment, of which nobody has heard.
+    /// The words of a new segment that is not known to other nodes yet.
     unheard: Option<Control>,
     /// The value, with its stamp before it.
     value: Option<Vec<u8>>,
-    /// Who is to hold it no more when the others do.
+    /// The holder that leaves when the others hold the segment.
     leaver: Option<Incarnation>,
-    /// Who led it before has left: nobody knows yet that it is here.
+    /// The former leader has left, and no other node knows yet that the segment is here.
     is_unknown: bool,
     step: Copied,
 }
@@ -62,7 +64,7 @@ enum Copied {
     Telling(BTreeSet<Incarnation>),
     Reading,
     Filling(Incarnation),
-    /// Who is to hold it no more was told.
+    /// The leaver was asked to drop it.
     Leaving,
 }
 
@@ -74,14 +76,14 @@ impl Copying {
         Copying { word, words, candidates, refused, is_changed, is_new, unheard, value, leaver, is_unknown, step }
     }
 
-    /// Of a segment on which nobody works, with these words at its places.
+    /// Of a segment out of use, with these words at its places.
     pub(crate) fn moving(me: Incarnation, words: BTreeMap<Incarnation, Word>, leaver: Incarnation) -> Self {
         let word = words.values().copied().max_by_key(|word| word.version()).unwrap_or_default();
         let copying = Copying::new(me, word, Copied::Telling(BTreeSet::new()));
         Copying { words, leaver: Some(leaver), is_changed: true, ..copying }
     }
 
-    /// Whether somebody is to hold it no more.
+    /// Whether a holder is to leave.
     pub(crate) fn is_moving(&self) -> bool {
         self.leaver.is_some()
     }
@@ -98,12 +100,13 @@ impl Copying {
 }
 
 impl Home {
-    /// Who serves a segment in this view: of its holders the first that is left.
+    /// The home that serves a segment in this view: the first of its holders that is left.
     pub(crate) fn leader(segment: &Segment, view: &View) -> Option<Incarnation> {
         segment.places().find(|place| is_left(place, view)).map(|place| place.home)
     }
 
-    /// What this home serves in this view, or will; and what it holds for others, of whom one may have given it away: its name is taken, too.
+    /// The segments that this home serves in this view or will serve. Also those that it holds for others, of which a
+    /// leader may have left: their names are taken, too.
     pub(crate) fn led(&self, view: &View) -> Vec<Segment> {
         let led = self.segments.values().filter_map(|held| match &held.stage {
             Stage::Standing => Some(held.segment.clone()),
@@ -142,13 +145,13 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Kept)) else { return };
         let leader = Self::leader(&held.segment, view);
         held.end = word.end().unwrap_or_default();
-        // A place that was never filled; or there is nobody who would have to be told, or could hold it unmarked.
+        // A place that was never filled; or no node has to learn of the end or could hold the segment unmarked.
         let is_empty = word.version() == 0;
         let is_alone = held.segment.places().all(|place| place.home == me || !is_left(&place, view));
         if is_empty || is_alone && word.slot().is_none() {
             if is_empty {
                 held.end = End::Moved;
-                // Places are filled in turn: who comes later holds nothing either.
+                // Places are filled in turn: the later ones hold nothing either.
                 let before = held.segment.backups.iter().position(|place| place.home == me);
                 held.segment.backups.truncate(before.unwrap_or(0));
             }
@@ -156,7 +159,7 @@ impl Home {
             return;
         }
         if word.slot().is_none() {
-            // The memory of this view does not have it, and the next one is to find it. Nobody has the key yet.
+            // The memory of this view does not have it, and the next one is to find it. No other node has the key yet.
             out.push(HomeAction::Store { at: word_at(held.place.control), word: word.to_bits() });
         }
         if leader != Some(me) {
@@ -180,7 +183,7 @@ impl Home {
         self.to_compare.push(id);
     }
 
-    /// So many at a time.
+    /// A bounded number at a time.
     pub(crate) fn compare_more(&mut self, view: &View, out: &mut Vec<HomeAction>) {
         let is_begun = |copying: &Copying| {
             !copying.is_new && !matches!(&copying.step, Copied::Asking(awaited) if awaited.is_empty())
@@ -208,7 +211,8 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         if let Some(end) = copying.words.values().find_map(|word| word.end()) {
-            // Whoever asked for that may have been told. Others may hold it unmarked, and lead it if this one goes.
+            // The node that asked for that may have its answer. Others may hold it unmarked, and lead it if this home
+            // goes.
             self.mark_ended(id, end, None, out);
             return self.compare_more(view, out);
         }
@@ -280,7 +284,7 @@ impl Home {
         }
     }
 
-    /// Who holds a copy learns of all others who do, before one of them is filled.
+    /// Each holder of a copy learns of all others before one of them is filled.
     pub(crate) fn tell(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let is_told = self.options.rules.holders_told_first;
         let Some(held) = self.segments.get_mut(&id) else { return };
@@ -398,9 +402,9 @@ impl Home {
         }
     }
 
-    // Who holds a copy.
+    // The part of a home that holds a copy.
 
-    /// A place for a copy: its word is made 0, and its bytes are nobody's.
+    /// A place for a copy: its word is set to 0, and its bytes are free.
     pub(crate) fn reserve(&mut self, asker: Asked, mut segment: Segment, out: &mut Vec<HomeAction>) {
         let id = segment.id;
         let is_here = self.segments.contains_key(&id);
@@ -416,7 +420,7 @@ impl Home {
         self.publish(out);
     }
 
-    /// Who leads says who else holds one.
+    /// The leader names the other holders.
     pub(crate) fn hold(&mut self, segment: Segment) -> Reply {
         let id = segment.id;
         let Some(held) = self.segments.get_mut(&id) else { return Reply::Refused(Refusal::Released { id }) };
@@ -433,7 +437,7 @@ impl Home {
         Reply::Holds(bits)
     }
 
-    /// Nobody works on it any more, here or at all.
+    /// The segment is out of use, here or everywhere.
     pub(crate) fn drop_copy(&mut self, id: SegmentId, end: End, out: &mut Vec<HomeAction>) {
         if let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Backup { .. })) {
             held.end = end;

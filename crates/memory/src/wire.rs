@@ -34,7 +34,8 @@
 //!           | 8 notice time | 9 elsewhere id
 //! ```
 //!
-//! A view, a sender and a number are in each (rule F5). What is not answered is asked again; who is asked does it once, and answers as before.
+//! A view, a sender and a number are in each (rule F5). A question without an answer is asked again; the receiver does
+//! it once, and answers as before.
 //! Decoding is total: any bytes give a frame that keeps the bounds, or an error.
 
 use std::time::Duration;
@@ -63,7 +64,7 @@ pub const MOST_HOMES: usize = 64;
 pub struct Frame {
     /// In which view.
     pub view: ViewNumber,
-    /// Who says it.
+    /// The sender.
     pub from: Incarnation,
     /// To whom.
     pub to: Incarnation,
@@ -92,10 +93,11 @@ pub enum Letter {
     },
 }
 
-/// Which allocation: of whom, and which of its requests. One that is asked for again in another view is not made twice.
+/// An allocation: the node that asked, and the number of its request. One that is asked for again in another view is
+/// not made twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Token {
-    /// Who asked.
+    /// The node that asked.
     pub asker: Incarnation,
     /// Which request.
     pub request: u64,
@@ -119,7 +121,7 @@ pub enum Question {
     Release {
         /// Which.
         id: SegmentId,
-        /// Who says so.
+        /// The user that asks.
         owner: u32,
     },
     /// Which segment has this name.
@@ -137,7 +139,7 @@ pub enum Question {
     Bury {
         /// Which.
         name: SegmentName,
-        /// Who says so.
+        /// The user that asks.
         owner: u32,
     },
     /// These have names of yours.
@@ -178,17 +180,17 @@ pub enum Question {
         /// How it came to its end; `Moved`: it has not, and others hold it.
         end: End,
     },
-    /// Who serves a segment whose maker has gone.
+    /// Which home serves a segment whose maker has gone?
     Holder(SegmentId),
     /// Whether, and after how long, its home takes its memory back.
     Notice(SegmentId),
-    /// Who holds a copy wants to hold it no more.
+    /// The sender holds a copy and wants to drop it.
     Yield(SegmentId),
     /// It does not hold it any more.
     Leave(SegmentId),
     /// Its home does not hold it any more: this is how it is, and it is the asked one's.
     Adopt(Segment),
-    /// Who asks serves it.
+    /// The sender serves it.
     Moved(SegmentId),
 }
 
@@ -216,16 +218,16 @@ pub enum Reply {
     Place(Place),
     /// A copy's word.
     Holds(u64),
-    /// Who can say where the segment is.
+    /// The addressee can say where the segment is.
     Held {
         /// Which.
         id: SegmentId,
-        /// Who serves it.
+        /// The home that serves it.
         by: Incarnation,
     },
     /// After how long it goes, if it has notice.
     Notice(Option<Duration>),
-    /// Who is asked held it in this life, and gave it to another home.
+    /// The addressee held it in this incarnation, and gave it to another home.
     Elsewhere(SegmentId),
 }
 

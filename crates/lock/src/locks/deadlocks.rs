@@ -22,7 +22,7 @@ impl Locks {
         self.hear_self(out);
     }
 
-    /// A probe: who of the clients here holds what its last waits for, and waits too?
+    /// A probe: which clients of this node hold the lock that its last waiter waits for, and wait too?
     pub(super) fn probed(&mut self, probe: Probe, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
         let (first, last) = probe.first().zip(probe.last()).ok_or(Strange("an empty probe"))?;
         if probe.waiters.len() > MOST_WAITERS {

@@ -1,4 +1,4 @@
-//! Lives, views and leases: what a node may do, and what it carries over (rules C5, F4, F5, L5, L6).
+//! Incarnations, views and leases: what a node may do, and what it carries over (rules C5, F4, F5, L5, L6).
 
 use std::sync::Arc;
 

@@ -43,7 +43,7 @@ fn given_by(step: &Step) -> Given {
     }
 }
 
-/// It is asked for a place, gets it, and everybody forgets the segment: until its words are read.
+/// The home asks for a place, gets it, and all members forget the segment, up to the reading of its words.
 fn stopped(home: &mut Home, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
     assert!(home.begin_move(id, rank(1), view, out));
     let to = asked(out)[0].clone();
@@ -146,7 +146,7 @@ fn what_is_released_while_a_place_is_looked_for_needs_none() {
     out.clear();
     home.reserved(id, rank(2), Reply::Place(place(2)), &view, &mut out);
     assert_eq!(asked(&mut out), ["Drop 2"]);
-    // Where nobody has room it is reclaimed.
+    // A segment that finds no room is reclaimed.
     let (mut home, id, view) = one();
     home.begin_move(id, rank(1), &view, &mut out);
     for at in [2, 3] {
@@ -195,7 +195,7 @@ fn copy() -> (Home, Segment) {
     (home, segment)
 }
 
-/// Who led it may be gone by then, and who held the other copy says the same.
+/// The leader may be gone by then; the other copy's holder says the same.
 #[test]
 fn who_held_a_copy_of_what_was_released_sends_nobody_to_others_who_did() {
     let (next, words) = (view(2, &[2, 3]), [Given::Word(0), Given::Word(1)]);
@@ -283,7 +283,7 @@ fn all_that_is_said_of_a_segment_at_most_homes_can_be_read() {
     assert_eq!((most, held), (MOST_PLACES, [1, 3, 4, 5].map(rank).to_vec()));
 }
 
-/// Numbers are given once: who says otherwise is broken, and nothing of it is believed.
+/// Numbers are given once: a member that says otherwise is faulty, and all of its report is ignored.
 #[test]
 fn what_is_said_of_another_segment_changes_nothing() {
     let ((mut home, segment), mut out) = (copy(), vec![]);

@@ -1,4 +1,4 @@
-//! Who has to go, and what a home does when their notice is over.
+//! Which segments have to go, and what a home does when their notice is over.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// With segments of so many kilobytes, two slots each.
+/// A home with segments of these sizes in kilobytes, two slots each.
 fn home(kilobytes: &[u64]) -> Home {
     let options =
         MemoryOptions { bytes: SHARE, segments: 16, owner_bytes: u64::MAX, copies_bytes: 0, rules: Rules::ALL };
@@ -182,7 +182,7 @@ fn what_stood_in_no_view_is_given_notice_when_it_stands() {
     assert_eq!(home.reclaim_at(), Some(Time::ZERO));
     home.reclaim(&view(), at(30), &mut out);
     assert_eq!(going(&home, at(30)), [(1, 70), (2, 100)]);
-    // A view ends: who has notice keeps it.
+    // A view ends: a segment under notice stays under it.
     home.view_ends();
     assert_eq!(home.reclaim_at(), None);
     let stand = [1, 2].map(|nth| Stands { id: id(nth), word: Word::new(1, 0) });
@@ -190,7 +190,7 @@ fn what_stood_in_no_view_is_given_notice_when_it_stands() {
     home.renewed(extents_at(16) + SHARE, &stand, &view(), &mut out);
     home.reclaim(&view(), at(30), &mut out);
     assert_eq!(going(&home, at(30)), [(1, 70), (2, 100)]);
-    // In another life it has nothing, and offers no more.
+    // The next incarnation has no segments, and offers no more.
     let next = Home::after(&home, Incarnation::new(1, 2));
     assert_eq!((next.offered(), next.taken(), next.going()), (0, 0, 0));
 }
