@@ -56,4 +56,4 @@ pub enum Refusal {
 /// A message or a call that fits no order of events, so the sender broke the protocol. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct Strange(pub(crate) &'static str);
+pub struct ProtocolViolation(pub(crate) &'static str);

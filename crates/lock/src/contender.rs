@@ -28,7 +28,7 @@
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
-use crate::action::{Refusal, Strange};
+use crate::action::{ProtocolViolation, Refusal};
 use crate::place::{Leave, Place};
 use crate::{Action, Batch, Change, LockWord, Message, Mode, Outcome, Rules, Survivor, To, Token};
 
@@ -114,9 +114,9 @@ impl Contender {
     ///
     /// # Errors
     /// When there is another.
-    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if self.stint != Stint::Idle {
-            return Err(Strange("a request beside another one of the same node"));
+            return Err(ProtocolViolation("a request beside another one of the same node"));
         }
         if self.is_closed && !request.is_try {
             self.stint = Stint::Knocking(request);
@@ -131,9 +131,9 @@ impl Contender {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Stint::Held(mode, token) = self.stint else {
-            return Err(Strange("a release of what is not held"));
+            return Err(ProtocolViolation("a release of what is not held"));
         };
         self.end(mode, token, out);
         Ok(())
@@ -144,9 +144,9 @@ impl Contender {
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
-    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Stint::Held(Mode::Exclusive, token) = self.stint else {
-            return Err(Strange("a downgrade of what is not held exclusively"));
+            return Err(ProtocolViolation("a downgrade of what is not held exclusively"));
         };
         self.leave(Leave { token, becomes_reader: true }, out);
         Ok(())
@@ -156,7 +156,7 @@ impl Contender {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self.stint {
             Stint::Entering { .. } if outcome.before.is_evicted() && self.place.rules.evicted_is_no_queue => {
                 self.moved(out)
@@ -170,7 +170,7 @@ impl Contender {
                 self.has_left(left, out);
                 Ok(())
             }
-            _ => Err(Strange("a batch that a contender did not post")),
+            _ => Err(ProtocolViolation("a batch that a contender did not post")),
         }
     }
 
@@ -178,11 +178,11 @@ impl Contender {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match (message, self.stint) {
             (Message::Join, _) => self.place.join(from, self.stands(), out),
             (Message::Behind { .. }, _) if !self.stands() => {
-                Err(Strange("a writer stands behind one that is not in the queue"))
+                Err(ProtocolViolation("a writer stands behind one that is not in the queue"))
             }
             (Message::Behind { writer, readers }, _) => {
                 let left = self.place.behind(writer, readers, out)?;
@@ -200,9 +200,9 @@ impl Contender {
             }
             (Message::Moved, Stint::Knocking(_) | Stint::Waiting(Mode::Exclusive)) => self.moved(out),
             (Message::Grant { .. } | Message::Open | Message::Moved, _) => {
-                Err(Strange("an answer to what was not asked"))
+                Err(ProtocolViolation("an answer to what was not asked"))
             }
-            _ => Err(Strange("what a contender is not told")),
+            _ => Err(ProtocolViolation("what a contender is not told")),
         }
     }
 
@@ -309,9 +309,9 @@ impl Contender {
 
     /// The words were evicted. Eviction needs a free lock word, so no node stands behind this one and none is owed a
     /// grant.
-    fn moved(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    fn moved(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if !self.place.is_empty() {
-            return Err(Strange("a lock that was evicted while it was used"));
+            return Err(ProtocolViolation("a lock that was evicted while it was used"));
         }
         (self.stint, self.is_closed) = (Stint::Idle, false);
         out.push(Action::Moved);

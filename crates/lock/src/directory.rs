@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::evicted::Evicted;
 use crate::heir::in_order;
 use crate::name::Name;
@@ -142,7 +142,7 @@ impl Directory {
     }
 
     /// The view is in effect. The directory opens if every member has reported.
-    pub fn in_effect(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    pub fn in_effect(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         if self.is_open || !self.awaited.is_empty() {
             return Ok(());
         }
@@ -161,13 +161,23 @@ impl Directory {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    pub fn heard(
+        &mut self,
+        from: Incarnation,
+        letter: Letter,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), ProtocolViolation> {
         let said = self.hear(from, letter, out);
         self.tend(out);
         said
     }
 
-    fn hear(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    fn hear(
+        &mut self,
+        from: Incarnation,
+        letter: Letter,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), ProtocolViolation> {
         match letter {
             Letter::Survives { name, survivor, ahead } if self.awaited.contains(&from) => {
                 self.reported.entry(name).or_default().push((from.rank, survivor, ahead));
@@ -188,14 +198,14 @@ impl Directory {
             Letter::Forgotten { number } => self.forgotten(from, number),
             Letter::Remove { number, name } => self.remove(from.rank, number, &name, out),
             Letter::OfSurvivor { name, message, .. } => {
-                let number = *self.numbers.get(&name).ok_or(Strange("a survivor of an unknown lock"))?;
+                let number = *self.numbers.get(&name).ok_or(ProtocolViolation("a survivor of an unknown lock"))?;
                 self.heir(number, out, |heir, actions| heir.heard_of_survivor(from.rank, message, actions))
             }
             Letter::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
             Letter::About { slot, to: To::Contender(Heir::RANK), message } => {
                 self.heir(slot.number, out, |heir, actions| heir.heard(from.rank, message, actions))
             }
-            _ => Err(Strange("what a lock's home is not told")),
+            _ => Err(ProtocolViolation("what a lock's home is not told")),
         }
     }
 
@@ -209,7 +219,7 @@ impl Directory {
         owner: Owner,
         outcome: &Outcome,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let said = match owner {
             Owner::Heir => self.heir(slot, out, |heir, actions| heir.completed(outcome, actions)),
             Owner::Home => {
@@ -257,17 +267,17 @@ impl Directory {
         name: Name,
         survivors: Vec<(Rank, Survivor, Rank)>,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
         match Heir::new(self.first, in_order(survivors), self.rules, &mut actions) {
             Ok(heir) => {
                 let number = self.add(name, Some(heir), out);
                 self.act(number, Owner::Heir, actions, out)
             }
-            Err(strange) => {
+            Err(violation) => {
                 // Two survivors say that they hold it. No other node gets it in this view.
                 self.numbers.insert(name, NOWHERE);
-                Err(strange)
+                Err(violation)
             }
         }
     }
@@ -278,7 +288,7 @@ impl Directory {
         from: Rank,
         message: Message,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         match self.locks.get_mut(number as usize) {
             Some(Words::Evicted) if matches!(message, Message::Knock | Message::Enter) => {
                 self.act(number, Owner::Home, vec![Action::Send(To::Contender(from), Message::Moved)], out)
@@ -298,7 +308,7 @@ impl Directory {
     }
 
     /// A server goes on where its heir has ended, whose tokens were of this lock and view too.
-    fn serve_on(&mut self, number: u32, last: Token, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    fn serve_on(&mut self, number: u32, last: Token, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
         lock.home = Some(Box::new(HomeSide::new(self.scheme, last, self.rules)));
         let mut said = Ok(());
@@ -312,11 +322,11 @@ impl Directory {
         &mut self,
         number: u32,
         out: &mut Vec<DirectoryAction>,
-        event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), Strange>,
-    ) -> Result<(), Strange> {
+        event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
+    ) -> Result<(), ProtocolViolation> {
         let new = || Box::new(HomeSide::new(self.scheme, self.first, self.rules));
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else {
-            return Err(Strange("a lock that has no words"));
+            return Err(ProtocolViolation("a lock that has no words"));
         };
         lock.is_used = true;
         let mut actions = vec![];
@@ -332,9 +342,9 @@ impl Directory {
         &mut self,
         number: u32,
         out: &mut Vec<DirectoryAction>,
-        event: impl FnOnce(&mut Heir, &mut Vec<Action>) -> Result<(), Strange>,
-    ) -> Result<(), Strange> {
-        let heir = self.heirs.get_mut(&number).ok_or(Strange("an heir of an unknown lock"))?;
+        event: impl FnOnce(&mut Heir, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
+    ) -> Result<(), ProtocolViolation> {
+        let heir = self.heirs.get_mut(&number).ok_or(ProtocolViolation("an heir of an unknown lock"))?;
         let mut actions = vec![];
         let said = event(heir, &mut actions);
         // A lock without words has no place to leave.
@@ -360,7 +370,7 @@ impl Directory {
         owner: Owner,
         actions: Vec<Action>,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let mut said = Ok(());
         let slot = Slot { home: self.me, number };
         for action in actions {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_terms::Incarnation;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::{Batch, LockWord, Outcome, Rules, Token};
 
 /// Words that members are asked to forget at a time.
@@ -99,10 +99,10 @@ impl Evicted {
     ///
     /// # Errors
     /// When it was not asked.
-    pub fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), Strange> {
+    pub fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), ProtocolViolation> {
         let asked = self.asked.as_mut().filter(|_| number == self.numbered);
         let asked = asked.filter(|asked| asked.awaited.contains(&from));
-        let asked = asked.ok_or(Strange("words that were forgotten unasked"))?;
+        let asked = asked.ok_or(ProtocolViolation("words that were forgotten unasked"))?;
         asked.awaited.remove(&from);
         let over = self.asked.take_if(|asked| asked.awaited.is_empty());
         self.forgotten.extend(over.into_iter().flat_map(|asked| asked.slots));

@@ -16,7 +16,7 @@
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::place::{Leave, Place};
 use crate::{Action, LockWord, Message, Mode, Outcome, Rules, Server, To, Token};
 
@@ -54,7 +54,7 @@ impl Heir {
         survivors: impl IntoIterator<Item = (Rank, Survivor)>,
         rules: Rules,
         out: &mut Vec<Action>,
-    ) -> Result<Self, Strange> {
+    ) -> Result<Self, ProtocolViolation> {
         let mut server = Server::new(last);
         for (rank, survivor) in survivors {
             server.inherit(rank, survivor)?;
@@ -76,7 +76,12 @@ impl Heir {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard_of_survivor(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard_of_survivor(
+        &mut self,
+        from: Rank,
+        message: Message,
+        out: &mut Vec<Action>,
+    ) -> Result<(), ProtocolViolation> {
         let first = out.len();
         self.server.heard(from, message, out)?;
         to_survivors(&mut out[first..]);
@@ -88,7 +93,7 @@ impl Heir {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match message {
             Message::Join => self.place.join(from, self.stands, out),
             Message::Behind { writer, readers } if self.stands => {
@@ -96,7 +101,7 @@ impl Heir {
                 self.stands = left.is_none();
                 Ok(())
             }
-            _ => Err(Strange("what an heir is not told")),
+            _ => Err(ProtocolViolation("what an heir is not told")),
         }
     }
 
@@ -104,7 +109,7 @@ impl Heir {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let left = self.place.completed(outcome, out)?;
         self.stands = left.is_none();
         Ok(())

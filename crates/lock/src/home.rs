@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use verbena_terms::Rank;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::contender::behind;
 use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
@@ -90,9 +90,9 @@ impl Home {
     ///
     /// # Errors
     /// Where it is not.
-    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if !self.is_at_rest() {
-            return Err(Strange("a lock that is to be evicted while it is used"));
+            return Err(ProtocolViolation("a lock that is to be evicted while it is used"));
         }
         self.swap_out(LockWord::FREE, out);
         Ok(())
@@ -102,14 +102,16 @@ impl Home {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match message {
             Message::Released => self.released += 1,
-            Message::After { .. } if self.next.is_some() => return Err(Strange("two writers are next after readers")),
+            Message::After { .. } if self.next.is_some() => {
+                return Err(ProtocolViolation("two writers are next after readers"));
+            }
             Message::After { writer, readers } => self.next = Some((writer, readers)),
             Message::Enter => self.entering.push_back(from),
             Message::Knock => self.knocked.push(from),
-            _ => return Err(Strange("what a home is not told")),
+            _ => return Err(ProtocolViolation("what a home is not told")),
         }
         self.go_on(out)
     }
@@ -118,10 +120,10 @@ impl Home {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Outcome { before, token, .. } = *outcome;
         match std::mem::replace(&mut self.doing, Doing::Nothing) {
-            Doing::Nothing => return Err(Strange("a batch that a home did not post")),
+            Doing::Nothing => return Err(ProtocolViolation("a batch that a home did not post")),
             Doing::Reading(writer) => {
                 out.push(Action::grant(writer, token));
             }
@@ -135,7 +137,8 @@ impl Home {
                 }
             }
             Doing::Entering(expected) if before == expected => {
-                let writer = self.entering.pop_front().ok_or(Strange("a writer that was not to be put in"))?;
+                let writer =
+                    self.entering.pop_front().ok_or(ProtocolViolation("a writer that was not to be put in"))?;
                 if before == LockWord::FREE {
                     out.push(Action::grant(writer, token));
                 } else {
@@ -163,7 +166,7 @@ impl Home {
         self.go_on(out)
     }
 
-    fn go_on(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    fn go_on(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if self.doing != Doing::Nothing && (self.rules.answer_after_settling || self.next.is_none()) {
             return Ok(());
         }
@@ -192,18 +195,18 @@ impl Home {
     }
 
     /// Answers the nodes that asked meanwhile and are in no queue.
-    fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), Strange> {
+    fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let is_used = self.released > 0 || self.next.is_some();
         let asked = self.entering.drain(..).chain(self.knocked.drain(..));
         let told = asked.filter(|_| self.rules.tell_who_asked);
         out.extend(told.map(|rank| Action::Send(To::Contender(rank), Message::Moved)));
         // The words belong to no lock whatever was answered: a node that comes to them must learn that they have moved.
         out.push(Action::Evicted(token));
-        if is_used { Err(Strange("a lock that was evicted while it was used")) } else { Ok(()) }
+        if is_used { Err(ProtocolViolation("a lock that was evicted while it was used")) } else { Ok(()) }
     }
 
-    fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) -> Result<(), Strange> {
-        let stay = expected.count.checked_sub(off).ok_or(Strange("more readers released than there were"))?;
+    fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
+        let stay = expected.count.checked_sub(off).ok_or(ProtocolViolation("more readers released than there were"))?;
         self.tried = 0;
         self.doing = Doing::Settling { expected, off };
         out.push(Action::Access(Batch::swap(expected, LockWord::readers(stay))));

@@ -41,7 +41,7 @@ pub mod wire;
 mod word;
 
 pub use access::{Batch, Change, Outcome};
-pub use action::{Action, Refusal, Strange};
+pub use action::{Action, ProtocolViolation, Refusal};
 pub use askers::Asker;
 pub use contender::{Contender, Request};
 pub use deadlock::{Circle, MOST_WAITERS, Probe, Waiter};

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
-use crate::action::{Refusal, Strange};
+use crate::action::{ProtocolViolation, Refusal};
 use crate::deadlock::Circle;
 use crate::{Action, Batch, Message, Mode, Outcome, Request, Side, Survivor, To, Token};
 
@@ -163,9 +163,9 @@ impl Local {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let at = self.holders.iter().position(|holder| *holder == id);
-        self.holders.remove(at.ok_or(Strange("a release of what is not held"))?);
+        self.holders.remove(at.ok_or(ProtocolViolation("a release of what is not held"))?);
         if self.holders.is_empty() {
             self.pass_on(out);
         }
@@ -204,12 +204,12 @@ impl Local {
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
-    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         if !self.holders.contains(&id) {
-            return Err(Strange("a downgrade of what is not held"));
+            return Err(ProtocolViolation("a downgrade of what is not held"));
         }
         if self.holders.len() > 1 {
-            return Err(Strange("a downgrade of what its client holds more than once"));
+            return Err(ProtocolViolation("a downgrade of what its client holds more than once"));
         }
         let mut actions = vec![];
         self.side.downgrade(&mut actions)?;
@@ -248,7 +248,7 @@ impl Local {
     ///
     /// # Errors
     /// If the message breaks the protocol.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
         let said = self.side.heard(from, message, &mut actions);
         self.follow(actions, out);
@@ -259,15 +259,24 @@ impl Local {
     ///
     /// # Errors
     /// As [`heard`](Self::heard).
-    pub fn heard_of_heir(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
-        if self.is_survivor { self.heard(from, message, out) } else { Err(Strange("a lock without clients here")) }
+    pub fn heard_of_heir(
+        &mut self,
+        from: Rank,
+        message: Message,
+        out: &mut Vec<LocalAction>,
+    ) -> Result<(), ProtocolViolation> {
+        if self.is_survivor {
+            self.heard(from, message, out)
+        } else {
+            Err(ProtocolViolation("a lock without clients here"))
+        }
     }
 
     /// What was posted is done.
     ///
     /// # Errors
     /// If nothing was.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
         let said = self.side.completed(outcome, &mut actions);
         self.follow(actions, out);

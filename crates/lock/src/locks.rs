@@ -25,7 +25,7 @@ use verbena_cluster::Lease;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time};
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::askers::{Asker, Askers};
 use crate::directory::{Directory, HomeWords, Owner};
 use crate::listing::Page;
@@ -93,7 +93,7 @@ pub enum LocksAction {
         removal: Removal,
     },
     /// A member or a client breaks the protocol. Nothing was changed.
-    Strange(Incarnation, Strange),
+    ProtocolViolation(Incarnation, ProtocolViolation),
 }
 
 /// A node's part in all locks.
@@ -220,12 +220,12 @@ impl Locks {
     ///
     /// # Errors
     /// When it does not hold it, or not any more.
-    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.settle(out);
         self.let_go(id, out)
     }
 
-    fn let_go(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    fn let_go(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.change(id, out, |local, actions| local.release(id, actions))?;
         self.askers.ended(id, self.now);
         Ok(())
@@ -236,7 +236,7 @@ impl Locks {
     ///
     /// # Errors
     /// When it does not hold it so.
-    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.settle(out);
         self.change(id, out, |local, actions| local.downgrade(id, actions))
     }
@@ -339,12 +339,12 @@ impl Locks {
         &mut self,
         id: RequestId,
         out: &mut Vec<LocksAction>,
-        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), Strange>,
-    ) -> Result<(), Strange> {
+        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
+    ) -> Result<(), ProtocolViolation> {
         let name = self.askers.get(id).map(|asked| asked.name.clone());
         let said = name.and_then(|name| self.with(&name, out, event));
         self.hear_self(out);
-        said.unwrap_or(Err(Strange("a lock that is not held, or not any more")))
+        said.unwrap_or(Err(ProtocolViolation("a lock that is not held, or not any more")))
     }
 
     fn with<T>(
@@ -459,8 +459,8 @@ impl Locks {
     }
 }
 
-fn note(from: Incarnation, said: Result<(), Strange>, out: &mut Vec<LocksAction>) {
-    if let Err(strange) = said {
-        out.push(LocksAction::Strange(from, strange));
+fn note(from: Incarnation, said: Result<(), ProtocolViolation>, out: &mut Vec<LocksAction>) {
+    if let Err(violation) = said {
+        out.push(LocksAction::ProtocolViolation(from, violation));
     }
 }

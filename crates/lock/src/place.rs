@@ -18,7 +18,7 @@
 
 use verbena_terms::Rank;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,25 +73,30 @@ impl Place {
     }
 
     /// A reader stands behind this place.
-    pub fn join(&mut self, reader: Rank, stands: bool, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn join(&mut self, reader: Rank, stands: bool, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if self.owed > 0 {
             self.owed -= 1;
             out.push(Action::grant(reader, self.owed_after));
         } else if stands {
             self.readers.push(reader);
         } else {
-            return Err(Strange("a reader stands behind a writer that is not in the queue"));
+            return Err(ProtocolViolation("a reader stands behind a writer that is not in the queue"));
         }
         Ok(())
     }
 
     /// A writer stands behind it. Says how the place is left, if it is by that.
-    pub fn behind(&mut self, writer: Rank, readers: u32, out: &mut Vec<Action>) -> Result<Option<Leave>, Strange> {
+    pub fn behind(
+        &mut self,
+        writer: Rank,
+        readers: u32,
+        out: &mut Vec<Action>,
+    ) -> Result<Option<Leave>, ProtocolViolation> {
         if self.behind.is_some() {
-            return Err(Strange("two writers stand behind one"));
+            return Err(ProtocolViolation("two writers stand behind one"));
         }
         if (self.readers.len() as u64) > u64::from(readers) {
-            return Err(Strange("more readers stand behind a writer than were counted"));
+            return Err(ProtocolViolation("more readers stand behind a writer than were counted"));
         }
         let behind = Behind { writer, readers };
         match self.leaving {
@@ -123,9 +128,9 @@ impl Place {
     }
 
     /// What was posted is done. Says how the place is left, if it is by that.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<Option<Leave>, Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<Option<Leave>, ProtocolViolation> {
         let Some((leave, step)) = self.leaving else {
-            return Err(Strange("a batch that a place did not post"));
+            return Err(ProtocolViolation("a batch that a place did not post"));
         };
         let step = match (step, self.behind) {
             (Step::Freeing(expected), _) if outcome.before == expected => {
@@ -138,7 +143,7 @@ impl Place {
             }
             (Step::Freeing(_) | Step::Writing, Some(behind)) => return Ok(Some(self.pass(behind, leave, out))),
             (Step::Freeing(_), None) => Step::Awaiting,
-            (Step::Writing | Step::Awaiting, _) => return Err(Strange("a batch that a place did not post")),
+            (Step::Writing | Step::Awaiting, _) => return Err(ProtocolViolation("a batch that a place did not post")),
         };
         self.leaving = Some((leave, step));
         Ok(None)

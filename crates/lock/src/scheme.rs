@@ -2,7 +2,7 @@
 
 use verbena_terms::Rank;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::{Action, Client, Contender, Home, Message, Mode, Outcome, Request, Rules, Server, Survivor, Token};
 
 /// How a lock is passed from node to node (dissertation, 4.3).
@@ -130,7 +130,7 @@ impl Side {
     ///
     /// # Errors
     /// When there is another request.
-    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             Side::Ncosed(contender) => contender.request(request, out),
             Side::Dqnl(contender, mode) => {
@@ -146,7 +146,7 @@ impl Side {
     ///
     /// # Errors
     /// When the lock is not held.
-    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.release(out),
             Side::Srsl(client) => client.release(out),
@@ -157,7 +157,7 @@ impl Side {
     ///
     /// # Errors
     /// When the lock is not held exclusively.
-    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             Side::Ncosed(contender) => contender.downgrade(out),
             // A reader has a token like a writer's here.
@@ -167,9 +167,9 @@ impl Side {
                     out.push(Action::Granted(Mode::Shared, token));
                     Ok(())
                 }
-                None => Err(Strange("a downgrade for which the view has no token left")),
+                None => Err(ProtocolViolation("a downgrade for which the view has no token left")),
             },
-            Side::Dqnl(..) => Err(Strange("a downgrade of what is not held exclusively")),
+            Side::Dqnl(..) => Err(ProtocolViolation("a downgrade of what is not held exclusively")),
             Side::Srsl(client) => client.downgrade(out),
         }
     }
@@ -178,7 +178,7 @@ impl Side {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             Side::Ncosed(contender) => contender.completed(outcome, out),
             Side::Dqnl(contender, mode) => {
@@ -187,7 +187,7 @@ impl Side {
                 granted_as(*mode, &mut out[first..]);
                 Ok(())
             }
-            Side::Srsl(_) => Err(Strange("a batch that a client of a server did not post")),
+            Side::Srsl(_) => Err(ProtocolViolation("a batch that a client of a server did not post")),
         }
     }
 
@@ -195,7 +195,7 @@ impl Side {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             Side::Ncosed(contender) => contender.heard(from, message, out),
             Side::Dqnl(contender, mode) => {
@@ -223,10 +223,10 @@ impl HomeSide {
     ///
     /// # Errors
     /// Where it has something to remember.
-    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             HomeSide::Words(home) => home.evict(out),
-            HomeSide::Server(_) => Err(Strange("a server that is to be evicted")),
+            HomeSide::Server(_) => Err(ProtocolViolation("a server that is to be evicted")),
         }
     }
 
@@ -250,7 +250,7 @@ impl HomeSide {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             HomeSide::Words(home) => home.heard(from, message, out),
             HomeSide::Server(server) => server.heard(from, message, out),
@@ -261,10 +261,10 @@ impl HomeSide {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
             HomeSide::Words(home) => home.completed(outcome, out),
-            HomeSide::Server(_) => Err(Strange("a batch that a server did not post")),
+            HomeSide::Server(_) => Err(ProtocolViolation("a batch that a server did not post")),
         }
     }
 }

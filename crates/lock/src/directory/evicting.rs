@@ -14,7 +14,7 @@ use std::time::Duration;
 use verbena_terms::{Incarnation, Rank, Time};
 
 use super::{Directory, DirectoryAction, Lock, NOWHERE, Owner, Words};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::name::Name;
 use crate::wire::Letter;
 use crate::{Batch, Change, LockWord, Outcome, Removal, Scheme, Token};
@@ -124,7 +124,7 @@ impl Directory {
     }
 
     /// A member remembers none of the words that it was asked to forget.
-    pub(super) fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), Strange> {
+    pub(super) fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), ProtocolViolation> {
         self.evicted.forgotten(from, number)
     }
 
@@ -177,7 +177,7 @@ impl Directory {
         number: u32,
         outcome: &Outcome,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         if !self.evicted.is_freeing(number) {
             return self.looked(number, outcome, out);
         }
@@ -189,7 +189,12 @@ impl Directory {
     }
 
     /// The hand has looked at these words.
-    fn looked(&mut self, number: u32, outcome: &Outcome, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    fn looked(
+        &mut self,
+        number: u32,
+        outcome: &Outcome,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), ProtocolViolation> {
         self.hand.looks.remove(&number);
         let has_heir = self.heirs.contains_key(&number);
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
@@ -226,7 +231,7 @@ impl Directory {
     }
 
     /// Evicts the lock from these words. Its home side must be at rest.
-    pub(super) fn evict(&mut self, number: u32, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    pub(super) fn evict(&mut self, number: u32, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         self.hand.evicting.insert(number);
         self.at_home(number, out, |home, actions| home.evict(actions))
     }

@@ -3,7 +3,7 @@
 use verbena_terms::Rank;
 
 use super::{Directory, DirectoryAction, Lock, Words};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::name::Name;
 use crate::wire::Letter;
 use crate::{Removal, Scheme};
@@ -33,7 +33,7 @@ impl Directory {
         number: u64,
         name: &Name,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let Some(&slot) = self.numbers.get(name) else {
             tell(from, number, Removal::Unknown, out);
             return Ok(());

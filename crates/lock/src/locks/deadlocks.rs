@@ -3,7 +3,7 @@
 use verbena_terms::{Incarnation, Time};
 
 use super::{Locks, LocksAction};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::deadlock::{Circle, MOST_WAITERS, Probe, Sighting, Waiter};
 use crate::local::{Answer, RequestId};
 use crate::wire::Letter;
@@ -23,10 +23,10 @@ impl Locks {
     }
 
     /// A probe: which clients of this node hold the lock that its last waiter waits for, and wait too?
-    pub(super) fn probed(&mut self, probe: Probe, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
-        let (first, last) = probe.first().zip(probe.last()).ok_or(Strange("an empty probe"))?;
+    pub(super) fn probed(&mut self, probe: Probe, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
+        let (first, last) = probe.first().zip(probe.last()).ok_or(ProtocolViolation("an empty probe"))?;
         if probe.waiters.len() > MOST_WAITERS {
-            return Err(Strange("a probe of too many"));
+            return Err(ProtocolViolation("a probe of too many"));
         }
         let first = (first.node, first.asker, first.waits);
         let Some(here) = self.here.get(&last.name) else { return Ok(()) };

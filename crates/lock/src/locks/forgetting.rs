@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use verbena_terms::Incarnation;
 
 use super::{Locks, LocksAction, Words};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::evicted::MOST_FORGOTTEN;
 use crate::wire::{Letter, Slot};
 
@@ -24,9 +24,9 @@ impl Locks {
         number: u64,
         slots: Vec<u32>,
         out: &mut Vec<LocksAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         if slots.len() > MOST_FORGOTTEN || self.forgetting.contains_key(&home) {
-            return Err(Strange("too many words to forget"));
+            return Err(ProtocolViolation("too many words to forget"));
         }
         let slots: HashSet<Slot> = slots.into_iter().map(|number| Slot { home, number }).collect();
         self.known.retain(|_, slot| !slots.contains(slot));

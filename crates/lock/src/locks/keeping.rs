@@ -10,7 +10,7 @@ use std::time::Duration;
 use verbena_terms::Time;
 
 use super::{Locks, LocksAction};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::askers::Asker;
 use crate::local::RequestId;
 use crate::name::Name;
@@ -26,7 +26,7 @@ impl Locks {
     ///
     /// # Errors
     /// When it does not hold it, or not any more.
-    pub fn release_soon(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    pub fn release_soon(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.settle(out);
         if !self.may_hold_on(id) {
             return self.let_go(id, out);

@@ -4,7 +4,7 @@ use verbena_terms::Incarnation;
 
 use super::{Locks, LocksAction, Poster, Words, note};
 use crate::To;
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::directory::DirectoryAction;
 use crate::local::Local;
 use crate::name::Name;
@@ -38,11 +38,11 @@ impl Locks {
                 let name = self.names.get(&slot).cloned();
                 let said = name
                     .and_then(|name| self.with(&name, out, |local, actions| local.heard(from.rank, message, actions)));
-                said.unwrap_or(Err(Strange("a lock without a request here")))
+                said.unwrap_or(Err(ProtocolViolation("a lock without a request here")))
             }
             Letter::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
                 let said = self.with(&name, out, |local, actions| local.heard_of_heir(from.rank, message, actions));
-                said.unwrap_or(Err(Strange("a lock without clients here")))
+                said.unwrap_or(Err(ProtocolViolation("a lock without clients here")))
             }
             Letter::About { slot, .. } if slot.home == me => self.tell_directory(from, letter, out),
             Letter::Survives { ref name, .. } | Letter::Resolve(ref name) | Letter::OfSurvivor { ref name, .. }
@@ -76,7 +76,7 @@ impl Locks {
                 self.refused_as_youngest(request, circle, out);
                 Ok(())
             }
-            _ => Err(Strange("a letter for another")),
+            _ => Err(ProtocolViolation("a letter for another")),
         };
         note(from, said, out);
     }
@@ -101,8 +101,13 @@ impl Locks {
         }
     }
 
-    fn tell_directory(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
-        let directory = self.directory.as_mut().ok_or(Strange("a node that is no home, taken for one"))?;
+    fn tell_directory(
+        &mut self,
+        from: Incarnation,
+        letter: Letter,
+        out: &mut Vec<LocksAction>,
+    ) -> Result<(), ProtocolViolation> {
+        let directory = self.directory.as_mut().ok_or(ProtocolViolation("a node that is no home, taken for one"))?;
         let mut actions = vec![];
         let said = directory.heard(from, letter, &mut actions);
         self.direct(actions, out);
@@ -110,9 +115,9 @@ impl Locks {
     }
 
     /// The home answers with a lock's words, or says that it has no words for the lock.
-    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         let here = self.here.get_mut(&name).filter(|here| here.words == Words::Asked);
-        let here = here.ok_or(Strange("words of a lock that was not asked for"))?;
+        let here = here.ok_or(ProtocolViolation("words of a lock that was not asked for"))?;
         here.words = slot.map_or(Words::Unknown, Words::At);
         match slot {
             Some(slot) => {

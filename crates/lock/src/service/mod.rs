@@ -24,7 +24,7 @@ use verbena_service::executor::{Admission, Driver as _, Executor};
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::listing::Cursor;
-use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, LocksOptions, Name, ProtocolViolation, Request, RequestId};
 pub use config::LocksConfig;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;
@@ -44,7 +44,7 @@ pub type Told = Box<dyn FnMut(Answer, u64) + Send>;
 /// Callback for the moment when no request is open. Runs on the thread that drives the service; must not block.
 type Closed = Box<dyn FnOnce() + Send>;
 /// Callback with the result. Runs on the thread that drives the service; must not block.
-pub type Done = Box<dyn FnOnce(Result<(), Strange>) + Send>;
+pub type Done = Box<dyn FnOnce(Result<(), ProtocolViolation>) + Send>;
 
 /// How the thread waits for what is to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use verbena_terms::{Clock, Time};
 
 use super::driver::{self, Clients as _, Running};
 use super::{Attention, Metrics};
-use crate::{Answer, Asker, HomeWords, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, HomeWords, LocksOptions, Name, ProtocolViolation, Request, RequestId};
 
 /// A driver that the caller polls.
 pub struct Stepped {
@@ -68,7 +68,7 @@ impl Stepped {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release(&mut self, id: RequestId) -> Result<(), Strange> {
+    pub fn release(&mut self, id: RequestId) -> Result<(), ProtocolViolation> {
         self.driver.release(id)
     }
 
@@ -76,7 +76,7 @@ impl Stepped {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release_soon(&mut self, id: RequestId) -> Result<bool, Strange> {
+    pub fn release_soon(&mut self, id: RequestId) -> Result<bool, ProtocolViolation> {
         self.driver.release_soon(id).map(|()| self.driver.machine().keeps())
     }
 
@@ -89,7 +89,7 @@ impl Stepped {
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
-    pub fn downgrade(&mut self, id: RequestId) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, id: RequestId) -> Result<(), ProtocolViolation> {
         self.driver.downgrade(id)
     }
 
@@ -109,7 +109,7 @@ impl Stepped {
     }
 
     /// What broke the protocol or could not be read, so far.
-    pub fn strange(&self) -> u64 {
+    pub fn violation(&self) -> u64 {
         self.driver.dropped() + self.driver.host_ref().violations()
     }
 

@@ -66,7 +66,7 @@ impl Node {
                     self.heard = self.heard.max(frame.first + frame.letters.len() as u64 - 1);
                     did.said.extend(frame.letters);
                 }
-                LocksAction::Strange(_, strange) => panic!("{strange}"),
+                LocksAction::ProtocolViolation(_, violation) => panic!("{violation}"),
                 _ => {}
             }
         }
@@ -197,5 +197,5 @@ fn a_node_that_is_asked_too_much_says_so() {
     let frame = Frame { view: VIEW, from: HOME, to: ME, first: node.said, heard: node.heard, letters };
     let mut out = vec![];
     node.locks.heard(frame, node.now, &mut out);
-    assert!(matches!(out[..], [LocksAction::Strange(HOME, _)]), "{out:?}");
+    assert!(matches!(out[..], [LocksAction::ProtocolViolation(HOME, _)]), "{out:?}");
 }

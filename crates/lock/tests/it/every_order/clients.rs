@@ -8,7 +8,8 @@ use std::fmt;
 use stateright::{Model, Property, Representative};
 use verbena_lock::testing::{Local, LocalAction};
 use verbena_lock::{
-    Action, Answer, Batch, HomeSide, LockWord, Mode, Outcome, Request, RequestId, Rules, Scheme, Side, Strange, Token,
+    Action, Answer, Batch, HomeSide, LockWord, Mode, Outcome, ProtocolViolation, Request, RequestId, Rules, Scheme,
+    Side, Token,
 };
 
 use crate::every_order::ends::end_well;
@@ -159,7 +160,11 @@ impl State {
     }
 
     /// Does with a node's machine as the node does: what it says is done, and then it asks if it wants the lock.
-    fn at_node(&mut self, node: usize, event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), Strange>) {
+    fn at_node(
+        &mut self,
+        node: usize,
+        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
+    ) {
         let mut out = vec![];
         self.nodes[node].may_grant(self.has_lease[node]);
         if event(&mut self.nodes[node], &mut out).is_err() {
@@ -195,7 +200,7 @@ impl State {
         }
     }
 
-    fn at_home(&mut self, event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), Strange>) {
+    fn at_home(&mut self, event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), ProtocolViolation>) {
         let (mut out, home) = (vec![], self.nodes.len());
         if event(&mut self.view.home, &mut out).is_err() {
             self.wrong = Some(STRANGE);

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use stateright::{Model, Property};
-use verbena_lock::{Action, HomeSide, Mode, Request, Rules, Scheme, Side, Strange, Token};
+use verbena_lock::{Action, HomeSide, Mode, ProtocolViolation, Request, Rules, Scheme, Side, Token};
 use verbena_terms::ViewNumber;
 
 use crate::every_order::Explored;
 use crate::every_order::compared::{Sees, Watched};
 use crate::every_order::view::{Address, Grants, Posted, View, holders, rank, writers_are_alone};
 
-pub(crate) const STRANGE: &str = "a machine finds strange what it heard";
+pub(crate) const STRANGE: &str = "a machine hears what breaks the protocol";
 pub(crate) const TWO_BATCHES: &str = "a machine has two batches on their way";
 pub(crate) const TOO_SMALL: &str = "a token is not larger than earlier ones";
 
@@ -102,7 +102,7 @@ impl State {
         holders(self.contenders.iter(), Mode::Shared)
     }
 
-    fn act(&mut self, who: usize, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn act(&mut self, who: usize, said: Result<(), ProtocolViolation>, actions: Vec<Action>) {
         if said.is_err() {
             self.wrong = Some(STRANGE);
         }

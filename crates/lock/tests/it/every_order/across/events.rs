@@ -1,6 +1,6 @@
 //! What happens in the world in which a view ends.
 
-use verbena_lock::{Action, Batch, Heir, Message, Mode, Side, Strange, Survivor, To, Token, in_order};
+use verbena_lock::{Action, Batch, Heir, Message, Mode, ProtocolViolation, Side, Survivor, To, Token, in_order};
 use verbena_terms::Rank;
 
 use crate::every_order::across::views::{Across, Event, NEW, Node, OLD, Rule, State};
@@ -254,7 +254,7 @@ impl Across {
         }
     }
 
-    fn node_acts(&self, state: &mut State, who: usize, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn node_acts(&self, state: &mut State, who: usize, said: Result<(), ProtocolViolation>, actions: Vec<Action>) {
         let view = if state.nodes[who].has_learnt { NEW } else { OLD };
         self.acts(state, view, who, said, actions);
         let node = &mut state.nodes[who];
@@ -269,7 +269,14 @@ impl Across {
         }
     }
 
-    fn acts(&self, state: &mut State, view: usize, who: usize, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn acts(
+        &self,
+        state: &mut State,
+        view: usize,
+        who: usize,
+        said: Result<(), ProtocolViolation>,
+        actions: Vec<Action>,
+    ) {
         if said.is_err() {
             state.wrong = Some(STRANGE);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_lock::{Action, Contender, Evicted, HomeSide, Message, Mode, Side, Strange, Token};
+use verbena_lock::{Action, Contender, Evicted, HomeSide, Message, Mode, ProtocolViolation, Side, Token};
 use verbena_terms::Incarnation;
 
 use super::{Event, Evicting, Is, Node, Part, Slot, State, ToHome, ToNode, Words};
@@ -286,7 +286,7 @@ impl Evicting {
         (view.token, *is) = (state.evicted.floor(), Is::Of(name));
     }
 
-    fn node_acts(&self, state: &mut State, who: (usize, usize), said: Result<(), Strange>, out: Vec<Action>) {
+    fn node_acts(&self, state: &mut State, who: (usize, usize), said: Result<(), ProtocolViolation>, out: Vec<Action>) {
         let (at, name) = who;
         if let Words::At(slot) = state.nodes[at].parts[name].words {
             self.acts(state, slot as usize, Who::Node(at, name), said, out);
@@ -295,12 +295,19 @@ impl Evicting {
         self.forget(state, at);
     }
 
-    fn home_acts(&self, state: &mut State, slot: usize, said: Result<(), Strange>, out: Vec<Action>) {
+    fn home_acts(&self, state: &mut State, slot: usize, said: Result<(), ProtocolViolation>, out: Vec<Action>) {
         self.acts(state, slot, Who::Home, said, out);
         self.tend(state);
     }
 
-    fn acts(&self, state: &mut State, slot: usize, who: Who, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn acts(
+        &self,
+        state: &mut State,
+        slot: usize,
+        who: Who,
+        said: Result<(), ProtocolViolation>,
+        actions: Vec<Action>,
+    ) {
         if said.is_err() {
             state.wrong = Some(STRANGE);
         }
