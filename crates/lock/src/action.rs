@@ -13,11 +13,11 @@ pub enum Action {
     Access(Batch),
     /// Deliver this.
     Send(To, Message),
-    /// A contender holds the lock now. After a downgrade it says so once more, in the other mode.
+    /// A participant holds the lock now. After a downgrade it says so once more, in the other mode.
     Granted(Mode, Token),
-    /// A contender does not get the lock, and stands in no queue.
+    /// A participant does not get the lock, and stands in no queue.
     Refused(Refusal),
-    /// A contender has nothing to do with the lock any more, and may request it again.
+    /// A participant has nothing to do with the lock any more, and may request it again.
     Left,
     /// The participant is in no queue: the words that it used belong to no lock any longer. The home knows where the
     /// lock's words are (rule L4).
@@ -27,9 +27,9 @@ pub enum Action {
 }
 
 impl Action {
-    /// The lock is this contender's, after the writer that had this token.
+    /// The lock is this participant's, after the writer that had this token.
     pub(crate) fn grant(to: Rank, last: Token) -> Self {
-        Action::Send(To::Contender(to), Message::Grant { last })
+        Action::Send(To::Participant(to), Message::Grant { last })
     }
 }
 

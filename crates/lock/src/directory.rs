@@ -1,4 +1,4 @@
-//! What a home knows of its locks in one view: which of its words are whose, and what no contender can know alone.
+//! What a home knows of its locks in one view: which of its words are whose, and what no participant can know alone.
 //!
 //! The directory opens when the view is in effect and every member has reported its locks of the view before (rules C3,
 //! L5). Until then it tells no member where words are, so no lock is granted.
@@ -202,7 +202,7 @@ impl Directory {
                 self.heir(number, out, |heir, actions| heir.heard_of_survivor(from.rank, message, actions))
             }
             Letter::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
-            Letter::About { slot, to: To::Contender(Heir::RANK), message } => {
+            Letter::About { slot, to: To::Participant(Heir::RANK), message } => {
                 self.heir(slot.number, out, |heir, actions| heir.heard(from.rank, message, actions))
             }
             _ => Err(ProtocolViolation("what a lock's home is not told")),
@@ -291,11 +291,11 @@ impl Directory {
     ) -> Result<(), ProtocolViolation> {
         match self.locks.get_mut(number as usize) {
             Some(Words::Evicted) if matches!(message, Message::Knock | Message::Enter) => {
-                self.act(number, Owner::Home, vec![Action::Send(To::Contender(from), Message::Moved)], out)
+                self.act(number, Owner::Home, vec![Action::Send(To::Participant(from), Message::Moved)], out)
             }
             _ if self.scheme == Scheme::Srsl && self.heirs.contains_key(&number) => match message {
                 Message::Ask(Request { is_try: true, .. }) => {
-                    let busy = Action::Send(To::Contender(from), Message::Refuse(Refusal::Busy));
+                    let busy = Action::Send(To::Participant(from), Message::Refuse(Refusal::Busy));
                     self.act(number, Owner::Home, vec![busy], out)
                 }
                 message => {
@@ -378,7 +378,7 @@ impl Directory {
                 Action::Access(batch) if number < self.slots => {
                     out.push(DirectoryAction::Access { slot: number, owner, batch });
                 }
-                Action::Send(to @ To::Contender(rank), message) => {
+                Action::Send(to @ To::Participant(rank), message) => {
                     out.push(DirectoryAction::Tell(rank, Letter::About { slot, to, message }));
                 }
                 Action::Send(to @ To::Survivor(rank), message) => {

@@ -127,7 +127,7 @@ impl Heir {
 fn to_survivors(actions: &mut [Action]) {
     for action in actions {
         if let Action::Send(to, _) = action
-            && let To::Contender(rank) = *to
+            && let To::Participant(rank) = *to
         {
             *to = To::Survivor(rank);
         }

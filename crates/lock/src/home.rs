@@ -1,4 +1,4 @@
-//! The part of the node that owns the words of a lock: what no contender can know alone.
+//! The part of the node that owns the words of a lock: what no participant can know alone.
 //!
 //! * *The count* (rule L3). Readers that found no writer are counted in the word and release here. What has been released is taken off the word by a swap of
 //!   exactly what stands there; so whatever number a writer finds, it is the readers that have released and are not taken off, and those that
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use verbena_terms::Rank;
 
 use crate::action::ProtocolViolation;
-use crate::contender::behind;
+use crate::participant::behind;
 use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
 /// In a word that is never free of readers, released readers are taken off the count when there are this many (2^31
@@ -160,7 +160,7 @@ impl Home {
             Doing::Evicting(_) => {}
             Doing::Opening => {
                 self.is_closed = false;
-                out.extend(self.knocked.drain(..).map(|rank| Action::Send(To::Contender(rank), Message::Open)));
+                out.extend(self.knocked.drain(..).map(|rank| Action::Send(To::Participant(rank), Message::Open)));
             }
         }
         self.go_on(out)
@@ -199,7 +199,7 @@ impl Home {
         let is_used = self.released > 0 || self.next.is_some();
         let asked = self.entering.drain(..).chain(self.knocked.drain(..));
         let told = asked.filter(|_| self.rules.tell_who_asked);
-        out.extend(told.map(|rank| Action::Send(To::Contender(rank), Message::Moved)));
+        out.extend(told.map(|rank| Action::Send(To::Participant(rank), Message::Moved)));
         // The words belong to no lock whatever was answered: a node that comes to them must learn that they have moved.
         out.push(Action::Evicted(token));
         if is_used { Err(ProtocolViolation("a lock that was evicted while it was used")) } else { Ok(()) }

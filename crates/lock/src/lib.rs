@@ -7,7 +7,7 @@
 //! processor is needed only where readers come before a writer, because only the home sees all of them release
 //! (dissertation, chapter 4, N-CoSED).
 //!
-//! [`Contender`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
+//! [`LockParticipant`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
 //! happened and say what to do, and have no input, output or clock. [`Side`] and [`HomeSide`] are the same for any [`Scheme`]: the chapter's two others are here to
 //! be compared with. docs/LOCKS.md has their states, the rules (L1 to L4) and
 //! why any mixture of readers and writers works out; `tests/it/every_order` tries all of them.
@@ -15,7 +15,6 @@
 mod access;
 mod action;
 mod askers;
-mod contender;
 mod deadlock;
 mod directory;
 mod evicted;
@@ -27,6 +26,7 @@ mod locks;
 mod members;
 mod message;
 mod name;
+mod participant;
 mod place;
 mod removal;
 mod rules;
@@ -43,7 +43,6 @@ mod word;
 pub use access::{Batch, Change, Outcome};
 pub use action::{Action, ProtocolViolation, Refusal};
 pub use askers::Asker;
-pub use contender::{Contender, Request};
 pub use deadlock::{Circle, MOST_WAITERS, Probe, Waiter};
 pub use directory::HomeWords;
 #[doc(hidden)]
@@ -54,6 +53,7 @@ pub use local::{Answer, RequestId};
 pub use locks::{Locks, LocksAction, LocksOptions, PostId};
 pub use message::{Message, To};
 pub use name::{MAX_NAME_BYTES, Name, NameError};
+pub use participant::{LockParticipant, Request};
 pub use removal::Removal;
 pub use rules::Rules;
 pub use scheme::{HomeSide, Scheme, Side};

@@ -349,7 +349,7 @@ impl Local {
         *self = Local { waiting: std::mem::take(&mut self.waiting), ..Local::new(fresh) };
     }
 
-    /// A survivor that has released is a contender like others from now on.
+    /// A survivor that has released is a participant like others from now on.
     pub fn contend(&mut self, fresh: impl FnOnce() -> Side) {
         if self.is_survivor && self.side.is_idle() {
             (self.is_survivor, self.side) = (false, fresh());
@@ -419,7 +419,7 @@ impl Local {
             match action {
                 Action::Access(batch) => out.push(LocalAction::Access(batch)),
                 Action::Send(to, message) => {
-                    if let (To::Contender(ahead), Message::Join | Message::Behind { .. }) = (to, message) {
+                    if let (To::Participant(ahead), Message::Join | Message::Behind { .. }) = (to, message) {
                         self.ahead = ahead;
                     }
                     out.push(LocalAction::Send(to, message));

@@ -431,7 +431,7 @@ impl Locks {
                 }
                 (LocalAction::Send(to, message), Words::At(slot)) => {
                     let whom = match to {
-                        To::Contender(rank) if rank != Heir::RANK => self.members.of_rank(rank),
+                        To::Participant(rank) if rank != Heir::RANK => self.members.of_rank(rank),
                         _ => Some(slot.home),
                     };
                     if let Some(whom) = whom {

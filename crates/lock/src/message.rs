@@ -12,8 +12,8 @@ use crate::{Refusal, Request, Token};
 pub enum To {
     /// The lock's home.
     Home,
-    /// A contender.
-    Contender(Rank),
+    /// A participant.
+    Participant(Rank),
     /// The survivor of an earlier view with this rank, from the lock's [`Heir`](crate::Heir).
     Survivor(Rank),
 }

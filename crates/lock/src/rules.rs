@@ -10,7 +10,7 @@ pub struct Rules {
     pub after_readers_by_home: bool,
     /// L3: the home answers no writer while it settles the count.
     pub answer_after_settling: bool,
-    /// L3: a contender counts the readers that it owes a grant from an earlier hold.
+    /// L3: a participant counts the readers that it owes a grant from an earlier hold.
     pub count_owed: bool,
     /// L3: a reader tries by a swap.
     pub try_by_swap: bool,

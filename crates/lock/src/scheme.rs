@@ -3,7 +3,7 @@
 use verbena_terms::Rank;
 
 use crate::action::ProtocolViolation;
-use crate::{Action, Client, Contender, Home, Message, Mode, Outcome, Request, Rules, Server, Survivor, Token};
+use crate::{Action, Client, Home, LockParticipant, Message, Mode, Outcome, Request, Rules, Server, Survivor, Token};
 
 /// How a lock is passed from node to node (dissertation, 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,9 +21,9 @@ pub enum Scheme {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// Of [`Scheme::Ncosed`].
-    Ncosed(Contender),
+    Ncosed(LockParticipant),
     /// The part of [`Scheme::Dqnl`]: the same, with writers only; and the mode that was requested.
-    Dqnl(Contender, Mode),
+    Dqnl(LockParticipant, Mode),
     /// Of [`Scheme::Srsl`].
     Srsl(Client),
 }
@@ -41,8 +41,8 @@ impl Side {
     /// Of node `me`, which has nothing to do with the lock.
     pub fn new(scheme: Scheme, me: Rank, rules: Rules) -> Self {
         match scheme {
-            Scheme::Ncosed => Side::Ncosed(Contender::new(me, rules)),
-            Scheme::Dqnl => Side::Dqnl(Contender::new(me, rules), Mode::Exclusive),
+            Scheme::Ncosed => Side::Ncosed(LockParticipant::new(me, rules)),
+            Scheme::Dqnl => Side::Dqnl(LockParticipant::new(me, rules), Mode::Exclusive),
             Scheme::Srsl => Side::Srsl(Client::default()),
         }
     }
@@ -56,8 +56,8 @@ impl Side {
     /// was becoming a reader survives as a reader, and [`held`](Self::held) gives its token.
     pub fn survives(&self) -> Option<Survivor> {
         match self {
-            Side::Ncosed(contender) => contender.survives(),
-            Side::Dqnl(contender, mode) => contender.survives().map(|survivor| match survivor {
+            Side::Ncosed(participant) => participant.survives(),
+            Side::Dqnl(participant, mode) => participant.survives().map(|survivor| match survivor {
                 Survivor::Holds(_, token) => Survivor::Holds(*mode, token),
                 Survivor::Waits(_) => Survivor::Waits(*mode),
             }),
@@ -69,8 +69,8 @@ impl Side {
     /// cannot be.
     pub fn again(&mut self) -> Option<Token> {
         match self {
-            Side::Ncosed(contender) => contender.again(),
-            Side::Dqnl(contender, Mode::Exclusive) => contender.again(),
+            Side::Ncosed(participant) => participant.again(),
+            Side::Dqnl(participant, Mode::Exclusive) => participant.again(),
             Side::Dqnl(_, Mode::Shared) | Side::Srsl(_) => None,
         }
     }
@@ -83,7 +83,7 @@ impl Side {
     /// Whether it has nothing to remember, and no message to it can be in flight.
     pub fn is_at_rest(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_at_rest(),
+            Side::Ncosed(participant) | Side::Dqnl(participant, _) => participant.is_at_rest(),
             Side::Srsl(client) => client.is_idle(),
         }
     }
@@ -91,7 +91,7 @@ impl Side {
     /// Forgets what it remembers of evicted words. Returns whether it has no part in them now.
     pub fn forget(&mut self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.forget(),
+            Side::Ncosed(participant) | Side::Dqnl(participant, _) => participant.forget(),
             Side::Srsl(_) => false,
         }
     }
@@ -99,7 +99,7 @@ impl Side {
     /// Whether others are known to wait behind it.
     pub fn is_waited_for(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_waited_for(),
+            Side::Ncosed(participant) | Side::Dqnl(participant, _) => participant.is_waited_for(),
             Side::Srsl(_) => false,
         }
     }
@@ -112,8 +112,8 @@ impl Side {
     /// The mode and token it holds the lock with. Where readers do not share, one holds it as it asked, and alone.
     pub fn held(&self) -> Option<(Mode, Token)> {
         match self {
-            Side::Ncosed(contender) => contender.held(),
-            Side::Dqnl(contender, mode) => contender.held().map(|(_, token)| (*mode, token)),
+            Side::Ncosed(participant) => participant.held(),
+            Side::Dqnl(participant, mode) => participant.held().map(|(_, token)| (*mode, token)),
             Side::Srsl(client) => client.held(),
         }
     }
@@ -121,20 +121,20 @@ impl Side {
     /// Whether a [`request`](Self::request) may be made.
     pub fn is_idle(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_idle(),
+            Side::Ncosed(participant) | Side::Dqnl(participant, _) => participant.is_idle(),
             Side::Srsl(client) => client.is_idle(),
         }
     }
 
-    /// See [`Contender::request`].
+    /// See [`LockParticipant::request`].
     ///
     /// # Errors
     /// When there is another request.
     pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.request(request, out),
-            Side::Dqnl(contender, mode) => {
-                contender.request(Request { mode: Mode::Exclusive, ..request }, out)?;
+            Side::Ncosed(participant) => participant.request(request, out),
+            Side::Dqnl(participant, mode) => {
+                participant.request(Request { mode: Mode::Exclusive, ..request }, out)?;
                 *mode = request.mode;
                 Ok(())
             }
@@ -142,33 +142,35 @@ impl Side {
         }
     }
 
-    /// See [`Contender::release`].
+    /// See [`LockParticipant::release`].
     ///
     /// # Errors
     /// When the lock is not held.
     pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.release(out),
+            Side::Ncosed(participant) | Side::Dqnl(participant, _) => participant.release(out),
             Side::Srsl(client) => client.release(out),
         }
     }
 
-    /// See [`Contender::downgrade`]. Where readers do not share it changes nothing for others.
+    /// See [`LockParticipant::downgrade`]. Where readers do not share it changes nothing for others.
     ///
     /// # Errors
     /// When the lock is not held exclusively.
     pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.downgrade(out),
+            Side::Ncosed(participant) => participant.downgrade(out),
             // A reader has a token like a writer's here.
-            Side::Dqnl(contender, mode @ Mode::Exclusive) if contender.held().is_some() => match contender.again() {
-                Some(token) => {
-                    *mode = Mode::Shared;
-                    out.push(Action::Granted(Mode::Shared, token));
-                    Ok(())
+            Side::Dqnl(participant, mode @ Mode::Exclusive) if participant.held().is_some() => {
+                match participant.again() {
+                    Some(token) => {
+                        *mode = Mode::Shared;
+                        out.push(Action::Granted(Mode::Shared, token));
+                        Ok(())
+                    }
+                    None => Err(ProtocolViolation("a downgrade for which the view has no token left")),
                 }
-                None => Err(ProtocolViolation("a downgrade for which the view has no token left")),
-            },
+            }
             Side::Dqnl(..) => Err(ProtocolViolation("a downgrade of what is not held exclusively")),
             Side::Srsl(client) => client.downgrade(out),
         }
@@ -180,10 +182,10 @@ impl Side {
     /// When none was posted.
     pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.completed(outcome, out),
-            Side::Dqnl(contender, mode) => {
+            Side::Ncosed(participant) => participant.completed(outcome, out),
+            Side::Dqnl(participant, mode) => {
                 let first = out.len();
-                contender.completed(outcome, out)?;
+                participant.completed(outcome, out)?;
                 granted_as(*mode, &mut out[first..]);
                 Ok(())
             }
@@ -197,10 +199,10 @@ impl Side {
     /// When it cannot be in any order of events.
     pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.heard(from, message, out),
-            Side::Dqnl(contender, mode) => {
+            Side::Ncosed(participant) => participant.heard(from, message, out),
+            Side::Dqnl(participant, mode) => {
                 let first = out.len();
-                contender.heard(from, message, out)?;
+                participant.heard(from, message, out)?;
                 granted_as(*mode, &mut out[first..]);
                 Ok(())
             }

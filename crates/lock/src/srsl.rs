@@ -158,7 +158,7 @@ impl Server {
     pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match message {
             Message::Ask(Request { mode, is_try: true }) if !self.queue.is_empty() || !self.admits(mode) => {
-                out.push(Action::Send(To::Contender(from), Message::Refuse(Refusal::Busy)));
+                out.push(Action::Send(To::Participant(from), Message::Refuse(Refusal::Busy)));
             }
             Message::Ask(Request { mode, .. }) => self.queue.push_back((from, mode)),
             Message::Released if self.readers > 0 => self.readers -= 1,
@@ -217,6 +217,6 @@ impl Server {
                 Message::Grant { last }
             }
         };
-        out.push(Action::Send(To::Contender(to), message));
+        out.push(Action::Send(To::Participant(to), message));
     }
 }

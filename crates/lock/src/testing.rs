@@ -4,10 +4,10 @@ use verbena_terms::Rank;
 
 pub use crate::local::{Local, LocalAction};
 
-use crate::contender::Stint;
 use crate::home::Doing;
+use crate::participant::Stint;
 use crate::place::{Place, Step};
-use crate::{Batch, Change, Contender, Heir, Home, HomeSide, LockWord, Message, Mode, Server, Side, To};
+use crate::{Batch, Change, Heir, Home, HomeSide, LockParticipant, LockWord, Message, Mode, Server, Side, To};
 
 /// The same, where every node has another rank: of worlds that differ only in that, one is explored.
 pub trait Renamed: Sized {
@@ -15,7 +15,7 @@ pub trait Renamed: Sized {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self;
 }
 
-impl Contender {
+impl LockParticipant {
     /// It asks the home for help after it has lost this many swaps.
     pub fn patient_for(mut self, lost_swaps: u32) -> Self {
         self.lost_swaps = lost_swaps;
@@ -71,7 +71,7 @@ impl Renamed for To {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
             To::Home => To::Home,
-            To::Contender(rank) => To::Contender(name(*rank)),
+            To::Participant(rank) => To::Participant(name(*rank)),
             To::Survivor(rank) => To::Survivor(name(*rank)),
         }
     }
@@ -100,7 +100,7 @@ impl Renamed for Place {
     }
 }
 
-impl Renamed for Contender {
+impl Renamed for LockParticipant {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         let mut other = self.clone();
         other.place = self.place.renamed(name);
@@ -135,8 +135,8 @@ fn rename(ranks: &mut [Rank], name: &impl Fn(Rank) -> Rank) {
 impl Renamed for Side {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
-            Side::Ncosed(contender) => Side::Ncosed(contender.renamed(name)),
-            Side::Dqnl(contender, mode) => Side::Dqnl(contender.renamed(name), *mode),
+            Side::Ncosed(participant) => Side::Ncosed(participant.renamed(name)),
+            Side::Dqnl(participant, mode) => Side::Dqnl(participant.renamed(name), *mode),
             Side::Srsl(_) => self.clone(),
         }
     }
@@ -167,10 +167,10 @@ impl Renamed for Heir {
 }
 
 impl Side {
-    /// See [`Contender::would_only_note_it`].
+    /// See [`LockParticipant::would_only_note_it`].
     pub fn would_only_note_it(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.would_only_note_it(),
+            Side::Ncosed(participant) | Side::Dqnl(participant, _) => participant.would_only_note_it(),
             Side::Srsl(_) => false,
         }
     }

@@ -93,7 +93,7 @@ pub enum Letter {
         /// `None` where all slots of the home are in use.
         slot: Option<u32>,
     },
-    /// To the home, a contender or the heir of a lock.
+    /// To the home, a participant or the heir of a lock.
     About {
         /// Which lock.
         slot: Slot,
@@ -304,7 +304,7 @@ mod tests {
             Letter::Reported,
             Letter::Resolve(name.clone()),
             Letter::Found { name: name.clone(), slot: Some(u32::MAX) },
-            Letter::About { slot, to: To::Contender(me.rank), message },
+            Letter::About { slot, to: To::Participant(me.rank), message },
             Letter::OfSurvivor { name: name.clone(), to: To::Home, message: ask },
             Letter::OfSurvivor {
                 name: name.clone(),
@@ -318,7 +318,7 @@ mod tests {
             },
             Letter::List { number: u64::MAX, after: Some((waiter_name.clone(), me.rank)), prefix: vec![7; 1024] },
             Letter::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },
-            Letter::About { slot, to: To::Contender(me.rank), message: Message::Moved },
+            Letter::About { slot, to: To::Participant(me.rank), message: Message::Moved },
             Letter::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
             Letter::Forgotten { number: u64::MAX },
             Letter::Remove { number: u64::MAX, name: waiter_name },

@@ -34,7 +34,7 @@ impl Locks {
             Letter::Found { name, slot } if home(&name) == Some(from) => {
                 self.found(name, slot.map(|number| Slot { home: from, number }), out)
             }
-            Letter::About { slot, to: To::Contender(rank), message } if rank == me.rank => {
+            Letter::About { slot, to: To::Participant(rank), message } if rank == me.rank => {
                 let name = self.names.get(&slot).cloned();
                 let said = name
                     .and_then(|name| self.with(&name, out, |local, actions| local.heard(from.rank, message, actions)));

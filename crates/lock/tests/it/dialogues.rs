@@ -1,6 +1,6 @@
 //! What one machine says in one situation: what the promises cost, and what cannot be.
 use verbena_lock::{
-    Action, Batch, Change, Contender, Home, LockWord, Message, Mode, Outcome, Refusal, Request, Rules, To, Token,
+    Action, Batch, Change, Home, LockParticipant, LockWord, Message, Mode, Outcome, Refusal, Request, Rules, To, Token,
 };
 use verbena_terms::{Rank, ViewNumber};
 
@@ -18,12 +18,12 @@ fn found(tail: Rank, count: u32) -> Outcome {
     Outcome { before: LockWord { tail, count }, token: token(0), is_closed: false }
 }
 
-/// A contender, and what it says to each event.
-struct Talk(Contender);
+/// A participant, and what it says to each event.
+struct Talk(LockParticipant);
 
 impl Talk {
     fn begin() -> Self {
-        Talk(Contender::new(ME, Rules::ALL))
+        Talk(LockParticipant::new(ME, Rules::ALL))
     }
 
     fn request(&mut self, request: Request) -> Vec<Action> {
@@ -57,7 +57,7 @@ fn enters(expected: LockWord) -> Action {
 }
 
 fn to(rank: Rank, message: Message) -> Action {
-    Action::Send(To::Contender(rank), message)
+    Action::Send(To::Participant(rank), message)
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn who_asks_the_home_about_evicted_words_is_told() {
     me.release();
     assert_eq!(me.request(WRITE), [Action::Send(To::Home, Message::Knock)]);
     assert_eq!(me.hears(ME, Message::Moved), [Action::Moved]);
-    let mut me = Talk(Contender::new(ME, Rules::ALL).patient_for(0));
+    let mut me = Talk(LockParticipant::new(ME, Rules::ALL).patient_for(0));
     me.request(WRITE);
     assert_eq!(me.finds(found(OTHER, 0)), [Action::Send(To::Home, Message::Enter)]);
     assert_eq!(me.hears(ME, Message::Moved), [Action::Moved]);
@@ -255,7 +255,7 @@ fn what_cannot_be_is_an_error_and_changes_nothing() {
         Message::Behind { writer: OTHER, readers: 0 },
         Message::Enter,
     ] {
-        let mut me = Contender::new(ME, Rules::ALL);
+        let mut me = LockParticipant::new(ME, Rules::ALL);
         let before = me.clone();
         assert!(me.heard(OTHER, message, out).is_err(), "{message:?}");
         assert_eq!(me, before);
@@ -265,7 +265,7 @@ fn what_cannot_be_is_an_error_and_changes_nothing() {
         assert!(home.heard(OTHER, message, out).is_err(), "{message:?}");
         assert!(home.is_at_rest());
     }
-    let mut me = Contender::new(ME, Rules::ALL);
+    let mut me = LockParticipant::new(ME, Rules::ALL);
     assert!(me.release(out).is_err() && me.downgrade(out).is_err() && me.completed(&found(OTHER, 0), out).is_err());
     assert!(Home::new(Rules::ALL).completed(&found(OTHER, 0), out).is_err());
     assert_eq!(*out, []);

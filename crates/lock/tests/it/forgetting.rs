@@ -168,7 +168,7 @@ fn words_whose_door_is_knocked_at_are_forgotten_when_the_home_has_answered() {
     let (_, did) = node.acquire();
     assert!(did.posted.is_empty(), "{did:?}");
     assert!(!answered(&node.hears(forget(0))));
-    let (slot, to) = (Slot { home: HOME, number: 0 }, To::Contender(Rank(2)));
+    let (slot, to) = (Slot { home: HOME, number: 0 }, To::Participant(Rank(2)));
     let did = node.hears(Letter::About { slot, to, message: verbena_lock::Message::Moved });
     assert!(answered(&did) && did.said.contains(&Letter::Resolve(name())), "{did:?}");
 }

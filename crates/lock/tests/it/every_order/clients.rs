@@ -325,7 +325,7 @@ impl Model for Clients {
                 state.at_node(node, |_, _| Ok(()));
             }
             Event::Deliver(at) => match state.view.wire.remove(at) {
-                (Address::Contender(to), from, message) => {
+                (Address::Participant(to), from, message) => {
                     state.at_node(to.0 as usize - 1, |local, out| local.heard(from, message, out));
                 }
                 (_, from, message) => state.at_home(|home, out| home.heard(from, message, out)),

@@ -145,7 +145,7 @@ fn sorted<'a>(clients: impl Iterator<Item = &'a Client>) -> Vec<Client> {
     clients
 }
 
-/// The world in full beside the reduced one (`true`), and beside that where of the contenders that could change places one order is explored.
+/// The world in full beside the reduced one (`true`), and beside that where of the participants that could change places one order is explored.
 pub(crate) fn look_alike<W: Watched>(world: impl Fn(bool) -> W) {
     let full = Seen::of(world(false), false);
     let is_symmetric = world(true).is_reduced();

@@ -57,7 +57,7 @@ pub(crate) fn walk<M: Model>(
     numbers
 }
 
-/// The same for contenders that could change places, where of their orders one is explored.
+/// The same for participants that could change places, where of their orders one is explored.
 fn key<W: Explored>(world: &W, state: &W::State) -> u64 {
     if world.is_reduced() { hash(&state.representative()) } else { hash(state) }
 }

@@ -21,7 +21,7 @@ use crate::every_order::{Explored, READ, TRY_READ, TRY_WRITE, WRITE, checked, ex
 /// Locks of some names at a home with fewer words.
 struct Evicting {
     scheme: Scheme,
-    contenders: usize,
+    participants: usize,
     /// Requests that each makes, of any of the locks.
     each: u8,
     requests: Vec<Request>,
@@ -116,13 +116,13 @@ enum Event {
 
 impl fmt::Display for Evicting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Evicting { scheme, contenders, each, names, slots, evictions, .. } = self;
+        let Evicting { scheme, participants, each, names, slots, evictions, .. } = self;
         let requests: Vec<String> = self
             .requests
             .iter()
             .map(|request| format!("{}{:?}", if request.is_try { "Try" } else { "" }, request.mode))
             .collect();
-        write!(f, "{scheme:?}: {contenders} contenders, {each} requests each of {}", requests.join(", "))?;
+        write!(f, "{scheme:?}: {participants} participants, {each} requests each of {}", requests.join(", "))?;
         write!(f, ", {names} locks, {slots} words, evicted {evictions} times")?;
         write!(f, "{}", if self.downgrades { ", downgrades" } else { "" })?;
         self.lost_swaps.map_or(Ok(()), |lost| write!(f, ", {lost} swaps lost at most"))?;
@@ -170,7 +170,7 @@ impl Watched for Evicting {
     }
 
     fn order(&self, _: &State) -> Vec<usize> {
-        (0..self.contenders * self.names).collect()
+        (0..self.participants * self.names).collect()
     }
 }
 
@@ -227,10 +227,10 @@ impl Model for Evicting {
 }
 
 /// One lock that is evicted, and comes back to other words.
-fn one(contenders: usize, each: u8, requests: &[Request]) -> Evicting {
+fn one(participants: usize, each: u8, requests: &[Request]) -> Evicting {
     Evicting {
         scheme: Scheme::Ncosed,
-        contenders,
+        participants,
         each,
         requests: requests.to_vec(),
         names: 1,
@@ -244,8 +244,8 @@ fn one(contenders: usize, each: u8, requests: &[Request]) -> Evicting {
 }
 
 /// Two locks, and words for one.
-fn two(contenders: usize, each: u8, requests: &[Request]) -> Evicting {
-    Evicting { names: 2, ..one(contenders, each, requests) }
+fn two(participants: usize, each: u8, requests: &[Request]) -> Evicting {
+    Evicting { names: 2, ..one(participants, each, requests) }
 }
 
 fn in_full(world: Evicting) -> Evicting {

@@ -12,7 +12,7 @@ impl World {
     ///   the token word before who waits for it does.
     /// * That a writer is next after readers is told at once: until it is, the home can only find that a writer is at the tail.
     /// * A request is made at once: its batch is executed later.
-    /// * A contender that waits hears who stands behind it when it holds the lock: before that it would only note it.
+    /// * A participant that waits hears who stands behind it when it holds the lock: before that it would only note it.
     pub(crate) fn needed(&self, state: &State, events: &mut Vec<Event>) {
         let mut all = vec![];
         self.possible(state, &mut all);
@@ -29,8 +29,8 @@ impl World {
             Some(event) => events.push(*event),
             None => events.extend(all.iter().filter(|event| match event {
                 Event::Deliver(at) => match state.view.wire[*at] {
-                    (Address::Contender(to), _, Message::Join | Message::Behind { .. }) => {
-                        !state.contenders[to.0 as usize - 1].would_only_note_it()
+                    (Address::Participant(to), _, Message::Join | Message::Behind { .. }) => {
+                        !state.participants[to.0 as usize - 1].would_only_note_it()
                     }
                     _ => true,
                 },
@@ -42,7 +42,7 @@ impl World {
     /// What follows at once, because nobody can tell the difference:
     ///
     /// * The first step of a writer's release: until then it might as well hold the lock.
-    /// * What came of a contender's batch: it does the same if a message comes in between. (A home would not.)
+    /// * What came of a participant's batch: it does the same if a message comes in between. (A home would not.)
     /// * The read after a change, unless the door is looked at: whoever is in finds the token that the last writer left.
     /// * That a reader has released, if it is its last request: until then it might as well hold the lock.
     pub(crate) fn goes_on(&self, state: &mut State, event: Event) {

@@ -1,4 +1,4 @@
-//! Contenders that could change places.
+//! Participants that could change places.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -17,7 +17,7 @@ impl Representative for State {
         let name = names(&order);
         State {
             view: self.view.renamed(&name, &order),
-            contenders: order.iter().map(|&at| self.contenders[at].renamed(&name)).collect(),
+            participants: order.iter().map(|&at| self.participants[at].renamed(&name)).collect(),
             left: order.iter().map(|&at| self.left[at]).collect(),
             ..*self
         }
@@ -25,22 +25,27 @@ impl Representative for State {
 }
 
 impl State {
-    /// In which its representative has its contenders.
+    /// In which its representative has its participants.
     pub(crate) fn order(&self) -> Vec<usize> {
-        order(self.contenders.len(), |at| {
-            (nameless(&self.contenders[at]), self.left[at], behind(self.contenders.iter(), at), self.view.nameless(at))
+        order(self.participants.len(), |at| {
+            (
+                nameless(&self.participants[at]),
+                self.left[at],
+                behind(self.participants.iter(), at),
+                self.view.nameless(at),
+            )
         })
     }
 }
 
-/// The contenders, sorted by what each is and does without any names in it; ties may stay as they are.
+/// The participants, sorted by what each is and does without any names in it; ties may stay as they are.
 pub(crate) fn order<Key: Hash>(count: usize, nameless: impl Fn(usize) -> Key) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_cached_key(|&at| hash(&nameless(at)));
     order
 }
 
-/// What they are called in this order. Who is no contender keeps its name.
+/// What they are called in this order. Who is no participant keeps its name.
 pub(crate) fn names(order: &[usize]) -> impl Fn(Rank) -> Rank {
     let mut places = vec![0; order.len()];
     order.iter().enumerate().for_each(|(place, &at)| places[at] = place);
@@ -55,7 +60,7 @@ pub(crate) fn nameless<Named: Renamed>(it: &Named) -> Named {
     it.renamed(&|_| Rank(1))
 }
 
-/// What others know of this contender.
+/// What others know of this participant.
 pub(crate) fn behind<'a>(sides: impl Iterator<Item = &'a Side>, at: usize) -> u64 {
     let others = sides.enumerate().filter(|(other, _)| *other != at);
     others.map(|(_, side)| hash(&only(side, at))).fold(0, u64::wrapping_add)
@@ -81,7 +86,7 @@ impl Posted {
 impl Address {
     fn renamed(self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
-            Address::Contender(rank) => Address::Contender(name(rank)),
+            Address::Participant(rank) => Address::Participant(name(rank)),
             Address::Survivor(rank) => Address::Survivor(name(rank)),
             Address::Home | Address::Server => self,
         }
@@ -89,13 +94,16 @@ impl Address {
 }
 
 impl View {
-    /// What there is in it of this contender.
+    /// What there is in it of this participant.
     pub(crate) fn nameless(&self, at: usize) -> u64 {
         let own = rank(at);
         let posted = self.posted[at].as_ref().map(|posted| posted.renamed(&|_| Rank(1)));
         let from = self.wire.iter().filter(|(_, from, _)| *from == own).count();
-        let to =
-            self.wire.iter().filter(|(to, ..)| [Address::Contender(own), Address::Survivor(own)].contains(to)).count();
+        let to = self
+            .wire
+            .iter()
+            .filter(|(to, ..)| [Address::Participant(own), Address::Survivor(own)].contains(to))
+            .count();
         hash(&(posted, from, to, self.word.tail == own, self.heir.as_ref().map(|heir| only(heir, at))))
     }
 

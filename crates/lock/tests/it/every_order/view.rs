@@ -11,7 +11,7 @@ pub(crate) struct View {
     pub home: HomeSide,
     /// Who stands for those that had the lock in the view before.
     pub heir: Option<Heir>,
-    /// What each contender, then the home, and last the heir, has posted.
+    /// What each participant, then the home, and last the heir, has posted.
     pub posted: Vec<Option<Posted>>,
     /// In order, for it does not matter.
     pub wire: Vec<Letter>,
@@ -31,7 +31,7 @@ pub(crate) type Letter = (Address, Rank, Message);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Address {
     Home,
-    Contender(Rank),
+    Participant(Rank),
     /// The heir, from who has the lock from the view before. (Who found it at the tail writes to its rank.)
     Server,
     /// Who has the lock from the view before, from the heir.
@@ -66,7 +66,7 @@ impl From<To> for Address {
     fn from(to: To) -> Self {
         match to {
             To::Home => Address::Home,
-            To::Contender(rank) => Address::Contender(rank),
+            To::Participant(rank) => Address::Participant(rank),
             To::Survivor(rank) => Address::Survivor(rank),
         }
     }
@@ -74,14 +74,14 @@ impl From<To> for Address {
 
 impl View {
     /// Nobody has anything to do with the lock yet.
-    pub(crate) fn new(number: ViewNumber, home: HomeSide, contenders: usize) -> Self {
+    pub(crate) fn new(number: ViewNumber, home: HomeSide, participants: usize) -> Self {
         View {
             word: LockWord::FREE,
             token: Token::first_of(number),
             is_closed: false,
             home,
             heir: None,
-            posted: vec![None; contenders + 2],
+            posted: vec![None; participants + 2],
             wire: vec![],
         }
     }

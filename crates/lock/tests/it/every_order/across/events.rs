@@ -55,7 +55,7 @@ impl Across {
     }
 
     /// Orders that the home may choose. Which of two comes first where nothing is known of them turns on their ranks, and here on any others as well: so
-    /// contenders may change places.
+    /// participants may change places.
     pub(crate) fn orders(&self, state: &State, without: Option<usize>) -> Vec<Order> {
         let reports = |name: &[u32]| -> Vec<_> {
             let renamed = |rank: Rank| name.get(rank.0 as usize).map_or(rank, |&other| Rank(other));
@@ -119,7 +119,7 @@ impl Across {
             (Address::Survivor(to), _) if !state.nodes[to.0 as usize - 1].is_survivor() => {
                 state.wrong = Some("a server says something to who has nothing from an earlier view");
             }
-            (Address::Contender(to) | Address::Survivor(to), _) if !is_heir(to) => {
+            (Address::Participant(to) | Address::Survivor(to), _) if !is_heir(to) => {
                 let who = to.0 as usize - 1;
                 let said = state.nodes[who].side.heard(from, message, &mut out);
                 self.node_acts(state, who, said, out);
@@ -177,7 +177,7 @@ impl Across {
             *mode = Mode::Exclusive;
         }
         // What was only tried is as good as refused, and may be tried again.
-        node.side = node.report.map_or(self.world.contender(who), Side::of);
+        node.side = node.report.map_or(self.world.participant(who), Side::of);
         node.is_unwanted &= node.report.is_some();
         // A writer that was becoming a reader is one. Those that read with a survivor may have tokens of the old view, which are larger.
         if let Some((mode, token)) = node.side.held().filter(|_| !was_held && !was_survivor) {
@@ -196,7 +196,7 @@ impl Across {
     /// Whether somebody acts in the old view who is written to there.
     fn is_taken(&self, state: &State, to: Address) -> bool {
         match to {
-            Address::Contender(to) | Address::Survivor(to) if !is_heir(to) => {
+            Address::Participant(to) | Address::Survivor(to) if !is_heir(to) => {
                 !state.nodes[to.0 as usize - 1].has_learnt || !self.keeps(Rule::OldIsDropped)
             }
             _ => !state.home_has_learnt,
@@ -261,7 +261,7 @@ impl Across {
         if node.side.is_idle() {
             (node.ahead, node.is_unwanted) = (Rank::NOBODY, false);
             if node.is_survivor() {
-                node.side = self.world.contender(who);
+                node.side = self.world.participant(who);
             }
         } else if node.is_unwanted && node.side.held().is_some() {
             node.is_unwanted = false;
@@ -307,7 +307,7 @@ impl Across {
             Address::Home if is_survivor && self.keeps(Rule::ServerHasItsAddress) => Address::Server,
             to => to,
         };
-        if let (Address::Contender(ahead), Message::Behind { .. } | Message::Join, Some(node)) =
+        if let (Address::Participant(ahead), Message::Behind { .. } | Message::Join, Some(node)) =
             (to, message, state.nodes.get_mut(who).filter(|_| view == OLD))
         {
             node.ahead = ahead;

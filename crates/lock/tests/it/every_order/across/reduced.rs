@@ -37,7 +37,7 @@ impl Across {
             Some(event) => events.push(*event),
             None => events.extend(all.iter().filter(|event| match **event {
                 Event::Deliver(view, at) => match state.views[view].wire[at] {
-                    (Address::Contender(to), _, Message::Join | Message::Behind { .. }) if !is_heir(to) => {
+                    (Address::Participant(to), _, Message::Join | Message::Behind { .. }) if !is_heir(to) => {
                         !state.nodes[to.0 as usize - 1].side.would_only_note_it()
                     }
                     _ => true,

@@ -1,4 +1,4 @@
-//! Contenders that could change places while a view ends.
+//! Participants that could change places while a view ends.
 
 use stateright::Representative;
 use verbena_lock::testing::Renamed;
@@ -21,7 +21,7 @@ impl Representative for State {
 }
 
 impl State {
-    /// In which its representative has its contenders.
+    /// In which its representative has its participants.
     pub(crate) fn order(&self) -> Vec<usize> {
         let sides = || self.nodes.iter().map(|node| &node.side);
         order(self.nodes.len(), |at| {

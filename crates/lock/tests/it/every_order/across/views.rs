@@ -67,7 +67,7 @@ pub(crate) struct State {
     pub wrong: Option<&'static str>,
 }
 
-/// A contender's.
+/// A participant's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub side: Side,
@@ -95,7 +95,7 @@ pub(crate) enum Event {
     Deliver(usize, usize),
     /// In this view: the next step of what it posted is executed, or it hears what came of it.
     Step(usize, usize),
-    /// It learns that the view has ended: a contender, or the home.
+    /// It learns that the view has ended: a participant, or the home.
     Learns(usize),
     /// The home makes the new words, where survivors wait in one of the orders that can be; without somebody whose lease has run out.
     Opens {
@@ -123,16 +123,16 @@ impl Across {
 
     /// In the lists of who has posted.
     pub(crate) fn home(&self) -> usize {
-        self.world.contenders
+        self.world.participants
     }
 
     pub(crate) fn heir(&self) -> usize {
-        self.world.contenders + 1
+        self.world.participants + 1
     }
 
     pub(crate) fn node(&self, at: usize) -> Node {
         Node {
-            side: self.world.contender(at),
+            side: self.world.participant(at),
             left: self.world.each,
             has_learnt: false,
             is_out: false,
@@ -144,7 +144,7 @@ impl Across {
 
     fn first(&self) -> State {
         State {
-            nodes: (0..self.world.contenders).map(|at| self.node(at)).collect(),
+            nodes: (0..self.world.participants).map(|at| self.node(at)).collect(),
             views: [self.world.view(FIRST), self.world.view(SECOND)],
             home_has_learnt: false,
             is_open: false,
@@ -158,7 +158,7 @@ impl Across {
     /// Any mixture of who holds, waits behind anybody, or has nothing to do with the lock, in any order; where the home of this view has opened.
     fn inherited(&self, view: usize) -> Vec<State> {
         let mut mixtures = vec![State { home_has_learnt: view == NEW, is_open: view == NEW, ..self.first() }];
-        for at in 0..self.world.contenders {
+        for at in 0..self.world.participants {
             mixtures = mixtures.iter().flat_map(|state| self.with_any(state, at, view)).collect();
         }
         mixtures.retain(State::writers_are_alone);
@@ -175,7 +175,7 @@ impl Across {
         states
     }
 
-    /// Whatever this contender may have when this view begins.
+    /// Whatever this participant may have when this view begins.
     fn with_any(&self, state: &State, at: usize, view: usize) -> Vec<State> {
         let but = |side: Side, report: Option<Survivor>, ahead: u32| {
             let mut state = state.clone();
@@ -185,10 +185,10 @@ impl Across {
             state
         };
         let has = |survivor, ahead| but(Side::of(survivor), Some(survivor), ahead);
-        let mut states = vec![but(self.world.contender(at), None, 0)];
+        let mut states = vec![but(self.world.participant(at), None, 0)];
         for mode in [Mode::Shared, Mode::Exclusive] {
             states.extend(state.grants.highest.next(mode).map(|token| has(Survivor::Holds(mode, token), 0)));
-            states.extend((0..=self.world.contenders as u32).map(|ahead| has(Survivor::Waits(mode), ahead)));
+            states.extend((0..=self.world.participants as u32).map(|ahead| has(Survivor::Waits(mode), ahead)));
         }
         states
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_lock::{Action, Contender, Evicted, HomeSide, Message, Mode, ProtocolViolation, Side, Token};
+use verbena_lock::{Action, Evicted, HomeSide, LockParticipant, Message, Mode, ProtocolViolation, Side, Token};
 use verbena_terms::Incarnation;
 
 use super::{Event, Evicting, Is, Node, Part, Slot, State, ToHome, ToNode, Words};
@@ -19,7 +19,7 @@ enum Who {
 impl Evicting {
     fn side(&self, at: usize) -> Side {
         match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
-            (Side::Ncosed(contender), Some(lost)) => Side::Ncosed(Contender::patient_for(contender, lost)),
+            (Side::Ncosed(participant), Some(lost)) => Side::Ncosed(LockParticipant::patient_for(participant, lost)),
             (side, _) => side,
         }
     }
@@ -29,7 +29,7 @@ impl Evicting {
     }
 
     pub(super) fn home(&self) -> usize {
-        self.contenders
+        self.participants
     }
 
     fn member(&self, at: usize) -> Incarnation {
@@ -38,7 +38,7 @@ impl Evicting {
 
     /// The first lock has words, which all know.
     pub(super) fn begin(&self) -> State {
-        let view = || View::new(FIRST, self.home_side(), self.contenders);
+        let view = || View::new(FIRST, self.home_side(), self.participants);
         let slot = |nth| Slot { view: view(), is: if nth == 0 { Is::Of(0) } else { Is::Free }, is_evicting: false };
         let node = |at| {
             let part = |name| Part {
@@ -48,14 +48,14 @@ impl Evicting {
             };
             Node { left: self.each, parts: (0..self.names).map(part).collect(), forgetting: None }
         };
-        let members = (0..self.contenders).map(|at| self.member(at)).collect();
+        let members = (0..self.participants).map(|at| self.member(at)).collect();
         State {
             slots: (0..self.slots).map(slot).collect(),
-            nodes: (0..self.contenders).map(node).collect(),
+            nodes: (0..self.participants).map(node).collect(),
             evicted: Evicted::new(members, Token::first_of(FIRST), self.rules),
             wanting: VecDeque::new(),
-            to_node: vec![VecDeque::new(); self.contenders],
-            to_home: vec![VecDeque::new(); self.contenders],
+            to_node: vec![VecDeque::new(); self.participants],
+            to_home: vec![VecDeque::new(); self.participants],
             grants: vec![Grants::none_of(FIRST); self.names],
             evictions: self.evictions,
             was_used_again: false,
@@ -85,12 +85,12 @@ impl Evicting {
                 events.push(Event::Evict(slot));
             }
         }
-        for at in 0..self.contenders {
+        for at in 0..self.participants {
             let is_last = |slots: &[u32], to_home: bool| {
                 let said = slots.iter().flat_map(|slot| &state.slots[*slot as usize].view.wire);
                 !said.into_iter().any(|(to, from, _)| match to_home {
                     true => *to == Address::Home && *from == rank(at),
-                    false => *to == Address::Contender(rank(at)) && *from == rank(self.home()),
+                    false => *to == Address::Participant(rank(at)) && *from == rank(self.home()),
                 })
             };
             match state.to_node[at].front() {
@@ -123,7 +123,7 @@ impl Evicting {
                 self.node_acts(state, (at, name), said, out);
             }
             Event::Deliver(slot, at) => match state.slots[slot].view.wire.remove(at) {
-                (Address::Contender(to), from, message) if (1..=self.contenders).contains(&(to.0 as usize)) => {
+                (Address::Participant(to), from, message) if (1..=self.participants).contains(&(to.0 as usize)) => {
                     let at = to.0 as usize - 1;
                     let Some(name) = self.name_at(state, at, slot) else { return state.wrong = Some(STRANGE) };
                     let said = state.nodes[at].parts[name].side.heard(from, message, &mut out);
@@ -136,7 +136,7 @@ impl Evicting {
                     }
                     Is::Evicted if matches!(message, Message::Knock | Message::Enter) => {
                         if self.rules.tell_who_asked {
-                            let moved = (Address::Contender(from), rank(self.home()), Message::Moved);
+                            let moved = (Address::Participant(from), rank(self.home()), Message::Moved);
                             state.slots[slot].view.send(moved);
                         }
                     }

@@ -43,16 +43,16 @@ impl Evicting {
 
     fn would_only_be_noted(&self, state: &State, slot: usize, letter: usize) -> bool {
         match state.slots[slot].view.wire[letter] {
-            (Address::Contender(to), _, Message::Join | Message::Behind { .. }) => {
+            (Address::Participant(to), _, Message::Join | Message::Behind { .. }) => {
                 let at = (to.0 as usize).wrapping_sub(1);
-                let name = (at < self.contenders).then(|| self.name_at(state, at, slot)).flatten();
+                let name = (at < self.participants).then(|| self.name_at(state, at, slot)).flatten();
                 name.is_some_and(|name| Side::would_only_note_it(&state.nodes[at].parts[name].side))
             }
             _ => false,
         }
     }
 
-    /// What follows at once, because nobody can tell the difference: what came of a contender's batch, the read after a change unless the door is looked at, and the
+    /// What follows at once, because nobody can tell the difference: what came of a participant's batch, the read after a change unless the door is looked at, and the
     /// first step of a writer's release.
     pub(super) fn goes_on(&self, state: &mut State, event: Event) {
         match event {

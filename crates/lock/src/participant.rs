@@ -19,8 +19,8 @@
 //!    +------------------------------------------------------------------------------------------ leaving
 //! ```
 //!
-//! A contender returns to idle from knocking, entering, and waiting for the home's help when it learns that the words
-//! were evicted (rule L4). At that moment the words have no queue, and the contender has nothing to remember.
+//! A participant returns to idle from knocking, entering, and waiting for the home's help when it learns that the words
+//! were evicted (rule L4). At that moment the words have no queue, and the participant has nothing to remember.
 //!
 //! A request that its clients gave up stays in the queue and is released when it is granted (rule L3). The queue is
 //! never mended from the middle.
@@ -46,7 +46,7 @@ pub struct Request {
 
 /// A node's part in one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Contender {
+pub struct LockParticipant {
     pub(crate) lost_swaps: u32,
     pub(crate) stint: Stint,
     pub(crate) place: Place,
@@ -69,10 +69,10 @@ pub(crate) enum Stint {
     Leaving,
 }
 
-impl Contender {
+impl LockParticipant {
     /// Of node `me`, which has nothing to do with the lock.
     pub fn new(me: Rank, rules: Rules) -> Self {
-        Contender { lost_swaps: LOST_SWAPS, stint: Stint::Idle, place: Place::new(me, rules), is_closed: false }
+        LockParticipant { lost_swaps: LOST_SWAPS, stint: Stint::Idle, place: Place::new(me, rules), is_closed: false }
     }
 
     /// The mode and token it holds the lock with.
@@ -88,7 +88,7 @@ impl Contender {
         self.stint == Stint::Idle
     }
 
-    /// What is left of the contender when the view ends (rule L5). A try does not survive: the node makes it again. A
+    /// What is left of the participant when the view ends (rule L5). A try does not survive: the node makes it again. A
     /// writer that was becoming a reader survives as a reader, because other readers may already hold the lock with it.
     pub(crate) fn survives(&self) -> Option<Survivor> {
         match (self.stint, self.place.leaving) {
@@ -170,7 +170,7 @@ impl Contender {
                 self.has_left(left, out);
                 Ok(())
             }
-            _ => Err(ProtocolViolation("a batch that a contender did not post")),
+            _ => Err(ProtocolViolation("a batch that a participant did not post")),
         }
     }
 
@@ -202,7 +202,7 @@ impl Contender {
             (Message::Grant { .. } | Message::Open | Message::Moved, _) => {
                 Err(ProtocolViolation("an answer to what was not asked"))
             }
-            _ => Err(ProtocolViolation("what a contender is not told")),
+            _ => Err(ProtocolViolation("what a participant is not told")),
         }
     }
 
@@ -278,7 +278,7 @@ impl Contender {
             self.stint = Stint::Waiting(mode);
             let (to, message) = match mode {
                 Mode::Exclusive => behind(self.place.me, before, self.place.rules),
-                Mode::Shared => (To::Contender(before.tail), Message::Join),
+                Mode::Shared => (To::Participant(before.tail), Message::Join),
             };
             out.push(Action::Send(to, message));
         } else if is_try && (!is_free || self.is_closed || lost == self.lost_swaps) {
@@ -353,7 +353,7 @@ pub(crate) fn behind(writer: Rank, before: LockWord, rules: Rules) -> (To, Messa
         Rank::NOBODY => (To::Home, Message::After { writer, readers: count }),
         tail => {
             let readers = if rules.after_readers_by_home { count } else { 0 };
-            (To::Contender(tail), Message::Behind { writer, readers })
+            (To::Participant(tail), Message::Behind { writer, readers })
         }
     }
 }
