@@ -18,7 +18,7 @@ use crate::heir::in_order;
 use crate::name::Name;
 use crate::wire::{Letter, Slot};
 use crate::{
-    Action, Batch, Heir, HomeSide, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Refusal, Request, Rules, Scheme,
+    Action, Batch, Heir, HomeRole, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Refusal, Request, Rules, Scheme,
     Survivor, TOKEN_WORD_AT, To, Token,
 };
 use evicting::Hand;
@@ -71,7 +71,7 @@ enum Words {
 struct Lock {
     name: Name,
     /// There while it has something to remember.
-    home: Option<Box<HomeSide>>,
+    home: Option<Box<HomeRole>>,
     /// The count of the token that stood there when the hand last looked.
     seen: u32,
     /// Something was said about it since the hand last came by.
@@ -310,7 +310,7 @@ impl Directory {
     /// A server goes on where its heir has ended, whose tokens were of this lock and view too.
     fn serve_on(&mut self, number: u32, last: Token, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
-        lock.home = Some(Box::new(HomeSide::new(self.scheme, last, self.rules)));
+        lock.home = Some(Box::new(HomeRole::new(self.scheme, last, self.rules)));
         let mut said = Ok(());
         for (from, message) in self.behind_heirs.remove(&number).unwrap_or_default() {
             said = said.and(self.home(number, from, message, out));
@@ -322,9 +322,9 @@ impl Directory {
         &mut self,
         number: u32,
         out: &mut Vec<DirectoryAction>,
-        event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
+        event: impl FnOnce(&mut HomeRole, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
     ) -> Result<(), ProtocolViolation> {
-        let new = || Box::new(HomeSide::new(self.scheme, self.first, self.rules));
+        let new = || Box::new(HomeRole::new(self.scheme, self.first, self.rules));
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else {
             return Err(ProtocolViolation("a lock that has no words"));
         };

@@ -60,7 +60,7 @@ pub(crate) enum Doing {
 }
 
 impl Home {
-    /// The home side of a lock that is free.
+    /// The home role of a lock that is free.
     pub fn new(rules: Rules) -> Self {
         Home {
             rules,

@@ -8,7 +8,7 @@
 //! (dissertation, chapter 4, N-CoSED).
 //!
 //! [`LockParticipant`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
-//! happened and say what to do, and have no input, output or clock. [`Side`] and [`HomeSide`] are the same for any [`Scheme`]: the chapter's two others are here to
+//! happened and say what to do, and have no input, output or clock. [`LockRole`] and [`HomeRole`] are the same for any [`Scheme`]: the chapter's two others are here to
 //! be compared with. docs/LOCKS.md has their states, the rules (L1 to L4) and
 //! why any mixture of readers and writers works out; `tests/it/every_order` tries all of them.
 
@@ -56,6 +56,6 @@ pub use name::{MAX_NAME_BYTES, Name, NameError};
 pub use participant::{LockParticipant, Request};
 pub use removal::Removal;
 pub use rules::Rules;
-pub use scheme::{HomeSide, Scheme, Side};
+pub use scheme::{HomeRole, LockRole, Scheme};
 pub use srsl::{Client, Server};
 pub use word::{DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Mode, TOKEN_WORD_AT, Token};

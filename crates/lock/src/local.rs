@@ -11,7 +11,7 @@ use verbena_terms::Rank;
 
 use crate::action::{ProtocolViolation, Refusal};
 use crate::deadlock::Circle;
-use crate::{Action, Batch, Message, Mode, Outcome, Request, Side, Survivor, To, Token};
+use crate::{Action, Batch, LockRole, Message, Mode, Outcome, Request, Survivor, To, Token};
 
 /// Clients of a node that get its hold one after the other, or join it as readers, while others may wait.
 const AT_MOST: u32 = 16;
@@ -51,7 +51,7 @@ pub enum LocalAction {
 /// One lock at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Local {
-    side: Side,
+    role: LockRole,
     is_survivor: bool,
     holders: Vec<RequestId>,
     waiting: VecDeque<(RequestId, Request)>,
@@ -71,10 +71,10 @@ pub struct Local {
 
 impl Local {
     /// Of a node that has this side of the lock, and no clients.
-    pub fn new(side: Side) -> Self {
+    pub fn new(role: LockRole) -> Self {
         let (holders, waiting) = (vec![], VecDeque::new());
         Local {
-            side,
+            role,
             is_survivor: false,
             holders,
             waiting,
@@ -94,7 +94,7 @@ impl Local {
 
     /// The node has no part in the lock.
     pub fn is_over(&self) -> bool {
-        self.holders.is_empty() && self.waiting.is_empty() && self.side.is_at_rest()
+        self.holders.is_empty() && self.waiting.is_empty() && self.role.is_at_rest()
     }
 
     /// The node has it from an earlier view: what it says goes to the server of those.
@@ -104,9 +104,9 @@ impl Local {
 
     /// A client wants the lock.
     pub fn acquire(&mut self, id: RequestId, request: Request, out: &mut Vec<LocalAction>) {
-        let is_queued = matches!(self.side.survives(), Some(Survivor::Waits(_)));
+        let is_queued = matches!(self.role.survives(), Some(Survivor::Waits(_)));
         let is_free_here = self.holders.is_empty() && self.waiting.is_empty() && !is_queued;
-        match self.side.held() {
+        match self.role.held() {
             Some((Mode::Shared, token)) if request.mode == Mode::Shared && self.may_join() => {
                 self.joined += 1;
                 self.give(id, Mode::Shared, token, out);
@@ -123,7 +123,7 @@ impl Local {
 
     /// A client wants the lock that it holds: it has it once more, as it has it. It would wait for itself otherwise.
     pub fn acquire_again(&mut self, id: RequestId, request: Request, out: &mut Vec<LocalAction>) {
-        match self.side.held() {
+        match self.role.held() {
             Some((mode, token)) if mode >= request.mode => self.give(id, mode, token, out),
             // The node is becoming a reader: all holders get their answer then.
             None if request.mode == Mode::Shared => self.holders.push(id),
@@ -143,7 +143,7 @@ impl Local {
 
     /// How the node has it.
     pub fn held(&self) -> Option<(Mode, Token)> {
-        self.side.held()
+        self.role.held()
     }
 
     /// The writer that the node found at the tail.
@@ -176,7 +176,7 @@ impl Local {
     /// on with the node's hold by its new request, with a token of its own. Returns whether it does; where it cannot,
     /// nothing has changed.
     pub fn hold_on(&mut self, was: RequestId, id: RequestId, out: &mut Vec<LocalAction>) -> bool {
-        let token = if self.may_hold_on(was) { self.side.again() } else { None };
+        let token = if self.may_hold_on(was) { self.role.again() } else { None };
         let Some(token) = token else { return false };
         self.holders.clear();
         self.give(id, Mode::Exclusive, token, out);
@@ -185,12 +185,12 @@ impl Local {
 
     /// Whether this one has it alone, and may go on as another.
     pub(crate) fn may_hold_on(&self, id: RequestId) -> bool {
-        self.may_grant && self.holders == [id] && self.side.may_go_again()
+        self.may_grant && self.holders == [id] && self.role.may_go_again()
     }
 
     /// Whether other nodes are known to wait for it.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.side.is_waited_for()
+        self.role.is_waited_for()
     }
 
     /// A client does not want it any more, or has died: it is released, or not waited for. The node stays where it is in the queue.
@@ -212,14 +212,14 @@ impl Local {
             return Err(ProtocolViolation("a downgrade of what its client holds more than once"));
         }
         let mut actions = vec![];
-        self.side.downgrade(&mut actions)?;
+        self.role.downgrade(&mut actions)?;
         self.follow(actions, out);
         Ok(())
     }
 
     /// Whether the node should ask for it now.
     pub fn wants(&self) -> bool {
-        self.side.is_idle() && !self.waiting.is_empty()
+        self.role.is_idle() && !self.waiting.is_empty()
     }
 
     /// The node asks for it, where it knows the words.
@@ -227,7 +227,7 @@ impl Local {
         let Some(&(id, request)) = self.waiting.front() else { return };
         let mut actions = vec![];
         self.ahead = Rank::NOBODY;
-        if self.side.request(request, &mut actions).is_ok() {
+        if self.role.request(request, &mut actions).is_ok() {
             self.asked = Some(id);
             self.follow(actions, out);
         }
@@ -235,7 +235,7 @@ impl Local {
 
     /// The words that the node knows were evicted. Returns whether the node has no part in them now.
     pub fn forget_words(&mut self) -> bool {
-        self.side.forget()
+        self.role.forget()
     }
 
     /// There are no words for it.
@@ -250,7 +250,7 @@ impl Local {
     /// If the message breaks the protocol.
     pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
-        let said = self.side.heard(from, message, &mut actions);
+        let said = self.role.heard(from, message, &mut actions);
         self.follow(actions, out);
         said
     }
@@ -278,7 +278,7 @@ impl Local {
     /// If nothing was.
     pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
-        let said = self.side.completed(outcome, &mut actions);
+        let said = self.role.completed(outcome, &mut actions);
         self.follow(actions, out);
         said
     }
@@ -295,8 +295,8 @@ impl Local {
 
     /// The token, if clients hold the lock as readers and the lock's word shows readers and waiting writers.
     fn reads_together(&self) -> Option<Token> {
-        match self.side.held() {
-            Some((Mode::Shared, token)) if !self.holders.is_empty() && self.side.is_in_word() => Some(token),
+        match self.role.held() {
+            Some((Mode::Shared, token)) if !self.holders.is_empty() && self.role.is_in_word() => Some(token),
             _ => None,
         }
     }
@@ -325,34 +325,34 @@ impl Local {
 
     /// The view has ended, and the node is this one in the next. Gives what it has to report to the lock's home there, and what it says
     /// after that.
-    pub fn view_ends(&mut self, fresh: Side, out: &mut Vec<LocalAction>) -> Option<(Survivor, Rank)> {
+    pub fn view_ends(&mut self, fresh: LockRole, out: &mut Vec<LocalAction>) -> Option<(Survivor, Rank)> {
         let front = self.waiting.front();
-        let survivor = self.side.survives().filter(|survivor| match survivor {
+        let survivor = self.role.survives().filter(|survivor| match survivor {
             Survivor::Holds(..) => !self.holders.is_empty(),
             // A try is made again.
             Survivor::Waits(mode) => front.is_some_and(|(_, want)| want.mode == *mode && !want.is_try),
         });
-        let was_downgrading = !self.holders.is_empty() && self.side.held().is_none();
+        let was_downgrading = !self.holders.is_empty() && self.role.held().is_none();
         let ahead = std::mem::replace(&mut self.ahead, Rank::NOBODY);
         self.asked = front.map(|(id, _)| *id).filter(|_| matches!(survivor, Some(Survivor::Waits(_))));
         (self.is_survivor, self.has_looked) = (survivor.is_some(), false);
-        self.side = survivor.map_or(fresh, Side::of);
-        if was_downgrading && let Some((mode, token)) = self.side.held() {
+        self.role = survivor.map_or(fresh, LockRole::of);
+        if was_downgrading && let Some((mode, token)) = self.role.held() {
             self.granted(mode, token, out);
         }
         survivor.map(|survivor| (survivor, ahead))
     }
 
     /// The incarnation ends: the node's holds are lost, and its waiters keep waiting.
-    pub fn life_ends(&mut self, fresh: Side, out: &mut Vec<LocalAction>) {
+    pub fn life_ends(&mut self, fresh: LockRole, out: &mut Vec<LocalAction>) {
         out.extend(self.holders.drain(..).map(|id| LocalAction::Answer(id, Answer::Lost)));
         *self = Local { waiting: std::mem::take(&mut self.waiting), ..Local::new(fresh) };
     }
 
     /// A survivor that has released is a participant like others from now on.
-    pub fn contend(&mut self, fresh: impl FnOnce() -> Side) {
-        if self.is_survivor && self.side.is_idle() {
-            (self.is_survivor, self.side) = (false, fresh());
+    pub fn contend(&mut self, fresh: impl FnOnce() -> LockRole) {
+        if self.is_survivor && self.role.is_idle() {
+            (self.is_survivor, self.role) = (false, fresh());
         }
     }
 
@@ -368,18 +368,18 @@ impl Local {
     /// The last client of this node has released: the next one waiting goes on with the hold, or the node lets go.
     fn pass_on(&mut self, out: &mut Vec<LocalAction>) {
         let next = self.waiting.front().map(|(_, request)| request.mode);
-        let is_fair = self.joined < self.at_most || !self.side.is_waited_for();
-        match (self.side.held(), next) {
+        let is_fair = self.joined < self.at_most || !self.role.is_waited_for();
+        match (self.role.held(), next) {
             (Some((Mode::Exclusive, _)), Some(next)) if self.may_grant && is_fair => {
                 self.joined += 1;
                 match next {
-                    Mode::Exclusive => match self.side.again() {
+                    Mode::Exclusive => match self.role.again() {
                         Some(token) => self.hand_out(Mode::Exclusive, token, out),
                         None => self.let_go(out),
                     },
                     Mode::Shared => {
                         let mut actions = vec![];
-                        match self.side.downgrade(&mut actions) {
+                        match self.role.downgrade(&mut actions) {
                             Ok(()) => self.follow(actions, out),
                             // There is no token left for it.
                             Err(_) => self.let_go(out),
@@ -409,7 +409,7 @@ impl Local {
     fn let_go(&mut self, out: &mut Vec<LocalAction>) {
         let mut actions = vec![];
         // A node that is becoming a reader has no client left to hold the lock then.
-        if self.side.held().is_some() && self.side.release(&mut actions).is_ok() {
+        if self.role.held().is_some() && self.role.release(&mut actions).is_ok() {
             self.follow(actions, out);
         }
     }

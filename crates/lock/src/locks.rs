@@ -1,7 +1,7 @@
 //! A node's part in all locks: those that its clients want, those that it is the home of, and what it says to the other members.
 //!
 //! ```text
-//!   clients --> Local (one a lock) --> Side -----+--> batches at the words of the lock's home
+//!   clients --> Local (one a lock) --> LockRole -----+--> batches at the words of the lock's home
 //!                                                |
 //!   members <-> Stream (one a member) <-> letters+
 //!                                                |
@@ -33,7 +33,7 @@ use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
 use crate::name::Name;
 use crate::wire::{Frame, Letter, Slot};
-use crate::{Batch, Change, Heir, Outcome, Removal, Request, Rules, Scheme, Side, To};
+use crate::{Batch, Change, Heir, LockRole, Outcome, Removal, Request, Rules, Scheme, To};
 use forgetting::Forgetting;
 
 /// Unused locks whose words the node remembers, at most.
@@ -330,8 +330,8 @@ impl Locks {
 
     // Within.
 
-    fn fresh(&self) -> Side {
-        Side::new(self.options.scheme, self.me.rank, self.options.rules)
+    fn fresh(&self) -> LockRole {
+        LockRole::new(self.options.scheme, self.me.rank, self.options.rules)
     }
 
     /// A client does something with what it holds.
@@ -367,7 +367,7 @@ impl Locks {
 
     /// Asks for the lock if a client wants it and the node does not stand in the queue.
     fn advance(&mut self, name: &Name, out: &mut Vec<LocksAction>) {
-        let fresh = || Side::new(self.options.scheme, self.me.rank, self.options.rules);
+        let fresh = || LockRole::new(self.options.scheme, self.me.rank, self.options.rules);
         let Some(here) = self.here.get_mut(name) else { return };
         here.local.contend(fresh);
         here.local.may_grant(self.may_grant);

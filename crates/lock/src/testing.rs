@@ -7,7 +7,7 @@ pub use crate::local::{Local, LocalAction};
 use crate::home::Doing;
 use crate::participant::Stint;
 use crate::place::{Place, Step};
-use crate::{Batch, Change, Heir, Home, HomeSide, LockParticipant, LockWord, Message, Mode, Server, Side, To};
+use crate::{Batch, Change, Heir, Home, HomeRole, LockParticipant, LockRole, LockWord, Message, Mode, Server, To};
 
 /// The same, where every node has another rank: of worlds that differ only in that, one is explored.
 pub trait Renamed: Sized {
@@ -132,21 +132,21 @@ fn rename(ranks: &mut [Rank], name: &impl Fn(Rank) -> Rank) {
     ranks.sort_unstable();
 }
 
-impl Renamed for Side {
+impl Renamed for LockRole {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
-            Side::Ncosed(participant) => Side::Ncosed(participant.renamed(name)),
-            Side::Dqnl(participant, mode) => Side::Dqnl(participant.renamed(name), *mode),
-            Side::Srsl(_) => self.clone(),
+            LockRole::Ncosed(participant) => LockRole::Ncosed(participant.renamed(name)),
+            LockRole::Dqnl(participant, mode) => LockRole::Dqnl(participant.renamed(name), *mode),
+            LockRole::Srsl(_) => self.clone(),
         }
     }
 }
 
-impl Renamed for HomeSide {
+impl Renamed for HomeRole {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
-            HomeSide::Words(home) => HomeSide::Words(home.renamed(name)),
-            HomeSide::Server(server) => HomeSide::Server(server.renamed(name)),
+            HomeRole::Words(home) => HomeRole::Words(home.renamed(name)),
+            HomeRole::Server(server) => HomeRole::Server(server.renamed(name)),
         }
     }
 }
@@ -166,12 +166,12 @@ impl Renamed for Heir {
     }
 }
 
-impl Side {
+impl LockRole {
     /// See [`LockParticipant::would_only_note_it`].
     pub fn would_only_note_it(&self) -> bool {
         match self {
-            Side::Ncosed(participant) | Side::Dqnl(participant, _) => participant.would_only_note_it(),
-            Side::Srsl(_) => false,
+            LockRole::Ncosed(participant) | LockRole::Dqnl(participant, _) => participant.would_only_note_it(),
+            LockRole::Srsl(_) => false,
         }
     }
 }

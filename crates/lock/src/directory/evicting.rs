@@ -230,7 +230,7 @@ impl Directory {
         }
     }
 
-    /// Evicts the lock from these words. Its home side must be at rest.
+    /// Evicts the lock from these words. Its home role must be at rest.
     pub(super) fn evict(&mut self, number: u32, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         self.hand.evicting.insert(number);
         self.at_home(number, out, |home, actions| home.evict(actions))
@@ -241,7 +241,7 @@ impl Directory {
         self.hand.evicting.contains(&number)
     }
 
-    /// A batch of a lock's home side is done. Whether it was that one.
+    /// A batch of a lock's home role is done. Whether it was that one.
     pub(super) fn was_evicting(&mut self, number: u32) -> bool {
         self.hand.evicting.remove(&number)
     }

@@ -8,8 +8,8 @@ use std::fmt;
 use stateright::{Model, Property, Representative};
 use verbena_lock::testing::{Local, LocalAction};
 use verbena_lock::{
-    Action, Answer, Batch, HomeSide, LockWord, Mode, Outcome, ProtocolViolation, Request, RequestId, Rules, Scheme,
-    Side, Token,
+    Action, Answer, Batch, HomeRole, LockRole, LockWord, Mode, Outcome, ProtocolViolation, Request, RequestId, Rules,
+    Scheme, Token,
 };
 
 use crate::every_order::ends::end_well;
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    fn at_home(&mut self, event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), ProtocolViolation>) {
+    fn at_home(&mut self, event: impl FnOnce(&mut HomeRole, &mut Vec<Action>) -> Result<(), ProtocolViolation>) {
         let (mut out, home) = (vec![], self.nodes.len());
         if event(&mut self.view.home, &mut out).is_err() {
             self.wrong = Some(STRANGE);
@@ -221,9 +221,10 @@ impl Model for Clients {
 
     fn init_states(&self) -> Vec<State> {
         let first = Token::first_of(FIRST);
-        let node = |at| Local::new(Side::new(Scheme::Ncosed, rank(at), Rules::ALL)).passing_on_to(self.passing_on_to);
+        let node =
+            |at| Local::new(LockRole::new(Scheme::Ncosed, rank(at), Rules::ALL)).passing_on_to(self.passing_on_to);
         vec![State {
-            view: View::new(FIRST, HomeSide::new(Scheme::Ncosed, first, Rules::ALL), self.nodes),
+            view: View::new(FIRST, HomeRole::new(Scheme::Ncosed, first, Rules::ALL), self.nodes),
             nodes: (0..self.nodes).map(node).collect(),
             has_lease: vec![true; self.nodes],
             looks: vec![None; self.nodes],

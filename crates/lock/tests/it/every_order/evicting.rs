@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use stateright::{Checker, HasDiscoveries, Model, Property, Representative};
-use verbena_lock::{Evicted, Request, Rules, Scheme, Side};
+use verbena_lock::{Evicted, LockRole, Request, Rules, Scheme};
 
 use crate::every_order::compared::{Sees, Watched, look_alike};
 use crate::every_order::ends::end_well;
@@ -76,7 +76,7 @@ struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Part {
-    side: Side,
+    role: LockRole,
     words: Words,
     wants: Option<Request>,
 }
@@ -139,7 +139,7 @@ impl Explored for Evicting {
     fn is_over(&self, state: &State) -> bool {
         let has_ended = |(at, node): (usize, &Node)| {
             let waits = |(name, part): (usize, &Part)| part.wants.is_some() && !state.wanting.contains(&(at, name));
-            node.parts.iter().all(|part| part.side.is_idle()) && !node.parts.iter().enumerate().any(waits)
+            node.parts.iter().all(|part| part.role.is_idle()) && !node.parts.iter().enumerate().any(waits)
         };
         state.nodes.iter().enumerate().all(has_ended)
             && state.slots.iter().all(|slot| match slot.is {
@@ -159,7 +159,7 @@ impl Representative for State {
 impl Watched for Evicting {
     fn sees(&self, state: &State) -> Vec<Sees> {
         let parts = state.nodes.iter().flat_map(|node| &node.parts);
-        parts.map(|part| if part.wants.is_some() { Sees::Waits } else { Sees::from(&part.side) }).collect()
+        parts.map(|part| if part.wants.is_some() { Sees::Waits } else { Sees::from(&part.role) }).collect()
     }
 
     fn asks(&self, event: Event) -> Option<(usize, Request)> {
@@ -202,13 +202,13 @@ impl Model for Evicting {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("writers are alone", |world: &Evicting, state: &State| {
-                (0..world.names).all(|name| writers_are_alone(state.nodes.iter().map(|node| &node.parts[name].side)))
+                (0..world.names).all(|name| writers_are_alone(state.nodes.iter().map(|node| &node.parts[name].role)))
             }),
             Property::always("nothing is wrong", |_, state: &State| state.wrong.is_none()),
             // Who stands in the queue of words, or is about to, stands in that of its lock, or of none.
             Property::always("two names never share a word", |_, state: &State| {
                 let parts = state.nodes.iter().flat_map(|node| node.parts.iter().enumerate());
-                parts.filter(|(_, part)| !part.side.is_idle()).all(|(name, part)| match part.words {
+                parts.filter(|(_, part)| !part.role.is_idle()).all(|(name, part)| match part.words {
                     Words::At(slot) => [Is::Of(name), Is::Evicted].contains(&state.slots[slot as usize].is),
                     Words::Unknown | Words::Asked => false,
                 })

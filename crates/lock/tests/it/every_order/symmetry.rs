@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use stateright::Representative;
 use verbena_lock::testing::Renamed;
-use verbena_lock::{Outcome, Side};
+use verbena_lock::{LockRole, Outcome};
 use verbena_terms::Rank;
 
 use crate::every_order::view::{Address, Letter, Posted, View, rank};
@@ -61,9 +61,9 @@ pub(crate) fn nameless<Named: Renamed>(it: &Named) -> Named {
 }
 
 /// What others know of this participant.
-pub(crate) fn behind<'a>(sides: impl Iterator<Item = &'a Side>, at: usize) -> u64 {
+pub(crate) fn behind<'a>(sides: impl Iterator<Item = &'a LockRole>, at: usize) -> u64 {
     let others = sides.enumerate().filter(|(other, _)| *other != at);
-    others.map(|(_, side)| hash(&only(side, at))).fold(0, u64::wrapping_add)
+    others.map(|(_, role)| hash(&only(role, at))).fold(0, u64::wrapping_add)
 }
 
 fn only<Named: Renamed>(it: &Named, at: usize) -> Named {

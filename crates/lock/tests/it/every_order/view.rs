@@ -1,6 +1,6 @@
 //! One view of a lock: its words, who owns them, and what is on its way.
 
-use verbena_lock::{Batch, Change, Heir, HomeSide, LockWord, Message, Mode, Outcome, Side, To, Token};
+use verbena_lock::{Batch, Change, Heir, HomeRole, LockRole, LockWord, Message, Mode, Outcome, To, Token};
 use verbena_terms::{Rank, ViewNumber};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -8,7 +8,7 @@ pub(crate) struct View {
     pub word: LockWord,
     pub token: Token,
     pub is_closed: bool,
-    pub home: HomeSide,
+    pub home: HomeRole,
     /// Who stands for those that had the lock in the view before.
     pub heir: Option<Heir>,
     /// What each participant, then the home, and last the heir, has posted.
@@ -52,12 +52,12 @@ pub(crate) fn rank(at: usize) -> Rank {
 }
 
 /// How many of them hold the lock in this mode.
-pub(crate) fn holders<'a>(sides: impl Iterator<Item = &'a Side>, mode: Mode) -> usize {
-    sides.filter(|side| side.held().is_some_and(|(held, _)| held == mode)).count()
+pub(crate) fn holders<'a>(sides: impl Iterator<Item = &'a LockRole>, mode: Mode) -> usize {
+    sides.filter(|role| role.held().is_some_and(|(held, _)| held == mode)).count()
 }
 
 /// At most one writer holds, and then alone.
-pub(crate) fn writers_are_alone<'a>(sides: impl Iterator<Item = &'a Side> + Clone) -> bool {
+pub(crate) fn writers_are_alone<'a>(sides: impl Iterator<Item = &'a LockRole> + Clone) -> bool {
     let (writers, readers) = (holders(sides.clone(), Mode::Exclusive), holders(sides, Mode::Shared));
     writers == 0 || (writers == 1 && readers == 0)
 }
@@ -74,7 +74,7 @@ impl From<To> for Address {
 
 impl View {
     /// Nobody has anything to do with the lock yet.
-    pub(crate) fn new(number: ViewNumber, home: HomeSide, participants: usize) -> Self {
+    pub(crate) fn new(number: ViewNumber, home: HomeRole, participants: usize) -> Self {
         View {
             word: LockWord::FREE,
             token: Token::first_of(number),
@@ -144,11 +144,11 @@ impl Grants {
     }
 
     /// There is one more. Whether its token is as large as it has to be.
-    pub(crate) fn grow(&mut self, to: &Side, mode: Mode, token: Token) -> bool {
+    pub(crate) fn grow(&mut self, to: &LockRole, mode: Mode, token: Token) -> bool {
         let grows = match mode {
             Mode::Exclusive => token > self.highest,
             // Where readers do not share, a writer that becomes one goes on as it was.
-            Mode::Shared if matches!(to, Side::Dqnl(..)) => token >= self.highest,
+            Mode::Shared if matches!(to, LockRole::Dqnl(..)) => token >= self.highest,
             Mode::Shared => token >= self.highest && token > self.highest_writer,
         };
         self.highest = self.highest.max(token);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use stateright::{Model, Property};
-use verbena_lock::{Action, HomeSide, Mode, ProtocolViolation, Request, Rules, Scheme, Side, Token};
+use verbena_lock::{Action, HomeRole, LockRole, Mode, ProtocolViolation, Request, Rules, Scheme, Token};
 use verbena_terms::ViewNumber;
 
 use crate::every_order::Explored;
@@ -38,7 +38,7 @@ pub(crate) struct World {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub view: View,
-    pub participants: Vec<Side>,
+    pub participants: Vec<LockRole>,
     pub left: Vec<u8>,
     pub grants: Grants,
     pub wrong: Option<&'static str>,
@@ -71,17 +71,17 @@ impl fmt::Display for World {
 
 impl World {
     /// A participant that has nothing to do with the lock.
-    pub(crate) fn participant(&self, at: usize) -> Side {
-        match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
-            (Side::Ncosed(participant), Some(lost)) => Side::Ncosed(participant.patient_for(lost)),
-            (side, _) => side,
+    pub(crate) fn participant(&self, at: usize) -> LockRole {
+        match (LockRole::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
+            (LockRole::Ncosed(participant), Some(lost)) => LockRole::Ncosed(participant.patient_for(lost)),
+            (role, _) => role,
         }
     }
 
     /// A view in which nothing has happened.
     pub(crate) fn view(&self, number: ViewNumber) -> View {
-        let home = match (HomeSide::new(self.scheme, Token::first_of(number), self.rules), self.settled_at) {
-            (HomeSide::Words(home), Some(readers)) => HomeSide::Words(home.settling_at(readers)),
+        let home = match (HomeRole::new(self.scheme, Token::first_of(number), self.rules), self.settled_at) {
+            (HomeRole::Words(home), Some(readers)) => HomeRole::Words(home.settling_at(readers)),
             (home, _) => home,
         };
         View::new(number, home, self.participants)
@@ -132,7 +132,7 @@ impl Explored for World {
     }
 
     fn is_over(&self, state: &State) -> bool {
-        state.participants.iter().all(Side::is_idle) && state.view.is_over()
+        state.participants.iter().all(LockRole::is_idle) && state.view.is_over()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens in the world in which a view ends.
 
-use verbena_lock::{Action, Batch, Heir, Message, Mode, ProtocolViolation, Side, Survivor, To, Token, in_order};
+use verbena_lock::{Action, Batch, Heir, LockRole, Message, Mode, ProtocolViolation, Survivor, To, Token, in_order};
 use verbena_terms::Rank;
 
 use crate::every_order::across::views::{Across, Event, NEW, Node, OLD, Rule, State};
@@ -14,15 +14,15 @@ impl Across {
     /// All that can happen next.
     pub(crate) fn possible(&self, state: &State, events: &mut Vec<Event>) {
         for (at, node) in state.nodes.iter().enumerate() {
-            if node.side.is_idle() && node.left > 0 && (state.is_open || !node.has_learnt) {
+            if node.role.is_idle() && node.left > 0 && (state.is_open || !node.has_learnt) {
                 events.extend(self.world.requests.iter().map(|&request| Event::Request(at, request)));
             }
-            if let Some((mode, _)) = node.side.held() {
+            if let Some((mode, _)) = node.role.held() {
                 events.push(Event::Release(at));
                 if self.world.downgrades && mode == Mode::Exclusive {
                     events.push(Event::Downgrade(at));
                 }
-            } else if !node.side.is_idle() && !node.is_out && !node.is_unwanted && !state.has_failed {
+            } else if !node.role.is_idle() && !node.is_out && !node.is_unwanted && !state.has_failed {
                 events.push(Event::Cancel(at));
             }
             if !node.has_learnt && !node.is_out {
@@ -79,15 +79,15 @@ impl Across {
             Event::Request(who, request) => {
                 let node = &mut state.nodes[who];
                 (node.left, node.ahead, node.is_unwanted) = (node.left - 1, Rank::NOBODY, false);
-                let said = node.side.request(request, &mut out);
+                let said = node.role.request(request, &mut out);
                 self.node_acts(state, who, said, out);
             }
             Event::Release(who) => {
-                let said = state.nodes[who].side.release(&mut out);
+                let said = state.nodes[who].role.release(&mut out);
                 self.node_acts(state, who, said, out);
             }
             Event::Downgrade(who) => {
-                let said = state.nodes[who].side.downgrade(&mut out);
+                let said = state.nodes[who].role.downgrade(&mut out);
                 self.node_acts(state, who, said, out);
             }
             Event::Cancel(who) => (state.nodes[who].is_unwanted, state.has_failed) = (true, true),
@@ -121,7 +121,7 @@ impl Across {
             }
             (Address::Participant(to) | Address::Survivor(to), _) if !is_heir(to) => {
                 let who = to.0 as usize - 1;
-                let said = state.nodes[who].side.heard(from, message, &mut out);
+                let said = state.nodes[who].role.heard(from, message, &mut out);
                 self.node_acts(state, who, said, out);
             }
             (to, Some(heir)) => {
@@ -146,7 +146,7 @@ impl Across {
         let Some(Posted { outcome, .. }) = state.views[view].posted[who].take() else { return };
         let mut out = vec![];
         if who < self.home() {
-            let said = state.nodes[who].side.completed(&outcome, &mut out);
+            let said = state.nodes[who].role.completed(&outcome, &mut out);
             self.node_acts(state, who, said, out);
             return;
         }
@@ -167,9 +167,9 @@ impl Across {
     /// The node takes what it has into the new view, and reports it.
     fn learns(&self, state: &mut State, who: usize) {
         let node = &mut state.nodes[who];
-        let (was_held, was_survivor) = (node.side.held().is_some(), node.is_survivor());
+        let (was_held, was_survivor) = (node.role.held().is_some(), node.is_survivor());
         node.has_learnt = true;
-        node.report = node.side.survives();
+        node.report = node.role.survives();
         if let Some(Survivor::Holds(mode, _)) = &mut node.report
             && !was_held
             && !self.keeps(Rule::SharingIsReading)
@@ -177,10 +177,10 @@ impl Across {
             *mode = Mode::Exclusive;
         }
         // What was only tried is as good as refused, and may be tried again.
-        node.side = node.report.map_or(self.world.participant(who), Side::of);
+        node.role = node.report.map_or(self.world.participant(who), LockRole::of);
         node.is_unwanted &= node.report.is_some();
         // A writer that was becoming a reader is one. Those that read with a survivor may have tokens of the old view, which are larger.
-        if let Some((mode, token)) = node.side.held().filter(|_| !was_held && !was_survivor) {
+        if let Some((mode, token)) = node.role.held().filter(|_| !was_held && !was_survivor) {
             self.node_acts(state, who, Ok(()), vec![Action::Granted(mode, token)]);
         }
     }
@@ -258,12 +258,12 @@ impl Across {
         let view = if state.nodes[who].has_learnt { NEW } else { OLD };
         self.acts(state, view, who, said, actions);
         let node = &mut state.nodes[who];
-        if node.side.is_idle() {
+        if node.role.is_idle() {
             (node.ahead, node.is_unwanted) = (Rank::NOBODY, false);
             if node.is_survivor() {
-                node.side = self.world.participant(who);
+                node.role = self.world.participant(who);
             }
-        } else if node.is_unwanted && node.side.held().is_some() {
+        } else if node.is_unwanted && node.role.held().is_some() {
             node.is_unwanted = false;
             self.happens(state, Event::Release(who));
         }
@@ -289,8 +289,8 @@ impl Across {
                 }
                 Action::Send(to, message) => self.sends(state, view, who, to, message),
                 Action::Granted(mode, token) => {
-                    let Node { side, is_out, .. } = &state.nodes[who];
-                    if !is_out && !state.grants.grow(side, mode, token) {
+                    let Node { role, is_out, .. } = &state.nodes[who];
+                    if !is_out && !state.grants.grow(role, mode, token) {
                         state.wrong = Some(TOO_SMALL);
                     }
                 }
@@ -321,7 +321,7 @@ impl Across {
 impl Node {
     /// It has the lock from the view before.
     fn is_survivor(&self) -> bool {
-        matches!(self.side, Side::Srsl(_))
+        matches!(self.role, LockRole::Srsl(_))
     }
 }
 

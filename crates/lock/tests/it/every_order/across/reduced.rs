@@ -38,7 +38,7 @@ impl Across {
             None => events.extend(all.iter().filter(|event| match **event {
                 Event::Deliver(view, at) => match state.views[view].wire[at] {
                     (Address::Participant(to), _, Message::Join | Message::Behind { .. }) if !is_heir(to) => {
-                        !state.nodes[to.0 as usize - 1].side.would_only_note_it()
+                        !state.nodes[to.0 as usize - 1].role.would_only_note_it()
                     }
                     _ => true,
                 },

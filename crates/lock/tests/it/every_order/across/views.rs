@@ -3,7 +3,7 @@
 use std::fmt;
 
 use stateright::{Model, Property};
-use verbena_lock::{Heir, Mode, Request, Side, Survivor};
+use verbena_lock::{Heir, LockRole, Mode, Request, Survivor};
 use verbena_terms::{Rank, ViewNumber};
 
 use crate::every_order::Explored;
@@ -70,7 +70,7 @@ pub(crate) struct State {
 /// A participant's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
-    pub side: Side,
+    pub role: LockRole,
     pub left: u8,
     /// It has learnt of the new view, and is there.
     pub has_learnt: bool,
@@ -132,7 +132,7 @@ impl Across {
 
     pub(crate) fn node(&self, at: usize) -> Node {
         Node {
-            side: self.world.participant(at),
+            role: self.world.participant(at),
             left: self.world.each,
             has_learnt: false,
             is_out: false,
@@ -177,14 +177,14 @@ impl Across {
 
     /// Whatever this participant may have when this view begins.
     fn with_any(&self, state: &State, at: usize, view: usize) -> Vec<State> {
-        let but = |side: Side, report: Option<Survivor>, ahead: u32| {
+        let but = |role: LockRole, report: Option<Survivor>, ahead: u32| {
             let mut state = state.clone();
             let left = self.world.each - u8::from(report.is_some());
             let has_learnt = view == NEW;
-            state.nodes[at] = Node { side, left, has_learnt, report, ahead: Rank(ahead), ..self.node(at) };
+            state.nodes[at] = Node { role, left, has_learnt, report, ahead: Rank(ahead), ..self.node(at) };
             state
         };
-        let has = |survivor, ahead| but(Side::of(survivor), Some(survivor), ahead);
+        let has = |survivor, ahead| but(LockRole::of(survivor), Some(survivor), ahead);
         let mut states = vec![but(self.world.participant(at), None, 0)];
         for mode in [Mode::Shared, Mode::Exclusive] {
             states.extend(state.grants.highest.next(mode).map(|token| has(Survivor::Holds(mode, token), 0)));
@@ -196,8 +196,8 @@ impl Across {
 
 impl State {
     /// Those whose clients believe that they have the lock, or may have it.
-    fn members(&self) -> impl Iterator<Item = &Side> + Clone {
-        self.nodes.iter().filter(|node| !node.is_out).map(|node| &node.side)
+    fn members(&self) -> impl Iterator<Item = &LockRole> + Clone {
+        self.nodes.iter().filter(|node| !node.is_out).map(|node| &node.role)
     }
 
     fn writers_are_alone(&self) -> bool {
@@ -230,13 +230,13 @@ impl Explored for Across {
     }
 
     fn is_over(&self, state: &State) -> bool {
-        state.is_open && state.members().all(Side::is_idle) && state.views[NEW].is_over()
+        state.is_open && state.members().all(LockRole::is_idle) && state.views[NEW].is_over()
     }
 }
 
 impl Watched for Across {
     fn sees(&self, state: &State) -> Vec<Sees> {
-        state.nodes.iter().map(|node| if node.is_out { Sees::Gone } else { Sees::from(&node.side) }).collect()
+        state.nodes.iter().map(|node| if node.is_out { Sees::Gone } else { Sees::from(&node.role) }).collect()
     }
 
     fn asks(&self, event: Event) -> Option<(usize, Request)> {

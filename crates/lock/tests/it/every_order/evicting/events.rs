@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_lock::{Action, Evicted, HomeSide, LockParticipant, Message, Mode, ProtocolViolation, Side, Token};
+use verbena_lock::{Action, Evicted, HomeRole, LockParticipant, LockRole, Message, Mode, ProtocolViolation, Token};
 use verbena_terms::Incarnation;
 
 use super::{Event, Evicting, Is, Node, Part, Slot, State, ToHome, ToNode, Words};
@@ -17,15 +17,17 @@ enum Who {
 }
 
 impl Evicting {
-    fn side(&self, at: usize) -> Side {
-        match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
-            (Side::Ncosed(participant), Some(lost)) => Side::Ncosed(LockParticipant::patient_for(participant, lost)),
-            (side, _) => side,
+    fn role(&self, at: usize) -> LockRole {
+        match (LockRole::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
+            (LockRole::Ncosed(participant), Some(lost)) => {
+                LockRole::Ncosed(LockParticipant::patient_for(participant, lost))
+            }
+            (role, _) => role,
         }
     }
 
-    fn home_side(&self) -> HomeSide {
-        HomeSide::new(self.scheme, Token::first_of(FIRST), self.rules)
+    fn home_role(&self) -> HomeRole {
+        HomeRole::new(self.scheme, Token::first_of(FIRST), self.rules)
     }
 
     pub(super) fn home(&self) -> usize {
@@ -38,11 +40,11 @@ impl Evicting {
 
     /// The first lock has words, which all know.
     pub(super) fn begin(&self) -> State {
-        let view = || View::new(FIRST, self.home_side(), self.participants);
+        let view = || View::new(FIRST, self.home_role(), self.participants);
         let slot = |nth| Slot { view: view(), is: if nth == 0 { Is::Of(0) } else { Is::Free }, is_evicting: false };
         let node = |at| {
             let part = |name| Part {
-                side: self.side(at),
+                role: self.role(at),
                 words: if name == 0 { Words::At(0) } else { Words::Unknown },
                 wants: None,
             };
@@ -67,10 +69,10 @@ impl Evicting {
     pub(super) fn possible(&self, state: &State, events: &mut Vec<Event>) {
         for (at, node) in state.nodes.iter().enumerate() {
             for (name, part) in node.parts.iter().enumerate() {
-                if part.side.is_idle() && part.wants.is_none() && node.left > 0 {
+                if part.role.is_idle() && part.wants.is_none() && node.left > 0 {
                     events.extend(self.requests.iter().map(|&request| Event::Request(at, name, request)));
                 }
-                if let Some((mode, _)) = part.side.held() {
+                if let Some((mode, _)) = part.role.held() {
                     events.push(Event::Release(at, name));
                     if self.downgrades && mode == Mode::Exclusive {
                         events.push(Event::Downgrade(at, name));
@@ -115,18 +117,18 @@ impl Evicting {
                 self.advance(state, at, name);
             }
             Event::Release(at, name) => {
-                let said = state.nodes[at].parts[name].side.release(&mut out);
+                let said = state.nodes[at].parts[name].role.release(&mut out);
                 self.node_acts(state, (at, name), said, out);
             }
             Event::Downgrade(at, name) => {
-                let said = state.nodes[at].parts[name].side.downgrade(&mut out);
+                let said = state.nodes[at].parts[name].role.downgrade(&mut out);
                 self.node_acts(state, (at, name), said, out);
             }
             Event::Deliver(slot, at) => match state.slots[slot].view.wire.remove(at) {
                 (Address::Participant(to), from, message) if (1..=self.participants).contains(&(to.0 as usize)) => {
                     let at = to.0 as usize - 1;
                     let Some(name) = self.name_at(state, at, slot) else { return state.wrong = Some(STRANGE) };
-                    let said = state.nodes[at].parts[name].side.heard(from, message, &mut out);
+                    let said = state.nodes[at].parts[name].role.heard(from, message, &mut out);
                     self.node_acts(state, (at, name), said, out);
                 }
                 (Address::Home, from, message) => match state.slots[slot].is {
@@ -188,7 +190,7 @@ impl Evicting {
         let mut out = vec![];
         if who < self.home() {
             let Some(name) = self.name_at(state, who, slot) else { return state.wrong = Some(STRANGE) };
-            let said = state.nodes[who].parts[name].side.completed(&outcome, &mut out);
+            let said = state.nodes[who].parts[name].role.completed(&outcome, &mut out);
             self.node_acts(state, (who, name), said, out);
         } else if state.evicted.is_freeing(slot as u32) {
             match state.evicted.freed(slot as u32, &outcome) {
@@ -211,12 +213,12 @@ impl Evicting {
 
     /// The node asks for what its client wants, or where the words are.
     fn advance(&self, state: &mut State, at: usize, name: usize) {
-        let Part { side, words, wants } = &mut state.nodes[at].parts[name];
-        let Some(request) = wants.filter(|_| side.is_idle()) else { return };
+        let Part { role, words, wants } = &mut state.nodes[at].parts[name];
+        let Some(request) = wants.filter(|_| role.is_idle()) else { return };
         match words {
             Words::At(_) => {
                 let mut out = vec![];
-                let said = side.request(request, &mut out);
+                let said = role.request(request, &mut out);
                 self.node_acts(state, (at, name), said, out);
             }
             Words::Unknown => {
@@ -234,10 +236,10 @@ impl Evicting {
         for &slot in &slots {
             let is_posted = state.slots[slot as usize].view.posted[at].is_some();
             let part = state.nodes[at].parts.iter_mut().find(|part| part.words == Words::At(slot));
-            let forgets = !is_posted && part.as_ref().is_none_or(|part| part.side.clone().forget());
+            let forgets = !is_posted && part.as_ref().is_none_or(|part| part.role.clone().forget());
             is_over &= forgets;
             if let Some(part) = part.filter(|_| forgets) {
-                part.side.forget();
+                part.role.forget();
                 part.words = Words::Unknown;
             }
         }
@@ -326,7 +328,7 @@ impl Evicting {
                 (Action::Granted(mode, token), Who::Node(at, name)) => {
                     let part = &mut state.nodes[at].parts[name];
                     part.wants = None;
-                    if !state.grants[name].grow(&part.side, mode, token) {
+                    if !state.grants[name].grow(&part.role, mode, token) {
                         state.wrong = Some(TOO_SMALL);
                     }
                 }

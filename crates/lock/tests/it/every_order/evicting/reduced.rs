@@ -1,6 +1,6 @@
 //! What need not be tried because something else stands for it.
 
-use verbena_lock::{Message, Side};
+use verbena_lock::{LockRole, Message};
 
 use super::{Event, Evicting, State, ToHome, ToNode};
 use crate::every_order::view::Address;
@@ -17,7 +17,7 @@ impl Evicting {
         let mut all = vec![];
         self.possible(state, &mut all);
         let is_at_once = |event: &&Event| match **event {
-            Event::Request(at, ..) => state.nodes[at].parts.iter().all(|part| part.side.is_idle()),
+            Event::Request(at, ..) => state.nodes[at].parts.iter().all(|part| part.role.is_idle()),
             Event::Deliver(slot, at) => state.slots[slot].view.is_at_once(at),
             Event::NodeHears(at) => matches!(state.to_node[at].front(), Some(ToNode::Found(..))),
             Event::HomeHears(at) => {
@@ -46,7 +46,7 @@ impl Evicting {
             (Address::Participant(to), _, Message::Join | Message::Behind { .. }) => {
                 let at = (to.0 as usize).wrapping_sub(1);
                 let name = (at < self.participants).then(|| self.name_at(state, at, slot)).flatten();
-                name.is_some_and(|name| Side::would_only_note_it(&state.nodes[at].parts[name].side))
+                name.is_some_and(|name| LockRole::would_only_note_it(&state.nodes[at].parts[name].role))
             }
             _ => false,
         }
