@@ -14,12 +14,12 @@ use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::action::ProtocolViolation;
 use crate::evicted::Evicted;
-use crate::heir::in_order;
 use crate::name::Name;
+use crate::recovery_holder::in_order;
 use crate::wire::{Letter, Slot};
 use crate::{
-    Action, Batch, Heir, HomeRole, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Refusal, Request, Rules, Scheme,
-    Survivor, TOKEN_WORD_AT, To, Token,
+    Action, Batch, HomeRole, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, RecoveryHolder, Refusal, Request, Rules,
+    Scheme, Survivor, TOKEN_WORD_AT, To, Token,
 };
 use evicting::Hand;
 pub use evicting::HomeWords;
@@ -48,9 +48,9 @@ pub(crate) struct Directory {
     /// The state of each slot that was ever used. Behind the last slot: survivors' locks, which have no words.
     locks: Vec<Words>,
     /// The stand-ins for survivors, by slot.
-    heirs: HashMap<u32, Heir>,
-    /// What servers were asked whose heir is not over ([`Scheme::Srsl`]): where there are words the heir stands in them instead.
-    behind_heirs: HashMap<u32, Vec<(Rank, Message)>>,
+    recovery_holders: HashMap<u32, RecoveryHolder>,
+    /// What servers were asked whose recovery holder is not over ([`Scheme::Srsl`]): where there are words the recovery holder stands in them instead.
+    behind_recovery: HashMap<u32, Vec<(Rank, Message)>>,
     evicted: Evicted,
     hand: Hand,
     wishes: Vec<Wish>,
@@ -82,7 +82,7 @@ struct Lock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Home,
-    Heir,
+    RecoveryHolder,
     /// The eviction of unused locks, which runs when few words are free.
     Words,
 }
@@ -122,8 +122,8 @@ impl Directory {
             is_open: false,
             numbers: HashMap::new(),
             locks: vec![],
-            heirs: HashMap::new(),
-            behind_heirs: HashMap::new(),
+            recovery_holders: HashMap::new(),
+            behind_recovery: HashMap::new(),
             evicted: Evicted::new(members, first, rules),
             hand: Hand::default(),
             wishes: vec![],
@@ -199,11 +199,15 @@ impl Directory {
             Letter::Remove { number, name } => self.remove(from.rank, number, &name, out),
             Letter::OfSurvivor { name, message, .. } => {
                 let number = *self.numbers.get(&name).ok_or(ProtocolViolation("a survivor of an unknown lock"))?;
-                self.heir(number, out, |heir, actions| heir.heard_of_survivor(from.rank, message, actions))
+                self.recovery_holder(number, out, |recovery_holder, actions| {
+                    recovery_holder.heard_of_survivor(from.rank, message, actions)
+                })
             }
             Letter::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
-            Letter::About { slot, to: To::Participant(Heir::RANK), message } => {
-                self.heir(slot.number, out, |heir, actions| heir.heard(from.rank, message, actions))
+            Letter::About { slot, to: To::Participant(RecoveryHolder::RANK), message } => {
+                self.recovery_holder(slot.number, out, |recovery_holder, actions| {
+                    recovery_holder.heard(from.rank, message, actions)
+                })
             }
             _ => Err(ProtocolViolation("what a lock's home is not told")),
         }
@@ -221,7 +225,9 @@ impl Directory {
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), ProtocolViolation> {
         let said = match owner {
-            Owner::Heir => self.heir(slot, out, |heir, actions| heir.completed(outcome, actions)),
+            Owner::RecoveryHolder => {
+                self.recovery_holder(slot, out, |recovery_holder, actions| recovery_holder.completed(outcome, actions))
+            }
             Owner::Home => {
                 let was_evicting = self.was_evicting(slot);
                 let said = self.at_home(slot, out, |home, actions| home.completed(outcome, actions));
@@ -238,16 +244,16 @@ impl Directory {
 
     /// Gives a lock words that were never used in this view. They are new memory, so only values other than 0 are
     /// stored.
-    fn add(&mut self, name: Name, heir: Option<Heir>, out: &mut Vec<DirectoryAction>) -> u32 {
+    fn add(&mut self, name: Name, recovery_holder: Option<RecoveryHolder>, out: &mut Vec<DirectoryAction>) -> u32 {
         let (number, last) = (self.locks.len() as u32, self.evicted.floor());
         if number < self.slots {
             let at = u64::from(number) * LOCK_BYTES;
             out.push(DirectoryAction::Store { at: at + TOKEN_WORD_AT, word: last.to_bits() });
-            if heir.is_some() {
-                out.push(DirectoryAction::Store { at: at + LOCK_WORD_AT, word: Heir::WORD.to_bits() });
+            if recovery_holder.is_some() {
+                out.push(DirectoryAction::Store { at: at + LOCK_WORD_AT, word: RecoveryHolder::WORD.to_bits() });
             }
         }
-        self.heirs.extend(heir.map(|heir| (number, heir)));
+        self.recovery_holders.extend(recovery_holder.map(|recovery_holder| (number, recovery_holder)));
         self.numbers.insert(name.clone(), number);
         self.locks.push(Words::Of(Lock { name, home: None, seen: last.to_bits() as u32, is_used: true }));
         number
@@ -269,10 +275,10 @@ impl Directory {
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
-        match Heir::new(self.first, in_order(survivors), self.rules, &mut actions) {
-            Ok(heir) => {
-                let number = self.add(name, Some(heir), out);
-                self.act(number, Owner::Heir, actions, out)
+        match RecoveryHolder::new(self.first, in_order(survivors), self.rules, &mut actions) {
+            Ok(recovery_holder) => {
+                let number = self.add(name, Some(recovery_holder), out);
+                self.act(number, Owner::RecoveryHolder, actions, out)
             }
             Err(violation) => {
                 // Two survivors say that they hold it. No other node gets it in this view.
@@ -293,13 +299,13 @@ impl Directory {
             Some(Words::Evicted) if matches!(message, Message::Knock | Message::Enter) => {
                 self.act(number, Owner::Home, vec![Action::Send(To::Participant(from), Message::Moved)], out)
             }
-            _ if self.scheme == Scheme::Srsl && self.heirs.contains_key(&number) => match message {
+            _ if self.scheme == Scheme::Srsl && self.recovery_holders.contains_key(&number) => match message {
                 Message::Ask(Request { is_try: true, .. }) => {
                     let busy = Action::Send(To::Participant(from), Message::Refuse(Refusal::Busy));
                     self.act(number, Owner::Home, vec![busy], out)
                 }
                 message => {
-                    self.behind_heirs.entry(number).or_default().push((from, message));
+                    self.behind_recovery.entry(number).or_default().push((from, message));
                     Ok(())
                 }
             },
@@ -307,12 +313,12 @@ impl Directory {
         }
     }
 
-    /// A server goes on where its heir has ended, whose tokens were of this lock and view too.
+    /// A server goes on where its recovery holder has ended, whose tokens were of this lock and view too.
     fn serve_on(&mut self, number: u32, last: Token, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
         lock.home = Some(Box::new(HomeRole::new(self.scheme, last, self.rules)));
         let mut said = Ok(());
-        for (from, message) in self.behind_heirs.remove(&number).unwrap_or_default() {
+        for (from, message) in self.behind_recovery.remove(&number).unwrap_or_default() {
             said = said.and(self.home(number, from, message, out));
         }
         said
@@ -338,22 +344,24 @@ impl Directory {
         said.and(self.act(number, Owner::Home, actions, out))
     }
 
-    fn heir(
+    fn recovery_holder(
         &mut self,
         number: u32,
         out: &mut Vec<DirectoryAction>,
-        event: impl FnOnce(&mut Heir, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
+        event: impl FnOnce(&mut RecoveryHolder, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
     ) -> Result<(), ProtocolViolation> {
-        let heir = self.heirs.get_mut(&number).ok_or(ProtocolViolation("an heir of an unknown lock"))?;
+        let recovery_holder =
+            self.recovery_holders.get_mut(&number).ok_or(ProtocolViolation("a recovery holder of an unknown lock"))?;
         let mut actions = vec![];
-        let said = event(heir, &mut actions);
+        let said = event(recovery_holder, &mut actions);
         // A lock without words has no place to leave.
-        let (last, is_over) = (heir.server.last(), number >= self.slots && heir.server.is_at_rest());
-        let has_left = heir.is_over();
+        let (last, is_over) =
+            (recovery_holder.server.last(), number >= self.slots && recovery_holder.server.is_at_rest());
+        let has_left = recovery_holder.is_over();
         if is_over || has_left {
-            self.heirs.remove(&number);
+            self.recovery_holders.remove(&number);
         }
-        let mut said = said.and(self.act(number, Owner::Heir, actions, out));
+        let mut said = said.and(self.act(number, Owner::RecoveryHolder, actions, out));
         if has_left && self.scheme == Scheme::Srsl {
             said = said.and(self.serve_on(number, last, out));
         }
@@ -387,10 +395,12 @@ impl Directory {
                         out.push(DirectoryAction::Tell(rank, Letter::OfSurvivor { name, to, message }));
                     }
                 }
-                // From the heir, which leaves readers behind.
-                Action::Send(To::Home, message) => said = said.and(self.home(number, Heir::RANK, message, out)),
+                // From the recovery holder, which leaves readers behind.
+                Action::Send(To::Home, message) => {
+                    said = said.and(self.home(number, RecoveryHolder::RANK, message, out))
+                }
                 Action::Evicted(token) => self.evicted(number, token),
-                // Without words there is no place to leave; home and heir hold nothing.
+                // Without words there is no place to leave; home and recovery holder hold nothing.
                 Action::Access(_) | Action::Granted(..) | Action::Refused(_) | Action::Left | Action::Moved => {}
             }
         }

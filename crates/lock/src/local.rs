@@ -259,7 +259,7 @@ impl Local {
     ///
     /// # Errors
     /// As [`heard`](Self::heard).
-    pub fn heard_of_heir(
+    pub fn heard_of_recovery_holder(
         &mut self,
         from: Rank,
         message: Message,

@@ -5,7 +5,7 @@
 //!                                                |
 //!   members <-> Stream (one a member) <-> letters+
 //!                                                |
-//!               Directory (as a home) --> Home, Heir (one a lock, while they have something to remember)
+//!               Directory (as a home) --> Home, RecoveryHolder (one a lock, while they have something to remember)
 //! ```
 //!
 //! It acts in the newest view that it has learnt of, and in no other: a view that ends takes its words, its streams and its slots with it (rules F4, F5), and
@@ -33,7 +33,7 @@ use crate::local::{Answer, Local, LocalAction, RequestId};
 use crate::members::Members;
 use crate::name::Name;
 use crate::wire::{Frame, Letter, Slot};
-use crate::{Batch, Change, Heir, LockRole, Outcome, Removal, Request, Rules, Scheme, To};
+use crate::{Batch, Change, LockRole, Outcome, RecoveryHolder, Removal, Request, Rules, Scheme, To};
 use forgetting::Forgetting;
 
 /// Unused locks whose words the node remembers, at most.
@@ -431,7 +431,7 @@ impl Locks {
                 }
                 (LocalAction::Send(to, message), Words::At(slot)) => {
                     let whom = match to {
-                        To::Participant(rank) if rank != Heir::RANK => self.members.of_rank(rank),
+                        To::Participant(rank) if rank != RecoveryHolder::RANK => self.members.of_rank(rank),
                         _ => Some(slot.home),
                     };
                     if let Some(whom) = whom {

@@ -14,7 +14,7 @@ pub enum To {
     Home,
     /// A participant.
     Participant(Rank),
-    /// The survivor of an earlier view with this rank, from the lock's [`Heir`](crate::Heir).
+    /// The survivor of an earlier view with this rank, from the lock's [`RecoveryHolder`](crate::RecoveryHolder).
     Survivor(Rank),
 }
 

@@ -7,7 +7,9 @@ pub use crate::local::{Local, LocalAction};
 use crate::home::Doing;
 use crate::participant::Stint;
 use crate::place::{Place, Step};
-use crate::{Batch, Change, Heir, Home, HomeRole, LockParticipant, LockRole, LockWord, Message, Mode, Server, To};
+use crate::{
+    Batch, Change, Home, HomeRole, LockParticipant, LockRole, LockWord, Message, Mode, RecoveryHolder, Server, To,
+};
 
 /// The same, where every node has another rank: of worlds that differ only in that, one is explored.
 pub trait Renamed: Sized {
@@ -160,9 +162,9 @@ impl Renamed for Server {
     }
 }
 
-impl Renamed for Heir {
+impl Renamed for RecoveryHolder {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
-        Heir { server: self.server.renamed(name), place: self.place.renamed(name), ..*self }
+        RecoveryHolder { server: self.server.renamed(name), place: self.place.renamed(name), ..*self }
     }
 }
 

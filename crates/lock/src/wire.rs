@@ -93,7 +93,7 @@ pub enum Letter {
         /// `None` where all slots of the home are in use.
         slot: Option<u32>,
     },
-    /// To the home, a participant or the heir of a lock.
+    /// To the home, a participant or the recovery holder of a lock.
     About {
         /// Which lock.
         slot: Slot,

@@ -52,7 +52,7 @@ pub struct LockWord {
 }
 
 // No node has either rank, and they differ.
-const _: () = assert!(LockWord::NO_LOCK.0 > Rank::LAST.0 && crate::Heir::RANK.0 > LockWord::NO_LOCK.0);
+const _: () = assert!(LockWord::NO_LOCK.0 > Rank::LAST.0 && crate::RecoveryHolder::RANK.0 > LockWord::NO_LOCK.0);
 
 impl LockWord {
     /// The lock has no holder and no waiter.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn an_evicted_word_stays_one_whoever_reads() {
         let read = LockWord::from_bits(LockWord::EVICTED.to_bits() + 1000 * LockWord::READER);
-        assert!(read.is_evicted() && !LockWord::FREE.is_evicted() && !crate::Heir::WORD.is_evicted());
+        assert!(read.is_evicted() && !LockWord::FREE.is_evicted() && !crate::RecoveryHolder::WORD.is_evicted());
     }
 
     #[test]

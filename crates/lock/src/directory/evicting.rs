@@ -196,7 +196,7 @@ impl Directory {
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), ProtocolViolation> {
         self.hand.looks.remove(&number);
-        let has_heir = self.heirs.contains_key(&number);
+        let has_recovery_holder = self.recovery_holders.contains_key(&number);
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
         let given = outcome.token.to_bits() as u32;
         let is_used = std::mem::replace(&mut lock.seen, given) != given || lock.is_used;
@@ -204,7 +204,7 @@ impl Directory {
         // The hand looks for itself, and would take what this look found for old.
         lock.is_used |= is_used && is_wanted;
         let is_home_busy = lock.home.is_some();
-        if is_home_busy || has_heir || outcome.before != LockWord::FREE || is_used && !is_wanted {
+        if is_home_busy || has_recovery_holder || outcome.before != LockWord::FREE || is_used && !is_wanted {
             self.tell_of_removal(number, Removal::InUse, out);
             return Ok(());
         }
@@ -297,11 +297,11 @@ impl Directory {
             }
             self.hand.steps -= 1;
             self.hand.at = number + 1;
-            let has_heir = self.heirs.contains_key(&number);
+            let has_recovery_holder = self.recovery_holders.contains_key(&number);
             let Some(Words::Of(Lock { home: None, is_used, .. })) = self.locks.get_mut(number as usize) else {
                 continue;
             };
-            if !std::mem::take(is_used) && !has_heir {
+            if !std::mem::take(is_used) && !has_recovery_holder {
                 self.look(number, out);
             }
         }

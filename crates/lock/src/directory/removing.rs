@@ -40,7 +40,7 @@ impl Directory {
         };
         let is_evicting = self.is_evicting(slot);
         let is_at_rest = matches!(self.locks.get(slot as usize), Some(Words::Of(Lock { home: None, .. })))
-            && !self.heirs.contains_key(&slot)
+            && !self.recovery_holders.contains_key(&slot)
             && slot < self.slots
             && self.scheme != Scheme::Srsl;
         if !(is_evicting || is_at_rest) || self.wishes.len() >= MOST_WISHES {

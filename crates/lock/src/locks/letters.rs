@@ -41,7 +41,8 @@ impl Locks {
                 said.unwrap_or(Err(ProtocolViolation("a lock without a request here")))
             }
             Letter::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
-                let said = self.with(&name, out, |local, actions| local.heard_of_heir(from.rank, message, actions));
+                let said =
+                    self.with(&name, out, |local, actions| local.heard_of_recovery_holder(from.rank, message, actions));
                 said.unwrap_or(Err(ProtocolViolation("a lock without clients here")))
             }
             Letter::About { slot, .. } if slot.home == me => self.tell_directory(from, letter, out),

@@ -188,8 +188,8 @@ fn l2_tokens_that_begin_where_those_of_the_old_view_began_are_found() {
 }
 
 #[test]
-fn l5_words_that_are_known_before_the_heir_stands_in_them_are_found() {
-    is_found("writers are alone", world(2, 1, &[WRITE]), Rule::HeirIsFirst);
+fn l5_words_that_are_known_before_the_recovery_holder_stands_in_them_are_found() {
+    is_found("writers are alone", world(2, 1, &[WRITE]), Rule::RecoveryHolderIsFirst);
 }
 
 #[test]

@@ -104,7 +104,13 @@ impl View {
             .iter()
             .filter(|(to, ..)| [Address::Participant(own), Address::Survivor(own)].contains(to))
             .count();
-        hash(&(posted, from, to, self.word.tail == own, self.heir.as_ref().map(|heir| only(heir, at))))
+        hash(&(
+            posted,
+            from,
+            to,
+            self.word.tail == own,
+            self.recovery_holder.as_ref().map(|recovery_holder| only(recovery_holder, at)),
+        ))
     }
 
     pub(crate) fn renamed(&self, name: &impl Fn(Rank) -> Rank, order: &[usize]) -> Self {
@@ -115,7 +121,7 @@ impl View {
         View {
             word: self.word.renamed(name),
             home: self.home.renamed(name),
-            heir: self.heir.as_ref().map(|heir| heir.renamed(name)),
+            recovery_holder: self.recovery_holder.as_ref().map(|recovery_holder| recovery_holder.renamed(name)),
             posted: posted.map(|at| self.posted[at].as_ref().map(|posted| posted.renamed(name))).collect(),
             wire,
             ..*self

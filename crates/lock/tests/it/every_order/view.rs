@@ -1,6 +1,6 @@
 //! One view of a lock: its words, who owns them, and what is on its way.
 
-use verbena_lock::{Batch, Change, Heir, HomeRole, LockRole, LockWord, Message, Mode, Outcome, To, Token};
+use verbena_lock::{Batch, Change, HomeRole, LockRole, LockWord, Message, Mode, Outcome, RecoveryHolder, To, Token};
 use verbena_terms::{Rank, ViewNumber};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -10,8 +10,8 @@ pub(crate) struct View {
     pub is_closed: bool,
     pub home: HomeRole,
     /// Who stands for those that had the lock in the view before.
-    pub heir: Option<Heir>,
-    /// What each participant, then the home, and last the heir, has posted.
+    pub recovery_holder: Option<RecoveryHolder>,
+    /// What each participant, then the home, and last the recovery holder, has posted.
     pub posted: Vec<Option<Posted>>,
     /// In order, for it does not matter.
     pub wire: Vec<Letter>,
@@ -32,9 +32,9 @@ pub(crate) type Letter = (Address, Rank, Message);
 pub(crate) enum Address {
     Home,
     Participant(Rank),
-    /// The heir, from who has the lock from the view before. (Who found it at the tail writes to its rank.)
+    /// The recovery holder, from who has the lock from the view before. (Who found it at the tail writes to its rank.)
     Server,
-    /// Who has the lock from the view before, from the heir.
+    /// Who has the lock from the view before, from the recovery holder.
     Survivor(Rank),
 }
 
@@ -80,7 +80,7 @@ impl View {
             token: Token::first_of(number),
             is_closed: false,
             home,
-            heir: None,
+            recovery_holder: None,
             posted: vec![None; participants + 2],
             wire: vec![],
         }
@@ -88,7 +88,9 @@ impl View {
 
     /// Nobody is in the lock, and nobody has anything to remember.
     pub(crate) fn is_over(&self) -> bool {
-        self.word == LockWord::FREE && self.home.is_at_rest() && self.heir.as_ref().is_none_or(Heir::is_over)
+        self.word == LockWord::FREE
+            && self.home.is_at_rest()
+            && self.recovery_holder.as_ref().is_none_or(RecoveryHolder::is_over)
     }
 
     /// Whether that is the only one of its poster.

@@ -1,6 +1,8 @@
 //! What happens in the world in which a view ends.
 
-use verbena_lock::{Action, Batch, Heir, LockRole, Message, Mode, ProtocolViolation, Survivor, To, Token, in_order};
+use verbena_lock::{
+    Action, Batch, LockRole, Message, Mode, ProtocolViolation, RecoveryHolder, Survivor, To, Token, in_order,
+};
 use verbena_terms::Rank;
 
 use crate::every_order::across::views::{Across, Event, NEW, Node, OLD, Rule, State};
@@ -110,8 +112,8 @@ impl Across {
 
     fn hears(&self, state: &mut State, view: usize, (to, from, message): Letter) {
         let mut out = vec![];
-        let View { home, heir, .. } = &mut state.views[view];
-        match (to, heir) {
+        let View { home, recovery_holder, .. } = &mut state.views[view];
+        match (to, recovery_holder) {
             (Address::Home, _) => {
                 let said = home.heard(from, message, &mut out);
                 self.acts(state, view, self.home(), said, out);
@@ -119,19 +121,19 @@ impl Across {
             (Address::Survivor(to), _) if !state.nodes[to.0 as usize - 1].is_survivor() => {
                 state.wrong = Some("a server says something to who has nothing from an earlier view");
             }
-            (Address::Participant(to) | Address::Survivor(to), _) if !is_heir(to) => {
+            (Address::Participant(to) | Address::Survivor(to), _) if !is_recovery_holder(to) => {
                 let who = to.0 as usize - 1;
                 let said = state.nodes[who].role.heard(from, message, &mut out);
                 self.node_acts(state, who, said, out);
             }
-            (to, Some(heir)) => {
+            (to, Some(recovery_holder)) => {
                 let said = match to {
-                    Address::Server => heir.heard_of_survivor(from, message, &mut out),
-                    _ => heir.heard(from, message, &mut out),
+                    Address::Server => recovery_holder.heard_of_survivor(from, message, &mut out),
+                    _ => recovery_holder.heard(from, message, &mut out),
                 };
-                self.acts(state, view, self.heir(), said, out);
+                self.acts(state, view, self.recovery_holder(), said, out);
             }
-            (_, None) => state.wrong = Some("somebody writes to an heir where there is none"),
+            (_, None) => state.wrong = Some("somebody writes to a recovery holder where there is none"),
         }
     }
 
@@ -150,9 +152,9 @@ impl Across {
             self.node_acts(state, who, said, out);
             return;
         }
-        let View { home, heir, .. } = &mut state.views[view];
-        let said = match heir {
-            Some(heir) if who == self.heir() => heir.completed(&outcome, &mut out),
+        let View { home, recovery_holder, .. } = &mut state.views[view];
+        let said = match recovery_holder {
+            Some(recovery_holder) if who == self.recovery_holder() => recovery_holder.completed(&outcome, &mut out),
             _ => home.completed(&outcome, &mut out),
         };
         self.acts(state, view, who, said, out);
@@ -196,7 +198,7 @@ impl Across {
     /// Whether somebody acts in the old view who is written to there.
     fn is_taken(&self, state: &State, to: Address) -> bool {
         match to {
-            Address::Participant(to) | Address::Survivor(to) if !is_heir(to) => {
+            Address::Participant(to) | Address::Survivor(to) if !is_recovery_holder(to) => {
                 !state.nodes[to.0 as usize - 1].has_learnt || !self.keeps(Rule::OldIsDropped)
             }
             _ => !state.home_has_learnt,
@@ -229,15 +231,15 @@ impl Across {
         if order.is_empty() {
             return;
         }
-        if self.keeps(Rule::HeirIsFirst) {
-            state.views[view].word = Heir::WORD;
+        if self.keeps(Rule::RecoveryHolderIsFirst) {
+            state.views[view].word = RecoveryHolder::WORD;
         }
         let mut out = vec![];
-        match Heir::new(state.views[view].token, order, self.world.rules, &mut out) {
-            Ok(heir) => state.views[view].heir = Some(heir),
+        match RecoveryHolder::new(state.views[view].token, order, self.world.rules, &mut out) {
+            Ok(recovery_holder) => state.views[view].recovery_holder = Some(recovery_holder),
             Err(_) => state.wrong = Some("survivors cannot all have what they say"),
         }
-        self.acts(state, view, self.heir(), Ok(()), out);
+        self.acts(state, view, self.recovery_holder(), Ok(()), out);
     }
 
     /// Its lease has run out. It does nothing any more, or goes on in the old view and does not know.
@@ -301,7 +303,7 @@ impl Across {
     }
 
     fn sends(&self, state: &mut State, view: usize, who: usize, to: To, message: Message) {
-        let from = if who == self.heir() { Heir::RANK } else { rank(who) };
+        let from = if who == self.recovery_holder() { RecoveryHolder::RANK } else { rank(who) };
         let is_survivor = state.nodes.get(who).is_some_and(Node::is_survivor);
         let to = match Address::from(to) {
             Address::Home if is_survivor && self.keeps(Rule::ServerHasItsAddress) => Address::Server,
@@ -337,8 +339,8 @@ impl View {
     }
 }
 
-pub(crate) fn is_heir(rank: Rank) -> bool {
-    rank == Heir::RANK
+pub(crate) fn is_recovery_holder(rank: Rank) -> bool {
+    rank == RecoveryHolder::RANK
 }
 
 /// All names that so many ranks can have: the new name of rank `n` stands at `n`.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use stateright::{Model, Property};
-use verbena_lock::{Heir, LockRole, Mode, Request, Survivor};
+use verbena_lock::{LockRole, Mode, RecoveryHolder, Request, Survivor};
 use verbena_terms::{Rank, ViewNumber};
 
 use crate::every_order::Explored;
@@ -45,8 +45,8 @@ pub(crate) enum Rule {
     OldIsDropped,
     /// The token word begins with the number of its view.
     TokensOfTheView,
-    /// The heir stands in the word before others know of it.
-    HeirIsFirst,
+    /// The recovery holder stands in the word before others know of it.
+    RecoveryHolderIsFirst,
     /// Whoever had the lock in the old view writes to the server, and whoever enters in the new one to the home.
     ServerHasItsAddress,
     /// Who is becoming a reader when it learns of the new view is one there.
@@ -126,7 +126,7 @@ impl Across {
         self.world.participants
     }
 
-    pub(crate) fn heir(&self) -> usize {
+    pub(crate) fn recovery_holder(&self) -> usize {
         self.world.participants + 1
     }
 
@@ -292,9 +292,10 @@ impl Model for Across {
             Property::sometimes("readers share in the new view", |_, state: &State| {
                 state.is_open && holders(state.members(), Mode::Shared) > 1
             }),
-            Property::sometimes("somebody comes while an heir stands", |_, state: &State| {
-                let has_heir = state.views[NEW].heir.as_ref().is_some_and(|heir| !heir.is_over());
-                has_heir && state.views[NEW].wire.iter().any(|(_, to, _)| *to != Heir::RANK)
+            Property::sometimes("somebody comes while a recovery holder stands", |_, state: &State| {
+                let has_recovery_holder =
+                    state.views[NEW].recovery_holder.as_ref().is_some_and(|recovery_holder| !recovery_holder.is_over());
+                has_recovery_holder && state.views[NEW].wire.iter().any(|(_, to, _)| *to != RecoveryHolder::RANK)
             }),
         ]
     }

@@ -3,12 +3,12 @@
 //! Every view has new words, perhaps at other homes. A holder keeps its lock and a waiter keeps waiting. Each reports
 //! itself to the lock's home in the new view, as a [`Client`](crate::Client) of a server. The home serves these
 //! survivors in an order that it knows. While survivors remain, the home stands in the new word itself as a writer with
-//! a rank that no node has: the [`Heir`]. Nodes that come in the new view find that writer at the tail and stand behind
-//! it. When the last survivor has left, the heir leaves its place as any writer does.
+//! a rank that no node has: the [`RecoveryHolder`]. Nodes that come in the new view find that writer at the tail and stand behind
+//! it. When the last survivor has left, the recovery holder leaves its place as any writer does.
 //!
 //! ```text
 //!   survivors --> Server: holders, queue             words of the new view
-//!                   |  grants, in order                [HEIR : n]  <--- CAS, FAA --- nodes of this view
+//!                   |  grants, in order                [RANK : n]  <--- CAS, FAA --- nodes of this view
 //!                   |                                      |    <--- behind, join ---
 //!                   +--- all have left --------------> the place is left: grants as src/place.rs says
 //! ```
@@ -31,19 +31,19 @@ pub enum Survivor {
 
 /// Stands in the word for those who had the lock in an earlier view, or stood in its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Heir {
+pub struct RecoveryHolder {
     pub(crate) server: Server,
     pub(crate) place: Place,
     /// It is at the tail, or others stand behind it.
     pub(crate) stands: bool,
 }
 
-impl Heir {
+impl RecoveryHolder {
     /// A rank that no node has.
     pub const RANK: Rank = Rank(u32::MAX);
 
     /// The value of the word at first. It must be stored before any other node learns where the word is.
-    pub const WORD: LockWord = LockWord::writer(Heir::RANK);
+    pub const WORD: LockWord = LockWord::writer(RecoveryHolder::RANK);
 
     /// Of the survivors, who wait in this order. `last` is what stands in the token word: smaller than any token of this view.
     ///
@@ -62,9 +62,10 @@ impl Heir {
         let first = out.len();
         server.admit(out);
         to_survivors(&mut out[first..]);
-        let mut heir = Heir { server, place: Place::new(Heir::RANK, rules), stands: true };
-        heir.leave_if_over(out);
-        Ok(heir)
+        let mut recovery_holder =
+            RecoveryHolder { server, place: Place::new(RecoveryHolder::RANK, rules), stands: true };
+        recovery_holder.leave_if_over(out);
+        Ok(recovery_holder)
     }
 
     /// Whether it has sent everything that it owes.
@@ -101,7 +102,7 @@ impl Heir {
                 self.stands = left.is_none();
                 Ok(())
             }
-            _ => Err(ProtocolViolation("what an heir is not told")),
+            _ => Err(ProtocolViolation("what a recovery holder is not told")),
         }
     }
 
