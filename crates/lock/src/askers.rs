@@ -14,7 +14,7 @@ use crate::name::Name;
 const PROBE_AFTER: Duration = Duration::from_millis(100);
 /// But not longer than this.
 const PROBE_AT_LEAST: Duration = Duration::from_millis(800);
-/// A circle that was found is looked for once more after this.
+/// A cycle that was found is looked for once more after this.
 const PROBE_AGAIN: Duration = Duration::from_millis(20);
 
 /// One client of a node. It waits for one lock while it holds others, and may acquire again a lock that it holds.
@@ -33,7 +33,7 @@ pub(crate) struct Asked {
     pub name: Name,
     /// Since when it waits, or is held.
     pub since: Time,
-    /// The circle in which it was seen to wait.
+    /// The cycle in which it was seen to wait.
     pub seen: Option<Box<Sighting>>,
     is_held: bool,
 }
@@ -117,7 +117,7 @@ impl Askers {
         waits.filter_map(|id| Some((*id, self.requests.get(id)?)))
     }
 
-    /// A request was seen to wait in a circle, perhaps: it is looked for again soon.
+    /// A request was seen to wait in a cycle, perhaps: it is looked for again soon.
     pub fn seen(&mut self, id: RequestId, seen: Sighting, now: Time) {
         let Some(asked) = self.requests.get_mut(&id).filter(|asked| !asked.is_held) else { return };
         asked.seen = Some(Box::new(seen));

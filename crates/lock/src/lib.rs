@@ -43,7 +43,7 @@ mod word;
 pub use access::{Batch, Change, Outcome};
 pub use action::{Action, ProtocolViolation, Refusal};
 pub use askers::Asker;
-pub use deadlock::{Circle, MOST_WAITERS, Probe, Waiter};
+pub use deadlock::{Cycle, MOST_WAITERS, Probe, Waiter};
 pub use directory::HomeWords;
 #[doc(hidden)]
 pub use evicted::Evicted;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
 use crate::action::{ProtocolViolation, Refusal};
-use crate::deadlock::Circle;
+use crate::deadlock::Cycle;
 use crate::{Action, Batch, LockRole, Message, Mode, Outcome, Request, Survivor, To, Token};
 
 /// Clients of a node that get its hold one after the other, or join it as readers, while others may wait.
@@ -30,7 +30,7 @@ pub enum Answer {
     /// The node's lease has run out, and with it the hold. What is done from now on is not done under the lock.
     Lost,
     /// The client would wait for ever, for clients that wait for it. Those get on when it releases what it holds.
-    Deadlock(Circle),
+    Deadlock(Cycle),
 }
 
 /// What is to be done, in this order.

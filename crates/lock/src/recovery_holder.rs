@@ -149,7 +149,7 @@ pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Surviv
             survivors.iter().any(|&(rank, survivor, _)| rank == ahead && survivor.waits_for() == Some(Mode::Exclusive))
         };
         let first = survivors.iter().position(|&(.., ahead)| !is_behind(ahead));
-        let first = first.unwrap_or_else(|| first_of_circle(&survivors));
+        let first = first.unwrap_or_else(|| first_of_cycle(&survivors));
         let (rank, survivor, _) = survivors.remove(first);
         ordered.push((rank, survivor));
     }
@@ -157,7 +157,7 @@ pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Surviv
 }
 
 /// Each survivor stands behind a writer among them, so following the links from one to the next reaches a cycle.
-fn first_of_circle(survivors: &[(Rank, Survivor, Rank)]) -> usize {
+fn first_of_cycle(survivors: &[(Rank, Survivor, Rank)]) -> usize {
     let ahead_of = |at: usize| survivors.iter().position(|(rank, ..)| *rank == survivors[at].2);
     let way = std::iter::successors(Some(0), |&at| ahead_of(at));
     way.skip(survivors.len()).take(survivors.len()).min().unwrap_or(0)
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_behind_a_circle_is_not_served_before_it() {
+    fn who_stands_behind_a_cycle_is_not_served_before_it() {
         // 7 granted 9 the lock, which has not heard of it, and stands behind it again.
         assert_eq!(
             ranks(&[(1, WRITES, Rank(9)), (2, READS, Rank(1)), (7, WRITES, Rank(9)), (9, WRITES, Rank(7))]),

@@ -15,7 +15,7 @@
 //!          | 5 about home slot to message              of a lock that has words
 //!          | 6 of-survivor name to message             of a lock that somebody had in an earlier view
 //!          | 7 waits probe                             to all: who holds what this one waits for? (rule L3)
-//!          | 8 deadlock request circle                 this one waits for itself
+//!          | 8 deadlock request cycle                 this one waits for itself
 //!          | 9 list number after? prefix               to all: what do your clients have?
 //!          | 10 listed number page                     that
 //!          | 11 forget number slots                    home -> all: these words are no lock's any more; say when you have forgotten them (rule L4)
@@ -31,7 +31,7 @@ use thiserror::Error;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Format, FormatError, Incarnation, Rank, ViewNumber};
 
-use crate::deadlock::{Circle, Probe, Waiter};
+use crate::deadlock::{Cycle, Probe, Waiter};
 use crate::listing::{Cursor, Page, Row};
 use crate::local::RequestId;
 use crate::name::Name;
@@ -118,7 +118,7 @@ pub enum Letter {
         /// Its request.
         request: RequestId,
         /// The cycle of waiters.
-        circle: Circle,
+        cycle: Cycle,
     },
     /// What do the clients of the addressee have?
     List {
@@ -204,7 +204,7 @@ impl Letter {
             | Letter::Remove { name, .. }
             | Letter::OfSurvivor { name, .. } => named(name),
             Letter::Waits(probe) => waiters(&probe.waiters),
-            Letter::Deadlock { circle, .. } => waiters(circle.waiters()),
+            Letter::Deadlock { cycle, .. } => waiters(cycle.waiters()),
             Letter::List { after, prefix, .. } => after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len(),
             Letter::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
             Letter::Forget { slots, .. } => 5 * slots.len(),
@@ -314,7 +314,7 @@ mod tests {
             Letter::Waits(Probe { started: Time::from_nanos(u64::MAX), waiters: vec![waiter.clone(); 2] }),
             Letter::Deadlock {
                 request: RequestId(u64::MAX),
-                circle: Circle::of(Probe { started: Time::ZERO, waiters: vec![waiter; 2] }),
+                cycle: Cycle::of(Probe { started: Time::ZERO, waiters: vec![waiter; 2] }),
             },
             Letter::List { number: u64::MAX, after: Some((waiter_name.clone(), me.rank)), prefix: vec![7; 1024] },
             Letter::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },

@@ -4,7 +4,7 @@ use verbena_terms::{Incarnation, Time};
 
 use super::{Locks, LocksAction};
 use crate::action::ProtocolViolation;
-use crate::deadlock::{Circle, MOST_WAITERS, Probe, Sighting, Waiter};
+use crate::deadlock::{Cycle, MOST_WAITERS, Probe, Sighting, Waiter};
 use crate::local::{Answer, RequestId};
 use crate::wire::Letter;
 
@@ -48,9 +48,9 @@ impl Locks {
     }
 
     /// A request of a client here is to be refused, because it waits for itself. Nothing happens if it does not wait any more.
-    pub(super) fn refused_as_youngest(&mut self, id: RequestId, circle: Circle, out: &mut Vec<LocksAction>) {
+    pub(super) fn refused_as_youngest(&mut self, id: RequestId, cycle: Cycle, out: &mut Vec<LocksAction>) {
         let Some(name) = self.askers.get(id).map(|asked| asked.name.clone()) else { return };
-        self.with(&name, out, |local, actions| local.give_up(id, Answer::Deadlock(circle), actions));
+        self.with(&name, out, |local, actions| local.give_up(id, Answer::Deadlock(cycle), actions));
     }
 
     /// A probe that began with this request of a client here has come back to it.
@@ -59,12 +59,12 @@ impl Locks {
         if !asked.seen.as_ref().is_some_and(|seen| seen.is_confirmed_by(&probe)) {
             return self.askers.seen(id, Sighting::of(&probe, self.now), self.now);
         }
-        let circle = Circle::of(probe);
-        let Some((node, youngest)) = circle.youngest().map(|waiter| (waiter.node, waiter.waits)) else { return };
+        let cycle = Cycle::of(probe);
+        let Some((node, youngest)) = cycle.youngest().map(|waiter| (waiter.node, waiter.waits)) else { return };
         if node == self.me {
-            self.refused_as_youngest(youngest, circle, out);
+            self.refused_as_youngest(youngest, cycle, out);
         } else {
-            self.members.say(node, Letter::Deadlock { request: youngest, circle });
+            self.members.say(node, Letter::Deadlock { request: youngest, cycle });
         }
     }
 

@@ -73,8 +73,8 @@ impl Locks {
                 Ok(())
             }
             Letter::Waits(probe) => self.probed(probe, out),
-            Letter::Deadlock { request, circle } => {
-                self.refused_as_youngest(request, circle, out);
+            Letter::Deadlock { request, cycle } => {
+                self.refused_as_youngest(request, cycle, out);
                 Ok(())
             }
             _ => Err(ProtocolViolation("a letter for another")),

@@ -1,8 +1,8 @@
 //! Whether every order of events ends, and well.
 //!
-//! That nothing is stuck is asked of states in which nothing more can happen. It does not see a circle that is never left: a machine that swaps for ever, and expects what never
+//! That nothing is stuck is asked of states in which nothing more can happen. It does not see a cycle that is never left: a machine that swaps for ever, and expects what never
 //! stands there. So the states and the steps between them are kept here, and walked back from the good ends. From each state one of them can be reached; and one
-//! is reached whatever happens, for nothing goes round in a circle.
+//! is reached whatever happens, for nothing goes round in a cycle.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -121,7 +121,7 @@ impl Graph {
     }
 }
 
-/// From each state a good end can be reached, and nothing goes round in a circle.
+/// From each state a good end can be reached, and nothing goes round in a cycle.
 pub(crate) fn end_well<W: Explored>(world: W, at_least: usize) {
     println!("{world}");
     let started = Instant::now();

@@ -204,7 +204,7 @@ impl State {
         writers_are_alone(self.members())
     }
 
-    /// Whether who waits comes behind the writer that it stood behind. Where that is a circle, because one of it was about to be granted the lock and the one
+    /// Whether who waits comes behind the writer that it stood behind. Where that is a cycle, because one of it was about to be granted the lock and the one
     /// before it stands in the queue again, one of them comes first.
     pub(crate) fn keep_order(&self, order: &[(Rank, Survivor)]) -> bool {
         let waits =
@@ -213,14 +213,14 @@ impl State {
             let ahead = self.nodes[rank.0 as usize - 1].ahead;
             waits(ahead).filter(|&at| order[at].1 == Survivor::Waits(Mode::Exclusive)).map(|_| ahead)
         };
-        let is_on_circle = |rank: Rank| {
+        let is_on_cycle = |rank: Rank| {
             let chain = std::iter::successors(ahead_of(rank), |&next| ahead_of(next));
             chain.take(order.len()).any(|next| next == rank)
         };
         order
             .iter()
             .filter(|(rank, _)| waits(*rank).is_some())
-            .all(|&(rank, _)| ahead_of(rank).is_none_or(|ahead| waits(ahead) < waits(rank) || is_on_circle(rank)))
+            .all(|&(rank, _)| ahead_of(rank).is_none_or(|ahead| waits(ahead) < waits(rank) || is_on_cycle(rank)))
     }
 }
 
