@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use verbena_terms::Time;
 
 use crate::deadlock::Sighting;
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 
 /// How long a client waits before the first probe (rule L3). Then twice as long, and so on.

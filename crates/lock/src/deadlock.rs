@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use verbena_terms::{Incarnation, Time};
 
 use crate::askers::Asker;
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 
 /// A longer cycle is not found.

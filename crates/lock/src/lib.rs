@@ -20,7 +20,7 @@ mod directory;
 mod evicted;
 mod home;
 pub mod listing;
-mod local;
+mod local_queue;
 mod locks;
 mod members;
 mod message;
@@ -48,7 +48,7 @@ pub use directory::HomeWords;
 #[doc(hidden)]
 pub use evicted::Evicted;
 pub use home::Home;
-pub use local::{Answer, RequestId};
+pub use local_queue::{Answer, RequestId};
 pub use locks::{Locks, LocksAction, LocksOptions, PostId};
 pub use message::{Message, To};
 pub use name::{MAX_NAME_BYTES, Name, NameError};

@@ -1,7 +1,7 @@
 //! A node's part in all locks: those that its clients want, those that it is the home of, and what it says to the other members.
 //!
 //! ```text
-//!   clients --> Local (one a lock) --> LockRole -----+--> batches at the words of the lock's home
+//!   clients --> LocalQueue (one a lock) --> LockRole -----+--> batches at the words of the lock's home
 //!                                                |
 //!   members <-> Stream (one a member) <-> letters+
 //!                                                |
@@ -29,7 +29,7 @@ use crate::action::ProtocolViolation;
 use crate::askers::{Asker, Askers};
 use crate::directory::{Directory, HomeWords, Owner};
 use crate::listing::Page;
-use crate::local::{Answer, Local, LocalAction, RequestId};
+use crate::local_queue::{Answer, LocalAction, LocalQueue, RequestId};
 use crate::members::Members;
 use crate::name::Name;
 use crate::wire::{Frame, Letter, Slot};
@@ -132,7 +132,7 @@ pub struct Locks {
 
 #[derive(Debug)]
 struct Here {
-    local: Local,
+    local: LocalQueue,
     words: Words,
     /// When the node got it last.
     got: Time,
@@ -148,7 +148,7 @@ enum Words {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Poster {
-    Local,
+    LocalQueue,
     /// A client that looks whether others wait.
     Look,
     Directory(Owner),
@@ -206,7 +206,8 @@ impl Locks {
             if let Words::At(slot) = words {
                 self.names.insert(slot, name.clone());
             }
-            self.here.insert(name.clone(), Box::new(Here { local: Local::new(self.fresh()), words, got: Time::ZERO }));
+            self.here
+                .insert(name.clone(), Box::new(Here { local: LocalQueue::new(self.fresh()), words, got: Time::ZERO }));
         }
         self.with(&name, out, |local, actions| match is_own {
             true => local.acquire_again(id, request, actions),
@@ -276,7 +277,7 @@ impl Locks {
         let Some((slot, poster)) = self.posts.remove(&id) else { return };
         let name = self.names.get(&slot).cloned();
         match (poster, &mut self.directory) {
-            (Poster::Local, _) => {
+            (Poster::LocalQueue, _) => {
                 let Some(name) = name else { return };
                 let said = self.with(&name, out, |local, actions| local.completed(outcome, actions));
                 note(self.me, said.unwrap_or(Ok(())), out);
@@ -339,7 +340,7 @@ impl Locks {
         &mut self,
         id: RequestId,
         out: &mut Vec<LocksAction>,
-        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
+        event: impl FnOnce(&mut LocalQueue, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
     ) -> Result<(), ProtocolViolation> {
         let name = self.askers.get(id).map(|asked| asked.name.clone());
         let said = name.and_then(|name| self.with(&name, out, event));
@@ -351,7 +352,7 @@ impl Locks {
         &mut self,
         name: &Name,
         out: &mut Vec<LocksAction>,
-        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> T,
+        event: impl FnOnce(&mut LocalQueue, &mut Vec<LocalAction>) -> T,
     ) -> Option<T> {
         let here = self.here.get_mut(name)?;
         here.local.may_grant(self.may_grant);
@@ -419,7 +420,7 @@ impl Locks {
                     }
                     out.push(LocksAction::Answer(id, answer));
                 }
-                (LocalAction::Access(batch), Words::At(slot)) => self.post(slot, Poster::Local, batch, out),
+                (LocalAction::Access(batch), Words::At(slot)) => self.post(slot, Poster::LocalQueue, batch, out),
                 (LocalAction::Look, Words::At(slot)) => {
                     let look = Batch { change: Some(Change::Look), ..Batch::default() };
                     self.post(slot, Poster::Look, look, out);

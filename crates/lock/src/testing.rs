@@ -2,7 +2,7 @@
 
 use verbena_terms::Rank;
 
-pub use crate::local::{Local, LocalAction};
+pub use crate::local_queue::{LocalAction, LocalQueue};
 
 use crate::home::Doing;
 use crate::participant::Stint;
@@ -31,7 +31,7 @@ impl LockParticipant {
     }
 }
 
-impl Local {
+impl LocalQueue {
     /// This many clients go on with the node's hold where others wait or could.
     pub fn passing_on_to(mut self, at_most: u32) -> Self {
         self.at_most = at_most;

@@ -33,7 +33,7 @@ use verbena_terms::{Format, FormatError, Incarnation, Rank, ViewNumber};
 
 use crate::deadlock::{Cycle, Probe, Waiter};
 use crate::listing::{Cursor, Page, Row};
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 use crate::{Message, Removal, Survivor, To};
 

@@ -5,7 +5,7 @@ use verbena_terms::{Incarnation, Time};
 use super::{Locks, LocksAction};
 use crate::action::ProtocolViolation;
 use crate::deadlock::{Cycle, MOST_WAITERS, Probe, Sighting, Waiter};
-use crate::local::{Answer, RequestId};
+use crate::local_queue::{Answer, RequestId};
 use crate::wire::Letter;
 
 impl Locks {

@@ -12,7 +12,7 @@ use verbena_terms::Time;
 use super::{Locks, LocksAction};
 use crate::action::ProtocolViolation;
 use crate::askers::Asker;
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 use crate::{Mode, Request};
 

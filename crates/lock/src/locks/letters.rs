@@ -6,7 +6,7 @@ use super::{Locks, LocksAction, Poster, Words, note};
 use crate::To;
 use crate::action::ProtocolViolation;
 use crate::directory::DirectoryAction;
-use crate::local::Local;
+use crate::local_queue::LocalQueue;
 use crate::name::Name;
 use crate::wire::{Letter, Slot};
 
@@ -126,7 +126,7 @@ impl Locks {
                 self.advance(&name, out);
             }
             None => {
-                self.with(&name, out, Local::refuse);
+                self.with(&name, out, LocalQueue::refuse);
             }
         }
         Ok(())

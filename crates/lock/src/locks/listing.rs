@@ -6,7 +6,7 @@ use verbena_terms::{Incarnation, Rank};
 
 use super::{Here, Locks, LocksAction};
 use crate::listing::{Cursor, Listed, MOST_NAMED, Page, Row};
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 use crate::wire::Letter;
 use crate::{Mode, Token};

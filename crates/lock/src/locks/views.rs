@@ -8,7 +8,7 @@ use verbena_terms::{Incarnation, Time};
 
 use super::{Locks, LocksAction, LocksOptions, Words};
 use crate::directory::{Directory, HomeWords};
-use crate::local::Local;
+use crate::local_queue::LocalQueue;
 use crate::members::Members;
 use crate::name::Name;
 use crate::wire::Letter;
@@ -50,7 +50,7 @@ impl Locks {
         if now >= lease.until && !std::mem::replace(&mut self.has_lapsed, true) {
             out.push(LocksAction::Lapsed);
             for name in self.names_here() {
-                self.with(&name, out, Local::lapse);
+                self.with(&name, out, LocalQueue::lapse);
             }
         }
         self.open(out);

@@ -1,4 +1,4 @@
-//! Every order of events where nodes have clients: the machine of a node is [`Local`] here, by which its clients take turns with the place that it has in the queue.
+//! Every order of events where nodes have clients: the machine of a node is [`LocalQueue`] here, by which its clients take turns with the place that it has in the queue.
 //!
 //! Clients ask, give up, release and become readers at any moment; a node's lease runs out and comes again. What a client holds it holds from the moment on at which it is told so,
 //! until it releases it or is told that it is lost.
@@ -6,7 +6,7 @@
 use std::fmt;
 
 use stateright::{Model, Property, Representative};
-use verbena_lock::testing::{Local, LocalAction};
+use verbena_lock::testing::{LocalAction, LocalQueue};
 use verbena_lock::{
     Action, Answer, Batch, HomeRole, LockRole, LockWord, Mode, Outcome, ProtocolViolation, Request, RequestId, Rules,
     Scheme, Token,
@@ -50,7 +50,7 @@ enum Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     view: View,
-    nodes: Vec<Local>,
+    nodes: Vec<LocalQueue>,
     has_lease: Vec<bool>,
     /// Reads of the word that nodes have posted, and what was there.
     looks: Vec<Option<Option<LockWord>>>,
@@ -113,7 +113,7 @@ impl Explored for Clients {
 
     fn is_over(&self, state: &State) -> bool {
         let is_done = state.clients.iter().all(|client| *client == Client::Done);
-        is_done && state.nodes.iter().all(Local::is_over) && state.view.is_over()
+        is_done && state.nodes.iter().all(LocalQueue::is_over) && state.view.is_over()
     }
 }
 
@@ -163,7 +163,7 @@ impl State {
     fn at_node(
         &mut self,
         node: usize,
-        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
+        event: impl FnOnce(&mut LocalQueue, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
     ) {
         let mut out = vec![];
         self.nodes[node].may_grant(self.has_lease[node]);
@@ -222,7 +222,7 @@ impl Model for Clients {
     fn init_states(&self) -> Vec<State> {
         let first = Token::first_of(FIRST);
         let node =
-            |at| Local::new(LockRole::new(Scheme::Ncosed, rank(at), Rules::ALL)).passing_on_to(self.passing_on_to);
+            |at| LocalQueue::new(LockRole::new(Scheme::Ncosed, rank(at), Rules::ALL)).passing_on_to(self.passing_on_to);
         vec![State {
             view: View::new(FIRST, HomeRole::new(Scheme::Ncosed, first, Rules::ALL), self.nodes),
             nodes: (0..self.nodes).map(node).collect(),

@@ -50,7 +50,7 @@ pub enum LocalAction {
 
 /// One lock at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Local {
+pub struct LocalQueue {
     role: LockRole,
     is_survivor: bool,
     holders: Vec<RequestId>,
@@ -69,11 +69,11 @@ pub struct Local {
     may_grant: bool,
 }
 
-impl Local {
+impl LocalQueue {
     /// Of a node that has this side of the lock, and no clients.
     pub fn new(role: LockRole) -> Self {
         let (holders, waiting) = (vec![], VecDeque::new());
-        Local {
+        LocalQueue {
             role,
             is_survivor: false,
             holders,
@@ -346,7 +346,7 @@ impl Local {
     /// The incarnation ends: the node's holds are lost, and its waiters keep waiting.
     pub fn life_ends(&mut self, fresh: LockRole, out: &mut Vec<LocalAction>) {
         out.extend(self.holders.drain(..).map(|id| LocalAction::Answer(id, Answer::Lost)));
-        *self = Local { waiting: std::mem::take(&mut self.waiting), ..Local::new(fresh) };
+        *self = LocalQueue { waiting: std::mem::take(&mut self.waiting), ..LocalQueue::new(fresh) };
     }
 
     /// A survivor that has released is a participant like others from now on.
