@@ -1,10 +1,10 @@
 //! A node's part in all locks: those that its clients want, those that it is the home of, and what it says to the other members.
 //!
 //! ```text
-//!   clients --> LocalQueue (one a lock) --> LockRole -----+--> batches at the words of the lock's home
-//!                                                |
-//!   members <-> Stream (one a member) <-> letters+
-//!                                                |
+//!   clients --> LocalQueue (one a lock) --> LockRole --+--> batches at the words of the lock's home
+//!                                                       |
+//!   members <-> Stream (one a member) <--- messages ----+
+//!                                                       |
 //!               Directory (as a home) --> Home, RecoveryHolder (one a lock, while they have something to remember)
 //! ```
 //!

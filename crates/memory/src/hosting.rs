@@ -124,16 +124,16 @@ mod tests {
     use crate::dialogue::{Node, segment};
     use crate::layout::{End, Word};
     use crate::replicas::tests::rank;
-    use crate::wire::{Letter, Question, Reply};
+    use crate::wire::{Message, Question, Reply};
     use crate::{Answer, RequestId, Segment, Target, Wish};
 
     /// Segments that it has reported, or none if it has not; and now it knows that it was heard.
     fn reported(node: &mut Node) -> Option<usize> {
         let mut all = None;
-        for (to, letter) in node.letters() {
-            if let Letter::Ask { number, question: Question::Report { segments, .. }, .. } = letter {
+        for (to, message) in node.messages() {
+            if let Message::Ask { number, question: Question::Report { segments, .. }, .. } = message {
                 *all.get_or_insert(0) += segments.len();
-                node.hears(to.rank.0, Letter::Answer { number, answer: Reply::Done });
+                node.hears(to.rank.0, Message::Answer { number, answer: Reply::Done });
             }
         }
         all

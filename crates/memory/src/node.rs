@@ -23,7 +23,7 @@ use crate::put::{Known, Put};
 use crate::reclaim::Note;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
-use crate::wire::{Frame, Letter, Question};
+use crate::wire::{Frame, Message, Question};
 use crate::{MemoryOptions, Refusal, Segment, SegmentId, SegmentName};
 
 /// Requests that may be open at a node.
@@ -105,7 +105,7 @@ pub struct Memory {
     pub(crate) spread: u64,
     pub(crate) copied_bytes: u64,
     /// What it said to itself.
-    to_self: VecDeque<Letter>,
+    to_self: VecDeque<Message>,
 }
 
 /// The part of the node that made a post.
@@ -370,7 +370,7 @@ impl Memory {
         self.now = now;
         let is_of_view = frame.view == self.view_number() && frame.to == self.me;
         if is_of_view && self.view.as_ref().is_some_and(|view| view.member(frame.from).is_some()) {
-            self.letter(frame.from, frame.letter, out);
+            self.message(frame.from, frame.message, out);
             self.serve_self(out);
         }
     }
@@ -468,17 +468,17 @@ impl Memory {
         out.push(Action::Post(Post { id, home, steps }, until));
     }
 
-    pub(crate) fn say(&mut self, to: Incarnation, letter: Letter, out: &mut Vec<Action>) {
+    pub(crate) fn say(&mut self, to: Incarnation, message: Message, out: &mut Vec<Action>) {
         if to == self.me {
-            return self.to_self.push_back(letter);
+            return self.to_self.push_back(message);
         }
-        out.push(Action::Send(Frame { view: self.view_number(), from: self.me, to, letter }));
+        out.push(Action::Send(Frame { view: self.view_number(), from: self.me, to, message }));
     }
 
     /// What it says to itself it hears at once.
     pub(crate) fn serve_self(&mut self, out: &mut Vec<Action>) {
-        while let Some(letter) = self.to_self.pop_front() {
-            self.letter(self.me, letter, out);
+        while let Some(message) = self.to_self.pop_front() {
+            self.message(self.me, message, out);
         }
     }
 

@@ -380,7 +380,7 @@ mod tests {
     use crate::access::Given;
     use crate::dialogue::Node;
     use crate::replicas::tests::rank;
-    use crate::wire::Letter;
+    use crate::wire::Message;
     use crate::{Coherence, Wanted};
 
     const PATIENCE: Duration = Duration::from_secs(8);
@@ -393,7 +393,7 @@ mod tests {
         node.does(|memory, now, out| memory.request(RequestId(1), wish, now + PATIENCE, now, out));
         let looks = node.posts();
         assert!(looks.iter().all(|(_, until)| *until == node.now + PATIENCE / 2), "{looks:?}");
-        node.letters();
+        node.messages();
         let Ok(ids) = looks.iter().map(|(post, _)| post.id).collect::<Vec<_>>().try_into() else { panic!("{looks:?}") };
         (node, ids)
     }
@@ -402,11 +402,11 @@ mod tests {
     fn a_home_that_does_not_say_how_much_is_free_is_not_asked() {
         let (mut node, [first, second]) = looking();
         node.ended(second, Outcome::Done(vec![Given::Word(1)]));
-        assert!(node.letters().is_empty());
+        assert!(node.messages().is_empty());
         node.passes(PATIENCE / 2);
         node.ended(first, Outcome::Late);
-        let mut said = node.letters();
-        said.retain(|(_, letter)| matches!(letter, Letter::Ask { question: Question::Allocate { .. }, .. }));
+        let mut said = node.messages();
+        said.retain(|(_, message)| matches!(message, Message::Ask { question: Question::Allocate { .. }, .. }));
         assert!(matches!(&said[..], [(to, _)] if *to == rank(3)), "{said:?}");
     }
 

@@ -6,8 +6,8 @@
 //!  | "VMSG" |    4    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
-//!  frame    = view from to letter
-//!  letter   = 0 ask number oldest question        the asker waits for no answer to a number below `oldest`
+//!  frame    = view from to message
+//!  message  = 0 ask number oldest question        the asker waits for no answer to a number below `oldest`
 //!           | 1 answer number answer
 //!  question = 0 key                               member -> home: your memory?
 //!           | 1 allocate token wanted others      member -> home: with copies at some of the others
@@ -69,12 +69,12 @@ pub struct Frame {
     /// To whom.
     pub to: Incarnation,
     /// What.
-    pub letter: Letter,
+    pub message: Message,
 }
 
 /// A question or an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Letter {
+pub enum Message {
     /// Something is asked.
     Ask {
         /// The asker's number for it, at whom it asks.
@@ -254,13 +254,13 @@ pub enum FrameError {
     Homes(usize),
 }
 
-impl Letter {
+impl Message {
     /// Those that it describes.
     fn segments(&self) -> &[Segment] {
         match self {
-            Letter::Ask { question: Question::Report { segments, .. }, .. }
-            | Letter::Answer { answer: Reply::Page { segments, .. }, .. } => segments,
-            Letter::Ask {
+            Message::Ask { question: Question::Report { segments, .. }, .. }
+            | Message::Answer { answer: Reply::Page { segments, .. }, .. } => segments,
+            Message::Ask {
                 question:
                     Question::Register(segment)
                     | Question::Reserve(segment)
@@ -268,7 +268,7 @@ impl Letter {
                     | Question::Adopt(segment),
                 ..
             }
-            | Letter::Answer { answer: Reply::Segment(segment), .. } => std::slice::from_ref(segment),
+            | Message::Answer { answer: Reply::Segment(segment), .. } => std::slice::from_ref(segment),
             _ => &[],
         }
     }
@@ -294,11 +294,11 @@ impl Frame {
         if !rest.is_empty() {
             return Err(unreadable(&format_args!("{} bytes behind its end", rest.len())));
         }
-        let segments = frame.letter.segments();
+        let segments = frame.message.segments();
         if segments.len() > MOST_SEGMENTS {
             return Err(FrameError::TooMany(segments.len()));
         }
-        if let Letter::Answer { answer: Reply::Page { going, segments, .. }, .. } = &frame.letter
+        if let Message::Answer { answer: Reply::Page { going, segments, .. }, .. } = &frame.message
             && going.len() > segments.len()
         {
             return Err(FrameError::TooMany(going.len()));
@@ -310,8 +310,8 @@ impl Frame {
         if let Some(problem) = segments.iter().find_map(|segment| segment.wanted.check().err()) {
             return Err(unreadable(&problem));
         }
-        match &frame.letter {
-            Letter::Ask { question: Question::Allocate { others, .. }, .. } if others.len() > MOST_HOMES => {
+        match &frame.message {
+            Message::Ask { question: Question::Allocate { others, .. }, .. } if others.len() > MOST_HOMES => {
                 Err(FrameError::Homes(others.len()))
             }
             _ => Ok(frame),
@@ -347,9 +347,9 @@ mod tests {
         Segment { id, wanted, home, control: u32::MAX, at: u64::MAX, backups }
     }
 
-    fn framed(letter: Letter) -> Frame {
+    fn framed(message: Message) -> Frame {
         let (from, to) = (Incarnation::new(1, 1), Incarnation::new(2, 3));
-        Frame { view: ViewNumber(7), from, to, letter }
+        Frame { view: ViewNumber(7), from, to, message }
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
         let segments = vec![segment(); MOST_SEGMENTS];
         let going = vec![(segment().id, Duration::MAX); MOST_SEGMENTS];
         let answer = Reply::Page { segments, is_last: false, going };
-        let frame = framed(Letter::Answer { number: u64::MAX, answer });
+        let frame = framed(Message::Answer { number: u64::MAX, answer });
         let bytes = frame.encode();
         assert!(bytes.len() <= MAX_FRAME_BYTES, "{}", bytes.len());
         assert_eq!(Frame::decode(&bytes), Ok(frame));
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused() {
-        let frame = framed(Letter::Ask { number: 1, oldest: 1, question: Question::Register(segment()) });
+        let frame = framed(Message::Ask { number: 1, oldest: 1, question: Question::Register(segment()) });
         let good = frame.encode();
         let mut other = good.clone();
         other[4] = 9;
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(Frame::decode(&vec![0; MAX_FRAME_BYTES + 1]), Err(FrameError::TooLong(MAX_FRAME_BYTES + 1)));
         let segments = vec![Segment { wanted: Wanted { name: None, ..segment().wanted }, ..segment() }; 65];
         let page = |segments, going| {
-            framed(Letter::Answer { number: 1, answer: Reply::Page { segments, is_last: true, going } })
+            framed(Message::Answer { number: 1, answer: Reply::Page { segments, is_last: true, going } })
         };
         assert_eq!(Frame::decode(&page(segments, vec![]).encode()), Err(FrameError::TooMany(65)));
         let going = vec![(segment().id, Duration::ZERO); 2];
@@ -384,22 +384,22 @@ mod tests {
         let backups = vec![segment().primary(); MOST_PLACES];
         for question in [Question::Register, Question::Hold, Question::Reserve, Question::Adopt] {
             let question = question(Segment { backups: backups.clone(), ..segment() });
-            let many = framed(Letter::Ask { number: 1, oldest: 1, question });
+            let many = framed(Message::Ask { number: 1, oldest: 1, question });
             assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(6)));
         }
         let wanted = Wanted { writers: u8::MAX, ..segment().wanted };
         let impossible = Question::Register(Segment { wanted, ..segment() });
-        let impossible = framed(Letter::Ask { number: 1, oldest: 1, question: impossible });
+        let impossible = framed(Message::Ask { number: 1, oldest: 1, question: impossible });
         assert!(Frame::decode(&impossible.encode()).unwrap_err().to_string().contains("255"));
         let (token, wanted) = (Token { asker: Incarnation::new(2, 1), request: 300 }, segment().wanted);
         let others = vec![Incarnation::new(2, 1); MOST_HOMES + 1];
         let question = Question::Allocate { token, wanted, others };
-        let many = framed(Letter::Ask { number: 1, oldest: 1, question });
+        let many = framed(Message::Ask { number: 1, oldest: 1, question });
         assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Homes(65)));
     }
 
     /// One of each thing that can be said.
-    fn letters() -> Vec<Letter> {
+    fn messages() -> Vec<Message> {
         let (segment, name) = (segment(), SegmentName::new("a").unwrap());
         let (id, owner, wanted) = (segment.id, 7, segment.wanted.clone());
         let token = Token { asker: Incarnation::new(2, 1), request: 300 };
@@ -449,14 +449,14 @@ mod tests {
             Reply::Notice(Some(Duration::from_millis(1500))),
             Reply::Elsewhere(id),
         ];
-        let asked = questions.into_iter().map(|question| Letter::Ask { number: 9, oldest: 4, question });
-        asked.chain(replies.into_iter().map(|answer| Letter::Answer { number: 9, answer })).collect()
+        let asked = questions.into_iter().map(|question| Message::Ask { number: 9, oldest: 4, question });
+        asked.chain(replies.into_iter().map(|answer| Message::Answer { number: 9, answer })).collect()
     }
 
     #[test]
     fn whatever_is_said_reads_as_it_was_written() {
-        for letter in letters() {
-            let frame = framed(letter);
+        for message in messages() {
+            let frame = framed(message);
             let bytes = frame.encode();
             assert_eq!(Frame::decode(&bytes), Ok(frame));
             assert!(exercise(&bytes));

@@ -8,7 +8,7 @@ use super::*;
 use crate::held::Stands;
 use crate::layout::extents_at;
 use crate::replicas::tests::{asked, home, rank, two, view};
-use crate::wire::{Frame, Letter, MOST_PLACES, Token};
+use crate::wire::{Frame, MOST_PLACES, Message, Token};
 use crate::{SegmentName, Wanted};
 
 const BYTES: u64 = 4096;
@@ -260,8 +260,8 @@ fn all_that_is_said_of_a_segment_at_most_homes_can_be_read() {
                 home.completed(id, &given, &view, &mut out);
             }
             HomeAction::Ask { to, question, .. } => {
-                let letter = Letter::Ask { number: 1, oldest: 1, question: question.clone() };
-                let frame = Frame { view: view.number(), from: rank(1), to, letter };
+                let message = Message::Ask { number: 1, oldest: 1, question: question.clone() };
+                let frame = Frame { view: view.number(), from: rank(1), to, message };
                 assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
                 if let Question::Hold(segment) = &question {
                     most = most.max(segment.places().count());
