@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
-use crate::held::Asked;
+use crate::held::QuestionId;
 use crate::layout::End;
 use crate::moving::MOVES_AT_ONCE;
 use crate::node::{Action, AskOf, Memory};
@@ -134,7 +134,7 @@ impl Memory {
             (AskOf::Request(_), Reply::Segment(segment)) => {
                 if let Question::Allocate { wanted, .. } = &ask.question {
                     let question = Question::Release { id: segment.id, owner: wanted.owner };
-                    self.ask(from, question, AskOf::Nobody, Time::FAR, out);
+                    self.ask(from, question, AskOf::Abandoned, Time::FAR, out);
                 }
             }
             _ => {}
@@ -166,7 +166,7 @@ impl Memory {
             Some(None) => return,
             None => {}
         }
-        let asker = Asked { from, number };
+        let asker = QuestionId { from, number };
         let is_registrar = self.registrar.is_open() && self.acts();
         let done = |done: Result<(), Refusal>| done.map_or_else(Reply::Refused, |()| Reply::Done);
         let found = |found: Result<&crate::Segment, Refusal>| {
@@ -293,7 +293,7 @@ impl Memory {
     }
 
     /// It is not begun twice.
-    fn remember(&mut self, asked: Asked) {
+    fn remember(&mut self, asked: QuestionId) {
         self.served.entry(asked.from).or_default().replies.insert(asked.number, None);
     }
 
@@ -384,7 +384,7 @@ mod tests {
         node.messages();
         let ask = |node: &mut Node| {
             let until = node.now + ASK_AGAIN;
-            node.does(|memory, _, out| memory.ask(home, Question::Leave(id(1)), AskOf::Nobody, until, out));
+            node.does(|memory, _, out| memory.ask(home, Question::Leave(id(1)), AskOf::Abandoned, until, out));
             match node.messages().pop() {
                 Some((_, Message::Ask { number, oldest, .. })) => (number, oldest),
                 other => panic!("{other:?}"),

@@ -43,7 +43,7 @@ pub(crate) struct Held {
     pub(crate) token: Option<Token>,
     pub(crate) stage: Stage,
     /// The question that its end answers.
-    pub(crate) asker: Option<Asked>,
+    pub(crate) asker: Option<QuestionId>,
     /// How it comes to its end, if it does.
     pub(crate) end: End,
 }
@@ -57,7 +57,7 @@ impl Held {
 
 /// The node that asked, and the number of its question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct QuestionId {
     pub(crate) from: Incarnation,
     pub(crate) number: u64,
 }
@@ -133,7 +133,7 @@ pub(crate) enum HomeAction {
         question: Question,
     },
     Reply {
-        to: Asked,
+        to: QuestionId,
         reply: Reply,
     },
     /// A word that peers read.

@@ -20,7 +20,7 @@ use verbena_terms::{Incarnation, Time};
 use crate::access::{Given, Step};
 use crate::get::slot_at;
 use crate::heap::Heap;
-use crate::held::{Asked, Control, Held, HomeAction, Renewal, Stage, Stands};
+use crate::held::{Control, Held, HomeAction, QuestionId, Renewal, Stage, Stands};
 use crate::layout::{End, FREE_AT, GOING_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
 use crate::moving::{LEFT, Leaver};
 use crate::recent::Recent;
@@ -156,7 +156,7 @@ impl Home {
         self.compare_more(view, out);
     }
 
-    /// What an allocation has made here. Asked for once more, it is a question of where that is: it may have moved, or be about to.
+    /// What an allocation has made here. QuestionId for once more, it is a question of where that is: it may have moved, or be about to.
     pub(crate) fn made_by(&self, token: &Token) -> Option<SegmentId> {
         self.tokens.get(token).or_else(|| self.left_tokens.get(token)).copied()
     }
@@ -164,7 +164,7 @@ impl Home {
     /// Makes a segment; nothing was made by this token. Others are homes that may hold copies.
     pub(crate) fn allocate(
         &mut self,
-        asker: Asked,
+        asker: QuestionId,
         token: Token,
         wanted: Wanted,
         others: Vec<Incarnation>,
@@ -187,7 +187,13 @@ impl Home {
         out.push(HomeAction::Post { id: *id, at: self.me, steps });
     }
 
-    fn make(&mut self, asker: Asked, token: Token, wanted: Wanted, others: Vec<Incarnation>) -> Result<(), Refusal> {
+    fn make(
+        &mut self,
+        asker: QuestionId,
+        token: Token,
+        wanted: Wanted,
+        others: Vec<Incarnation>,
+    ) -> Result<(), Refusal> {
         wanted.check()?;
         let (control, place) = self.take(&wanted)?;
         self.made += 1;
@@ -219,7 +225,7 @@ impl Home {
         Ok((control, Place { home, control: control.number, at }))
     }
 
-    pub(crate) fn release(&mut self, asker: Asked, id: SegmentId, owner: u32, out: &mut Vec<HomeAction>) {
+    pub(crate) fn release(&mut self, asker: QuestionId, id: SegmentId, owner: u32, out: &mut Vec<HomeAction>) {
         let refuse = |refusal| HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) };
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Standing)) else {
             return out.push(refuse(self.absent(id)));
@@ -232,7 +238,7 @@ impl Home {
     }
 
     /// The segment comes to its end, whatever works on it.
-    pub(crate) fn mark_ended(&mut self, id: SegmentId, end: End, asker: Option<Asked>, out: &mut Vec<HomeAction>) {
+    pub(crate) fn mark_ended(&mut self, id: SegmentId, end: End, asker: Option<QuestionId>, out: &mut Vec<HomeAction>) {
         self.leavers.remove(&id);
         let Some(held) = self.segments.get_mut(&id) else { return };
         // Its word is not known: the first swap finds it. It is marked where puts are decided first, and last where it is read.
@@ -461,7 +467,7 @@ impl Home {
     }
 
     /// A place for a copy of what another home leads.
-    pub(crate) fn hold_place(&mut self, segment: Segment, place: Place, asker: Asked) {
+    pub(crate) fn hold_place(&mut self, segment: Segment, place: Place, asker: QuestionId) {
         let (token, stage, asker, end) = (None, Stage::Emptying, Some(asker), End::default());
         self.segments.insert(segment.id, Held { segment, place, token, stage, asker, end });
     }

@@ -104,7 +104,7 @@ impl Memory {
             match action {
                 HomeAction::Post { id, at, steps } => self.post(Whose::Home(id), at, steps, Time::FAR, out),
                 HomeAction::Ask { id, to, question } => self.ask(to, question, AskOf::Home(id), Time::FAR, out),
-                HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Nobody, Time::FAR, out),
+                HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Abandoned, Time::FAR, out),
                 HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
                 HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
                 HomeAction::Discard { at, bytes } => out.push(Action::Discard { at, bytes }),

@@ -25,7 +25,7 @@ use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
 use crate::access::{Given, Step};
-use crate::held::{Asked, Held, HomeAction, Stage};
+use crate::held::{Held, HomeAction, QuestionId, Stage};
 use crate::home::Home;
 use crate::layout::{End, Word, claims_at, word_at};
 use crate::reclaim::Note;
@@ -56,11 +56,11 @@ pub(crate) struct Moving {
     who: Incarnation,
     /// What stands at its places.
     words: BTreeMap<Incarnation, Word>,
-    step: Moved,
+    step: MoveStep,
 }
 
 #[derive(Clone, Debug)]
-enum Moved {
+enum MoveStep {
     /// The registrar of its name is to send who asks to its home.
     Naming,
     Forgetting(BTreeSet<Incarnation>),
@@ -88,7 +88,7 @@ impl Moving {
 
     /// Whether another home leads it by now.
     pub(crate) fn is_given(&self) -> bool {
-        matches!(self.step, Moved::Given(_))
+        matches!(self.step, MoveStep::Given(_))
     }
 }
 
@@ -211,7 +211,7 @@ impl Home {
         // The new place is not filled: writers did not know of it.
         let words = place.map(|place| (place.home, Word::default())).into_iter().collect();
         held.segment.backups.extend(place);
-        held.stage = Stage::Moving(Box::new(Moving { who: leaver.who, words, step: Moved::Naming }));
+        held.stage = Stage::Moving(Box::new(Moving { who: leaver.who, words, step: MoveStep::Naming }));
         match held.segment.wanted.name.as_ref().and_then(|name| name.registrar(view)) {
             Some(to) => out.push(HomeAction::Ask { id, to, question: Question::Register(held.segment.clone()) }),
             None => self.forget_where(id, view, out),
@@ -230,7 +230,7 @@ impl Home {
             out.push(HomeAction::Ask { id, to: *to, question });
         }
         let is_nobody = members.is_empty();
-        moving.step = Moved::Forgetting(members);
+        moving.step = MoveStep::Forgetting(members);
         if is_nobody {
             self.read_next(id, 0, view, out);
         }
@@ -243,7 +243,7 @@ impl Home {
         let is_unread = |(_, place): &(usize, Place)| !moving.words.contains_key(&place.home);
         let next = held.segment.places().enumerate().skip(nth).find(is_unread);
         let Some((nth, place)) = next else { return self.copy_moving(id, view, out) };
-        moving.step = Moved::Reading(nth);
+        moving.step = MoveStep::Reading(nth);
         out.push(HomeAction::Post { id, at: place.home, steps: vec![Step::ReadWord(word_at(place.control))] });
     }
 
@@ -251,7 +251,7 @@ impl Home {
     pub(crate) fn moving_completed(&mut self, id: SegmentId, given: &[Given], view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Moving(moving) = &mut held.stage else { return };
-        let Moved::Reading(nth) = moving.step else { return };
+        let MoveStep::Reading(nth) = moving.step else { return };
         if let (Some(place), Some(word)) = (held.segment.places().nth(nth), given.first()) {
             moving.words.insert(place.home, Word::from_bits(word.word()));
         }
@@ -273,14 +273,14 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Moving(moving) = &mut held.stage else { return };
         match &mut moving.step {
-            Moved::Naming => self.forget_where(id, view, out),
-            Moved::Forgetting(awaited) => {
+            MoveStep::Naming => self.forget_where(id, view, out),
+            MoveStep::Forgetting(awaited) => {
                 awaited.remove(&from);
                 if awaited.is_empty() {
                     self.read_next(id, 0, view, out);
                 }
             }
-            Moved::Given(to) if *to == from => {
+            MoveStep::Given(to) if *to == from => {
                 if let Some(segment) = held.segment.without(me) {
                     (held.segment, held.end) = (segment, End::Moved);
                 }
@@ -300,7 +300,7 @@ impl Home {
         let Some(segment) = held.segment.without(me) else { return };
         out.push(HomeAction::Note(Note::Moved(held.segment.clone(), segment.home)));
         let (to, words) = (segment.home, BTreeMap::new());
-        held.stage = Stage::Moving(Box::new(Moving { who, words, step: Moved::Given(to) }));
+        held.stage = Stage::Moving(Box::new(Moving { who, words, step: MoveStep::Given(to) }));
         out.push(HomeAction::Ask { id, to, question: Question::Adopt(segment) });
     }
 
@@ -328,7 +328,7 @@ impl Home {
     }
 
     /// The former leader has dropped the segment: this home serves it.
-    pub(crate) fn adopted(&mut self, asker: Asked, segment: Segment, out: &mut Vec<HomeAction>) {
+    pub(crate) fn adopted(&mut self, asker: QuestionId, segment: Segment, out: &mut Vec<HomeAction>) {
         let id = segment.id;
         let is_it =
             |held: &&mut Held| matches!(held.stage, Stage::Backup { .. }) && held.segment.wanted == segment.wanted;

@@ -538,5 +538,5 @@ pub(crate) enum AskOf {
     Key,
     Report,
     /// An allocation without a request: it is released.
-    Nobody,
+    Abandoned,
 }

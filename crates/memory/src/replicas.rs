@@ -22,7 +22,7 @@ use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
 use crate::access::{Given, Step};
-use crate::held::{Asked, Control, HomeAction, Stage, Stands};
+use crate::held::{Control, HomeAction, QuestionId, Stage, Stands};
 use crate::home::Home;
 use crate::layout::{End, FILLING, Word, claims_at, word_at};
 use crate::wire::{Question, Reply};
@@ -54,11 +54,11 @@ pub(crate) struct Copying {
     leaver: Option<Incarnation>,
     /// The former leader has left, and no other node knows yet that the segment is here.
     is_unknown: bool,
-    step: Copied,
+    step: CopyStep,
 }
 
 #[derive(Clone, Debug)]
-enum Copied {
+enum CopyStep {
     Asking(BTreeSet<Incarnation>),
     Reserving,
     Telling(BTreeSet<Incarnation>),
@@ -69,7 +69,7 @@ enum Copied {
 }
 
 impl Copying {
-    fn new(me: Incarnation, word: Word, step: Copied) -> Self {
+    fn new(me: Incarnation, word: Word, step: CopyStep) -> Self {
         let words = BTreeMap::from([(me, word)]);
         let (candidates, refused, unheard, value) = (vec![], None, None, None);
         let (is_changed, is_new, leaver, is_unknown) = (false, false, None, false);
@@ -79,7 +79,7 @@ impl Copying {
     /// Of a segment out of use, with these words at its places.
     pub(crate) fn moving(me: Incarnation, words: BTreeMap<Incarnation, Word>, leaver: Incarnation) -> Self {
         let word = words.values().copied().max_by_key(|word| word.version()).unwrap_or_default();
-        let copying = Copying::new(me, word, Copied::Telling(BTreeSet::new()));
+        let copying = Copying::new(me, word, CopyStep::Telling(BTreeSet::new()));
         Copying { words, leaver: Some(leaver), is_changed: true, ..copying }
     }
 
@@ -178,7 +178,7 @@ impl Home {
         let backups: Vec<Place> = held.segment.places().filter(is_anothers).collect();
         let Place { home, control, at } = held.place;
         held.segment = Segment { home, control, at, backups, ..held.segment.clone() };
-        let copying = Copying::new(me, word, Copied::Asking(BTreeSet::new()));
+        let copying = Copying::new(me, word, CopyStep::Asking(BTreeSet::new()));
         held.stage = Stage::Copying(Box::new(Copying { is_unknown, ..copying }));
         self.to_compare.push(id);
     }
@@ -186,7 +186,7 @@ impl Home {
     /// A bounded number at a time.
     pub(crate) fn compare_more(&mut self, view: &View, out: &mut Vec<HomeAction>) {
         let is_begun = |copying: &Copying| {
-            !copying.is_new && !matches!(&copying.step, Copied::Asking(awaited) if awaited.is_empty())
+            !copying.is_new && !matches!(&copying.step, CopyStep::Asking(awaited) if awaited.is_empty())
         };
         let begun = self.segments.values().filter(|held| matches!(&held.stage, Stage::Copying(at) if is_begun(at)));
         for _ in begun.count()..AT_ONCE {
@@ -200,7 +200,7 @@ impl Home {
         let Stage::Copying(copying) = &mut held.stage else { return };
         let awaited = ask_to_hold(&held.segment, out);
         let is_alone = awaited.is_empty();
-        copying.step = Copied::Asking(awaited);
+        copying.step = CopyStep::Asking(awaited);
         if is_alone {
             self.compared(id, view, out);
         }
@@ -240,7 +240,7 @@ impl Home {
     ) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
-        let mut copying = Copying::new(me, control.next(), Copied::Reserving);
+        let mut copying = Copying::new(me, control.next(), CopyStep::Reserving);
         copying.candidates = others.into_iter().filter(|home| *home != me).rev().collect();
         (copying.is_new, copying.unheard) = (true, Some(control));
         held.stage = Stage::Copying(Box::new(copying));
@@ -252,7 +252,7 @@ impl Home {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Registering(control) = held.stage else { return };
-        let mut copying = Copying::new(me, control.next(), Copied::Reserving);
+        let mut copying = Copying::new(me, control.next(), CopyStep::Reserving);
         copying.words.extend(held.segment.backups.iter().map(|place| (place.home, Word::default())));
         copying.value = Some(vec![0; 8 + held.segment.wanted.bytes as usize]);
         (copying.is_new, copying.is_changed) = (true, true);
@@ -266,7 +266,7 @@ impl Home {
     fn reserve_more(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
-        copying.step = Copied::Reserving;
+        copying.step = CopyStep::Reserving;
         let wanted = usize::from(held.segment.wanted.copies);
         let is_enough = held.segment.places().count() >= wanted;
         if !is_enough && let Some(to) = copying.candidates.pop() {
@@ -291,7 +291,7 @@ impl Home {
         let Stage::Copying(copying) = &mut held.stage else { return };
         let awaited = if copying.is_changed && is_told { ask_to_hold(&held.segment, out) } else { BTreeSet::new() };
         let is_known = awaited.is_empty();
-        copying.step = Copied::Telling(awaited);
+        copying.step = CopyStep::Telling(awaited);
         if is_known {
             self.bring_up(id, view, out);
         }
@@ -307,7 +307,7 @@ impl Home {
         let is_behind = |place: &Place| has(place) != word && copying.leaver != Some(place.home);
         let behind = segment.places().find(is_behind).filter(|_| rules.brought_up_first);
         let (Some(behind), Some(slot)) = (behind, word.slot()) else {
-            copying.step = Copied::Leaving;
+            copying.step = CopyStep::Leaving;
             match copying.leaver {
                 Some(who) => self.let_go(id, who, out),
                 None if copying.is_unknown => self.adopt(id, out),
@@ -317,7 +317,7 @@ impl Home {
         };
         let Some(value) = &copying.value else {
             let Some(from) = segment.places().find(|place| has(place) == word) else { return };
-            copying.step = Copied::Reading;
+            copying.step = CopyStep::Reading;
             let at = segment.slot_at(from, slot);
             let steps = vec![Step::Read(at + 8, 8 + segment.wanted.bytes)];
             return out.push(HomeAction::Post { id, at: from.home, steps });
@@ -335,7 +335,7 @@ impl Home {
         {
             steps.push(Step::Swap(claims_at(behind.control), 1 << old, 1 << slot));
         }
-        copying.step = Copied::Filling(behind.home);
+        copying.step = CopyStep::Filling(behind.home);
         out.push(HomeAction::Post { id, at: behind.home, steps });
     }
 
@@ -344,8 +344,8 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         match (&copying.step, given) {
-            (Copied::Reading, [Given::Bytes(value), ..]) => copying.value = Some(value.clone()),
-            (Copied::Filling(home), _) => {
+            (CopyStep::Reading, [Given::Bytes(value), ..]) => copying.value = Some(value.clone()),
+            (CopyStep::Filling(home), _) => {
                 copying.words.insert(*home, copying.word);
             }
             _ => return,
@@ -365,7 +365,7 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         match (&mut copying.step, reply) {
-            (Copied::Asking(awaited), reply) if awaited.contains(&from) => {
+            (CopyStep::Asking(awaited), reply) if awaited.contains(&from) => {
                 awaited.remove(&from);
                 let is_last = awaited.is_empty();
                 if let Reply::Holds(bits) = reply {
@@ -379,20 +379,20 @@ impl Home {
                     self.compared(id, view, out);
                 }
             }
-            (Copied::Telling(awaited), _) => {
+            (CopyStep::Telling(awaited), _) => {
                 awaited.remove(&from);
                 if awaited.is_empty() {
                     self.bring_up(id, view, out);
                 }
             }
-            (Copied::Leaving, Reply::Done) if copying.leaver == Some(from) => self.is_left(id, from, out),
-            (Copied::Reserving, Reply::Place(place)) if place.home == from => {
+            (CopyStep::Leaving, Reply::Done) if copying.leaver == Some(from) => self.is_left(id, from, out),
+            (CopyStep::Reserving, Reply::Place(place)) if place.home == from => {
                 held.segment.backups.push(place);
                 copying.words.insert(from, Word::default());
                 copying.is_changed = true;
                 self.reserve_more(id, view, out);
             }
-            (Copied::Reserving, reply) => {
+            (CopyStep::Reserving, reply) => {
                 if let Reply::Refused(refusal) = reply {
                     copying.refused = Some(refusal);
                 }
@@ -405,7 +405,7 @@ impl Home {
     // The part of a home that holds a copy.
 
     /// A place for a copy: its word is set to 0, and its bytes are free.
-    pub(crate) fn reserve(&mut self, asker: Asked, mut segment: Segment, out: &mut Vec<HomeAction>) {
+    pub(crate) fn reserve(&mut self, asker: QuestionId, mut segment: Segment, out: &mut Vec<HomeAction>) {
         let id = segment.id;
         let is_here = self.segments.contains_key(&id);
         let taken = if is_here { Err(Refusal::Released { id }) } else { self.take(&segment.wanted) };

@@ -45,7 +45,7 @@ pub(crate) fn two() -> (Home, SegmentId) {
     let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
     let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
     let token = Token { asker: rank(3), request: 1 };
-    home.allocate(Asked { from: rank(3), number: 1 }, token, wanted, vec![rank(3), rank(2)], &mut out);
+    home.allocate(QuestionId { from: rank(3), number: 1 }, token, wanted, vec![rank(3), rank(2)], &mut out);
     let id = SegmentId { home: rank(1), number: 1 };
     assert_eq!(asked(&mut out), ["4 steps at 1"]);
     home.completed(id, &[], &view, &mut out);
@@ -120,7 +120,7 @@ fn a_release_that_was_begun_is_ended() {
 #[test]
 fn a_release_is_said_when_it_is_at_all_copies() {
     let ((mut home, id), view, mut out) = (two(), view(1, &[1, 2, 3]), vec![]);
-    home.release(Asked { from: rank(3), number: 2 }, id, 7, &mut out);
+    home.release(QuestionId { from: rank(3), number: 2 }, id, 7, &mut out);
     assert_eq!(asked(&mut out), ["1 steps at 2"]);
     assert!(home.is_comparing(id), "who asks meanwhile is told nothing");
     let word = |word: Word| [Given::Word(word.to_bits())];
@@ -138,7 +138,7 @@ fn a_release_is_said_when_it_is_at_all_copies() {
 #[test]
 fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let (mut second, mut out) = (home(2), vec![]);
-    let ((first, id), ask) = (two(), Asked { from: rank(1), number: 1 });
+    let ((first, id), ask) = (two(), QuestionId { from: rank(1), number: 1 });
     let mut reserved = first.find(id).unwrap().clone();
     reserved.backups.clear();
     second.reserve(ask, reserved.clone(), &mut out);

@@ -43,7 +43,7 @@ pub struct Overloaded;
 const LARGE: u64 = 256 << 10;
 
 /// Callback with the outcome of a request. Runs on the thread that drives the service; must not block.
-pub type Told = Box<dyn FnOnce(Answer) + Send>;
+pub type OnAnswer = Box<dyn FnOnce(Answer) + Send>;
 /// Callback for the moment when nothing of some puts is in flight. Runs on the thread that drives the service; must not
 /// block.
 type Settled = Box<dyn FnOnce() + Send>;
@@ -53,7 +53,7 @@ type Closed = Box<dyn FnOnce(bool) + Send>;
 /// What callers submit to the executor.
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
-    Request { id: RequestId, wish: Wish, patience: Duration, told: Told },
+    Request { id: RequestId, wish: Wish, patience: Duration, told: OnAnswer },
     Settle { puts: Vec<RequestId>, settled: Settled },
     Close { patience: Duration, closed: Closed },
 }
