@@ -39,7 +39,7 @@ impl Node {
         let memory = Memory::new(MemoryOptions { bytes, segments, owner_bytes, copies_bytes, rules });
         let view = Arc::new(view(1, members));
         let mut node = Node { memory, now: Time::ZERO + Duration::from_secs(1), me: rank(me), view, did: vec![] };
-        node.memory.life_begins(rank(me), &mut node.did);
+        node.memory.start_incarnation(rank(me), &mut node.did);
         node.comes(node.view.clone());
         node
     }

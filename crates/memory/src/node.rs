@@ -246,7 +246,7 @@ impl Memory {
     }
 
     /// Starts anew as this incarnation, with empty memory (rule C1); for `Incarnation::default()`, between two.
-    pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<Action>) {
+    pub fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<Action>) {
         self.forget_view(out);
         (self.me, self.view, self.lease) = (me, None, Lease::NONE);
         self.home = Home::after(&self.home, me);
