@@ -296,7 +296,7 @@ impl Directory {
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), ProtocolViolation> {
         match self.locks.get_mut(number as usize) {
-            Some(Words::Evicted) if matches!(message, Message::Knock | Message::Enter) => {
+            Some(Words::Evicted) if matches!(message, Message::AskHome | Message::Enter) => {
                 self.act(number, Owner::Home, vec![Action::Send(To::Participant(from), Message::Moved)], out)
             }
             _ if self.scheme == Scheme::Srsl && self.recovery_holders.contains_key(&number) => match message {

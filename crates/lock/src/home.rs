@@ -5,10 +5,10 @@
 //!   have yet to release. While such a swap is in flight the home cannot know which of both numbers a writer found, and it answers no writer.
 //! * *Writers after readers* (rule L2). They are granted when as many have released as they found; the last writer's token is in the token word by then.
 //! * *Eviction* (rule L4). A swap of the free word evicts an unused lock from its words, while the home has nothing to
-//!   remember. Then the queue is empty and no reader has yet to release. Only a knock or a wish to be put in can still
+//!   remember. Then the queue is empty and no reader has yet to release. Only a wish to enter or a wish to be put in can still
 //!   arrive: the home answers both that the words have moved.
-//! * *The door* (rule L3). A writer that loses its swaps to others asks the home to put it into the queue. A node that
-//!   finds the door closed enters at most once more, because it knocks the next time; so the home's swap is lost a
+//! * *The gate* (rule L3). A writer that loses its swaps to others asks the home to put it into the queue. A node that
+//!   finds the gate closed enters at most once more, because it asks the home the next time; so the home's swap is lost a
 //!   bounded number of times.
 
 use std::collections::VecDeque;
@@ -36,8 +36,8 @@ pub struct Home {
     pub(crate) next: Option<(Rank, u32)>,
     /// Writers to be put into the queue.
     pub(crate) entering: VecDeque<Rank>,
-    /// Nodes that wait for the door to open.
-    pub(crate) knocked: Vec<Rank>,
+    /// Nodes that wait for the gate to open.
+    pub(crate) asked_to_enter: Vec<Rank>,
     is_closed: bool,
     pub(crate) doing: Doing,
 }
@@ -69,7 +69,7 @@ impl Home {
             tried: 0,
             next: None,
             entering: VecDeque::new(),
-            knocked: Vec::new(),
+            asked_to_enter: Vec::new(),
             is_closed: false,
             doing: Doing::Nothing,
         }
@@ -81,7 +81,7 @@ impl Home {
             && self.released == 0
             && self.next.is_none()
             && self.entering.is_empty()
-            && self.knocked.is_empty()
+            && self.asked_to_enter.is_empty()
             && !self.is_closed
     }
 
@@ -110,7 +110,7 @@ impl Home {
             }
             Message::After { writer, readers } => self.next = Some((writer, readers)),
             Message::Enter => self.entering.push_back(from),
-            Message::Knock => self.knocked.push(from),
+            Message::AskHome => self.asked_to_enter.push(from),
             _ => return Err(ProtocolViolation("what a home is not told")),
         }
         self.go_on(out)
@@ -160,7 +160,9 @@ impl Home {
             Doing::Evicting(_) => {}
             Doing::Opening => {
                 self.is_closed = false;
-                out.extend(self.knocked.drain(..).map(|rank| Action::Send(To::Participant(rank), Message::Open)));
+                out.extend(
+                    self.asked_to_enter.drain(..).map(|rank| Action::Send(To::Participant(rank), Message::Open)),
+                );
             }
         }
         self.go_on(out)
@@ -180,9 +182,9 @@ impl Home {
             out.push(Action::Access(Batch::default().and_read()));
         } else if !self.entering.is_empty() {
             self.put_in(LockWord::FREE, out);
-        } else if self.is_closed || !self.knocked.is_empty() {
+        } else if self.is_closed || !self.asked_to_enter.is_empty() {
             self.doing = Doing::Opening;
-            out.push(Action::Access(Batch { door: Some(false), ..Batch::default() }));
+            out.push(Action::Access(Batch { gate: Some(false), ..Batch::default() }));
         } else if self.next.is_none() && self.released > self.tried {
             return self.settle(LockWord::readers(self.released), self.released, out);
         }
@@ -197,7 +199,7 @@ impl Home {
     /// Answers the nodes that asked meanwhile and are in no queue.
     fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let is_used = self.released > 0 || self.next.is_some();
-        let asked = self.entering.drain(..).chain(self.knocked.drain(..));
+        let asked = self.entering.drain(..).chain(self.asked_to_enter.drain(..));
         let told = asked.filter(|_| self.rules.tell_who_asked);
         out.extend(told.map(|rank| Action::Send(To::Participant(rank), Message::Moved)));
         // The words belong to no lock whatever was answered: a node that comes to them must learn that they have moved.
@@ -215,8 +217,8 @@ impl Home {
 
     fn put_in(&mut self, expected: LockWord, out: &mut Vec<Action>) {
         let Some(&writer) = self.entering.front() else { return };
-        let door = (!std::mem::replace(&mut self.is_closed, true)).then_some(true);
+        let gate = (!std::mem::replace(&mut self.is_closed, true)).then_some(true);
         self.doing = Doing::Entering(expected);
-        out.push(Action::Access(Batch { door, ..Batch::swap(expected, LockWord::writer(writer)) }.and_read()));
+        out.push(Action::Access(Batch { gate, ..Batch::swap(expected, LockWord::writer(writer)) }.and_read()));
     }
 }

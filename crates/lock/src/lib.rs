@@ -58,4 +58,4 @@ pub use removal::Removal;
 pub use rules::Rules;
 pub use scheme::{HomeRole, LockRole, Scheme};
 pub use srsl::{Client, Server};
-pub use word::{DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Mode, TOKEN_WORD_AT, Token};
+pub use word::{GATE_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Mode, TOKEN_WORD_AT, Token};

@@ -46,9 +46,9 @@ pub enum Message {
     Released,
     /// To the home, from a writer whose compare-and-swaps were lost to others: put me into the queue.
     Enter,
-    /// To the home, from a node that found the door closed: tell me when I may enter.
-    Knock,
-    /// To who knocked: come.
+    /// To the home, from a node that found the gate closed: tell me when I may enter.
+    AskHome,
+    /// To who asked to enter: come.
     Open,
     /// To a server ([`Srsl`](crate::Scheme::Srsl)): this is wanted.
     Ask(Request),
@@ -58,6 +58,6 @@ pub enum Message {
     Shared,
     /// From a server: no.
     Refuse(Refusal),
-    /// From the home, to a node that knocked or asked to be put in: these words belong to no lock any longer (rule L4).
+    /// From the home, to a node that asked to enter or asked to be put in: these words belong to no lock any longer (rule L4).
     Moved,
 }

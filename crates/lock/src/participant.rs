@@ -1,8 +1,8 @@
 //! A node's part in one lock. The node stands in the queue once, for all of its clients (rule L1).
 //!
 //! ```text
-//!           request: the door was found closed
-//!   idle --------------------------------------> knocking
+//!           request: the gate was found closed
+//!   idle --------------------------------------> asking
 //!    |                                              | open
 //!    | request                                      v
 //!    +-----------------------------------------> entering --------------+-----------------------> held
@@ -19,7 +19,7 @@
 //!    +------------------------------------------------------------------------------------------ leaving
 //! ```
 //!
-//! A participant returns to idle from knocking, entering, and waiting for the home's help when it learns that the words
+//! A participant returns to idle from asking the home, entering, and waiting for the home's help when it learns that the words
 //! were evicted (rule L4). At that moment the words have no queue, and the participant has nothing to remember.
 //!
 //! A request that its clients gave up stays in the queue and is released when it is granted (rule L3). The queue is
@@ -56,7 +56,7 @@ pub struct LockParticipant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stint {
     Idle,
-    Knocking(Request),
+    AskingHome(Request),
     Entering {
         request: Request,
         posted: Change,
@@ -93,7 +93,7 @@ impl LockParticipant {
     pub(crate) fn survives(&self) -> Option<Survivor> {
         match (self.stint, self.place.leaving) {
             (Stint::Held(mode, token), _) => Some(Survivor::Holds(mode, token)),
-            (Stint::Knocking(request) | Stint::Entering { request, .. }, _) => {
+            (Stint::AskingHome(request) | Stint::Entering { request, .. }, _) => {
                 (!request.is_try).then_some(Survivor::Waits(request.mode))
             }
             (Stint::Waiting(mode), _) => Some(Survivor::Waits(mode)),
@@ -119,8 +119,8 @@ impl LockParticipant {
             return Err(ProtocolViolation("a request beside another one of the same node"));
         }
         if self.is_closed && !request.is_try {
-            self.stint = Stint::Knocking(request);
-            out.push(Action::Send(To::Home, Message::Knock));
+            self.stint = Stint::AskingHome(request);
+            out.push(Action::Send(To::Home, Message::AskHome));
         } else {
             self.enter(request, self.first_change(request), 0, out);
         }
@@ -193,12 +193,12 @@ impl LockParticipant {
                 self.granted(mode, last, out);
                 Ok(())
             }
-            (Message::Open, Stint::Knocking(request)) => {
+            (Message::Open, Stint::AskingHome(request)) => {
                 self.is_closed = false;
                 self.enter(request, self.first_change(request), 0, out);
                 Ok(())
             }
-            (Message::Moved, Stint::Knocking(_) | Stint::Waiting(Mode::Exclusive)) => self.moved(out),
+            (Message::Moved, Stint::AskingHome(_) | Stint::Waiting(Mode::Exclusive)) => self.moved(out),
             (Message::Grant { .. } | Message::Open | Message::Moved, _) => {
                 Err(ProtocolViolation("an answer to what was not asked"))
             }
@@ -227,7 +227,7 @@ impl LockParticipant {
     /// Whether others may have found this node at the tail.
     pub(crate) fn stands(&self) -> bool {
         match self.stint {
-            Stint::Idle | Stint::Knocking(_) => false,
+            Stint::Idle | Stint::AskingHome(_) => false,
             Stint::Entering { request: Request { mode, .. }, .. } | Stint::Waiting(mode) | Stint::Held(mode, _) => {
                 mode == Mode::Exclusive
             }
@@ -235,7 +235,7 @@ impl LockParticipant {
         }
     }
 
-    /// What is done first, when nothing is known of the word but perhaps that the door was closed.
+    /// What is done first, when nothing is known of the word but perhaps that the gate was closed.
     fn first_change(&self, Request { mode, is_try }: Request) -> Change {
         match mode {
             // A try does not change the word while a writer waits for the home to put it into the queue.

@@ -118,7 +118,7 @@ impl Renamed for Home {
         let mut other = self.clone();
         other.next = self.next.map(|(writer, readers)| (name(writer), readers));
         other.entering = self.entering.iter().map(|&writer| name(writer)).collect();
-        rename(&mut other.knocked, name);
+        rename(&mut other.asked_to_enter, name);
         match &mut other.doing {
             Doing::Reading(writer) => *writer = name(*writer),
             Doing::Entering(expected) | Doing::Evicting(expected) => *expected = expected.renamed(name),

@@ -3,7 +3,7 @@
 //! ```text
 //!      0            8            16          24         32
 //!      +------------+------------+-----------+----------+
-//!      | lock word  | token word | door word |  unused  |
+//!      | lock word  | token word | gate word |  unused  |
 //!      +------------+------------+-----------+----------+
 //!       63        32 31        0
 //!      +------------+-----------+
@@ -12,10 +12,10 @@
 //!      +------------+-----------+
 //! ```
 //!
-//! The lock word is changed by atomics alone. The exclusive holder writes the token word, and the home writes the door
+//! The lock word is changed by atomics alone. The exclusive holder writes the token word, and the home writes the gate
 //! word. So no word that atomics change is ever written plainly (rule F3), even where the words of an evicted lock
 //! become another lock's. The home frees such a lock word by a swap and stores the token word when every member has
-//! said that it remembers the words no more and has nothing in flight to them (rule L4). The door is open: the lock was
+//! said that it remembers the words no more and has nothing in flight to them (rule L4). The gate is open: the lock was
 //! evicted at rest.
 
 use std::fmt;
@@ -27,10 +27,10 @@ use verbena_terms::{Rank, ViewNumber};
 pub const LOCK_BYTES: u64 = 32;
 /// Where the lock word begins, in bytes from the lock's first.
 pub const LOCK_WORD_AT: u64 = 0;
-/// Where the token word begins. The door word follows it: one read brings both.
+/// Where the token word begins. The gate word follows it: one read brings both.
 pub const TOKEN_WORD_AT: u64 = 8;
-/// Where the door word begins. 0: a node that wants the lock enters by itself; 1: it asks the home (rule L3).
-pub const DOOR_WORD_AT: u64 = 16;
+/// Where the gate word begins. 0: a node that wants the lock enters by itself; 1: it asks the home (rule L3).
+pub const GATE_WORD_AT: u64 = 16;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

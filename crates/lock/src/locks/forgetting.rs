@@ -1,6 +1,6 @@
 //! Evicted words that a home asks its members to forget (rule L4).
 //!
-//! A member may still be involved with such words. It has knocked or asked to be put in, and the home's answer is in
+//! A member may still be involved with such words. It has asked to enter or asked to be put in, and the home's answer is in
 //! flight; or its batch is in flight, and will find that the words were evicted. The member answers when that is over.
 //! From then on nothing of it can reach them.
 

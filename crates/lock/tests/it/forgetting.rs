@@ -154,11 +154,11 @@ fn words_that_a_request_is_on_its_way_to_are_forgotten_when_it_has_met_them() {
 }
 
 #[test]
-fn words_whose_door_is_knocked_at_are_forgotten_when_the_home_has_answered() {
+fn words_whose_gate_is_asked_about_are_forgotten_when_the_home_has_answered() {
     let (mut node, id) = Node::with_words(0);
     let post = node.release(id).posted[0].0;
     node.finds(post, LockWord::writer(ME.rank));
-    // Once more, and the door is closed.
+    // Once more, and the gate is closed.
     let (id, did) = node.acquire();
     let outcome = Outcome { before: LockWord::FREE, token: Token::first_of(VIEW), is_closed: true };
     let post = did.posted[0].0;

@@ -105,7 +105,7 @@ fn who_only_tries_while_a_view_ends() {
 }
 
 #[test]
-fn doors_and_counts_while_a_view_ends() {
+fn gates_and_counts_while_a_view_ends() {
     let impatient = |world| World { lost_swaps: Some(0), ..world };
     explore(and_one_fails(ends(impatient(world(3, 1, &ANY)))), 200_000);
     explore(has_ended(impatient(in_full(world(3, 1, &ANY)))), 150_000);

@@ -161,7 +161,7 @@ fn every_order_of_events_ends_well() {
 }
 
 #[test]
-fn doors_are_open_in_the_end() {
+fn gates_are_open_in_the_end() {
     let impatient = |world| World { lost_swaps: Some(0), ..world };
     end_well(impatient(in_full(world(2, 2, &[WRITE, READ]))), 70_000);
     end_well(impatient(world(3, 1, &[WRITE, READ, TRY_WRITE, TRY_READ])), 8_000);

@@ -285,7 +285,7 @@ fn who_only_tries_evicted_words() {
 }
 
 #[test]
-fn doors_of_evicted_words() {
+fn gates_of_evicted_words() {
     let impatient = |world| Evicting { lost_swaps: Some(0), ..world };
     explore(impatient(one(2, 2, &ANY)), 50_000);
     explore(impatient(two(2, 1, &ANY)), 2_000);

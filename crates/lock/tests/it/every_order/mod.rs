@@ -120,7 +120,7 @@ fn who_only_tries() {
     }
 }
 
-/// Whoever loses a swap asks the home, so that the door is closed and opened.
+/// Whoever loses a swap asks the home, so that the gate is closed and opened.
 #[test]
 fn writers_that_lose_their_swaps() {
     let impatient = |world| World { lost_swaps: Some(0), ..world };

@@ -19,7 +19,7 @@ impl World {
         let is_at_once = |event: &&Event| match event {
             Event::Request(..) => true,
             Event::Deliver(at) => state.view.is_at_once(*at),
-            Event::Step(who) => *who == self.home() && !self.has_door() && state.view.only_reads(*who),
+            Event::Step(who) => *who == self.home() && !self.has_gate() && state.view.only_reads(*who),
             Event::Release(_) | Event::Downgrade(_) => false,
         };
         match all.iter().find(is_at_once) {
@@ -43,7 +43,7 @@ impl World {
     ///
     /// * The first step of a writer's release: until then it might as well hold the lock.
     /// * What came of a participant's batch: it does the same if a message comes in between. (A home would not.)
-    /// * The read after a change, unless the door is looked at: whoever is in finds the token that the last writer left.
+    /// * The read after a change, unless the gate is looked at: whoever is in finds the token that the last writer left.
     /// * That a reader has released, if it is its last request: until then it might as well hold the lock.
     pub(crate) fn goes_on(&self, state: &mut State, event: Event) {
         match event {
@@ -63,7 +63,7 @@ impl World {
     }
 
     fn hears(&self, state: &mut State, who: usize) {
-        if state.view.goes_on(who, self.has_door()) {
+        if state.view.goes_on(who, self.has_gate()) {
             self.happens(state, Event::Step(who));
         }
     }
@@ -88,9 +88,9 @@ impl View {
     }
 
     /// Makes the step that nobody can tell from the one before it. Whether all have been made.
-    pub(crate) fn goes_on(&mut self, who: usize, has_door: bool) -> bool {
+    pub(crate) fn goes_on(&mut self, who: usize, has_gate: bool) -> bool {
         let Some(Posted { rest, .. }) = &self.posted[who] else { return false };
-        if rest.change.is_none() && rest.token.is_none() && rest.read && !has_door {
+        if rest.change.is_none() && rest.token.is_none() && rest.read && !has_gate {
             self.execute(who);
         }
         self.posted[who].as_ref().is_some_and(|posted| posted.rest == Batch::default())

@@ -118,8 +118,8 @@ impl View {
     /// The next step of the batch; `None` when all have been made.
     pub(crate) fn execute(&mut self, who: usize) -> Option<()> {
         let Posted { rest, outcome, .. } = self.posted[who].as_mut()?;
-        if let Some(door) = rest.door.take() {
-            self.is_closed = door;
+        if let Some(gate) = rest.gate.take() {
+            self.is_closed = gate;
         } else if let Some(token) = rest.token.take() {
             self.token = token;
         } else if let Some(change) = rest.change.take() {

@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Somebody may ask the home to be put into the queue.
-    pub(crate) fn has_door(&self) -> bool {
+    pub(crate) fn has_gate(&self) -> bool {
         self.lost_swaps.is_some()
     }
 }

@@ -24,7 +24,7 @@ impl Across {
             }
             Event::Step(view, who) => {
                 who == self.home()
-                    && !self.world.has_door()
+                    && !self.world.has_gate()
                     && state.views[view].only_reads(who)
                     && self.is_in(state, view, who)
             }
@@ -73,7 +73,7 @@ impl Across {
     }
 
     fn hears_of(&self, state: &mut State, view: usize, who: usize) {
-        if state.views[view].goes_on(who, self.world.has_door()) {
+        if state.views[view].goes_on(who, self.world.has_gate()) {
             self.happens(state, Event::Step(view, who));
         }
     }

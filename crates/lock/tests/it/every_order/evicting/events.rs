@@ -136,7 +136,7 @@ impl Evicting {
                         let said = state.slots[slot].view.home.heard(from, message, &mut out);
                         self.home_acts(state, slot, said, out);
                     }
-                    Is::Evicted if matches!(message, Message::Knock | Message::Enter) => {
+                    Is::Evicted if matches!(message, Message::AskHome | Message::Enter) => {
                         if self.rules.tell_who_asked {
                             let moved = (Address::Participant(from), rank(self.home()), Message::Moved);
                             state.slots[slot].view.send(moved);

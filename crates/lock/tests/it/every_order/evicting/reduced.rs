@@ -24,7 +24,7 @@ impl Evicting {
                 matches!(state.to_home[at].front(), Some(ToHome::Resolve(_) | ToHome::Forgotten(..)))
             }
             Event::Step(slot, who) => {
-                let reads = !self.has_door() && state.slots[slot].view.only_reads(who);
+                let reads = !self.has_gate() && state.slots[slot].view.only_reads(who);
                 who == self.home() && (reads || state.evicted.is_freeing(slot as u32))
             }
             Event::Release(..) | Event::Downgrade(..) | Event::Evict(_) => false,
@@ -52,7 +52,7 @@ impl Evicting {
         }
     }
 
-    /// What follows at once, because nobody can tell the difference: what came of a participant's batch, the read after a change unless the door is looked at, and the
+    /// What follows at once, because nobody can tell the difference: what came of a participant's batch, the read after a change unless the gate is looked at, and the
     /// first step of a writer's release.
     pub(super) fn goes_on(&self, state: &mut State, event: Event) {
         match event {
@@ -71,12 +71,12 @@ impl Evicting {
     }
 
     fn hears_of(&self, state: &mut State, slot: usize, who: usize) {
-        if state.slots[slot].view.goes_on(who, self.has_door()) {
+        if state.slots[slot].view.goes_on(who, self.has_gate()) {
             self.happens(state, Event::Step(slot, who));
         }
     }
 
-    fn has_door(&self) -> bool {
+    fn has_gate(&self) -> bool {
         self.lost_swaps.is_some()
     }
 }
