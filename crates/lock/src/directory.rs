@@ -16,7 +16,7 @@ use crate::action::ProtocolViolation;
 use crate::evicted::Evicted;
 use crate::name::Name;
 use crate::recovery_holder::in_order;
-use crate::wire::{Letter, Slot};
+use crate::wire::{MemberMessage, Slot};
 use crate::{
     Action, Batch, HomeRole, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, RecoveryHolder, Refusal, Request, Rules,
     Scheme, Survivor, TOKEN_WORD_AT, To, Token,
@@ -42,7 +42,7 @@ pub(crate) struct Directory {
     /// What survives, of those who have.
     reported: BTreeMap<Name, Vec<(Rank, Survivor, Rank)>>,
     /// What was asked before it opened.
-    early: Vec<(Incarnation, Letter)>,
+    early: Vec<(Incarnation, MemberMessage)>,
     is_open: bool,
     numbers: HashMap<Name, u32>,
     /// The state of each slot that was ever used. Behind the last slot: survivors' locks, which have no words.
@@ -95,9 +95,9 @@ pub(crate) enum DirectoryAction {
     /// Post this at the words of this slot.
     Access { slot: u32, owner: Owner, batch: Batch },
     /// Say this.
-    Tell(Rank, Letter),
+    Tell(Rank, MemberMessage),
     /// Say it to all members.
-    TellAll(Letter),
+    TellAll(MemberMessage),
 }
 
 impl Directory {
@@ -151,8 +151,8 @@ impl Directory {
         for (name, survivors) in std::mem::take(&mut self.reported) {
             said = said.and(self.inherit(name, survivors, out));
         }
-        for (from, letter) in std::mem::take(&mut self.early) {
-            said = said.and(self.heard(from, letter, out));
+        for (from, member_message) in std::mem::take(&mut self.early) {
+            said = said.and(self.heard(from, member_message, out));
         }
         said
     }
@@ -164,10 +164,10 @@ impl Directory {
     pub fn heard(
         &mut self,
         from: Incarnation,
-        letter: Letter,
+        member_message: MemberMessage,
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), ProtocolViolation> {
-        let said = self.hear(from, letter, out);
+        let said = self.hear(from, member_message, out);
         self.tend(out);
         said
     }
@@ -175,36 +175,38 @@ impl Directory {
     fn hear(
         &mut self,
         from: Incarnation,
-        letter: Letter,
+        member_message: MemberMessage,
         out: &mut Vec<DirectoryAction>,
     ) -> Result<(), ProtocolViolation> {
-        match letter {
-            Letter::Survives { name, survivor, ahead } if self.awaited.contains(&from) => {
+        match member_message {
+            MemberMessage::Survives { name, survivor, ahead } if self.awaited.contains(&from) => {
                 self.reported.entry(name).or_default().push((from.rank, survivor, ahead));
                 Ok(())
             }
-            Letter::Reported => {
+            MemberMessage::Reported => {
                 self.awaited.remove(&from);
                 Ok(())
             }
-            Letter::Resolve(_) | Letter::OfSurvivor { .. } | Letter::Remove { .. } if !self.is_open => {
-                self.early.push((from, letter));
+            MemberMessage::Resolve(_) | MemberMessage::OfSurvivor { .. } | MemberMessage::Remove { .. }
+                if !self.is_open =>
+            {
+                self.early.push((from, member_message));
                 Ok(())
             }
-            Letter::Resolve(name) => {
+            MemberMessage::Resolve(name) => {
                 self.resolve(from.rank, name, out);
                 Ok(())
             }
-            Letter::Forgotten { number } => self.forgotten(from, number),
-            Letter::Remove { number, name } => self.remove(from.rank, number, &name, out),
-            Letter::OfSurvivor { name, message, .. } => {
+            MemberMessage::Forgotten { number } => self.forgotten(from, number),
+            MemberMessage::Remove { number, name } => self.remove(from.rank, number, &name, out),
+            MemberMessage::OfSurvivor { name, message, .. } => {
                 let number = *self.numbers.get(&name).ok_or(ProtocolViolation("a survivor of an unknown lock"))?;
                 self.recovery_holder(number, out, |recovery_holder, actions| {
                     recovery_holder.heard_of_survivor(from.rank, message, actions)
                 })
             }
-            Letter::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
-            Letter::About { slot, to: To::Participant(RecoveryHolder::RANK), message } => {
+            MemberMessage::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
+            MemberMessage::About { slot, to: To::Participant(RecoveryHolder::RANK), message } => {
                 self.recovery_holder(slot.number, out, |recovery_holder, actions| {
                     recovery_holder.heard(from.rank, message, actions)
                 })
@@ -387,12 +389,12 @@ impl Directory {
                     out.push(DirectoryAction::Access { slot: number, owner, batch });
                 }
                 Action::Send(to @ To::Participant(rank), message) => {
-                    out.push(DirectoryAction::Tell(rank, Letter::About { slot, to, message }));
+                    out.push(DirectoryAction::Tell(rank, MemberMessage::About { slot, to, message }));
                 }
                 Action::Send(to @ To::Survivor(rank), message) => {
                     if let Words::Of(Lock { name, .. }) = &self.locks[number as usize] {
                         let name = name.clone();
-                        out.push(DirectoryAction::Tell(rank, Letter::OfSurvivor { name, to, message }));
+                        out.push(DirectoryAction::Tell(rank, MemberMessage::OfSurvivor { name, to, message }));
                     }
                 }
                 // From the recovery holder, which leaves readers behind.

@@ -14,8 +14,8 @@
 mod deadlocks;
 mod forgetting;
 mod keeping;
-mod letters;
 mod listing;
+mod messages;
 mod views;
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +32,7 @@ use crate::listing::Page;
 use crate::local_queue::{Answer, LocalAction, LocalQueue, RequestId};
 use crate::members::Members;
 use crate::name::Name;
-use crate::wire::{Frame, Letter, Slot};
+use crate::wire::{Frame, MemberMessage, Slot};
 use crate::{Batch, Change, LockRole, Outcome, RecoveryHolder, Removal, Request, Rules, Scheme, To};
 use forgetting::Forgetting;
 
@@ -247,7 +247,7 @@ impl Locks {
     pub fn remove(&mut self, number: u64, name: Name, out: &mut Vec<LocksAction>) -> Option<Incarnation> {
         self.settle(out);
         let home = self.members.view().and_then(|_| self.members.home_of(&name))?;
-        self.members.say(home, Letter::Remove { number, name });
+        self.members.say(home, MemberMessage::Remove { number, name });
         self.hear_self(out);
         Some(home)
     }
@@ -265,8 +265,8 @@ impl Locks {
     /// A member said this.
     pub fn heard(&mut self, frame: Frame, now: Time, out: &mut Vec<LocksAction>) {
         let from = frame.from;
-        for letter in self.members.heard(frame, now) {
-            self.letter(from, letter, out);
+        for member_message in self.members.heard(frame, now) {
+            self.member_message(from, member_message, out);
         }
         self.hear_self(out);
     }
@@ -382,7 +382,7 @@ impl Locks {
                 Words::Unknown => {
                     if let Some(home) = self.members.home_of(name) {
                         here.words = Words::Asked;
-                        self.members.say(home, Letter::Resolve(name.clone()));
+                        self.members.say(home, MemberMessage::Resolve(name.clone()));
                     }
                 }
                 Words::Asked => {}
@@ -427,7 +427,7 @@ impl Locks {
                 }
                 (LocalAction::Send(to, message), _) if is_survivor => {
                     if let Some(home) = self.members.home_of(name) {
-                        self.members.say(home, Letter::OfSurvivor { name: name.clone(), to, message });
+                        self.members.say(home, MemberMessage::OfSurvivor { name: name.clone(), to, message });
                     }
                 }
                 (LocalAction::Send(to, message), Words::At(slot)) => {
@@ -436,7 +436,7 @@ impl Locks {
                         _ => Some(slot.home),
                     };
                     if let Some(whom) = whom {
-                        self.members.say(whom, Letter::About { slot, to, message });
+                        self.members.say(whom, MemberMessage::About { slot, to, message });
                     }
                 }
                 (LocalAction::Moved, Words::At(slot)) => {

@@ -43,7 +43,7 @@ pub(crate) struct Run<T> {
     /// Number of the first message; of the next one if the run is empty.
     pub first: u64,
     /// Without gaps.
-    pub letters: Vec<T>,
+    pub messages: Vec<T>,
     /// Number of the last message received by the sender of the run.
     pub heard: u64,
 }
@@ -64,8 +64,8 @@ impl<T> Default for Stream<T> {
 
 impl<T: Clone> Stream<T> {
     /// Something is to be said.
-    pub fn push(&mut self, letter: T) {
-        self.queue.push_back(letter);
+    pub fn push(&mut self, member_message: T) {
+        self.queue.push_back(member_message);
         self.unsent += 1;
     }
 
@@ -83,14 +83,14 @@ impl<T: Clone> Stream<T> {
             self.heard_there = run.heard;
             (self.since, self.patience) = (now, REPEAT_AFTER);
         }
-        if !run.letters.is_empty() {
+        if !run.messages.is_empty() {
             self.owed_since.get_or_insert(now);
         }
         let known = (self.heard_here + 1).saturating_sub(run.first);
         let is_next = run.first <= self.heard_here + 1;
-        let skipped = if is_next { (known as usize).min(run.letters.len()) } else { run.letters.len() };
-        self.heard_here += (run.letters.len() - skipped) as u64;
-        run.letters.into_iter().skip(skipped)
+        let skipped = if is_next { (known as usize).min(run.messages.len()) } else { run.messages.len() };
+        self.heard_here += (run.messages.len() - skipped) as u64;
+        run.messages.into_iter().skip(skipped)
     }
 
     /// What is to be sent now, in runs of at most `bytes` as `size` counts them. A run has at least one message.
@@ -110,17 +110,17 @@ impl<T: Clone> Stream<T> {
         }
         (self.unsent, self.owed_since) = (self.queue.len() - end, None);
         let run =
-            |first: usize| Run { first: self.heard_there + 1 + first as u64, letters: vec![], heard: self.heard_here };
+            |first: usize| Run { first: self.heard_there + 1 + first as u64, messages: vec![], heard: self.heard_here };
         let (mut runs, mut room) = (vec![run(from)], bytes);
-        for (at, letter) in self.queue.iter().enumerate().take(end).skip(from) {
-            let size = size(letter);
-            if size > room && runs.last().is_some_and(|run| !run.letters.is_empty()) {
+        for (at, member_message) in self.queue.iter().enumerate().take(end).skip(from) {
+            let size = size(member_message);
+            if size > room && runs.last().is_some_and(|run| !run.messages.is_empty()) {
                 runs.push(run(at));
                 room = bytes;
             }
             room = room.saturating_sub(size);
             if let Some(run) = runs.last_mut() {
-                run.letters.push(letter.clone());
+                run.messages.push(member_message.clone());
             }
         }
         runs
@@ -161,7 +161,7 @@ mod tests {
         you.push(8);
         let answer = you.due(at(3), 100, |_| 1);
         assert_eq!(heard(&mut me, &answer[0], at(3)), [8]);
-        assert_eq!(me.due(at(8), 100, |_| 1), [Run { first: 2, letters: vec![], heard: 1 }]);
+        assert_eq!(me.due(at(8), 100, |_| 1), [Run { first: 2, messages: vec![], heard: 1 }]);
         assert_eq!((me.next_deadline(), you.next_deadline()), (None, Some(at(23))));
     }
 
@@ -171,9 +171,9 @@ mod tests {
         me.push(1);
         me.due(at(0), 100, |_| 1);
         me.push(2);
-        assert_eq!(me.due(at(15), 100, |_| 1)[0].letters, [2]);
+        assert_eq!(me.due(at(15), 100, |_| 1)[0].messages, [2]);
         assert_eq!(me.next_deadline(), Some(at(20)));
-        assert_eq!(me.due(at(20), 100, |_| 1)[0].letters, [1, 2]);
+        assert_eq!(me.due(at(20), 100, |_| 1)[0].messages, [1, 2]);
         let until_again: Vec<u64> = (0..5)
             .map(|_| {
                 let again = me.next_deadline().unwrap();
@@ -188,9 +188,9 @@ mod tests {
     fn no_more_is_on_its_way_than_a_window_and_what_is_heard_makes_room() {
         let (mut me, mut you) = (Stream::default(), Stream::default());
         let all = 2 * WINDOW as u32 + 7;
-        (1..=all).for_each(|letter| me.push(letter));
+        (1..=all).for_each(|member_message| me.push(member_message));
         let first = me.due(at(0), usize::MAX, |_| 1);
-        assert_eq!(first[0].letters.len(), WINDOW);
+        assert_eq!(first[0].messages.len(), WINDOW);
         assert_eq!((me.next_deadline(), me.due(at(1), usize::MAX, |_| 1)), (Some(at(20)), vec![]));
         assert_eq!(me.due(at(20), usize::MAX, |_| 1), first);
         let mut got = heard(&mut you, &first[0], at(20));
@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn runs_have_their_size_and_at_least_one_letter() {
         let mut me = Stream::default();
-        (1..=5).for_each(|letter| me.push(letter));
-        let runs = me.due(at(0), 7, |letter| 2 * *letter as usize);
-        let letters: Vec<(u64, &[u32])> = runs.iter().map(|run| (run.first, &run.letters[..])).collect();
-        assert_eq!(letters, [(1, &[1, 2][..]), (3, &[3][..]), (4, &[4][..]), (5, &[5][..])]);
+        (1..=5).for_each(|member_message| me.push(member_message));
+        let runs = me.due(at(0), 7, |member_message| 2 * *member_message as usize);
+        let messages: Vec<(u64, &[u32])> = runs.iter().map(|run| (run.first, &run.messages[..])).collect();
+        assert_eq!(messages, [(1, &[1, 2][..]), (3, &[3][..]), (4, &[4][..]), (5, &[5][..])]);
     }
 
     #[test]
@@ -218,10 +218,10 @@ mod tests {
         me.push(1);
         me.due(at(0), 100, |_| 1);
         me.push(2);
-        heard(&mut me, &Run { first: 1, letters: vec![], heard: 2 }, at(1));
-        assert_eq!(me.due(at(20), 100, |_| 1)[0].letters, [1, 2]);
-        heard(&mut me, &Run { first: u64::MAX, letters: vec![9], heard: u64::MAX }, at(21));
-        assert_eq!(me.due(at(60), 100, |_| 1)[0].letters, [1, 2]);
+        heard(&mut me, &Run { first: 1, messages: vec![], heard: 2 }, at(1));
+        assert_eq!(me.due(at(20), 100, |_| 1)[0].messages, [1, 2]);
+        heard(&mut me, &Run { first: u64::MAX, messages: vec![9], heard: u64::MAX }, at(21));
+        assert_eq!(me.due(at(60), 100, |_| 1)[0].messages, [1, 2]);
     }
 
     proptest! {
@@ -241,9 +241,9 @@ mod tests {
                     2 if !wire.is_empty() => drop(wire.remove(step % wire.len())),
                     3 if !wire.is_empty() => {
                         let (to, run) = wire[step % wire.len()].clone();
-                        for letter in ends[to].heard(run, now) {
+                        for member_message in ends[to].heard(run, now) {
                             got[to] += 1;
-                            prop_assert_eq!(letter, got[to]);
+                            prop_assert_eq!(member_message, got[to]);
                         }
                     }
                     _ => {}
@@ -253,9 +253,9 @@ mod tests {
             for round in 0..100 {
                 let (now, who) = (at(1000 + 45 * round), round as usize % 2);
                 for run in ends[who].due(now, 4, |_| 1) {
-                    for letter in ends[1 - who].heard(run, now) {
+                    for member_message in ends[1 - who].heard(run, now) {
                         got[1 - who] += 1;
-                        prop_assert_eq!(letter, got[1 - who]);
+                        prop_assert_eq!(member_message, got[1 - who]);
                     }
                 }
             }

@@ -6,8 +6,8 @@
 //!  | "VLCK" |    5    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
-//!  frame   = view from to first heard letters          letters are numbered, from `first` on (src/stream.rs)
-//!  letter  = 0 words key                               home -> member: where its words are
+//!  frame   = view from to first heard messages          messages are numbered, from `first` on (src/stream.rs)
+//!  message  = 0 words key                               home -> member: where its words are
 //!          | 1 survives name survivor ahead            member -> home: I had this in the last view (rule L5)
 //!          | 2 reported                                member -> home: and nothing else
 //!          | 3 resolve name                            member -> home: where are this lock's words?
@@ -56,7 +56,7 @@ pub struct Frame {
     /// Number of the last message received from the other member.
     pub heard: u64,
     /// What is said.
-    pub letters: Vec<Letter>,
+    pub messages: Vec<MemberMessage>,
 }
 
 /// The words of one lock: their home, and their number there. A slot means one lock in one view (rule L1).
@@ -70,7 +70,7 @@ pub struct Slot {
 
 /// What is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Letter {
+pub enum MemberMessage {
     /// The home's words, to change.
     Words(RegionKey),
     /// The sender had this of a lock when the last view ended.
@@ -192,27 +192,29 @@ pub enum WireError {
     },
 }
 
-impl Letter {
+impl MemberMessage {
     /// The largest size of the encoded message, in bytes.
     pub fn max_bytes(&self) -> usize {
         let named = |name: &Name| name.as_bytes().len();
         let waiters = |waiters: &[Waiter]| waiters.iter().map(|waiter| 80 + named(&waiter.name)).sum::<usize>();
         64 + match self {
-            Letter::Survives { name, .. }
-            | Letter::Resolve(name)
-            | Letter::Found { name, .. }
-            | Letter::Remove { name, .. }
-            | Letter::OfSurvivor { name, .. } => named(name),
-            Letter::Waits(probe) => waiters(&probe.waiters),
-            Letter::Deadlock { cycle, .. } => waiters(cycle.waiters()),
-            Letter::List { after, prefix, .. } => after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len(),
-            Letter::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
-            Letter::Forget { slots, .. } => 5 * slots.len(),
-            Letter::Words(_)
-            | Letter::Reported
-            | Letter::About { .. }
-            | Letter::Forgotten { .. }
-            | Letter::Removed { .. } => 0,
+            MemberMessage::Survives { name, .. }
+            | MemberMessage::Resolve(name)
+            | MemberMessage::Found { name, .. }
+            | MemberMessage::Remove { name, .. }
+            | MemberMessage::OfSurvivor { name, .. } => named(name),
+            MemberMessage::Waits(probe) => waiters(&probe.waiters),
+            MemberMessage::Deadlock { cycle, .. } => waiters(cycle.waiters()),
+            MemberMessage::List { after, prefix, .. } => {
+                after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len()
+            }
+            MemberMessage::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
+            MemberMessage::Forget { slots, .. } => 5 * slots.len(),
+            MemberMessage::Words(_)
+            | MemberMessage::Reported
+            | MemberMessage::About { .. }
+            | MemberMessage::Forgotten { .. }
+            | MemberMessage::Removed { .. } => 0,
         }
     }
 }
@@ -298,33 +300,37 @@ mod tests {
             waiting: vec![listed; MOST_NAMED],
             more_waiting: u32::MAX,
         };
-        let letters = vec![
-            Letter::Words(key),
-            Letter::Survives { name: name.clone(), survivor, ahead: me.rank },
-            Letter::Reported,
-            Letter::Resolve(name.clone()),
-            Letter::Found { name: name.clone(), slot: Some(u32::MAX) },
-            Letter::About { slot, to: To::Participant(me.rank), message },
-            Letter::OfSurvivor { name: name.clone(), to: To::Home, message: ask },
-            Letter::OfSurvivor {
+        let messages = vec![
+            MemberMessage::Words(key),
+            MemberMessage::Survives { name: name.clone(), survivor, ahead: me.rank },
+            MemberMessage::Reported,
+            MemberMessage::Resolve(name.clone()),
+            MemberMessage::Found { name: name.clone(), slot: Some(u32::MAX) },
+            MemberMessage::About { slot, to: To::Participant(me.rank), message },
+            MemberMessage::OfSurvivor { name: name.clone(), to: To::Home, message: ask },
+            MemberMessage::OfSurvivor {
                 name: name.clone(),
                 to: To::Survivor(me.rank),
                 message: Message::Refuse(Refusal::NoRoom),
             },
-            Letter::Waits(Probe { started: Time::from_nanos(u64::MAX), waiters: vec![waiter.clone(); 2] }),
-            Letter::Deadlock {
+            MemberMessage::Waits(Probe { started: Time::from_nanos(u64::MAX), waiters: vec![waiter.clone(); 2] }),
+            MemberMessage::Deadlock {
                 request: RequestId(u64::MAX),
                 cycle: Cycle::of(Probe { started: Time::ZERO, waiters: vec![waiter; 2] }),
             },
-            Letter::List { number: u64::MAX, after: Some((waiter_name.clone(), me.rank)), prefix: vec![7; 1024] },
-            Letter::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },
-            Letter::About { slot, to: To::Participant(me.rank), message: Message::Moved },
-            Letter::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
-            Letter::Forgotten { number: u64::MAX },
-            Letter::Remove { number: u64::MAX, name: waiter_name },
-            Letter::Removed { number: u64::MAX, removal: Removal::TokensUsedUp },
+            MemberMessage::List {
+                number: u64::MAX,
+                after: Some((waiter_name.clone(), me.rank)),
+                prefix: vec![7; 1024],
+            },
+            MemberMessage::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },
+            MemberMessage::About { slot, to: To::Participant(me.rank), message: Message::Moved },
+            MemberMessage::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
+            MemberMessage::Forgotten { number: u64::MAX },
+            MemberMessage::Remove { number: u64::MAX, name: waiter_name },
+            MemberMessage::Removed { number: u64::MAX, removal: Removal::TokensUsedUp },
         ];
-        Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
+        Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, messages }
     }
 
     #[test]
@@ -341,10 +347,10 @@ mod tests {
 
     #[test]
     fn no_letter_is_longer_than_it_says() {
-        let empty = Frame { letters: vec![], ..frame() };
-        for letter in frame().letters {
-            let one = Frame { letters: vec![letter.clone()], ..empty.clone() };
-            assert!(one.encode().len() - empty.encode().len() <= letter.max_bytes(), "{letter:?}");
+        let empty = Frame { messages: vec![], ..frame() };
+        for member_message in frame().messages {
+            let one = Frame { messages: vec![member_message.clone()], ..empty.clone() };
+            assert!(one.encode().len() - empty.encode().len() <= member_message.max_bytes(), "{member_message:?}");
         }
     }
 
@@ -358,7 +364,7 @@ mod tests {
         bytes[4] = 9;
         assert!(said(&bytes).contains("version"), "{}", said(&bytes));
         assert_eq!(said(&[0; MAX_FRAME_BYTES + 1]), "a frame of 32769 bytes; at most 32768");
-        let long = Frame { letters: vec![Letter::Reported], ..frame() }.encode();
+        let long = Frame { messages: vec![MemberMessage::Reported], ..frame() }.encode();
         let resolve = [&long[..long.len() - 1], &[3, 0x81, 0x08][..], &[1; 1025]].concat();
         assert!(said(&resolve).contains("cannot be read"), "a name of 1025 bytes");
     }

@@ -16,7 +16,7 @@ use verbena_terms::{Incarnation, Rank, Time};
 use super::{Directory, DirectoryAction, Lock, NOWHERE, Owner, Words};
 use crate::action::ProtocolViolation;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 use crate::{Batch, Change, LockWord, Outcome, Removal, Scheme, Token};
 
 /// The hand goes on while fewer than 1/`KEPT_FREE` of the words are free or about to be. Members take a while to
@@ -148,7 +148,7 @@ impl Directory {
         if self.usable() < self.one_in(FREED_AT)
             && let Some((number, slots)) = self.evicted.ask()
         {
-            out.push(DirectoryAction::TellAll(Letter::Forget { number, slots }));
+            out.push(DirectoryAction::TellAll(MemberMessage::Forget { number, slots }));
         }
         while let Some((slot, batch)) = self.evicted.free_next(AT_ONCE) {
             out.push(DirectoryAction::Access { slot, owner: Owner::Words, batch });
@@ -272,7 +272,7 @@ impl Directory {
 
     fn found(&self, to: Rank, name: Name, number: u32, out: &mut Vec<DirectoryAction>) {
         let slot = Some(number).filter(|number| *number < self.slots);
-        out.push(DirectoryAction::Tell(to, Letter::Found { name, slot }));
+        out.push(DirectoryAction::Tell(to, MemberMessage::Found { name, slot }));
     }
 
     /// The hand goes on, as far as it may and has to.

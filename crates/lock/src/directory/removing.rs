@@ -5,7 +5,7 @@ use verbena_terms::Rank;
 use super::{Directory, DirectoryAction, Lock, Words};
 use crate::action::ProtocolViolation;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 use crate::{Removal, Scheme};
 
 /// Wishes in progress, at most. The answer to one more is that the lock is in use.
@@ -72,5 +72,5 @@ impl Directory {
 }
 
 fn tell(to: Rank, number: u64, removal: Removal, out: &mut Vec<DirectoryAction>) {
-    out.push(DirectoryAction::Tell(to, Letter::Removed { number, removal }));
+    out.push(DirectoryAction::Tell(to, MemberMessage::Removed { number, removal }));
 }

@@ -6,7 +6,7 @@ use super::{Locks, LocksAction};
 use crate::action::ProtocolViolation;
 use crate::deadlock::{Cycle, MOST_WAITERS, Probe, Sighting, Waiter};
 use crate::local_queue::{Answer, RequestId};
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 
 impl Locks {
     /// Asks for those that have waited long enough.
@@ -64,7 +64,7 @@ impl Locks {
         if node == self.me {
             self.refused_as_youngest(youngest, cycle, out);
         } else {
-            self.members.say(node, Letter::Deadlock { request: youngest, cycle });
+            self.members.say(node, MemberMessage::Deadlock { request: youngest, cycle });
         }
     }
 
@@ -75,6 +75,6 @@ impl Locks {
     }
 
     fn ask_all(&mut self, probe: Probe) {
-        self.members.say_to_all(&Letter::Waits(probe));
+        self.members.say_to_all(&MemberMessage::Waits(probe));
     }
 }

@@ -11,7 +11,7 @@ use verbena_terms::Incarnation;
 use super::{Locks, LocksAction, Words};
 use crate::action::ProtocolViolation;
 use crate::evicted::MOST_FORGOTTEN;
-use crate::wire::{Letter, Slot};
+use crate::wire::{MemberMessage, Slot};
 
 /// What homes have asked and were not answered: the question's number, and the words that this node has to do with.
 pub(super) type Forgetting = BTreeMap<Incarnation, (u64, Vec<Slot>)>;
@@ -51,7 +51,7 @@ impl Locks {
         for (home, (number, mut slots)) in std::mem::take(&mut self.forgetting) {
             slots.retain(|slot| posted.contains(slot) || !self.forgets(*slot, out));
             if slots.is_empty() {
-                self.members.say(home, Letter::Forgotten { number });
+                self.members.say(home, MemberMessage::Forgotten { number });
             } else {
                 self.forgetting.insert(home, (number, slots));
             }

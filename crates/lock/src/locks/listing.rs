@@ -8,7 +8,7 @@ use super::{Here, Locks, LocksAction};
 use crate::listing::{Cursor, Listed, MOST_NAMED, Page, Row};
 use crate::local_queue::RequestId;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 use crate::{Mode, Token};
 
 impl Locks {
@@ -28,7 +28,7 @@ impl Locks {
             out.push(LocksAction::Listed { number, from: self.me, page });
             return vec![self.me];
         }
-        self.members.say_to_all(&Letter::List { number, after, prefix });
+        self.members.say_to_all(&MemberMessage::List { number, after, prefix });
         self.hear_self(out);
         asked
     }

@@ -11,7 +11,7 @@ use crate::directory::{Directory, HomeWords};
 use crate::local_queue::LocalQueue;
 use crate::members::Members;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 
 impl Locks {
     /// Starts anew as this incarnation. Earlier holds are lost, and waiting clients keep waiting.
@@ -34,12 +34,12 @@ impl Locks {
         }
         self.act_in(Some(view.clone()), words.as_ref().map_or(0, |_| self.options.slots));
         if let Some(key) = words {
-            self.members.say_to_all(&Letter::Words(key));
+            self.members.say_to_all(&MemberMessage::Words(key));
         }
         for name in self.names_here() {
             self.survive(&name, out);
         }
-        self.members.say_to_homes(&Letter::Reported);
+        self.members.say_to_homes(&MemberMessage::Reported);
         self.lease(self.lease, now, out);
     }
 
@@ -107,7 +107,7 @@ impl Locks {
         let mut actions = vec![];
         let survivor = here.local.view_ends(fresh, &mut actions);
         if let (Some((survivor, ahead)), Some(home)) = (survivor, self.members.home_of(name)) {
-            self.members.say(home, Letter::Survives { name: name.clone(), survivor, ahead });
+            self.members.say(home, MemberMessage::Survives { name: name.clone(), survivor, ahead });
         }
         self.act(name, actions, out);
         self.drop_if_over(name);

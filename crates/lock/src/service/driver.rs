@@ -234,7 +234,7 @@ impl Host<Locks> for LockHost {
             (LocksAction::Send(frame), Some(endpoint)) => {
                 if endpoint.send(frame.to, frame.view, &frame.encode()) {
                     self.metrics.frames.increment();
-                    self.metrics.letters.add(frame.letters.len() as u64);
+                    self.metrics.messages.add(frame.messages.len() as u64);
                 }
             }
             // Between two incarnations there is no member to hear it.

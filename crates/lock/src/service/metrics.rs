@@ -15,7 +15,7 @@ pub struct Metrics {
     pub(super) batches: Counter,
     pub(super) atomics: Counter,
     pub(super) frames: Counter,
-    pub(super) letters: Counter,
+    pub(super) messages: Counter,
     pub(super) home_locks: Gauge,
     pub(super) home_free: Gauge,
     pub(super) evictions: Counter,
@@ -63,7 +63,7 @@ impl Metrics {
             batches: counter("verbena_lock_batches_total", "Batches posted at the words of locks.")?,
             atomics: counter("verbena_lock_atomics_total", "Atomic operations in them.")?,
             frames: counter("verbena_lock_frames_total", "Messages about locks sent to other members.")?,
-            letters: counter("verbena_lock_letters_total", "What was said in them, repetitions too.")?,
+            messages: counter("verbena_lock_letters_total", "What was said in them, repetitions too.")?,
             home_locks: registry.gauge("verbena_lock_home_locks", "Locks that have words at this home.")?,
             home_free: registry.gauge("verbena_lock_home_free", "Words at this home that any lock may get.")?,
             evictions: counter(

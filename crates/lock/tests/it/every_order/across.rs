@@ -5,7 +5,7 @@
 //!
 //! * A participant that stops for ever is one that is left to itself until the new home opens without it; so is one that is paused, which then goes on
 //!   in the old view where a world is explored in full.
-//! * Nobody takes a letter of the old view once it has learnt of the new one: so it is dropped at once, and when everybody has learnt, the old words.
+//! * Nobody takes a message of the old view once it has learnt of the new one: so it is dropped at once, and when everybody has learnt, the old words.
 //! * What a batch reads that nobody hears of.
 
 mod events;

@@ -267,7 +267,7 @@ impl Model for Clients {
         }
         events.extend((0..self.nodes).filter(|&node| state.looks[node].is_some()).map(Event::Look));
         events.extend(state.view.posters().map(Event::Step));
-        events.extend(state.view.letters().map(Event::Deliver));
+        events.extend(state.view.messages().map(Event::Deliver));
     }
 
     fn next_state(&self, last: &State, event: Event) -> Option<State> {

@@ -105,7 +105,7 @@ enum Event {
     Request(usize, usize, Request),
     Release(usize, usize),
     Downgrade(usize, usize),
-    /// A letter about the lock of a slot.
+    /// A message about the lock of a slot.
     Deliver(usize, usize),
     /// The next step of a batch on the words of a slot, or that its poster hears what came of it.
     Step(usize, usize),

@@ -2,7 +2,7 @@
 
 use verbena_lock::{Batch, Message};
 
-use crate::every_order::view::{Address, Letter, Posted, View, rank};
+use crate::every_order::view::{Address, MemberMessage, Posted, View, rank};
 use crate::every_order::world::{Event, State, World};
 
 impl World {
@@ -71,17 +71,17 @@ impl World {
 
 impl View {
     /// A grant, or that a writer is next after readers.
-    pub(crate) fn is_at_once(&self, letter: usize) -> bool {
-        matches!(self.wire[letter].2, Message::Grant { .. } | Message::After { .. })
+    pub(crate) fn is_at_once(&self, member_message: usize) -> bool {
+        matches!(self.wire[member_message].2, Message::Grant { .. } | Message::After { .. })
     }
 
     pub(crate) fn only_reads(&self, home: usize) -> bool {
         self.posted[home].as_ref().is_some_and(|posted| posted.is_reading)
     }
 
-    /// The letter that says that it has released, which it did as a reader or as a survivor.
+    /// The message that says that it has released, which it did as a reader or as a survivor.
     pub(crate) fn release_of(&self, who: usize) -> Option<usize> {
-        let is_release = |(_, from, message): &Letter| {
+        let is_release = |(_, from, message): &MemberMessage| {
             *from == rank(who) && matches!(message, Message::Released | Message::Freed | Message::Shared)
         };
         self.wire.iter().position(is_release)

@@ -7,7 +7,7 @@ use verbena_lock::testing::Renamed;
 use verbena_lock::{LockRole, Outcome};
 use verbena_terms::Rank;
 
-use crate::every_order::view::{Address, Letter, Posted, View, rank};
+use crate::every_order::view::{Address, MemberMessage, Posted, View, rank};
 use crate::every_order::world::State;
 
 /// One of the worlds that differ only in who is who.
@@ -115,8 +115,9 @@ impl View {
 
     pub(crate) fn renamed(&self, name: &impl Fn(Rank) -> Rank, order: &[usize]) -> Self {
         let posted = order.iter().copied().chain(order.len()..self.posted.len());
-        let letter = |(to, from, message): &Letter| (to.renamed(name), name(*from), message.renamed(name));
-        let mut wire: Vec<Letter> = self.wire.iter().map(letter).collect();
+        let member_message =
+            |(to, from, message): &MemberMessage| (to.renamed(name), name(*from), message.renamed(name));
+        let mut wire: Vec<MemberMessage> = self.wire.iter().map(member_message).collect();
         wire.sort_unstable();
         View {
             word: self.word.renamed(name),

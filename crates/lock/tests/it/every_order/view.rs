@@ -14,7 +14,7 @@ pub(crate) struct View {
     /// What each participant, then the home, and last the recovery holder, has posted.
     pub posted: Vec<Option<Posted>>,
     /// In order, for it does not matter.
-    pub wire: Vec<Letter>,
+    pub wire: Vec<MemberMessage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub(crate) struct Posted {
 }
 
 /// Who it is for, who sent it, and what it says.
-pub(crate) type Letter = (Address, Rank, Message);
+pub(crate) type MemberMessage = (Address, Rank, Message);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Address {
@@ -99,13 +99,13 @@ impl View {
         self.posted[who].replace(Posted { rest: batch, outcome: Outcome::default(), is_reading }).is_none()
     }
 
-    pub(crate) fn send(&mut self, letter: Letter) {
-        let at = self.wire.partition_point(|other| *other < letter);
-        self.wire.insert(at, letter);
+    pub(crate) fn send(&mut self, member_message: MemberMessage) {
+        let at = self.wire.partition_point(|other| *other < member_message);
+        self.wire.insert(at, member_message);
     }
 
     /// Letters that are on their way, of equal ones the first.
-    pub(crate) fn letters(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = usize> {
         let is_first = |at: &usize| *at == 0 || self.wire[*at] != self.wire[*at - 1];
         (0..self.wire.len()).filter(is_first)
     }

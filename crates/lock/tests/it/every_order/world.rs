@@ -219,7 +219,7 @@ impl World {
             }
         }
         events.extend(state.view.posters().map(Event::Step));
-        events.extend(state.view.letters().map(Event::Deliver));
+        events.extend(state.view.messages().map(Event::Deliver));
     }
 
     pub(crate) fn happens(&self, state: &mut State, event: Event) {

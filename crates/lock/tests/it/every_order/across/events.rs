@@ -6,7 +6,7 @@ use verbena_lock::{
 use verbena_terms::Rank;
 
 use crate::every_order::across::views::{Across, Event, NEW, Node, OLD, Rule, State};
-use crate::every_order::view::{Address, Letter, Posted, View, rank};
+use crate::every_order::view::{Address, MemberMessage, Posted, View, rank};
 use crate::every_order::world::{FIRST, STRANGE, TOO_SMALL, TWO_BATCHES};
 
 /// Who is served in the new view, in this order.
@@ -34,7 +34,7 @@ impl Across {
         for (at, view) in state.views.iter().enumerate() {
             events.extend(view.posters().map(|who| Event::Step(at, who)));
             if at == OLD || state.is_open {
-                events.extend(view.letters().map(|letter| Event::Deliver(at, letter)));
+                events.extend(view.messages().map(|member_message| Event::Deliver(at, member_message)));
             }
         }
         if !state.home_has_learnt {
@@ -94,8 +94,8 @@ impl Across {
             }
             Event::Cancel(who) => (state.nodes[who].is_unwanted, state.has_failed) = (true, true),
             Event::Deliver(view, at) => {
-                let letter = state.views[view].wire.remove(at);
-                self.hears(state, view, letter);
+                let member_message = state.views[view].wire.remove(at);
+                self.hears(state, view, member_message);
             }
             Event::Step(view, who) => self.steps(state, view, who),
             Event::Learns(who) if who == self.home() => {
@@ -110,7 +110,7 @@ impl Across {
         }
     }
 
-    fn hears(&self, state: &mut State, view: usize, (to, from, message): Letter) {
+    fn hears(&self, state: &mut State, view: usize, (to, from, message): MemberMessage) {
         let mut out = vec![];
         let View { home, recovery_holder, .. } = &mut state.views[view];
         match (to, recovery_holder) {

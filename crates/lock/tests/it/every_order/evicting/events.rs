@@ -82,7 +82,7 @@ impl Evicting {
         }
         for (slot, Slot { view, is, .. }) in state.slots.iter().enumerate() {
             events.extend(view.posters().map(|who| Event::Step(slot, who)));
-            events.extend(view.letters().map(|letter| Event::Deliver(slot, letter)));
+            events.extend(view.messages().map(|member_message| Event::Deliver(slot, member_message)));
             if matches!(is, Is::Of(_)) && view.home.is_at_rest() && state.evictions > 0 {
                 events.push(Event::Evict(slot));
             }

@@ -8,7 +8,7 @@ use crate::every_order::view::Address;
 impl Evicting {
     /// What of it has to be tried. The rest leads to the same states, or to states in which fewer hold the lock:
     ///
-    /// * What is said above (`../reduced.rs`) of grants, requests, and letters that would only be noted. A request is made at once where its node does nothing else: its batch is
+    /// * What is said above (`../reduced.rs`) of grants, requests, and messages that would only be noted. A request is made at once where its node does nothing else: its batch is
     ///   executed later, and finds what it would have found.
     /// * Where words are is asked and told at once: the request could have been made later, and its batch is executed later.
     /// * That words are forgotten is told at once: nothing follows but that they are made free, when that is executed.
@@ -41,8 +41,8 @@ impl Evicting {
         }
     }
 
-    fn would_only_be_noted(&self, state: &State, slot: usize, letter: usize) -> bool {
-        match state.slots[slot].view.wire[letter] {
+    fn would_only_be_noted(&self, state: &State, slot: usize, member_message: usize) -> bool {
+        match state.slots[slot].view.wire[member_message] {
             (Address::Participant(to), _, Message::Join | Message::Behind { .. }) => {
                 let at = (to.0 as usize).wrapping_sub(1);
                 let name = (at < self.participants).then(|| self.name_at(state, at, slot)).flatten();
