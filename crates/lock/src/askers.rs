@@ -28,7 +28,7 @@ pub struct Asker {
 
 /// One request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     pub asker: Asker,
     pub name: Name,
     /// Since when it waits, or is held.
@@ -41,7 +41,7 @@ pub(crate) struct Asked {
 /// All requests that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Askers {
-    requests: HashMap<RequestId, Asked>,
+    requests: HashMap<RequestId, ClientRequest>,
     /// What each of them has.
     has: HashMap<Asker, Has>,
     /// When whom is to be looked after: those that hold something and wait for something.
@@ -60,7 +60,7 @@ struct Has {
 impl Askers {
     /// One more request, which waits.
     pub fn wants(&mut self, id: RequestId, asker: Asker, name: Name, now: Time) {
-        self.requests.insert(id, Asked { asker, name, since: now, seen: None, is_held: false });
+        self.requests.insert(id, ClientRequest { asker, name, since: now, seen: None, is_held: false });
         self.change(asker, now, |has| has.waits.extend([id]));
     }
 
@@ -78,13 +78,13 @@ impl Askers {
     /// What was granted to one request is another's from now on, of the same client.
     pub fn goes_on(&mut self, was: RequestId, id: RequestId, now: Time) {
         if let Some(asked) = self.requests.remove(&was) {
-            self.requests.insert(id, Asked { since: now, ..asked });
+            self.requests.insert(id, ClientRequest { since: now, ..asked });
         }
     }
 
     /// It has ended, in whatever way.
     pub fn ended(&mut self, id: RequestId, now: Time) -> Option<Name> {
-        let Asked { asker, name, is_held, .. } = self.requests.remove(&id)?;
+        let ClientRequest { asker, name, is_held, .. } = self.requests.remove(&id)?;
         self.change(asker, now, |has| {
             has.waits.remove(&id);
             if let Some((times, _)) = has.holds.get_mut(&name).filter(|_| is_held) {
@@ -97,7 +97,7 @@ impl Askers {
         Some(name)
     }
 
-    pub fn get(&self, id: RequestId) -> Option<&Asked> {
+    pub fn get(&self, id: RequestId) -> Option<&ClientRequest> {
         self.requests.get(&id)
     }
 
@@ -112,7 +112,7 @@ impl Askers {
     }
 
     /// What it waits for.
-    pub fn waits(&self, asker: Asker) -> impl Iterator<Item = (RequestId, &Asked)> {
+    pub fn waits(&self, asker: Asker) -> impl Iterator<Item = (RequestId, &ClientRequest)> {
         let waits = self.has.get(&asker).into_iter().flat_map(|has| &has.waits);
         waits.filter_map(|id| Some((*id, self.requests.get(id)?)))
     }

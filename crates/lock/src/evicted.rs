@@ -29,7 +29,7 @@ pub struct Evicted {
     members: Vec<Incarnation>,
     floor: Token,
     evicted: Vec<u32>,
-    asked: Option<Asked>,
+    asked: Option<ForgetQuestion>,
     numbered: u64,
     forgotten: Vec<u32>,
     /// Swaps that make them free are on their way: of words that are believed to stand there.
@@ -38,7 +38,7 @@ pub struct Evicted {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Asked {
+struct ForgetQuestion {
     slots: Vec<u32>,
     /// Members that have not answered.
     awaited: BTreeSet<Incarnation>,
@@ -91,7 +91,7 @@ impl Evicted {
         let kept = self.evicted.len().saturating_sub(MOST_FORGOTTEN);
         let slots = self.evicted.split_off(kept);
         self.numbered += 1;
-        self.asked = Some(Asked { slots: slots.clone(), awaited: self.members.iter().copied().collect() });
+        self.asked = Some(ForgetQuestion { slots: slots.clone(), awaited: self.members.iter().copied().collect() });
         Some((self.numbered, slots))
     }
 

@@ -344,7 +344,7 @@ impl LocalQueue {
     }
 
     /// The incarnation ends: the node's holds are lost, and its waiters keep waiting.
-    pub fn life_ends(&mut self, fresh: LockRole, out: &mut Vec<LocalAction>) {
+    pub fn end_incarnation(&mut self, fresh: LockRole, out: &mut Vec<LocalAction>) {
         out.extend(self.holders.drain(..).map(|id| LocalAction::Answer(id, Answer::Lost)));
         *self = LocalQueue { waiting: std::mem::take(&mut self.waiting), ..LocalQueue::new(fresh) };
     }

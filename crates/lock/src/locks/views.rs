@@ -15,14 +15,14 @@ use crate::wire::MemberMessage;
 
 impl Locks {
     /// Starts anew as this incarnation. Earlier holds are lost, and waiting clients keep waiting.
-    pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
+    pub fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
         out.push(LocksAction::Lapsed);
         self.me = me;
         self.act_in(None, 0);
         self.act_by(Lease::NONE, Time::ZERO);
         for name in self.names_here() {
             let fresh = self.fresh();
-            self.with(&name, out, |local, actions| local.life_ends(fresh, actions));
+            self.with(&name, out, |local, actions| local.end_incarnation(fresh, actions));
         }
     }
 

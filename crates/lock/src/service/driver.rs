@@ -95,7 +95,7 @@ pub(super) trait Clients {
     fn downgrade(&mut self, id: RequestId) -> Result<(), ProtocolViolation>;
     fn forget(&mut self, id: RequestId);
     fn list(&mut self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown);
-    fn remove(&mut self, name: Name, told: removals::Told);
+    fn remove(&mut self, name: Name, told: removals::OnRemoved);
 }
 
 impl Clients for Running {
@@ -149,7 +149,7 @@ impl Clients for Running {
         });
     }
 
-    fn remove(&mut self, name: Name, told: removals::Told) {
+    fn remove(&mut self, name: Name, told: removals::OnRemoved) {
         self.command(|locks, host, now, out| {
             let number = host.removals.next();
             let home = locks.remove(number, name, out);
@@ -286,7 +286,7 @@ impl Machine for Locks {
     type Batch = WordBatch;
 
     fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
-        self.life_begins(me, out);
+        Locks::start_incarnation(self, me, out);
     }
 
     fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<LocksAction>) {

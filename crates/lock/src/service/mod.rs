@@ -40,7 +40,7 @@ pub struct Overloaded;
 
 /// Callback with a request's outcome, and with how often the node had lost all holds by then. Runs on the thread that
 /// drives the service; must not block.
-pub type Told = Box<dyn FnMut(Answer, u64) + Send>;
+pub type OnAnswer = Box<dyn FnMut(Answer, u64) + Send>;
 /// Callback for the moment when no request is open. Runs on the thread that drives the service; must not block.
 type Closed = Box<dyn FnOnce() + Send>;
 /// Callback with the result. Runs on the thread that drives the service; must not block.
@@ -73,13 +73,13 @@ struct Handle {
 /// What callers submit to the executor.
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
-    Acquire { id: RequestId, asker: Asker, name: Name, request: Request, told: Told },
+    Acquire { id: RequestId, asker: Asker, name: Name, request: Request, told: OnAnswer },
     Release { id: RequestId, is_asked_again: bool, done: Done },
     Settle,
     Downgrade { id: RequestId, done: Done },
     Forget(RequestId),
     List { after: Option<Cursor>, prefix: Vec<u8>, shown: Shown },
-    Remove { name: Name, removed: removals::Told },
+    Remove { name: Name, removed: removals::OnRemoved },
     Close { patience: Duration, closed: Closed },
 }
 
@@ -146,7 +146,7 @@ impl LockService {
     ///
     /// # Errors
     /// If too many wait.
-    pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: Told) -> Result<RequestId, Overloaded> {
+    pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: OnAnswer) -> Result<RequestId, Overloaded> {
         let id = self.0.admission.admit().map(RequestId).ok_or(Overloaded)?;
         self.0.executor.submit(Command::Acquire { id, asker, name, request, told });
         Ok(id)

@@ -47,7 +47,7 @@ impl Node {
         let members = vec![member(HOME, Roles::ALL), member(ME, Roles::of(Role::Reader))];
         let view = Arc::new(View::new(VIEW, members, vec![]).unwrap());
         node.does(|locks, now, out| {
-            locks.life_begins(ME, out);
+            locks.start_incarnation(ME, out);
             locks.view(&view, None, now, out);
             locks.lease(Lease { until: Time::FAR, acknowledged: VIEW, in_effect: VIEW }, now, out);
         });
