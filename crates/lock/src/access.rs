@@ -6,13 +6,13 @@ use crate::{LockWord, Token};
 /// is settled first (rule F2): the machines hear of a batch once, when it is certain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Batch {
-    /// First the door word is written: whether the door is closed.
-    pub door: Option<bool>,
+    /// First the gate word is written: whether the gate is closed.
+    pub gate: Option<bool>,
     /// Then the token word.
     pub token: Option<Token>,
     /// Then the lock word is changed, or looked at.
     pub change: Option<Change>,
-    /// Then token word and door word are read.
+    /// Then token word and gate word are read.
     pub read: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub before: LockWord,
     /// The token word, where it was read.
     pub token: Token,
-    /// Whether the door is closed, where that was read.
+    /// Whether the gate is closed, where that was read.
     pub is_closed: bool,
 }
 

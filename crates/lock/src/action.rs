@@ -13,22 +13,23 @@ pub enum Action {
     Access(Batch),
     /// Deliver this.
     Send(To, Message),
-    /// A contender holds the lock now. After a downgrade it says so once more, in the other mode.
+    /// A participant holds the lock now. After a downgrade it says so once more, in the other mode.
     Granted(Mode, Token),
-    /// A contender does not get the lock, and stands in no queue.
+    /// A participant does not get the lock, and stands in no queue.
     Refused(Refusal),
-    /// A contender has nothing to do with the lock any more, and may request it again.
+    /// A participant has nothing to do with the lock any more, and may request it again.
     Left,
-    /// A contender is in no queue, because the words are no lock's any more: the home knows where its lock's are (rule L4).
+    /// The participant is in no queue: the words that it used belong to no lock any longer. The home knows where the
+    /// lock's words are (rule L4).
     Moved,
-    /// A home has made the words nobody's. This was in the token word.
+    /// A home has evicted the lock from its words. The token word held this.
     Evicted(Token),
 }
 
 impl Action {
-    /// The lock is this contender's, after the writer that had this token.
+    /// The lock is this participant's, after the writer that had this token.
     pub(crate) fn grant(to: Rank, last: Token) -> Self {
-        Action::Send(To::Contender(to), Message::Grant { last })
+        Action::Send(To::Participant(to), Message::Grant { last })
     }
 }
 
@@ -52,7 +53,7 @@ pub enum Refusal {
     Leaving,
 }
 
-/// A message or a call that cannot be in any order of events: whoever sent it breaks the protocol. Nothing was changed.
+/// A message or a call that fits no order of events, so the sender broke the protocol. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct Strange(pub(crate) &'static str);
+pub struct ProtocolViolation(pub(crate) &'static str);

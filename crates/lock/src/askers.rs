@@ -1,4 +1,4 @@
-//! Who asked for what: what each client holds and waits for, and when it is time to ask whether it waits for itself.
+//! What each client holds and waits for, and when to look for a deadlock that it is part of.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use verbena_terms::Time;
 
 use crate::deadlock::Sighting;
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 
 /// How long a client waits before the first probe (rule L3). Then twice as long, and so on.
 const PROBE_AFTER: Duration = Duration::from_millis(100);
 /// But not longer than this.
 const PROBE_AT_LEAST: Duration = Duration::from_millis(800);
-/// A circle that was found is looked for once more after this.
+/// A cycle that was found is looked for once more after this.
 const PROBE_AGAIN: Duration = Duration::from_millis(20);
 
-/// One client of a node: whoever waits for one lock while it holds others, and may take one that it holds again.
+/// One client of a node. It waits for one lock while it holds others, and may acquire again a lock that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Asker {
-    /// Given out by whoever drives the locks, and never twice.
+    /// Unique. The driver of the locks assigns it and never reuses it.
     pub number: u64,
     /// Its process, for people. 0 if that is not known.
     pub pid: u32,
@@ -28,12 +28,12 @@ pub struct Asker {
 
 /// One request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     pub asker: Asker,
     pub name: Name,
     /// Since when it waits, or is held.
     pub since: Time,
-    /// The circle in which it was seen to wait.
+    /// The cycle in which it was seen to wait.
     pub seen: Option<Box<Sighting>>,
     is_held: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Asked {
 /// All requests that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Askers {
-    requests: HashMap<RequestId, Asked>,
+    requests: HashMap<RequestId, ClientRequest>,
     /// What each of them has.
     has: HashMap<Asker, Has>,
     /// When whom is to be looked after: those that hold something and wait for something.
@@ -60,7 +60,7 @@ struct Has {
 impl Askers {
     /// One more request, which waits.
     pub fn wants(&mut self, id: RequestId, asker: Asker, name: Name, now: Time) {
-        self.requests.insert(id, Asked { asker, name, since: now, seen: None, is_held: false });
+        self.requests.insert(id, ClientRequest { asker, name, since: now, seen: None, is_held: false });
         self.change(asker, now, |has| has.waits.extend([id]));
     }
 
@@ -78,13 +78,13 @@ impl Askers {
     /// What was granted to one request is another's from now on, of the same client.
     pub fn goes_on(&mut self, was: RequestId, id: RequestId, now: Time) {
         if let Some(asked) = self.requests.remove(&was) {
-            self.requests.insert(id, Asked { since: now, ..asked });
+            self.requests.insert(id, ClientRequest { since: now, ..asked });
         }
     }
 
     /// It has ended, in whatever way.
     pub fn ended(&mut self, id: RequestId, now: Time) -> Option<Name> {
-        let Asked { asker, name, is_held, .. } = self.requests.remove(&id)?;
+        let ClientRequest { asker, name, is_held, .. } = self.requests.remove(&id)?;
         self.change(asker, now, |has| {
             has.waits.remove(&id);
             if let Some((times, _)) = has.holds.get_mut(&name).filter(|_| is_held) {
@@ -97,7 +97,7 @@ impl Askers {
         Some(name)
     }
 
-    pub fn get(&self, id: RequestId) -> Option<&Asked> {
+    pub fn get(&self, id: RequestId) -> Option<&ClientRequest> {
         self.requests.get(&id)
     }
 
@@ -112,12 +112,12 @@ impl Askers {
     }
 
     /// What it waits for.
-    pub fn waits(&self, asker: Asker) -> impl Iterator<Item = (RequestId, &Asked)> {
+    pub fn waits(&self, asker: Asker) -> impl Iterator<Item = (RequestId, &ClientRequest)> {
         let waits = self.has.get(&asker).into_iter().flat_map(|has| &has.waits);
         waits.filter_map(|id| Some((*id, self.requests.get(id)?)))
     }
 
-    /// A request was seen to wait in a circle, perhaps: it is looked for again soon.
+    /// A request was seen to wait in a cycle, perhaps: it is looked for again soon.
     pub fn seen(&mut self, id: RequestId, seen: Sighting, now: Time) {
         let Some(asked) = self.requests.get_mut(&id).filter(|asked| !asked.is_held) else { return };
         asked.seen = Some(Box::new(seen));
@@ -125,7 +125,7 @@ impl Askers {
         self.look_after(asker, Some(now + PROBE_AGAIN));
     }
 
-    /// Who has waited so long that it is to be asked whether it waits for itself: it is asked for now, and is due again later.
+    /// The clients that have waited long enough for a deadlock probe. Each is due again later.
     pub fn take_due(&mut self, now: Time) -> Vec<Asker> {
         let due: Vec<Asker> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, asker)| *asker).collect();
         for &asker in &due {

@@ -1,13 +1,14 @@
-//! Clients that wait for each other in a circle, found by probes that go from node to node (rule L3).
+//! Clients that wait for each other in a cycle, found by probes that go from node to node (rule L3).
 //!
 //! A client that holds a lock and has waited for another for 100 ms asks all members who holds that one. Where a client does that waits itself, the
 //! question goes on for what it waits for, with all that it has passed. When it comes to a lock that the first one holds, all of them wait for each other:
-//! for each of them waits for whoever holds its lock, whatever else stands in the queue.
+//! for each of them waits for the holder of its lock, whatever else stands in the queue.
 //!
-//! They were not all asked at the same moment, so a circle that is seen once may never have been one (somebody gave up meanwhile). It is looked for again:
-//! if the same requests wait and the same are held, all of them did so between the end of the first probe and the beginning of the second.
+//! The members were not all asked at the same moment, so a cycle that is seen once may never have existed: a client may
+//! have given up meanwhile. The cycle is looked for again. If the same requests wait and the same locks are held, all
+//! of them did so between the end of the first probe and the beginning of the second.
 //!
-//! Of a circle the request with the smallest number, of the smallest node, decides: a probe does not go on to a smaller one than it comes from. It has
+//! Of a cycle the request with the smallest number, of the smallest node, decides: a probe does not go on to a smaller one than it comes from. It has
 //! the youngest refused, by the time that each says it has waited; the others go on.
 
 use std::fmt;
@@ -17,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use verbena_terms::{Incarnation, Time};
 
 use crate::askers::Asker;
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 
-/// A longer circle is not found.
+/// A longer cycle is not found.
 pub const MOST_WAITERS: usize = 16;
 
 /// A client that holds a lock and waits for another one.
@@ -36,7 +37,7 @@ pub struct Waiter {
     pub name: Name,
     /// For how long when it was asked.
     pub waited: Duration,
-    /// The request by which it holds what the one before it waits for; in the first nothing before the circle is closed.
+    /// The request by which it holds what the one before it waits for; in the first nothing before the cycle is closed.
     pub holds: Option<RequestId>,
 }
 
@@ -50,7 +51,7 @@ impl Waiter {
     }
 }
 
-/// A question on its way: who holds what the last of these waits for?
+/// A question in flight: which client holds the lock that the last of these waits for?
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Probe {
     /// When the first of them asked, on its clock.
@@ -89,33 +90,33 @@ impl Probe {
     }
 }
 
-/// A circle that was seen once.
+/// A cycle that was seen once.
 #[derive(Clone, Debug)]
 pub(crate) struct Sighting {
     /// When the probe had come back.
     ended: Time,
-    circle: Vec<(Incarnation, RequestId, Option<RequestId>)>,
+    cycle: Vec<(Incarnation, RequestId, Option<RequestId>)>,
 }
 
 impl Sighting {
     /// Of this probe, which has come back.
     pub fn of(probe: &Probe, now: Time) -> Sighting {
-        Sighting { ended: now, circle: probe.waiters.iter().map(Waiter::identity).collect() }
+        Sighting { ended: now, cycle: probe.waiters.iter().map(Waiter::identity).collect() }
     }
 
     /// Whether a probe that was sent after it had been seen has seen the same.
     pub fn is_confirmed_by(&self, probe: &Probe) -> bool {
-        probe.started > self.ended && probe.waiters.iter().map(Waiter::identity).eq(self.circle.iter().copied())
+        probe.started > self.ended && probe.waiters.iter().map(Waiter::identity).eq(self.cycle.iter().copied())
     }
 }
 
 /// Clients that wait for each other.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Circle(Vec<Waiter>);
+pub struct Cycle(Vec<Waiter>);
 
-impl Circle {
-    pub(crate) fn of(probe: Probe) -> Circle {
-        Circle(probe.waiters)
+impl Cycle {
+    pub(crate) fn of(probe: Probe) -> Cycle {
+        Cycle(probe.waiters)
     }
 
     /// Each waits for the next, and the last for the first.
@@ -123,14 +124,14 @@ impl Circle {
         &self.0
     }
 
-    /// Who waits for the shortest time.
+    /// The waiter that has waited for the shortest time.
     pub(crate) fn youngest(&self) -> Option<&Waiter> {
         self.0.iter().min_by_key(|waiter| (waiter.waited, waiter.node, waiter.waits))
     }
 }
 
 /// For people.
-impl fmt::Display for Circle {
+impl fmt::Display for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, waiter) in self.0.iter().enumerate() {
             let next = &self.0[(at + 1) % self.0.len()];
@@ -141,8 +142,8 @@ impl fmt::Display for Circle {
     }
 }
 
-impl fmt::Debug for Circle {
+impl fmt::Debug for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Circle({self})")
+        write!(f, "Cycle({self})")
     }
 }

@@ -1,7 +1,7 @@
-//! What a home knows of its locks in one view: which of its words are whose, and what no contender can know alone.
+//! What a home knows of its locks in one view: which of its words are whose, and what no participant can know alone.
 //!
-//! It opens when the view is in effect and every member has said what it has of locks from the view before (rules C3, L5). Until then nobody learns
-//! where words are, so nobody is granted anything.
+//! The directory opens when the view is in effect and every member has reported its locks of the view before (rules C3,
+//! L5). Until then it tells no member where words are, so no lock is granted.
 
 mod evicting;
 mod removing;
@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::evicted::Evicted;
-use crate::heir::in_order;
 use crate::name::Name;
-use crate::wire::{Letter, Slot};
+use crate::recovery_holder::in_order;
+use crate::wire::{MemberMessage, Slot};
 use crate::{
-    Action, Batch, Heir, HomeSide, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, Refusal, Request, Rules, Scheme,
-    Survivor, TOKEN_WORD_AT, To, Token,
+    Action, Batch, HomeRole, LOCK_BYTES, LOCK_WORD_AT, Message, Outcome, RecoveryHolder, Refusal, Request, Rules,
+    Scheme, Survivor, TOKEN_WORD_AT, To, Token,
 };
 use evicting::Hand;
 pub use evicting::HomeWords;
@@ -37,33 +37,33 @@ pub(crate) struct Directory {
     rules: Rules,
     /// How many locks have words.
     slots: u32,
-    /// Who has not said what it has.
+    /// Members that have not finished their report.
     awaited: BTreeSet<Incarnation>,
     /// What survives, of those who have.
     reported: BTreeMap<Name, Vec<(Rank, Survivor, Rank)>>,
     /// What was asked before it opened.
-    early: Vec<(Incarnation, Letter)>,
+    early: Vec<(Incarnation, MemberMessage)>,
     is_open: bool,
     numbers: HashMap<Name, u32>,
-    /// Whose the words of each slot are that was ever used. Behind the last slot: survivors without words.
+    /// The state of each slot that was ever used. Behind the last slot: survivors' locks, which have no words.
     locks: Vec<Words>,
-    /// Who stands for survivors.
-    heirs: HashMap<u32, Heir>,
-    /// What servers were asked whose heir is not over ([`Scheme::Srsl`]): where there are words the heir stands in them instead.
-    behind_heirs: HashMap<u32, Vec<(Rank, Message)>>,
+    /// The stand-ins for survivors, by slot.
+    recovery_holders: HashMap<u32, RecoveryHolder>,
+    /// What servers were asked whose recovery holder is not over ([`Scheme::Srsl`]): where there are words the recovery holder stands in them instead.
+    behind_recovery: HashMap<u32, Vec<(Rank, Message)>>,
     evicted: Evicted,
     hand: Hand,
     wishes: Vec<Wish>,
     now: Time,
 }
 
-/// Whose words are.
+/// The state of one slot's words.
 #[derive(Clone, Debug)]
 enum Words {
     Of(Lock),
-    /// Nobody's, and members may remember them as a lock's.
+    /// The words belong to no lock, but members may remember them as a lock's.
     Evicted,
-    /// Nobody's, and nobody remembers them.
+    /// The words belong to no lock, and no member remembers them.
     Free,
 }
 
@@ -71,33 +71,33 @@ enum Words {
 struct Lock {
     name: Name,
     /// There while it has something to remember.
-    home: Option<Box<HomeSide>>,
+    home: Option<Box<HomeRole>>,
     /// The count of the token that stood there when the hand last looked.
     seen: u32,
     /// Something was said about it since the hand last came by.
     is_used: bool,
 }
 
-/// Whose batch it is.
+/// The part of the directory that posted a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Home,
-    Heir,
-    /// Which has too few of them: it looks for locks that nobody uses, and makes words free.
+    RecoveryHolder,
+    /// The eviction of unused locks, which runs when few words are free.
     Words,
 }
 
 /// What a directory wants done, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DirectoryAction {
-    /// Store this word in its region: nobody knows of that slot yet.
+    /// Store this word in the node's own region. No other node knows of that slot yet.
     Store { at: u64, word: u64 },
     /// Post this at the words of this slot.
     Access { slot: u32, owner: Owner, batch: Batch },
     /// Say this.
-    Tell(Rank, Letter),
+    Tell(Rank, MemberMessage),
     /// Say it to all members.
-    TellAll(Letter),
+    TellAll(MemberMessage),
 }
 
 impl Directory {
@@ -122,8 +122,8 @@ impl Directory {
             is_open: false,
             numbers: HashMap::new(),
             locks: vec![],
-            heirs: HashMap::new(),
-            behind_heirs: HashMap::new(),
+            recovery_holders: HashMap::new(),
+            behind_recovery: HashMap::new(),
             evicted: Evicted::new(members, first, rules),
             hand: Hand::default(),
             wishes: vec![],
@@ -131,7 +131,7 @@ impl Directory {
         }
     }
 
-    /// Who keeps it from opening.
+    /// The members that the directory waits for before it opens.
     pub fn awaited(&self) -> impl Iterator<Item = Incarnation> {
         self.awaited.iter().copied()
     }
@@ -141,8 +141,8 @@ impl Directory {
         self.now = now;
     }
 
-    /// The view is in effect. Opens if everybody has reported.
-    pub fn in_effect(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    /// The view is in effect. The directory opens if every member has reported.
+    pub fn in_effect(&mut self, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         if self.is_open || !self.awaited.is_empty() {
             return Ok(());
         }
@@ -151,8 +151,8 @@ impl Directory {
         for (name, survivors) in std::mem::take(&mut self.reported) {
             said = said.and(self.inherit(name, survivors, out));
         }
-        for (from, letter) in std::mem::take(&mut self.early) {
-            said = said.and(self.heard(from, letter, out));
+        for (from, member_message) in std::mem::take(&mut self.early) {
+            said = said.and(self.heard(from, member_message, out));
         }
         said
     }
@@ -161,41 +161,57 @@ impl Directory {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
-        let said = self.hear(from, letter, out);
+    pub fn heard(
+        &mut self,
+        from: Incarnation,
+        member_message: MemberMessage,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), ProtocolViolation> {
+        let said = self.hear(from, member_message, out);
         self.tend(out);
         said
     }
 
-    fn hear(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
-        match letter {
-            Letter::Survives { name, survivor, ahead } if self.awaited.contains(&from) => {
+    fn hear(
+        &mut self,
+        from: Incarnation,
+        member_message: MemberMessage,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), ProtocolViolation> {
+        match member_message {
+            MemberMessage::Survives { name, survivor, ahead } if self.awaited.contains(&from) => {
                 self.reported.entry(name).or_default().push((from.rank, survivor, ahead));
                 Ok(())
             }
-            Letter::Reported => {
+            MemberMessage::Reported => {
                 self.awaited.remove(&from);
                 Ok(())
             }
-            Letter::Resolve(_) | Letter::OfSurvivor { .. } | Letter::Remove { .. } if !self.is_open => {
-                self.early.push((from, letter));
+            MemberMessage::Resolve(_) | MemberMessage::OfSurvivor { .. } | MemberMessage::Remove { .. }
+                if !self.is_open =>
+            {
+                self.early.push((from, member_message));
                 Ok(())
             }
-            Letter::Resolve(name) => {
+            MemberMessage::Resolve(name) => {
                 self.resolve(from.rank, name, out);
                 Ok(())
             }
-            Letter::Forgotten { number } => self.forgotten(from, number),
-            Letter::Remove { number, name } => self.remove(from.rank, number, &name, out),
-            Letter::OfSurvivor { name, message, .. } => {
-                let number = *self.numbers.get(&name).ok_or(Strange("a survivor of a lock that nobody had"))?;
-                self.heir(number, out, |heir, actions| heir.heard_of_survivor(from.rank, message, actions))
+            MemberMessage::Forgotten { number } => self.forgotten(from, number),
+            MemberMessage::Remove { number, name } => self.remove(from.rank, number, &name, out),
+            MemberMessage::OfSurvivor { name, message, .. } => {
+                let number = *self.numbers.get(&name).ok_or(ProtocolViolation("a survivor of an unknown lock"))?;
+                self.recovery_holder(number, out, |recovery_holder, actions| {
+                    recovery_holder.heard_of_survivor(from.rank, message, actions)
+                })
             }
-            Letter::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
-            Letter::About { slot, to: To::Contender(Heir::RANK), message } => {
-                self.heir(slot.number, out, |heir, actions| heir.heard(from.rank, message, actions))
+            MemberMessage::About { slot, to: To::Home, message } => self.home(slot.number, from.rank, message, out),
+            MemberMessage::About { slot, to: To::Participant(RecoveryHolder::RANK), message } => {
+                self.recovery_holder(slot.number, out, |recovery_holder, actions| {
+                    recovery_holder.heard(from.rank, message, actions)
+                })
             }
-            _ => Err(Strange("what a lock's home is not told")),
+            _ => Err(ProtocolViolation("what a lock's home is not told")),
         }
     }
 
@@ -209,9 +225,11 @@ impl Directory {
         owner: Owner,
         outcome: &Outcome,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let said = match owner {
-            Owner::Heir => self.heir(slot, out, |heir, actions| heir.completed(outcome, actions)),
+            Owner::RecoveryHolder => {
+                self.recovery_holder(slot, out, |recovery_holder, actions| recovery_holder.completed(outcome, actions))
+            }
             Owner::Home => {
                 let was_evicting = self.was_evicting(slot);
                 let said = self.at_home(slot, out, |home, actions| home.completed(outcome, actions));
@@ -226,23 +244,24 @@ impl Directory {
         said
     }
 
-    /// A lock gets words that nobody had in this view. They are new memory, and only what is not 0 in it is stored.
-    fn add(&mut self, name: Name, heir: Option<Heir>, out: &mut Vec<DirectoryAction>) -> u32 {
+    /// Gives a lock words that were never used in this view. They are new memory, so only values other than 0 are
+    /// stored.
+    fn add(&mut self, name: Name, recovery_holder: Option<RecoveryHolder>, out: &mut Vec<DirectoryAction>) -> u32 {
         let (number, last) = (self.locks.len() as u32, self.evicted.floor());
         if number < self.slots {
             let at = u64::from(number) * LOCK_BYTES;
             out.push(DirectoryAction::Store { at: at + TOKEN_WORD_AT, word: last.to_bits() });
-            if heir.is_some() {
-                out.push(DirectoryAction::Store { at: at + LOCK_WORD_AT, word: Heir::WORD.to_bits() });
+            if recovery_holder.is_some() {
+                out.push(DirectoryAction::Store { at: at + LOCK_WORD_AT, word: RecoveryHolder::WORD.to_bits() });
             }
         }
-        self.heirs.extend(heir.map(|heir| (number, heir)));
+        self.recovery_holders.extend(recovery_holder.map(|recovery_holder| (number, recovery_holder)));
         self.numbers.insert(name.clone(), number);
         self.locks.push(Words::Of(Lock { name, home: None, seen: last.to_bits() as u32, is_used: true }));
         number
     }
 
-    /// A lock gets words that were another's, and are free.
+    /// Gives a lock words that belonged to another lock and are free.
     fn make(&mut self, name: Name, number: u32, out: &mut Vec<DirectoryAction>) {
         let (at, last) = (u64::from(number) * LOCK_BYTES, self.evicted.floor());
         out.push(DirectoryAction::Store { at: at + TOKEN_WORD_AT, word: last.to_bits() });
@@ -250,23 +269,23 @@ impl Directory {
         self.locks[number as usize] = Words::Of(Lock { name, home: None, seen: last.to_bits() as u32, is_used: true });
     }
 
-    /// Where there is no room for its words, survivors are served all the same, and nobody else comes.
+    /// Where the lock gets no words for lack of room, the home still serves the survivors, but no further node joins.
     fn inherit(
         &mut self,
         name: Name,
         survivors: Vec<(Rank, Survivor, Rank)>,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
-        match Heir::new(self.first, in_order(survivors), self.rules, &mut actions) {
-            Ok(heir) => {
-                let number = self.add(name, Some(heir), out);
-                self.act(number, Owner::Heir, actions, out)
+        match RecoveryHolder::new(self.first, in_order(survivors), self.rules, &mut actions) {
+            Ok(recovery_holder) => {
+                let number = self.add(name, Some(recovery_holder), out);
+                self.act(number, Owner::RecoveryHolder, actions, out)
             }
-            Err(strange) => {
-                // Two say that they hold it. Nobody else gets it in this view.
+            Err(violation) => {
+                // Two survivors say that they hold it. No other node gets it in this view.
                 self.numbers.insert(name, NOWHERE);
-                Err(strange)
+                Err(violation)
             }
         }
     }
@@ -277,18 +296,18 @@ impl Directory {
         from: Rank,
         message: Message,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         match self.locks.get_mut(number as usize) {
-            Some(Words::Evicted) if matches!(message, Message::Knock | Message::Enter) => {
-                self.act(number, Owner::Home, vec![Action::Send(To::Contender(from), Message::Moved)], out)
+            Some(Words::Evicted) if matches!(message, Message::AskHome | Message::Enter) => {
+                self.act(number, Owner::Home, vec![Action::Send(To::Participant(from), Message::Moved)], out)
             }
-            _ if self.scheme == Scheme::Srsl && self.heirs.contains_key(&number) => match message {
+            _ if self.scheme == Scheme::Srsl && self.recovery_holders.contains_key(&number) => match message {
                 Message::Ask(Request { is_try: true, .. }) => {
-                    let busy = Action::Send(To::Contender(from), Message::Refuse(Refusal::Busy));
+                    let busy = Action::Send(To::Participant(from), Message::Refuse(Refusal::Busy));
                     self.act(number, Owner::Home, vec![busy], out)
                 }
                 message => {
-                    self.behind_heirs.entry(number).or_default().push((from, message));
+                    self.behind_recovery.entry(number).or_default().push((from, message));
                     Ok(())
                 }
             },
@@ -296,12 +315,12 @@ impl Directory {
         }
     }
 
-    /// A server goes on where its heir has ended, whose tokens were of this lock and view too.
-    fn serve_on(&mut self, number: u32, last: Token, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    /// A server goes on where its recovery holder has ended, whose tokens were of this lock and view too.
+    fn serve_on(&mut self, number: u32, last: Token, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
-        lock.home = Some(Box::new(HomeSide::new(self.scheme, last, self.rules)));
+        lock.home = Some(Box::new(HomeRole::new(self.scheme, last, self.rules)));
         let mut said = Ok(());
-        for (from, message) in self.behind_heirs.remove(&number).unwrap_or_default() {
+        for (from, message) in self.behind_recovery.remove(&number).unwrap_or_default() {
             said = said.and(self.home(number, from, message, out));
         }
         said
@@ -311,11 +330,11 @@ impl Directory {
         &mut self,
         number: u32,
         out: &mut Vec<DirectoryAction>,
-        event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), Strange>,
-    ) -> Result<(), Strange> {
-        let new = || Box::new(HomeSide::new(self.scheme, self.first, self.rules));
+        event: impl FnOnce(&mut HomeRole, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
+    ) -> Result<(), ProtocolViolation> {
+        let new = || Box::new(HomeRole::new(self.scheme, self.first, self.rules));
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else {
-            return Err(Strange("a lock that has no words"));
+            return Err(ProtocolViolation("a lock that has no words"));
         };
         lock.is_used = true;
         let mut actions = vec![];
@@ -327,22 +346,24 @@ impl Directory {
         said.and(self.act(number, Owner::Home, actions, out))
     }
 
-    fn heir(
+    fn recovery_holder(
         &mut self,
         number: u32,
         out: &mut Vec<DirectoryAction>,
-        event: impl FnOnce(&mut Heir, &mut Vec<Action>) -> Result<(), Strange>,
-    ) -> Result<(), Strange> {
-        let heir = self.heirs.get_mut(&number).ok_or(Strange("an heir of a lock that nobody had"))?;
+        event: impl FnOnce(&mut RecoveryHolder, &mut Vec<Action>) -> Result<(), ProtocolViolation>,
+    ) -> Result<(), ProtocolViolation> {
+        let recovery_holder =
+            self.recovery_holders.get_mut(&number).ok_or(ProtocolViolation("a recovery holder of an unknown lock"))?;
         let mut actions = vec![];
-        let said = event(heir, &mut actions);
-        // Where there are no words there is nothing to leave.
-        let (last, is_over) = (heir.server.last(), number >= self.slots && heir.server.is_at_rest());
-        let has_left = heir.is_over();
+        let said = event(recovery_holder, &mut actions);
+        // A lock without words has no place to leave.
+        let (last, is_over) =
+            (recovery_holder.server.last(), number >= self.slots && recovery_holder.server.is_at_rest());
+        let has_left = recovery_holder.is_over();
         if is_over || has_left {
-            self.heirs.remove(&number);
+            self.recovery_holders.remove(&number);
         }
-        let mut said = said.and(self.act(number, Owner::Heir, actions, out));
+        let mut said = said.and(self.act(number, Owner::RecoveryHolder, actions, out));
         if has_left && self.scheme == Scheme::Srsl {
             said = said.and(self.serve_on(number, last, out));
         }
@@ -359,7 +380,7 @@ impl Directory {
         owner: Owner,
         actions: Vec<Action>,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let mut said = Ok(());
         let slot = Slot { home: self.me, number };
         for action in actions {
@@ -367,19 +388,21 @@ impl Directory {
                 Action::Access(batch) if number < self.slots => {
                     out.push(DirectoryAction::Access { slot: number, owner, batch });
                 }
-                Action::Send(to @ To::Contender(rank), message) => {
-                    out.push(DirectoryAction::Tell(rank, Letter::About { slot, to, message }));
+                Action::Send(to @ To::Participant(rank), message) => {
+                    out.push(DirectoryAction::Tell(rank, MemberMessage::About { slot, to, message }));
                 }
                 Action::Send(to @ To::Survivor(rank), message) => {
                     if let Words::Of(Lock { name, .. }) = &self.locks[number as usize] {
                         let name = name.clone();
-                        out.push(DirectoryAction::Tell(rank, Letter::OfSurvivor { name, to, message }));
+                        out.push(DirectoryAction::Tell(rank, MemberMessage::OfSurvivor { name, to, message }));
                     }
                 }
-                // From the heir, which leaves readers behind.
-                Action::Send(To::Home, message) => said = said.and(self.home(number, Heir::RANK, message, out)),
+                // From the recovery holder, which leaves readers behind.
+                Action::Send(To::Home, message) => {
+                    said = said.and(self.home(number, RecoveryHolder::RANK, message, out))
+                }
                 Action::Evicted(token) => self.evicted(number, token),
-                // Without words there is nobody to leave them to; and neither holds anything.
+                // Without words there is no place to leave; home and recovery holder hold nothing.
                 Action::Access(_) | Action::Granted(..) | Action::Refused(_) | Action::Left | Action::Moved => {}
             }
         }

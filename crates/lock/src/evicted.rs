@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_terms::Incarnation;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::{Batch, LockWord, Outcome, Rules, Token};
 
 /// Words that members are asked to forget at a time.
@@ -29,7 +29,7 @@ pub struct Evicted {
     members: Vec<Incarnation>,
     floor: Token,
     evicted: Vec<u32>,
-    asked: Option<Asked>,
+    asked: Option<ForgetQuestion>,
     numbered: u64,
     forgotten: Vec<u32>,
     /// Swaps that make them free are on their way: of words that are believed to stand there.
@@ -38,9 +38,9 @@ pub struct Evicted {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Asked {
+struct ForgetQuestion {
     slots: Vec<u32>,
-    /// Who has not answered.
+    /// Members that have not answered.
     awaited: BTreeSet<Incarnation>,
 }
 
@@ -91,7 +91,7 @@ impl Evicted {
         let kept = self.evicted.len().saturating_sub(MOST_FORGOTTEN);
         let slots = self.evicted.split_off(kept);
         self.numbered += 1;
-        self.asked = Some(Asked { slots: slots.clone(), awaited: self.members.iter().copied().collect() });
+        self.asked = Some(ForgetQuestion { slots: slots.clone(), awaited: self.members.iter().copied().collect() });
         Some((self.numbered, slots))
     }
 
@@ -99,17 +99,17 @@ impl Evicted {
     ///
     /// # Errors
     /// When it was not asked.
-    pub fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), Strange> {
+    pub fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), ProtocolViolation> {
         let asked = self.asked.as_mut().filter(|_| number == self.numbered);
         let asked = asked.filter(|asked| asked.awaited.contains(&from));
-        let asked = asked.ok_or(Strange("words that were forgotten unasked"))?;
+        let asked = asked.ok_or(ProtocolViolation("words that were forgotten unasked"))?;
         asked.awaited.remove(&from);
         let over = self.asked.take_if(|asked| asked.awaited.is_empty());
         self.forgotten.extend(over.into_iter().flat_map(|asked| asked.slots));
         Ok(())
     }
 
-    /// Words that nobody remembers are to be made free, by this. Unless so many are being.
+    /// Posts the batch that frees words which no member remembers, at most `at_once` at a time.
     pub fn free_next(&mut self, at_once: usize) -> Option<(u32, Batch)> {
         let slot = if self.freeing.len() < at_once { self.forgotten.pop() } else { None }?;
         Some((slot, self.free_from(slot, LockWord::EVICTED)))
@@ -125,7 +125,7 @@ impl Evicted {
         self.freeing.contains_key(&slot)
     }
 
-    /// They are free, or this is to be done once more: readers had counted themselves. Nobody does any more.
+    /// The words are free, or the swap is repeated, because readers had counted themselves. No further reader does so.
     pub fn freed(&mut self, slot: u32, outcome: &Outcome) -> Option<Batch> {
         if self.freeing.remove(&slot) != Some(outcome.before) {
             return Some(self.free_from(slot, outcome.before));

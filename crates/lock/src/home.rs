@@ -1,23 +1,26 @@
-//! The part of the node that owns the words of a lock: what no contender can know alone.
+//! The part of the node that owns the words of a lock: what no participant can know alone.
 //!
 //! * *The count* (rule L3). Readers that found no writer are counted in the word and release here. What has been released is taken off the word by a swap of
 //!   exactly what stands there; so whatever number a writer finds, it is the readers that have released and are not taken off, and those that
-//!   have yet to release. While such a swap is on its way nobody knows which of both numbers a writer found, and no writer is answered.
+//!   have yet to release. While such a swap is in flight the home cannot know which of both numbers a writer found, and it answers no writer.
 //! * *Writers after readers* (rule L2). They are granted when as many have released as they found; the last writer's token is in the token word by then.
-//! * *Eviction* (rule L4). Words that nobody uses are made nobody's by a swap of the free word, while this has nothing to remember. Then nobody is in the queue, no
-//!   reader has yet to release, and all that can still arrive is a knock, or a wish to be put in: both are told that the words are another lock's, or none's.
-//! * *The door* (rule L3). A writer that loses its swaps to others asks to be put into the queue. Who sees the door closed comes once more at most, because
-//!   it knocks the next time; so the home's swap is lost a bounded number of times.
+//! * *Eviction* (rule L4). A swap of the free word evicts an unused lock from its words, while the home has nothing to
+//!   remember. Then the queue is empty and no reader has yet to release. Only a wish to enter or a wish to be put in can still
+//!   arrive: the home answers both that the words have moved.
+//! * *The gate* (rule L3). A writer that loses its swaps to others asks the home to put it into the queue. A node that
+//!   finds the gate closed enters at most once more, because it asks the home the next time; so the home's swap is lost a
+//!   bounded number of times.
 
 use std::collections::VecDeque;
 
 use verbena_terms::Rank;
 
-use crate::action::Strange;
-use crate::contender::behind;
+use crate::action::ProtocolViolation;
+use crate::participant::behind;
 use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
-/// Released readers of a word that is never free of readers are taken off the count when they are so many (2^31 would be too late).
+/// In a word that is never free of readers, released readers are taken off the count when there are this many (2^31
+/// would be too late).
 const SETTLED_AT: u32 = 1 << 16;
 
 /// The home's part in one lock.
@@ -27,14 +30,14 @@ pub struct Home {
     pub(crate) settled_at: u32,
     /// Readers that have released and are not taken off the word.
     released: u32,
-    /// So many had released when the word was last found to count others too.
+    /// The number of released readers when the word was last found to count others too.
     tried: u32,
-    /// The writer that is next, when so many have released.
+    /// The next writer, and the number of releases that it waits for.
     pub(crate) next: Option<(Rank, u32)>,
     /// Writers to be put into the queue.
     pub(crate) entering: VecDeque<Rank>,
-    /// Who waits for the door to open.
-    pub(crate) knocked: Vec<Rank>,
+    /// Nodes that wait for the gate to open.
+    pub(crate) asked_to_enter: Vec<Rank>,
     is_closed: bool,
     pub(crate) doing: Doing,
 }
@@ -44,7 +47,7 @@ pub(crate) enum Doing {
     Nothing,
     /// The token, for this writer.
     Reading(Rank),
-    /// So many are taken off the word.
+    /// The number that is taken off the word.
     Settling {
         expected: LockWord,
         off: u32,
@@ -52,12 +55,12 @@ pub(crate) enum Doing {
     /// A writer is put into the queue.
     Entering(LockWord),
     Opening,
-    /// The words are made nobody's, if nobody uses them.
+    /// A lock is being evicted from its words, if it is not used.
     Evicting(LockWord),
 }
 
 impl Home {
-    /// Of a lock that nobody holds.
+    /// The home role of a lock that is free.
     pub fn new(rules: Rules) -> Self {
         Home {
             rules,
@@ -66,7 +69,7 @@ impl Home {
             tried: 0,
             next: None,
             entering: VecDeque::new(),
-            knocked: Vec::new(),
+            asked_to_enter: Vec::new(),
             is_closed: false,
             doing: Doing::Nothing,
         }
@@ -78,17 +81,18 @@ impl Home {
             && self.released == 0
             && self.next.is_none()
             && self.entering.is_empty()
-            && self.knocked.is_empty()
+            && self.asked_to_enter.is_empty()
             && !self.is_closed
     }
 
-    /// Makes the words nobody's, if nobody uses them: [`Action::Evicted`] follows, or nothing. Only where it [is at rest](Self::is_at_rest).
+    /// Evicts the lock if it is not used: [`Action::Evicted`] follows, or nothing. Only where it [is at
+    /// rest](Self::is_at_rest).
     ///
     /// # Errors
     /// Where it is not.
-    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if !self.is_at_rest() {
-            return Err(Strange("a lock that is to be evicted while it is used"));
+            return Err(ProtocolViolation("a lock that is to be evicted while it is used"));
         }
         self.swap_out(LockWord::FREE, out);
         Ok(())
@@ -98,14 +102,16 @@ impl Home {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match message {
             Message::Released => self.released += 1,
-            Message::After { .. } if self.next.is_some() => return Err(Strange("two writers are next after readers")),
+            Message::After { .. } if self.next.is_some() => {
+                return Err(ProtocolViolation("two writers are next after readers"));
+            }
             Message::After { writer, readers } => self.next = Some((writer, readers)),
             Message::Enter => self.entering.push_back(from),
-            Message::Knock => self.knocked.push(from),
-            _ => return Err(Strange("what a home is not told")),
+            Message::AskHome => self.asked_to_enter.push(from),
+            _ => return Err(ProtocolViolation("what a home is not told")),
         }
         self.go_on(out)
     }
@@ -114,10 +120,10 @@ impl Home {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Outcome { before, token, .. } = *outcome;
         match std::mem::replace(&mut self.doing, Doing::Nothing) {
-            Doing::Nothing => return Err(Strange("a batch that a home did not post")),
+            Doing::Nothing => return Err(ProtocolViolation("a batch that a home did not post")),
             Doing::Reading(writer) => {
                 out.push(Action::grant(writer, token));
             }
@@ -131,7 +137,8 @@ impl Home {
                 }
             }
             Doing::Entering(expected) if before == expected => {
-                let writer = self.entering.pop_front().ok_or(Strange("a writer that was not to be put in"))?;
+                let writer =
+                    self.entering.pop_front().ok_or(ProtocolViolation("a writer that was not to be put in"))?;
                 if before == LockWord::FREE {
                     out.push(Action::grant(writer, token));
                 } else {
@@ -153,13 +160,15 @@ impl Home {
             Doing::Evicting(_) => {}
             Doing::Opening => {
                 self.is_closed = false;
-                out.extend(self.knocked.drain(..).map(|rank| Action::Send(To::Contender(rank), Message::Open)));
+                out.extend(
+                    self.asked_to_enter.drain(..).map(|rank| Action::Send(To::Participant(rank), Message::Open)),
+                );
             }
         }
         self.go_on(out)
     }
 
-    fn go_on(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    fn go_on(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if self.doing != Doing::Nothing && (self.rules.answer_after_settling || self.next.is_none()) {
             return Ok(());
         }
@@ -173,9 +182,9 @@ impl Home {
             out.push(Action::Access(Batch::default().and_read()));
         } else if !self.entering.is_empty() {
             self.put_in(LockWord::FREE, out);
-        } else if self.is_closed || !self.knocked.is_empty() {
+        } else if self.is_closed || !self.asked_to_enter.is_empty() {
             self.doing = Doing::Opening;
-            out.push(Action::Access(Batch { door: Some(false), ..Batch::default() }));
+            out.push(Action::Access(Batch { gate: Some(false), ..Batch::default() }));
         } else if self.next.is_none() && self.released > self.tried {
             return self.settle(LockWord::readers(self.released), self.released, out);
         }
@@ -187,19 +196,19 @@ impl Home {
         out.push(Action::Access(Batch::swap(expected, LockWord::EVICTED).and_read()));
     }
 
-    /// Whoever asked meanwhile, and is in no queue, is told.
-    fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), Strange> {
+    /// Answers the nodes that asked meanwhile and are in no queue.
+    fn evicted(&mut self, token: Token, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let is_used = self.released > 0 || self.next.is_some();
-        let asked = self.entering.drain(..).chain(self.knocked.drain(..));
+        let asked = self.entering.drain(..).chain(self.asked_to_enter.drain(..));
         let told = asked.filter(|_| self.rules.tell_who_asked);
-        out.extend(told.map(|rank| Action::Send(To::Contender(rank), Message::Moved)));
-        // The words are nobody's, whatever was said: who comes to them has to be told that they have moved.
+        out.extend(told.map(|rank| Action::Send(To::Participant(rank), Message::Moved)));
+        // The words belong to no lock whatever was answered: a node that comes to them must learn that they have moved.
         out.push(Action::Evicted(token));
-        if is_used { Err(Strange("a lock that was evicted while it was used")) } else { Ok(()) }
+        if is_used { Err(ProtocolViolation("a lock that was evicted while it was used")) } else { Ok(()) }
     }
 
-    fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) -> Result<(), Strange> {
-        let stay = expected.count.checked_sub(off).ok_or(Strange("more readers released than there were"))?;
+    fn settle(&mut self, expected: LockWord, off: u32, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
+        let stay = expected.count.checked_sub(off).ok_or(ProtocolViolation("more readers released than there were"))?;
         self.tried = 0;
         self.doing = Doing::Settling { expected, off };
         out.push(Action::Access(Batch::swap(expected, LockWord::readers(stay))));
@@ -208,8 +217,8 @@ impl Home {
 
     fn put_in(&mut self, expected: LockWord, out: &mut Vec<Action>) {
         let Some(&writer) = self.entering.front() else { return };
-        let door = (!std::mem::replace(&mut self.is_closed, true)).then_some(true);
+        let gate = (!std::mem::replace(&mut self.is_closed, true)).then_some(true);
         self.doing = Doing::Entering(expected);
-        out.push(Action::Access(Batch { door, ..Batch::swap(expected, LockWord::writer(writer)) }.and_read()));
+        out.push(Action::Access(Batch { gate, ..Batch::swap(expected, LockWord::writer(writer)) }.and_read()));
     }
 }

@@ -1,32 +1,33 @@
 //! Locks that many nodes share, taken in one round trip.
 //!
-//! A lock is a word at its home, `[tail : 32 | count : 32]`: the last writer in the queue, and the readers that came after it. A writer puts itself at
-//! the tail with a compare-and-swap, a reader adds itself to the count with a fetch-and-add, and what stood there before says whether the
-//! lock is theirs at once. If it is not, one message tells whoever is ahead, and one message brings the grant: nobody asks twice, and the home's
-//! processor is needed only where readers come before a writer, because nobody else sees all of them go (dissertation,
-//! chapter 4, N-CoSED).
+//! A lock is a word at its home, `[tail : 32 | count : 32]`: the last writer in the queue, and the readers that came
+//! after it. A writer puts itself at the tail with a compare-and-swap, a reader adds itself to the count with a
+//! fetch-and-add. The previous value of the word says whether the lock is theirs at once. If it is not, the newcomer
+//! sends one message to the writer ahead, and one message brings the grant. A waiter sends nothing more. The home's
+//! processor is needed only where readers come before a writer, because only the home sees all of them release
+//! (dissertation, chapter 4, N-CoSED).
 //!
-//! [`Contender`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
-//! happened and say what to do, and have no input, output or clock. [`Side`] and [`HomeSide`] are the same for any [`Scheme`]: the chapter's two others are here to
+//! [`LockParticipant`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
+//! happened and say what to do, and have no input, output or clock. [`LockRole`] and [`HomeRole`] are the same for any [`Scheme`]: the chapter's two others are here to
 //! be compared with. docs/LOCKS.md has their states, the rules (L1 to L4) and
 //! why any mixture of readers and writers works out; `tests/it/every_order` tries all of them.
 
 mod access;
 mod action;
 mod askers;
-mod contender;
 mod deadlock;
 mod directory;
 mod evicted;
-mod heir;
 mod home;
 pub mod listing;
-mod local;
+mod local_queue;
 mod locks;
 mod members;
 mod message;
 mod name;
+mod participant;
 mod place;
+mod recovery_holder;
 mod removal;
 mod rules;
 mod scheme;
@@ -40,21 +41,21 @@ pub mod wire;
 mod word;
 
 pub use access::{Batch, Change, Outcome};
-pub use action::{Action, Refusal, Strange};
+pub use action::{Action, ProtocolViolation, Refusal};
 pub use askers::Asker;
-pub use contender::{Contender, Request};
-pub use deadlock::{Circle, MOST_WAITERS, Probe, Waiter};
+pub use deadlock::{Cycle, MOST_WAITERS, Probe, Waiter};
 pub use directory::HomeWords;
 #[doc(hidden)]
 pub use evicted::Evicted;
-pub use heir::{Heir, Survivor, in_order};
 pub use home::Home;
-pub use local::{Answer, RequestId};
+pub use local_queue::{Answer, RequestId};
 pub use locks::{Locks, LocksAction, LocksOptions, PostId};
 pub use message::{Message, To};
 pub use name::{MAX_NAME_BYTES, Name, NameError};
+pub use participant::{LockParticipant, Request};
+pub use recovery_holder::{RecoveryHolder, Survivor, in_order};
 pub use removal::Removal;
 pub use rules::Rules;
-pub use scheme::{HomeSide, Scheme, Side};
+pub use scheme::{HomeRole, LockRole, Scheme};
 pub use srsl::{Client, Server};
-pub use word::{DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Mode, TOKEN_WORD_AT, Token};
+pub use word::{GATE_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Mode, TOKEN_WORD_AT, Token};

@@ -1,4 +1,5 @@
-//! Who has which lock, for whoever wants to look: each node says what its clients hold and wait for, so it is known of locks whose home is down too.
+//! The holders and waiters of each lock. Each node lists what its own clients hold and wait for, so the list covers
+//! locks whose home is down.
 //!
 //! A list comes in pages, in the order of names and then of nodes. Each page is read at its own moment.
 
@@ -41,7 +42,7 @@ pub struct Row {
 /// One client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Whose.
+    /// The client.
     pub asker: Asker,
     /// How it holds it, or wants to.
     pub mode: Mode,
@@ -61,7 +62,7 @@ pub struct Page {
 }
 
 impl Row {
-    /// At most so many bytes when it is written.
+    /// The largest size of the encoded row, in bytes.
     pub fn max_bytes(&self) -> usize {
         96 + self.name.as_bytes().len() + 48 * (self.holders.len() + self.waiting.len())
     }

@@ -1,11 +1,11 @@
 //! A node's part in all locks: those that its clients want, those that it is the home of, and what it says to the other members.
 //!
 //! ```text
-//!   clients --> Local (one a lock) --> Side -----+--> batches at the words of the lock's home
-//!                                                |
-//!   members <-> Stream (one a member) <-> letters+
-//!                                                |
-//!               Directory (as a home) --> Home, Heir (one a lock, while they have something to remember)
+//!   clients --> LocalQueue (one a lock) --> LockRole --+--> batches at the words of the lock's home
+//!                                                       |
+//!   members <-> Stream (one a member) <--- messages ----+
+//!                                                       |
+//!               Directory (as a home) --> Home, RecoveryHolder (one a lock, while they have something to remember)
 //! ```
 //!
 //! It acts in the newest view that it has learnt of, and in no other: a view that ends takes its words, its streams and its slots with it (rules F4, F5), and
@@ -14,8 +14,8 @@
 mod deadlocks;
 mod forgetting;
 mod keeping;
-mod letters;
 mod listing;
+mod messages;
 mod views;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,18 +25,18 @@ use verbena_cluster::Lease;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time};
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::askers::{Asker, Askers};
 use crate::directory::{Directory, HomeWords, Owner};
 use crate::listing::Page;
-use crate::local::{Answer, Local, LocalAction, RequestId};
+use crate::local_queue::{Answer, LocalAction, LocalQueue, RequestId};
 use crate::members::Members;
 use crate::name::Name;
-use crate::wire::{Frame, Letter, Slot};
-use crate::{Batch, Change, Heir, Outcome, Removal, Request, Rules, Scheme, Side, To};
+use crate::wire::{Frame, MemberMessage, Slot};
+use crate::{Batch, Change, LockRole, Outcome, RecoveryHolder, Removal, Request, Rules, Scheme, To};
 use forgetting::Forgetting;
 
-/// Where the words of so many locks are remembered that nobody here uses at the moment.
+/// Unused locks whose words the node remembers, at most.
 const KNOWN: usize = 1 << 16;
 
 /// How a node's locks work.
@@ -59,11 +59,11 @@ pub struct PostId(pub u64);
 pub enum LocksAction {
     /// What clients held is lost from now on. To be said to them before anything that follows is done (rule L6).
     Lapsed,
-    /// Tell whoever asked.
+    /// Answer the request.
     Answer(RequestId, Answer),
     /// Post this at the words of this slot, when its home's words are open, and say [`completed`](Locks::completed) when it is certain what came of it.
     Post(PostId, Slot, Batch),
-    /// Store this word among the node's own: nobody knows of that slot yet.
+    /// Store this word in the node's own region. No other node knows of that slot yet.
     Store {
         /// At which byte.
         at: u64,
@@ -78,7 +78,7 @@ pub enum LocksAction {
     Listed {
         /// Of which list.
         number: u64,
-        /// Who says so.
+        /// The sender.
         from: Incarnation,
         /// What.
         page: Page,
@@ -87,13 +87,13 @@ pub enum LocksAction {
     Removed {
         /// By which wish.
         number: u64,
-        /// Who says so.
+        /// The sender.
         from: Incarnation,
         /// What.
         removal: Removal,
     },
-    /// Somebody breaks the protocol, in what this one said or did. Nothing was changed.
-    Strange(Incarnation, Strange),
+    /// A member or a client breaks the protocol. Nothing was changed.
+    ProtocolViolation(Incarnation, ProtocolViolation),
 }
 
 /// A node's part in all locks.
@@ -110,9 +110,9 @@ pub struct Locks {
     may_grant: bool,
     /// What was held under the last lease has been given up.
     has_lapsed: bool,
-    /// The locks that somebody here wants, or that have something to remember.
+    /// The locks that clients of this node want, or that have something to remember.
     here: BTreeMap<Name, Box<Here>>,
-    /// Who asked for what.
+    /// What each client holds and waits for.
     askers: Askers,
     /// Of those whose words are known.
     names: HashMap<Slot, Name>,
@@ -132,7 +132,7 @@ pub struct Locks {
 
 #[derive(Debug)]
 struct Here {
-    local: Local,
+    local: LocalQueue,
     words: Words,
     /// When the node got it last.
     got: Time,
@@ -148,14 +148,14 @@ enum Words {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Poster {
-    Local,
-    /// A client, who wants to know whether somebody waits.
+    LocalQueue,
+    /// A client that looks whether others wait.
     Look,
     Directory(Owner),
 }
 
 impl Locks {
-    /// Of a node that has no life yet.
+    /// A node between incarnations.
     pub fn new(options: LocksOptions) -> Self {
         Locks {
             options,
@@ -206,7 +206,8 @@ impl Locks {
             if let Words::At(slot) = words {
                 self.names.insert(slot, name.clone());
             }
-            self.here.insert(name.clone(), Box::new(Here { local: Local::new(self.fresh()), words, got: Time::ZERO }));
+            self.here
+                .insert(name.clone(), Box::new(Here { local: LocalQueue::new(self.fresh()), words, got: Time::ZERO }));
         }
         self.with(&name, out, |local, actions| match is_own {
             true => local.acquire_again(id, request, actions),
@@ -220,31 +221,33 @@ impl Locks {
     ///
     /// # Errors
     /// When it does not hold it, or not any more.
-    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.settle(out);
         self.let_go(id, out)
     }
 
-    fn let_go(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    fn let_go(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.change(id, out, |local, actions| local.release(id, actions))?;
         self.askers.ended(id, self.now);
         Ok(())
     }
 
-    /// Others may read with a client that holds a lock exclusively. It does as a reader when it is told so, and nobody else alone until then.
+    /// Turns a client's exclusive hold into a shared one. It holds the lock exclusively until the answer says that it
+    /// is a reader.
     ///
     /// # Errors
     /// When it does not hold it so.
-    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.settle(out);
         self.change(id, out, |local, actions| local.downgrade(id, actions))
     }
 
-    /// This lock is to be forgotten, if nobody uses it: its home answers by [`LocksAction::Removed`]. Gives who that is; nobody where the node is in no view.
+    /// Asks the lock's home to evict it, if it is not used. The home answers by [`LocksAction::Removed`]. Returns the
+    /// home; `None` where the node is in no view.
     pub fn remove(&mut self, number: u64, name: Name, out: &mut Vec<LocksAction>) -> Option<Incarnation> {
         self.settle(out);
         let home = self.members.view().and_then(|_| self.members.home_of(&name))?;
-        self.members.say(home, Letter::Remove { number, name });
+        self.members.say(home, MemberMessage::Remove { number, name });
         self.hear_self(out);
         Some(home)
     }
@@ -262,8 +265,8 @@ impl Locks {
     /// A member said this.
     pub fn heard(&mut self, frame: Frame, now: Time, out: &mut Vec<LocksAction>) {
         let from = frame.from;
-        for letter in self.members.heard(frame, now) {
-            self.letter(from, letter, out);
+        for member_message in self.members.heard(frame, now) {
+            self.member_message(from, member_message, out);
         }
         self.hear_self(out);
     }
@@ -274,7 +277,7 @@ impl Locks {
         let Some((slot, poster)) = self.posts.remove(&id) else { return };
         let name = self.names.get(&slot).cloned();
         match (poster, &mut self.directory) {
-            (Poster::Local, _) => {
+            (Poster::LocalQueue, _) => {
                 let Some(name) = name else { return };
                 let said = self.with(&name, out, |local, actions| local.completed(outcome, actions));
                 note(self.me, said.unwrap_or(Ok(())), out);
@@ -296,7 +299,7 @@ impl Locks {
 
     // What is sent.
 
-    /// A member can be told something from now on. What it was told before was lost.
+    /// Messages to a member go through from now on. Earlier ones were lost.
     pub fn reached(&mut self, member: Incarnation) {
         self.members.reached(member);
     }
@@ -319,7 +322,7 @@ impl Locks {
         self.directory.iter().flat_map(Directory::awaited).collect()
     }
 
-    /// How the words of this home stand; there are none where it is none.
+    /// How the words of this home stand; all zero if this node is no home.
     pub fn home_words(&self) -> HomeWords {
         let words = self.directory.as_ref().map(Directory::words).unwrap_or_default();
         let (evictions, reused) = self.before;
@@ -328,8 +331,8 @@ impl Locks {
 
     // Within.
 
-    fn fresh(&self) -> Side {
-        Side::new(self.options.scheme, self.me.rank, self.options.rules)
+    fn fresh(&self) -> LockRole {
+        LockRole::new(self.options.scheme, self.me.rank, self.options.rules)
     }
 
     /// A client does something with what it holds.
@@ -337,19 +340,19 @@ impl Locks {
         &mut self,
         id: RequestId,
         out: &mut Vec<LocksAction>,
-        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), Strange>,
-    ) -> Result<(), Strange> {
+        event: impl FnOnce(&mut LocalQueue, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
+    ) -> Result<(), ProtocolViolation> {
         let name = self.askers.get(id).map(|asked| asked.name.clone());
         let said = name.and_then(|name| self.with(&name, out, event));
         self.hear_self(out);
-        said.unwrap_or(Err(Strange("a lock that is not held, or not any more")))
+        said.unwrap_or(Err(ProtocolViolation("a lock that is not held, or not any more")))
     }
 
     fn with<T>(
         &mut self,
         name: &Name,
         out: &mut Vec<LocksAction>,
-        event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> T,
+        event: impl FnOnce(&mut LocalQueue, &mut Vec<LocalAction>) -> T,
     ) -> Option<T> {
         let here = self.here.get_mut(name)?;
         here.local.may_grant(self.may_grant);
@@ -365,7 +368,7 @@ impl Locks {
 
     /// Asks for the lock if a client wants it and the node does not stand in the queue.
     fn advance(&mut self, name: &Name, out: &mut Vec<LocksAction>) {
-        let fresh = || Side::new(self.options.scheme, self.me.rank, self.options.rules);
+        let fresh = || LockRole::new(self.options.scheme, self.me.rank, self.options.rules);
         let Some(here) = self.here.get_mut(name) else { return };
         here.local.contend(fresh);
         here.local.may_grant(self.may_grant);
@@ -379,7 +382,7 @@ impl Locks {
                 Words::Unknown => {
                     if let Some(home) = self.members.home_of(name) {
                         here.words = Words::Asked;
-                        self.members.say(home, Letter::Resolve(name.clone()));
+                        self.members.say(home, MemberMessage::Resolve(name.clone()));
                     }
                 }
                 Words::Asked => {}
@@ -417,23 +420,23 @@ impl Locks {
                     }
                     out.push(LocksAction::Answer(id, answer));
                 }
-                (LocalAction::Access(batch), Words::At(slot)) => self.post(slot, Poster::Local, batch, out),
+                (LocalAction::Access(batch), Words::At(slot)) => self.post(slot, Poster::LocalQueue, batch, out),
                 (LocalAction::Look, Words::At(slot)) => {
                     let look = Batch { change: Some(Change::Look), ..Batch::default() };
                     self.post(slot, Poster::Look, look, out);
                 }
                 (LocalAction::Send(to, message), _) if is_survivor => {
                     if let Some(home) = self.members.home_of(name) {
-                        self.members.say(home, Letter::OfSurvivor { name: name.clone(), to, message });
+                        self.members.say(home, MemberMessage::OfSurvivor { name: name.clone(), to, message });
                     }
                 }
                 (LocalAction::Send(to, message), Words::At(slot)) => {
                     let whom = match to {
-                        To::Contender(rank) if rank != Heir::RANK => self.members.of_rank(rank),
+                        To::Participant(rank) if rank != RecoveryHolder::RANK => self.members.of_rank(rank),
                         _ => Some(slot.home),
                     };
                     if let Some(whom) = whom {
-                        self.members.say(whom, Letter::About { slot, to, message });
+                        self.members.say(whom, MemberMessage::About { slot, to, message });
                     }
                 }
                 (LocalAction::Moved, Words::At(slot)) => {
@@ -457,8 +460,8 @@ impl Locks {
     }
 }
 
-fn note(from: Incarnation, said: Result<(), Strange>, out: &mut Vec<LocksAction>) {
-    if let Err(strange) = said {
-        out.push(LocksAction::Strange(from, strange));
+fn note(from: Incarnation, said: Result<(), ProtocolViolation>, out: &mut Vec<LocksAction>) {
+    if let Err(violation) = said {
+        out.push(LocksAction::ProtocolViolation(from, violation));
     }
 }

@@ -8,18 +8,18 @@ use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::name::Name;
 use crate::stream::{Run, Stream};
-use crate::wire::{Frame, Letter, MAX_FRAME_BYTES};
+use crate::wire::{Frame, MAX_FRAME_BYTES, MemberMessage};
 
-/// What a frame has beside its letters, in bytes.
+/// Bytes of a frame without its messages.
 const FRAME_HEAD_BYTES: usize = 128;
 
-/// The members of one view, as one of them, or somebody who is in none, sees them.
+/// The members of one view, as this node sees them. The node may be in no view.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     me: Incarnation,
     view: Option<Arc<View>>,
-    streams: BTreeMap<Incarnation, Stream<Letter>>,
-    to_self: VecDeque<Letter>,
+    streams: BTreeMap<Incarnation, Stream<MemberMessage>>,
+    to_self: VecDeque<MemberMessage>,
 }
 
 impl Members {
@@ -46,13 +46,13 @@ impl Members {
         self.view.as_ref().is_some_and(|view| view.homes().any(|home| home.incarnation == self.me))
     }
 
-    /// All of them; nobody where this node is none.
+    /// All members; empty where this node is in no view.
     pub fn all(&self) -> impl Iterator<Item = Incarnation> {
         let view = self.view.as_ref().filter(|view| view.member(self.me).is_some());
         view.into_iter().flat_map(|view| view.members()).map(|member| member.incarnation)
     }
 
-    /// Who owns the words of this lock.
+    /// The node that owns the words of this lock.
     pub fn home_of(&self, name: &Name) -> Option<Incarnation> {
         name.home(self.view.as_ref()?)
     }
@@ -63,28 +63,28 @@ impl Members {
     }
 
     /// Says something to a member, this node perhaps.
-    pub fn say(&mut self, to: Incarnation, letter: Letter) {
+    pub fn say(&mut self, to: Incarnation, member_message: MemberMessage) {
         if to == self.me {
-            self.to_self.push_back(letter);
+            self.to_self.push_back(member_message);
         } else if let Some(stream) = self.streams.get_mut(&to) {
-            stream.push(letter);
+            stream.push(member_message);
         }
     }
 
     /// Says it to all of them, this node too.
-    pub fn say_to_all(&mut self, letter: &Letter) {
+    pub fn say_to_all(&mut self, member_message: &MemberMessage) {
         let all: Vec<Incarnation> = self.all().collect();
-        all.into_iter().for_each(|member| self.say(member, letter.clone()));
+        all.into_iter().for_each(|member| self.say(member, member_message.clone()));
     }
 
     /// Says it to those that own words.
-    pub fn say_to_homes(&mut self, letter: &Letter) {
+    pub fn say_to_homes(&mut self, member_message: &MemberMessage) {
         let Some(view) = self.view.clone().filter(|view| view.member(self.me).is_some()) else { return };
-        view.homes().for_each(|home| self.say(home.incarnation, letter.clone()));
+        view.homes().for_each(|home| self.say(home.incarnation, member_message.clone()));
     }
 
     /// What this node said to itself and has not heard yet.
-    pub fn said_to_self(&mut self) -> Option<Letter> {
+    pub fn said_to_self(&mut self) -> Option<MemberMessage> {
         self.to_self.pop_front()
     }
 
@@ -93,18 +93,18 @@ impl Members {
         !self.to_self.is_empty()
     }
 
-    /// What is new of what a member said. What is of a view that is over, or of one not learnt of yet, is nothing: the latter is said again.
-    pub fn heard(&mut self, frame: Frame, now: Time) -> Vec<Letter> {
-        let Frame { view, from, to, first, heard, letters } = frame;
+    /// The new messages of a frame. Empty if its view is over or not learnt of yet: the sender repeats the latter.
+    pub fn heard(&mut self, frame: Frame, now: Time) -> Vec<MemberMessage> {
+        let Frame { view, from, to, first, heard, messages } = frame;
         match self.streams.get_mut(&from) {
             Some(stream) if to == self.me && self.view.as_ref().is_some_and(|known| known.number() == view) => {
-                stream.heard(Run { first, letters, heard }, now).collect()
+                stream.heard(Run { first, messages, heard }, now).collect()
             }
             _ => vec![],
         }
     }
 
-    /// What a member was told before was lost: it is said again at once.
+    /// Earlier messages to this member were lost: they are sent again at once.
     pub fn reached(&mut self, member: Incarnation) {
         if let Some(stream) = self.streams.get_mut(&member) {
             stream.repeat();
@@ -116,8 +116,8 @@ impl Members {
         let (from, Some(view)) = (self.me, self.view()) else { return vec![] };
         let mut frames = vec![];
         for (&to, stream) in &mut self.streams {
-            let runs = stream.due(now, MAX_FRAME_BYTES - FRAME_HEAD_BYTES, Letter::max_bytes).into_iter();
-            frames.extend(runs.map(|Run { first, letters, heard }| Frame { view, from, to, first, heard, letters }));
+            let runs = stream.due(now, MAX_FRAME_BYTES - FRAME_HEAD_BYTES, MemberMessage::max_bytes).into_iter();
+            frames.extend(runs.map(|Run { first, messages, heard }| Frame { view, from, to, first, heard, messages }));
         }
         frames
     }

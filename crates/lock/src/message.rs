@@ -12,32 +12,32 @@ use crate::{Refusal, Request, Token};
 pub enum To {
     /// The lock's home.
     Home,
-    /// A contender.
-    Contender(Rank),
-    /// Who has the lock from an earlier view, from the lock's [`Heir`](crate::Heir).
+    /// A participant.
+    Participant(Rank),
+    /// The survivor of an earlier view with this rank, from the lock's [`RecoveryHolder`](crate::RecoveryHolder).
     Survivor(Rank),
 }
 
 /// About one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Message {
-    /// To a writer, from who found it at the tail: this writer stands behind you, after so many readers.
+    /// To the writer at the tail, from the writer that found it there: it stands behind you, after `readers` readers.
     Behind {
-        /// Who is next.
+        /// The next writer.
         writer: Rank,
         /// The readers in between: each tells you itself.
         readers: u32,
     },
-    /// To a writer, from who found it at the tail: a reader stands behind you.
+    /// To the writer at the tail, from a reader that found it there: it stands behind you.
     Join,
     /// The lock is yours.
     Grant {
         /// The token of the last writer.
         last: Token,
     },
-    /// To the home: this writer is next, when so many readers have released.
+    /// To the home: this writer is next, when `readers` readers have released.
     After {
-        /// Who is next.
+        /// The next writer.
         writer: Rank,
         /// The readers that the word counted.
         readers: u32,
@@ -46,9 +46,9 @@ pub enum Message {
     Released,
     /// To the home, from a writer whose compare-and-swaps were lost to others: put me into the queue.
     Enter,
-    /// To the home, from who found the door closed: say when I may come.
-    Knock,
-    /// To who knocked: come.
+    /// To the home, from a node that found the gate closed: tell me when I may enter.
+    AskHome,
+    /// To who asked to enter: come.
     Open,
     /// To a server ([`Srsl`](crate::Scheme::Srsl)): this is wanted.
     Ask(Request),
@@ -58,6 +58,6 @@ pub enum Message {
     Shared,
     /// From a server: no.
     Refuse(Refusal),
-    /// From the home, to who knocked or asked to be put in: these words are no lock's any more (rule L4).
+    /// From the home, to a node that asked to enter or asked to be put in: these words belong to no lock any longer (rule L4).
     Moved,
 }

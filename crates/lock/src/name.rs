@@ -43,8 +43,8 @@ impl Name {
         &self.0
     }
 
-    /// Who owns its words in this view; `None` where nobody is a home. SipHash-1-3 of the bytes under the key 0, 0, drawn for by
-    /// [`home_of`].
+    /// The node that owns the lock's words in this view; `None` where the view has no home. SipHash-1-3 of the bytes
+    /// under the key 0, 0, drawn for by [`home_of`].
     pub fn home(&self, view: &View) -> Option<Incarnation> {
         home_of(SipHasher13::new().hash(&self.0), view)
     }

@@ -1,7 +1,7 @@
-//! A writer's place in the queue: who stands behind it, and how it leaves.
+//! A writer's place in the queue: which node stands behind it, and how it leaves.
 //!
 //! ```text
-//!                        nobody known behind: write the token, swap [me : n] to [0 : n]
+//!                       no node known behind: write the token, swap [me : n] to [0 : n]
 //!   standing ------------------------------------------------------------------------> freeing --+--> left; the n readers
 //!      |                                                                                  |      |    release at the home
 //!      | a writer is known behind                      another writer is at the tail      |      |
@@ -18,12 +18,12 @@
 
 use verbena_terms::Rank;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::{Action, Batch, LockWord, Message, Outcome, Rules, To, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    /// Whose.
+    /// The writer itself.
     pub me: Rank,
     pub rules: Rules,
     /// Readers that stand behind it, in order of arrival.
@@ -62,36 +62,41 @@ pub(crate) enum Step {
 }
 
 impl Place {
-    /// Of node `me`, with nobody behind it.
+    /// The place of node `me`, with no node behind it.
     pub fn new(me: Rank, rules: Rules) -> Self {
         Place { me, rules, readers: vec![], behind: None, leaving: None, owed: 0, owed_after: Token::default() }
     }
 
-    /// Whether nobody stands behind it, or has to hear from it.
+    /// Whether no node stands behind it or waits for a message from it.
     pub fn is_empty(&self) -> bool {
         self.owed == 0 && self.readers.is_empty() && self.behind.is_none() && self.leaving.is_none()
     }
 
     /// A reader stands behind this place.
-    pub fn join(&mut self, reader: Rank, stands: bool, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn join(&mut self, reader: Rank, stands: bool, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if self.owed > 0 {
             self.owed -= 1;
             out.push(Action::grant(reader, self.owed_after));
         } else if stands {
             self.readers.push(reader);
         } else {
-            return Err(Strange("a reader stands behind a writer that is not in the queue"));
+            return Err(ProtocolViolation("a reader stands behind a writer that is not in the queue"));
         }
         Ok(())
     }
 
     /// A writer stands behind it. Says how the place is left, if it is by that.
-    pub fn behind(&mut self, writer: Rank, readers: u32, out: &mut Vec<Action>) -> Result<Option<Leave>, Strange> {
+    pub fn behind(
+        &mut self,
+        writer: Rank,
+        readers: u32,
+        out: &mut Vec<Action>,
+    ) -> Result<Option<Leave>, ProtocolViolation> {
         if self.behind.is_some() {
-            return Err(Strange("two writers stand behind one"));
+            return Err(ProtocolViolation("two writers stand behind one"));
         }
         if (self.readers.len() as u64) > u64::from(readers) {
-            return Err(Strange("more readers stand behind a writer than were counted"));
+            return Err(ProtocolViolation("more readers stand behind a writer than were counted"));
         }
         let behind = Behind { writer, readers };
         match self.leaving {
@@ -123,9 +128,9 @@ impl Place {
     }
 
     /// What was posted is done. Says how the place is left, if it is by that.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<Option<Leave>, Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<Option<Leave>, ProtocolViolation> {
         let Some((leave, step)) = self.leaving else {
-            return Err(Strange("a batch that a place did not post"));
+            return Err(ProtocolViolation("a batch that a place did not post"));
         };
         let step = match (step, self.behind) {
             (Step::Freeing(expected), _) if outcome.before == expected => {
@@ -138,13 +143,14 @@ impl Place {
             }
             (Step::Freeing(_) | Step::Writing, Some(behind)) => return Ok(Some(self.pass(behind, leave, out))),
             (Step::Freeing(_), None) => Step::Awaiting,
-            (Step::Writing | Step::Awaiting, _) => return Err(Strange("a batch that a place did not post")),
+            (Step::Writing | Step::Awaiting, _) => return Err(ProtocolViolation("a batch that a place did not post")),
         };
         self.leaving = Some((leave, step));
         Ok(None)
     }
 
-    /// The place goes to who stands behind. Where readers are in between the token word has this token by now: they read it, and the home.
+    /// The place goes to the node behind. Where readers are in between, the token word has this token by now: the
+    /// readers and the home read it there.
     fn pass(&mut self, behind: Behind, leave: Leave, out: &mut Vec<Action>) -> Leave {
         let Behind { writer, readers } = behind;
         self.left(readers, leave, out);
@@ -156,7 +162,7 @@ impl Place {
         leave
     }
 
-    /// So many readers stood behind it.
+    /// The place was left with this many readers behind it.
     fn left(&mut self, readers: u32, Leave { token, .. }: Leave, out: &mut Vec<Action>) {
         let owed = if self.rules.count_owed { readers.saturating_sub(self.readers.len() as u32) } else { 0 };
         out.extend(self.readers.iter().map(|&reader| Action::grant(reader, token)));

@@ -1,13 +1,13 @@
-//! What becomes of a lock that somebody wants forgotten.
+//! The outcome of a request to evict a lock.
 
 use serde::{Deserialize, Serialize};
 
 /// What its home says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Removal {
-    /// Its words are nobody's now.
+    /// The lock was evicted.
     Removed,
-    /// Somebody holds it or waits for it.
+    /// It has a holder or a waiter.
     InUse,
     /// It had no words.
     Unknown,

@@ -10,7 +10,7 @@ pub struct Rules {
     pub after_readers_by_home: bool,
     /// L3: the home answers no writer while it settles the count.
     pub answer_after_settling: bool,
-    /// L3: a contender counts the readers that it owes a grant from an earlier hold.
+    /// L3: a participant counts the readers that it owes a grant from an earlier hold.
     pub count_owed: bool,
     /// L3: a reader tries by a swap.
     pub try_by_swap: bool,
@@ -18,9 +18,9 @@ pub struct Rules {
     pub swap_what_is_found: bool,
     /// L4: a lock is evicted by a swap of the free word.
     pub evict_what_is_free: bool,
-    /// L4: who finds an evicted word is in no queue, and asks the home.
+    /// L4: a node that finds an evicted word is in no queue, and asks the home.
     pub evicted_is_no_queue: bool,
-    /// L4: who has asked the home about words that are evicted is told.
+    /// L4: the home answers a node that has asked it about evicted words.
     pub tell_who_asked: bool,
     /// L2: the tokens of words that are made begin where those of all evicted ones ended.
     pub begin_at_floor: bool,

@@ -2,15 +2,15 @@
 
 use verbena_terms::Rank;
 
-use crate::action::Strange;
-use crate::{Action, Client, Contender, Home, Message, Mode, Outcome, Request, Rules, Server, Survivor, Token};
+use crate::action::ProtocolViolation;
+use crate::{Action, Client, Home, LockParticipant, Message, Mode, Outcome, Request, Rules, Server, Survivor, Token};
 
 /// How a lock is passed from node to node (dissertation, 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// A server and messages: readers share, everything goes through the server.
     Srsl,
-    /// A distributed queue of writers: who asks to read waits like a writer, and holds the lock alone.
+    /// A distributed queue of writers: a reader waits like a writer, and holds the lock alone.
     Dqnl,
     /// A distributed queue of writers with readers in between.
     #[default]
@@ -19,49 +19,49 @@ pub enum Scheme {
 
 /// A node's part in one lock, in any scheme.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum LockRole {
     /// Of [`Scheme::Ncosed`].
-    Ncosed(Contender),
-    /// Of [`Scheme::Dqnl`]: the same, where nobody is a reader; and what was asked for.
-    Dqnl(Contender, Mode),
+    Ncosed(LockParticipant),
+    /// The part of [`Scheme::Dqnl`]: the same, with writers only; and the mode that was requested.
+    Dqnl(LockParticipant, Mode),
     /// Of [`Scheme::Srsl`].
     Srsl(Client),
 }
 
 /// The home's part in one lock, in any scheme.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum HomeSide {
+pub enum HomeRole {
     /// Of the schemes that have words.
     Words(Home),
     /// Of [`Scheme::Srsl`].
     Server(Server),
 }
 
-impl Side {
+impl LockRole {
     /// Of node `me`, which has nothing to do with the lock.
     pub fn new(scheme: Scheme, me: Rank, rules: Rules) -> Self {
         match scheme {
-            Scheme::Ncosed => Side::Ncosed(Contender::new(me, rules)),
-            Scheme::Dqnl => Side::Dqnl(Contender::new(me, rules), Mode::Exclusive),
-            Scheme::Srsl => Side::Srsl(Client::default()),
+            Scheme::Ncosed => LockRole::Ncosed(LockParticipant::new(me, rules)),
+            Scheme::Dqnl => LockRole::Dqnl(LockParticipant::new(me, rules), Mode::Exclusive),
+            Scheme::Srsl => LockRole::Srsl(Client::default()),
         }
     }
 
     /// Of a node that has this of the lock from an earlier view (rule L5): in every scheme a server serves it.
     pub fn of(survivor: Survivor) -> Self {
-        Side::Srsl(Client::of(survivor))
+        LockRole::Srsl(Client::of(survivor))
     }
 
-    /// What the node has of the lock when the view ends. Nothing of a try, which is to be made again; and who was becoming a reader is one, and
-    /// [`held`](Self::held) says with which token.
+    /// What the node has of the lock when the view ends. A try does not survive: the node makes it again. A writer that
+    /// was becoming a reader survives as a reader, and [`held`](Self::held) gives its token.
     pub fn survives(&self) -> Option<Survivor> {
         match self {
-            Side::Ncosed(contender) => contender.survives(),
-            Side::Dqnl(contender, mode) => contender.survives().map(|survivor| match survivor {
+            LockRole::Ncosed(participant) => participant.survives(),
+            LockRole::Dqnl(participant, mode) => participant.survives().map(|survivor| match survivor {
                 Survivor::Holds(_, token) => Survivor::Holds(*mode, token),
                 Survivor::Waits(_) => Survivor::Waits(*mode),
             }),
-            Side::Srsl(client) => client.survives(),
+            LockRole::Srsl(client) => client.survives(),
         }
     }
 
@@ -69,108 +69,110 @@ impl Side {
     /// cannot be.
     pub fn again(&mut self) -> Option<Token> {
         match self {
-            Side::Ncosed(contender) => contender.again(),
-            Side::Dqnl(contender, Mode::Exclusive) => contender.again(),
-            Side::Dqnl(_, Mode::Shared) | Side::Srsl(_) => None,
+            LockRole::Ncosed(participant) => participant.again(),
+            LockRole::Dqnl(participant, Mode::Exclusive) => participant.again(),
+            LockRole::Dqnl(_, Mode::Shared) | LockRole::Srsl(_) => None,
         }
     }
 
     /// Whether [`again`](Self::again) is possible, but for the end of a view's tokens.
     pub fn may_go_again(&self) -> bool {
-        !matches!(self, Side::Srsl(_)) && matches!(self.held(), Some((Mode::Exclusive, _)))
+        !matches!(self, LockRole::Srsl(_)) && matches!(self.held(), Some((Mode::Exclusive, _)))
     }
 
-    /// Whether it has nothing to remember, and nobody can still say something to it.
+    /// Whether it has nothing to remember, and no message to it can be in flight.
     pub fn is_at_rest(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_at_rest(),
-            Side::Srsl(client) => client.is_idle(),
+            LockRole::Ncosed(participant) | LockRole::Dqnl(participant, _) => participant.is_at_rest(),
+            LockRole::Srsl(client) => client.is_idle(),
         }
     }
 
-    /// Forgets what it remembers of words that are no lock's any more. Whether it has nothing to do with them now.
+    /// Forgets what it remembers of evicted words. Returns whether it has no part in them now.
     pub fn forget(&mut self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.forget(),
-            Side::Srsl(_) => false,
+            LockRole::Ncosed(participant) | LockRole::Dqnl(participant, _) => participant.forget(),
+            LockRole::Srsl(_) => false,
         }
     }
 
     /// Whether others are known to wait behind it.
     pub fn is_waited_for(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_waited_for(),
-            Side::Srsl(_) => false,
+            LockRole::Ncosed(participant) | LockRole::Dqnl(participant, _) => participant.is_waited_for(),
+            LockRole::Srsl(_) => false,
         }
     }
 
-    /// Whether the lock's word says who reads with it, and who waits to write.
+    /// Whether the lock's word shows the other readers and the waiting writers.
     pub fn is_in_word(&self) -> bool {
-        matches!(self, Side::Ncosed(_))
+        matches!(self, LockRole::Ncosed(_))
     }
 
     /// The mode and token it holds the lock with. Where readers do not share, one holds it as it asked, and alone.
     pub fn held(&self) -> Option<(Mode, Token)> {
         match self {
-            Side::Ncosed(contender) => contender.held(),
-            Side::Dqnl(contender, mode) => contender.held().map(|(_, token)| (*mode, token)),
-            Side::Srsl(client) => client.held(),
+            LockRole::Ncosed(participant) => participant.held(),
+            LockRole::Dqnl(participant, mode) => participant.held().map(|(_, token)| (*mode, token)),
+            LockRole::Srsl(client) => client.held(),
         }
     }
 
     /// Whether a [`request`](Self::request) may be made.
     pub fn is_idle(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.is_idle(),
-            Side::Srsl(client) => client.is_idle(),
+            LockRole::Ncosed(participant) | LockRole::Dqnl(participant, _) => participant.is_idle(),
+            LockRole::Srsl(client) => client.is_idle(),
         }
     }
 
-    /// See [`Contender::request`].
+    /// See [`LockParticipant::request`].
     ///
     /// # Errors
     /// When there is another request.
-    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.request(request, out),
-            Side::Dqnl(contender, mode) => {
-                contender.request(Request { mode: Mode::Exclusive, ..request }, out)?;
+            LockRole::Ncosed(participant) => participant.request(request, out),
+            LockRole::Dqnl(participant, mode) => {
+                participant.request(Request { mode: Mode::Exclusive, ..request }, out)?;
                 *mode = request.mode;
                 Ok(())
             }
-            Side::Srsl(client) => client.request(request, out),
+            LockRole::Srsl(client) => client.request(request, out),
         }
     }
 
-    /// See [`Contender::release`].
+    /// See [`LockParticipant::release`].
     ///
     /// # Errors
     /// When the lock is not held.
-    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.release(out),
-            Side::Srsl(client) => client.release(out),
+            LockRole::Ncosed(participant) | LockRole::Dqnl(participant, _) => participant.release(out),
+            LockRole::Srsl(client) => client.release(out),
         }
     }
 
-    /// See [`Contender::downgrade`]. Where readers do not share it changes nothing for others.
+    /// See [`LockParticipant::downgrade`]. Where readers do not share it changes nothing for others.
     ///
     /// # Errors
     /// When the lock is not held exclusively.
-    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.downgrade(out),
+            LockRole::Ncosed(participant) => participant.downgrade(out),
             // A reader has a token like a writer's here.
-            Side::Dqnl(contender, mode @ Mode::Exclusive) if contender.held().is_some() => match contender.again() {
-                Some(token) => {
-                    *mode = Mode::Shared;
-                    out.push(Action::Granted(Mode::Shared, token));
-                    Ok(())
+            LockRole::Dqnl(participant, mode @ Mode::Exclusive) if participant.held().is_some() => {
+                match participant.again() {
+                    Some(token) => {
+                        *mode = Mode::Shared;
+                        out.push(Action::Granted(Mode::Shared, token));
+                        Ok(())
+                    }
+                    None => Err(ProtocolViolation("a downgrade for which the view has no token left")),
                 }
-                None => Err(Strange("a downgrade for which the view has no token left")),
-            },
-            Side::Dqnl(..) => Err(Strange("a downgrade of what is not held exclusively")),
-            Side::Srsl(client) => client.downgrade(out),
+            }
+            LockRole::Dqnl(..) => Err(ProtocolViolation("a downgrade of what is not held exclusively")),
+            LockRole::Srsl(client) => client.downgrade(out),
         }
     }
 
@@ -178,16 +180,16 @@ impl Side {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.completed(outcome, out),
-            Side::Dqnl(contender, mode) => {
+            LockRole::Ncosed(participant) => participant.completed(outcome, out),
+            LockRole::Dqnl(participant, mode) => {
                 let first = out.len();
-                contender.completed(outcome, out)?;
+                participant.completed(outcome, out)?;
                 granted_as(*mode, &mut out[first..]);
                 Ok(())
             }
-            Side::Srsl(_) => Err(Strange("a batch that a client of a server did not post")),
+            LockRole::Srsl(_) => Err(ProtocolViolation("a batch that a client of a server did not post")),
         }
     }
 
@@ -195,21 +197,21 @@ impl Side {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            Side::Ncosed(contender) => contender.heard(from, message, out),
-            Side::Dqnl(contender, mode) => {
+            LockRole::Ncosed(participant) => participant.heard(from, message, out),
+            LockRole::Dqnl(participant, mode) => {
                 let first = out.len();
-                contender.heard(from, message, out)?;
+                participant.heard(from, message, out)?;
                 granted_as(*mode, &mut out[first..]);
                 Ok(())
             }
-            Side::Srsl(client) => client.heard(message, out),
+            LockRole::Srsl(client) => client.heard(message, out),
         }
     }
 }
 
-/// Grants are told in the mode that was asked for.
+/// Reports grants in the mode that was requested.
 fn granted_as(mode: Mode, actions: &mut [Action]) {
     for action in actions {
         if let Action::Granted(granted, _) = action {
@@ -218,31 +220,31 @@ fn granted_as(mode: Mode, actions: &mut [Action]) {
     }
 }
 
-impl HomeSide {
+impl HomeRole {
     /// See [`Home::evict`]. A server has no words.
     ///
     /// # Errors
     /// Where it has something to remember.
-    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn evict(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            HomeSide::Words(home) => home.evict(out),
-            HomeSide::Server(_) => Err(Strange("a server that is to be evicted")),
+            HomeRole::Words(home) => home.evict(out),
+            HomeRole::Server(_) => Err(ProtocolViolation("a server that is to be evicted")),
         }
     }
 
-    /// Of a lock that nobody holds. `last` is what stands in its token word.
+    /// The home role of a free lock. `last` is the value of its token word.
     pub fn new(scheme: Scheme, last: Token, rules: Rules) -> Self {
         match scheme {
-            Scheme::Ncosed | Scheme::Dqnl => HomeSide::Words(Home::new(rules)),
-            Scheme::Srsl => HomeSide::Server(Server::new(last)),
+            Scheme::Ncosed | Scheme::Dqnl => HomeRole::Words(Home::new(rules)),
+            Scheme::Srsl => HomeRole::Server(Server::new(last)),
         }
     }
 
     /// Whether it has nothing to remember.
     pub fn is_at_rest(&self) -> bool {
         match self {
-            HomeSide::Words(home) => home.is_at_rest(),
-            HomeSide::Server(server) => server.is_at_rest(),
+            HomeRole::Words(home) => home.is_at_rest(),
+            HomeRole::Server(server) => server.is_at_rest(),
         }
     }
 
@@ -250,10 +252,10 @@ impl HomeSide {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            HomeSide::Words(home) => home.heard(from, message, out),
-            HomeSide::Server(server) => server.heard(from, message, out),
+            HomeRole::Words(home) => home.heard(from, message, out),
+            HomeRole::Server(server) => server.heard(from, message, out),
         }
     }
 
@@ -261,10 +263,10 @@ impl HomeSide {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self {
-            HomeSide::Words(home) => home.completed(outcome, out),
-            HomeSide::Server(_) => Err(Strange("a batch that a server did not post")),
+            HomeRole::Words(home) => home.completed(outcome, out),
+            HomeRole::Server(_) => Err(ProtocolViolation("a batch that a server did not post")),
         }
     }
 }

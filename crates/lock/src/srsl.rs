@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use verbena_terms::Rank;
 
-use crate::action::{Refusal, Strange};
+use crate::action::{ProtocolViolation, Refusal};
 use crate::{Action, Message, Mode, Request, Survivor, To, Token};
 
 /// A node's part in one lock.
@@ -62,9 +62,9 @@ impl Client {
     ///
     /// # Errors
     /// When there is another.
-    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if self.stint != Stint::Idle {
-            return Err(Strange("a request beside another one of the same node"));
+            return Err(ProtocolViolation("a request beside another one of the same node"));
         }
         self.stint = Stint::Waiting(request.mode);
         out.push(Action::Send(To::Home, Message::Ask(request)));
@@ -75,9 +75,9 @@ impl Client {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Stint::Held(mode, _) = self.stint else {
-            return Err(Strange("a release of what is not held"));
+            return Err(ProtocolViolation("a release of what is not held"));
         };
         self.stint = Stint::Idle;
         let message = match mode {
@@ -88,13 +88,14 @@ impl Client {
         Ok(())
     }
 
-    /// From now on others may read with it. It holds the lock as a reader when [`Action::Granted`] says so, and nobody else alone until then.
+    /// Turns an exclusive hold into a shared one. The client holds the lock exclusively until [`Action::Granted`] says
+    /// that it is a reader.
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
-    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Stint::Held(Mode::Exclusive, token) = self.stint else {
-            return Err(Strange("a downgrade of what is not held exclusively"));
+            return Err(ProtocolViolation("a downgrade of what is not held exclusively"));
         };
         self.stint = Stint::Sharing(token);
         out.push(Action::Send(To::Home, Message::Shared));
@@ -105,17 +106,17 @@ impl Client {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let mode = match self.stint {
             Stint::Waiting(mode) => mode,
             Stint::Sharing(_) => Mode::Shared,
-            Stint::Idle | Stint::Held(..) => return Err(Strange("an answer to what was not asked")),
+            Stint::Idle | Stint::Held(..) => return Err(ProtocolViolation("an answer to what was not asked")),
         };
         match message {
             Message::Grant { last } => {
                 let Some(token) = last.next(mode) else {
                     // The server grants only what has a token.
-                    return Err(Strange("a grant without a token"));
+                    return Err(ProtocolViolation("a grant without a token"));
                 };
                 self.stint = Stint::Held(mode, token);
                 out.push(Action::Granted(mode, token));
@@ -124,7 +125,7 @@ impl Client {
                 self.stint = Stint::Idle;
                 out.extend([Action::Refused(why), Action::Left]);
             }
-            _ => return Err(Strange("what a server does not say")),
+            _ => return Err(ProtocolViolation("what a server does not say")),
         }
         Ok(())
     }
@@ -140,12 +141,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Of a lock that nobody holds. `last` is smaller than every token that is given out from now on.
+    /// The server of a free lock. `last` is smaller than every token that it grants from now on.
     pub fn new(last: Token) -> Self {
         Server { last, writer: None, readers: 0, queue: VecDeque::new() }
     }
 
-    /// Whether nobody holds the lock or waits for it.
+    /// Whether the lock is free, with no waiters.
     pub fn is_at_rest(&self) -> bool {
         self.writer.is_none() && self.readers == 0 && self.queue.is_empty()
     }
@@ -154,10 +155,10 @@ impl Server {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match message {
             Message::Ask(Request { mode, is_try: true }) if !self.queue.is_empty() || !self.admits(mode) => {
-                out.push(Action::Send(To::Contender(from), Message::Refuse(Refusal::Busy)));
+                out.push(Action::Send(To::Participant(from), Message::Refuse(Refusal::Busy)));
             }
             Message::Ask(Request { mode, .. }) => self.queue.push_back((from, mode)),
             Message::Released if self.readers > 0 => self.readers -= 1,
@@ -166,7 +167,7 @@ impl Server {
                 self.writer = None;
                 self.grant(from, Mode::Shared, out);
             }
-            _ => return Err(Strange("what a server is not told")),
+            _ => return Err(ProtocolViolation("what a server is not told")),
         }
         self.admit(out);
         Ok(())
@@ -178,10 +179,12 @@ impl Server {
     }
 
     /// This client had it before there was this server, and holds the lock or waits for it behind those that were there before.
-    pub(crate) fn inherit(&mut self, from: Rank, survivor: Survivor) -> Result<(), Strange> {
+    pub(crate) fn inherit(&mut self, from: Rank, survivor: Survivor) -> Result<(), ProtocolViolation> {
         match survivor {
             Survivor::Waits(mode) => self.queue.push_back((from, mode)),
-            Survivor::Holds(mode, _) if !self.admits(mode) => return Err(Strange("a lock that another holds too")),
+            Survivor::Holds(mode, _) if !self.admits(mode) => {
+                return Err(ProtocolViolation("a lock that another holds too"));
+            }
             Survivor::Holds(Mode::Exclusive, _) => self.writer = Some(from),
             Survivor::Holds(Mode::Shared, _) => self.readers += 1,
         }
@@ -214,6 +217,6 @@ impl Server {
                 Message::Grant { last }
             }
         };
-        out.push(Action::Send(To::Contender(to), message));
+        out.push(Action::Send(To::Participant(to), message));
     }
 }

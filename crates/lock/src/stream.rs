@@ -1,6 +1,8 @@
-//! What two members of a view say to each other: numbered each way, kept until it was heard, said again, and handled once and in order (rules F5, L4).
+//! What two members of a view say to each other: numbered each way, kept until acknowledged, sent again, and handled
+//! once and in order (rules F5, L4).
 //!
-//! The fabric may lose messages and repeat them. The machines of a lock need each exactly once: a grant that is lost is a lock that nobody gets.
+//! The fabric may lose messages and repeat them. The machines of a lock need each exactly once: a lost grant would
+//! leave the lock with no holder for ever.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use verbena_terms::Time;
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// But not less often than this.
 const REPEAT_AT_LEAST: Duration = Duration::from_millis(160);
-/// So many letters are on their way at most: more is said when some of them were heard.
+/// Messages in flight to one member, at most. An acknowledgement makes room for more.
 const WINDOW: usize = 1024;
 /// So long an acknowledgement waits for something to say with it.
 const ACKNOWLEDGE_AFTER: Duration = Duration::from_millis(5);
@@ -19,7 +21,7 @@ const ACKNOWLEDGE_AFTER: Duration = Duration::from_millis(5);
 /// One member's stream with one other, both ways, in one view.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream<T> {
-    /// Number of the last letter that the other has heard.
+    /// Number of the last message that the other has acknowledged.
     heard_there: u64,
     /// What it has not, or has not said that it has.
     queue: VecDeque<T>,
@@ -29,20 +31,20 @@ pub(crate) struct Stream<T> {
     since: Time,
     /// How long after that it is said again.
     patience: Duration,
-    /// Number of the last letter that was heard here.
+    /// Number of the last message received here.
     heard_here: u64,
-    /// Since when the other waits to be told that.
+    /// Since when the other waits for the acknowledgement.
     owed_since: Option<Time>,
 }
 
 /// What goes to the other at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run<T> {
-    /// Number of the first letter; of the next one where there is none.
+    /// Number of the first message; of the next one if the run is empty.
     pub first: u64,
     /// Without gaps.
-    pub letters: Vec<T>,
-    /// Number of the last letter that was heard here.
+    pub messages: Vec<T>,
+    /// Number of the last message received by the sender of the run.
     pub heard: u64,
 }
 
@@ -62,8 +64,8 @@ impl<T> Default for Stream<T> {
 
 impl<T: Clone> Stream<T> {
     /// Something is to be said.
-    pub fn push(&mut self, letter: T) {
-        self.queue.push_back(letter);
+    pub fn push(&mut self, member_message: T) {
+        self.queue.push_back(member_message);
         self.unsent += 1;
     }
 
@@ -72,26 +74,26 @@ impl<T: Clone> Stream<T> {
         (self.unsent, self.patience) = (self.queue.len(), REPEAT_AFTER);
     }
 
-    /// The other said this. Gives what is new of it: nothing where letters before it are missing.
+    /// A run from the other member. Returns its new messages: an empty list if earlier messages are missing.
     pub fn heard(&mut self, run: Run<T>, now: Time) -> impl Iterator<Item = T> + use<T> {
         let sent = self.heard_there + (self.queue.len() - self.unsent) as u64;
-        // What was never said cannot have been heard: whoever says so is not believed.
+        // A number that was never sent cannot have been received: such an acknowledgement is ignored.
         if run.heard > self.heard_there && run.heard <= sent {
             self.queue.drain(..(run.heard - self.heard_there) as usize);
             self.heard_there = run.heard;
             (self.since, self.patience) = (now, REPEAT_AFTER);
         }
-        if !run.letters.is_empty() {
+        if !run.messages.is_empty() {
             self.owed_since.get_or_insert(now);
         }
         let known = (self.heard_here + 1).saturating_sub(run.first);
         let is_next = run.first <= self.heard_here + 1;
-        let skipped = if is_next { (known as usize).min(run.letters.len()) } else { run.letters.len() };
-        self.heard_here += (run.letters.len() - skipped) as u64;
-        run.letters.into_iter().skip(skipped)
+        let skipped = if is_next { (known as usize).min(run.messages.len()) } else { run.messages.len() };
+        self.heard_here += (run.messages.len() - skipped) as u64;
+        run.messages.into_iter().skip(skipped)
     }
 
-    /// What is to be sent now, in runs of at most `bytes` as `size` counts them (but of one letter at least).
+    /// What is to be sent now, in runs of at most `bytes` as `size` counts them. A run has at least one message.
     pub fn due(&mut self, now: Time, bytes: usize, size: impl Fn(&T) -> usize) -> Vec<Run<T>> {
         let sent = self.queue.len() - self.unsent;
         let is_late = sent > 0 && now >= self.since + self.patience;
@@ -108,17 +110,17 @@ impl<T: Clone> Stream<T> {
         }
         (self.unsent, self.owed_since) = (self.queue.len() - end, None);
         let run =
-            |first: usize| Run { first: self.heard_there + 1 + first as u64, letters: vec![], heard: self.heard_here };
+            |first: usize| Run { first: self.heard_there + 1 + first as u64, messages: vec![], heard: self.heard_here };
         let (mut runs, mut room) = (vec![run(from)], bytes);
-        for (at, letter) in self.queue.iter().enumerate().take(end).skip(from) {
-            let size = size(letter);
-            if size > room && runs.last().is_some_and(|run| !run.letters.is_empty()) {
+        for (at, member_message) in self.queue.iter().enumerate().take(end).skip(from) {
+            let size = size(member_message);
+            if size > room && runs.last().is_some_and(|run| !run.messages.is_empty()) {
                 runs.push(run(at));
                 room = bytes;
             }
             room = room.saturating_sub(size);
             if let Some(run) = runs.last_mut() {
-                run.letters.push(letter.clone());
+                run.messages.push(member_message.clone());
             }
         }
         runs
@@ -159,7 +161,7 @@ mod tests {
         you.push(8);
         let answer = you.due(at(3), 100, |_| 1);
         assert_eq!(heard(&mut me, &answer[0], at(3)), [8]);
-        assert_eq!(me.due(at(8), 100, |_| 1), [Run { first: 2, letters: vec![], heard: 1 }]);
+        assert_eq!(me.due(at(8), 100, |_| 1), [Run { first: 2, messages: vec![], heard: 1 }]);
         assert_eq!((me.next_deadline(), you.next_deadline()), (None, Some(at(23))));
     }
 
@@ -169,9 +171,9 @@ mod tests {
         me.push(1);
         me.due(at(0), 100, |_| 1);
         me.push(2);
-        assert_eq!(me.due(at(15), 100, |_| 1)[0].letters, [2]);
+        assert_eq!(me.due(at(15), 100, |_| 1)[0].messages, [2]);
         assert_eq!(me.next_deadline(), Some(at(20)));
-        assert_eq!(me.due(at(20), 100, |_| 1)[0].letters, [1, 2]);
+        assert_eq!(me.due(at(20), 100, |_| 1)[0].messages, [1, 2]);
         let until_again: Vec<u64> = (0..5)
             .map(|_| {
                 let again = me.next_deadline().unwrap();
@@ -186,9 +188,9 @@ mod tests {
     fn no_more_is_on_its_way_than_a_window_and_what_is_heard_makes_room() {
         let (mut me, mut you) = (Stream::default(), Stream::default());
         let all = 2 * WINDOW as u32 + 7;
-        (1..=all).for_each(|letter| me.push(letter));
+        (1..=all).for_each(|member_message| me.push(member_message));
         let first = me.due(at(0), usize::MAX, |_| 1);
-        assert_eq!(first[0].letters.len(), WINDOW);
+        assert_eq!(first[0].messages.len(), WINDOW);
         assert_eq!((me.next_deadline(), me.due(at(1), usize::MAX, |_| 1)), (Some(at(20)), vec![]));
         assert_eq!(me.due(at(20), usize::MAX, |_| 1), first);
         let mut got = heard(&mut you, &first[0], at(20));
@@ -204,10 +206,10 @@ mod tests {
     #[test]
     fn runs_have_their_size_and_at_least_one_letter() {
         let mut me = Stream::default();
-        (1..=5).for_each(|letter| me.push(letter));
-        let runs = me.due(at(0), 7, |letter| 2 * *letter as usize);
-        let letters: Vec<(u64, &[u32])> = runs.iter().map(|run| (run.first, &run.letters[..])).collect();
-        assert_eq!(letters, [(1, &[1, 2][..]), (3, &[3][..]), (4, &[4][..]), (5, &[5][..])]);
+        (1..=5).for_each(|member_message| me.push(member_message));
+        let runs = me.due(at(0), 7, |member_message| 2 * *member_message as usize);
+        let messages: Vec<(u64, &[u32])> = runs.iter().map(|run| (run.first, &run.messages[..])).collect();
+        assert_eq!(messages, [(1, &[1, 2][..]), (3, &[3][..]), (4, &[4][..]), (5, &[5][..])]);
     }
 
     #[test]
@@ -216,14 +218,14 @@ mod tests {
         me.push(1);
         me.due(at(0), 100, |_| 1);
         me.push(2);
-        heard(&mut me, &Run { first: 1, letters: vec![], heard: 2 }, at(1));
-        assert_eq!(me.due(at(20), 100, |_| 1)[0].letters, [1, 2]);
-        heard(&mut me, &Run { first: u64::MAX, letters: vec![9], heard: u64::MAX }, at(21));
-        assert_eq!(me.due(at(60), 100, |_| 1)[0].letters, [1, 2]);
+        heard(&mut me, &Run { first: 1, messages: vec![], heard: 2 }, at(1));
+        assert_eq!(me.due(at(20), 100, |_| 1)[0].messages, [1, 2]);
+        heard(&mut me, &Run { first: u64::MAX, messages: vec![9], heard: u64::MAX }, at(21));
+        assert_eq!(me.due(at(60), 100, |_| 1)[0].messages, [1, 2]);
     }
 
     proptest! {
-        /// Whatever is lost, repeated and delivered late: each letter is handled once, and in order.
+        /// Each message is handled once and in order, whatever is lost, repeated or late.
         #[test]
         fn letters_arrive_once_and_in_order(chances in proptest::collection::vec(0..6u8, 200)) {
             let mut ends = [Stream::default(), Stream::default()];
@@ -239,9 +241,9 @@ mod tests {
                     2 if !wire.is_empty() => drop(wire.remove(step % wire.len())),
                     3 if !wire.is_empty() => {
                         let (to, run) = wire[step % wire.len()].clone();
-                        for letter in ends[to].heard(run, now) {
+                        for member_message in ends[to].heard(run, now) {
                             got[to] += 1;
-                            prop_assert_eq!(letter, got[to]);
+                            prop_assert_eq!(member_message, got[to]);
                         }
                     }
                     _ => {}
@@ -251,9 +253,9 @@ mod tests {
             for round in 0..100 {
                 let (now, who) = (at(1000 + 45 * round), round as usize % 2);
                 for run in ends[who].due(now, 4, |_| 1) {
-                    for letter in ends[1 - who].heard(run, now) {
+                    for member_message in ends[1 - who].heard(run, now) {
                         got[1 - who] += 1;
-                        prop_assert_eq!(letter, got[1 - who]);
+                        prop_assert_eq!(member_message, got[1 - who]);
                     }
                 }
             }

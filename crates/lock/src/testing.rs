@@ -2,12 +2,14 @@
 
 use verbena_terms::Rank;
 
-pub use crate::local::{Local, LocalAction};
+pub use crate::local_queue::{LocalAction, LocalQueue};
 
-use crate::contender::Stint;
 use crate::home::Doing;
+use crate::participant::Stint;
 use crate::place::{Place, Step};
-use crate::{Batch, Change, Contender, Heir, Home, HomeSide, LockWord, Message, Mode, Server, Side, To};
+use crate::{
+    Batch, Change, Home, HomeRole, LockParticipant, LockRole, LockWord, Message, Mode, RecoveryHolder, Server, To,
+};
 
 /// The same, where every node has another rank: of worlds that differ only in that, one is explored.
 pub trait Renamed: Sized {
@@ -15,22 +17,22 @@ pub trait Renamed: Sized {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self;
 }
 
-impl Contender {
-    /// It asks the home for help after so many swaps that others were faster than.
+impl LockParticipant {
+    /// It asks the home for help after it has lost this many swaps.
     pub fn patient_for(mut self, lost_swaps: u32) -> Self {
         self.lost_swaps = lost_swaps;
         self
     }
 
-    /// Whether a message from who stands behind would change nothing but what it remembers.
+    /// Whether a message from the node behind would change nothing but what it remembers.
     pub fn would_only_note_it(&self) -> bool {
         let has_no_grant = matches!(self.stint, Stint::Entering { .. } | Stint::Waiting(Mode::Exclusive));
         has_no_grant && self.stands() && self.place.owed == 0
     }
 }
 
-impl Local {
-    /// So many clients go on with the node's hold, where others wait or could.
+impl LocalQueue {
+    /// This many clients go on with the node's hold where others wait or could.
     pub fn passing_on_to(mut self, at_most: u32) -> Self {
         self.at_most = at_most;
         self
@@ -38,7 +40,7 @@ impl Local {
 }
 
 impl Home {
-    /// It takes readers off the count of a word in use when so many have released.
+    /// It takes readers off the count of a word in use when this many have released.
     pub fn settling_at(mut self, settled_at: u32) -> Self {
         self.settled_at = settled_at;
         self
@@ -71,7 +73,7 @@ impl Renamed for To {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
             To::Home => To::Home,
-            To::Contender(rank) => To::Contender(name(*rank)),
+            To::Participant(rank) => To::Participant(name(*rank)),
             To::Survivor(rank) => To::Survivor(name(*rank)),
         }
     }
@@ -100,7 +102,7 @@ impl Renamed for Place {
     }
 }
 
-impl Renamed for Contender {
+impl Renamed for LockParticipant {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         let mut other = self.clone();
         other.place = self.place.renamed(name);
@@ -116,7 +118,7 @@ impl Renamed for Home {
         let mut other = self.clone();
         other.next = self.next.map(|(writer, readers)| (name(writer), readers));
         other.entering = self.entering.iter().map(|&writer| name(writer)).collect();
-        rename(&mut other.knocked, name);
+        rename(&mut other.asked_to_enter, name);
         match &mut other.doing {
             Doing::Reading(writer) => *writer = name(*writer),
             Doing::Entering(expected) | Doing::Evicting(expected) => *expected = expected.renamed(name),
@@ -126,27 +128,27 @@ impl Renamed for Home {
     }
 }
 
-/// Those who are answered together: their order tells nobody anything.
+/// Ranks that are answered together: their order carries no information.
 fn rename(ranks: &mut [Rank], name: &impl Fn(Rank) -> Rank) {
     ranks.iter_mut().for_each(|rank| *rank = name(*rank));
     ranks.sort_unstable();
 }
 
-impl Renamed for Side {
+impl Renamed for LockRole {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
-            Side::Ncosed(contender) => Side::Ncosed(contender.renamed(name)),
-            Side::Dqnl(contender, mode) => Side::Dqnl(contender.renamed(name), *mode),
-            Side::Srsl(_) => self.clone(),
+            LockRole::Ncosed(participant) => LockRole::Ncosed(participant.renamed(name)),
+            LockRole::Dqnl(participant, mode) => LockRole::Dqnl(participant.renamed(name), *mode),
+            LockRole::Srsl(_) => self.clone(),
         }
     }
 }
 
-impl Renamed for HomeSide {
+impl Renamed for HomeRole {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
-            HomeSide::Words(home) => HomeSide::Words(home.renamed(name)),
-            HomeSide::Server(server) => HomeSide::Server(server.renamed(name)),
+            HomeRole::Words(home) => HomeRole::Words(home.renamed(name)),
+            HomeRole::Server(server) => HomeRole::Server(server.renamed(name)),
         }
     }
 }
@@ -160,18 +162,18 @@ impl Renamed for Server {
     }
 }
 
-impl Renamed for Heir {
+impl Renamed for RecoveryHolder {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
-        Heir { server: self.server.renamed(name), place: self.place.renamed(name), ..*self }
+        RecoveryHolder { server: self.server.renamed(name), place: self.place.renamed(name), ..*self }
     }
 }
 
-impl Side {
-    /// See [`Contender::would_only_note_it`].
+impl LockRole {
+    /// See [`LockParticipant::would_only_note_it`].
     pub fn would_only_note_it(&self) -> bool {
         match self {
-            Side::Ncosed(contender) | Side::Dqnl(contender, _) => contender.would_only_note_it(),
-            Side::Srsl(_) => false,
+            LockRole::Ncosed(participant) | LockRole::Dqnl(participant, _) => participant.would_only_note_it(),
+            LockRole::Srsl(_) => false,
         }
     }
 }

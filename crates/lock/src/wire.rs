@@ -6,8 +6,8 @@
 //!  | "VLCK" |    5    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
-//!  frame   = view from to first heard letters          letters are numbered, from `first` on (src/stream.rs)
-//!  letter  = 0 words key                               home -> member: where its words are
+//!  frame   = view from to first heard messages          messages are numbered, from `first` on (src/stream.rs)
+//!  message  = 0 words key                               home -> member: where its words are
 //!          | 1 survives name survivor ahead            member -> home: I had this in the last view (rule L5)
 //!          | 2 reported                                member -> home: and nothing else
 //!          | 3 resolve name                            member -> home: where are this lock's words?
@@ -15,7 +15,7 @@
 //!          | 5 about home slot to message              of a lock that has words
 //!          | 6 of-survivor name to message             of a lock that somebody had in an earlier view
 //!          | 7 waits probe                             to all: who holds what this one waits for? (rule L3)
-//!          | 8 deadlock request circle                 this one waits for itself
+//!          | 8 deadlock request cycle                 this one waits for itself
 //!          | 9 list number after? prefix               to all: what do your clients have?
 //!          | 10 listed number page                     that
 //!          | 11 forget number slots                    home -> all: these words are no lock's any more; say when you have forgotten them (rule L4)
@@ -31,9 +31,9 @@ use thiserror::Error;
 use verbena_fabric::RegionKey;
 use verbena_terms::{Format, FormatError, Incarnation, Rank, ViewNumber};
 
-use crate::deadlock::{Circle, Probe, Waiter};
+use crate::deadlock::{Cycle, Probe, Waiter};
 use crate::listing::{Cursor, Page, Row};
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 use crate::{Message, Removal, Survivor, To};
 
@@ -42,24 +42,24 @@ pub const FRAME: Format = Format::new(*b"VLCK", 5);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 32 * 1024;
 
-/// A run of one member's numbered letters to another.
+/// A run of one member's numbered messages to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// The view that their numbers belong to.
     pub view: ViewNumber,
-    /// Who says it.
+    /// The sender.
     pub from: Incarnation,
     /// To whom.
     pub to: Incarnation,
-    /// Number of the first letter; the others follow without gaps. Of the next one where there is none.
+    /// Number of the first message; the others follow without gaps. Of the next one if the run is empty.
     pub first: u64,
-    /// Number of the last letter of the other's that was heard.
+    /// Number of the last message received from the other member.
     pub heard: u64,
     /// What is said.
-    pub letters: Vec<Letter>,
+    pub messages: Vec<MemberMessage>,
 }
 
-/// One of a lock's words: whose, and which. It means one lock in one view (rule L1).
+/// The words of one lock: their home, and their number there. A slot means one lock in one view (rule L1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slot {
     /// The home.
@@ -70,7 +70,7 @@ pub struct Slot {
 
 /// What is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Letter {
+pub enum MemberMessage {
     /// The home's words, to change.
     Words(RegionKey),
     /// The sender had this of a lock when the last view ended.
@@ -79,7 +79,7 @@ pub enum Letter {
         name: Name,
         /// What.
         survivor: Survivor,
-        /// The writer that it found at the tail; nobody where it found none, or does not know.
+        /// The writer that it found at the tail; [`Rank::NOBODY`] where it found none, or does not know.
         ahead: Rank,
     },
     /// It has said all that survives at it.
@@ -93,7 +93,7 @@ pub enum Letter {
         /// `None` where all slots of the home are in use.
         slot: Option<u32>,
     },
-    /// To the home, a contender or the heir of a lock.
+    /// To the home, a participant or the recovery holder of a lock.
     About {
         /// Which lock.
         slot: Slot,
@@ -113,12 +113,12 @@ pub enum Letter {
     },
     /// Who holds what the last of these waits for?
     Waits(Probe),
-    /// To a node: one of its clients waits for itself, and is the one to be told.
+    /// To the node of the cycle's youngest waiter: refuse its request.
     Deadlock {
         /// Its request.
         request: RequestId,
-        /// Who waits for whom.
-        circle: Circle,
+        /// The cycle of waiters.
+        cycle: Cycle,
     },
     /// What do the clients of the addressee have?
     List {
@@ -136,7 +136,7 @@ pub enum Letter {
         /// At most [`PAGE_BYTES`](crate::listing::PAGE_BYTES).
         page: Page,
     },
-    /// These words are no lock's any more, and are to be another's when nobody remembers them.
+    /// Forget these evicted words: another lock gets them when no member remembers them.
     Forget {
         /// Of the home's question; one at a time.
         number: u64,
@@ -148,7 +148,7 @@ pub enum Letter {
         /// Of the question.
         number: u64,
     },
-    /// This lock is to be evicted, if nobody uses it.
+    /// Evict this lock, if it is not used.
     Remove {
         /// Of the sender's wish.
         number: u64,
@@ -192,27 +192,29 @@ pub enum WireError {
     },
 }
 
-impl Letter {
-    /// At most so many bytes in a frame.
+impl MemberMessage {
+    /// The largest size of the encoded message, in bytes.
     pub fn max_bytes(&self) -> usize {
         let named = |name: &Name| name.as_bytes().len();
         let waiters = |waiters: &[Waiter]| waiters.iter().map(|waiter| 80 + named(&waiter.name)).sum::<usize>();
         64 + match self {
-            Letter::Survives { name, .. }
-            | Letter::Resolve(name)
-            | Letter::Found { name, .. }
-            | Letter::Remove { name, .. }
-            | Letter::OfSurvivor { name, .. } => named(name),
-            Letter::Waits(probe) => waiters(&probe.waiters),
-            Letter::Deadlock { circle, .. } => waiters(circle.waiters()),
-            Letter::List { after, prefix, .. } => after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len(),
-            Letter::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
-            Letter::Forget { slots, .. } => 5 * slots.len(),
-            Letter::Words(_)
-            | Letter::Reported
-            | Letter::About { .. }
-            | Letter::Forgotten { .. }
-            | Letter::Removed { .. } => 0,
+            MemberMessage::Survives { name, .. }
+            | MemberMessage::Resolve(name)
+            | MemberMessage::Found { name, .. }
+            | MemberMessage::Remove { name, .. }
+            | MemberMessage::OfSurvivor { name, .. } => named(name),
+            MemberMessage::Waits(probe) => waiters(&probe.waiters),
+            MemberMessage::Deadlock { cycle, .. } => waiters(cycle.waiters()),
+            MemberMessage::List { after, prefix, .. } => {
+                after.as_ref().map_or(0, |(name, _)| named(name)) + prefix.len()
+            }
+            MemberMessage::Listed { page, .. } => page.rows.iter().map(Row::max_bytes).sum(),
+            MemberMessage::Forget { slots, .. } => 5 * slots.len(),
+            MemberMessage::Words(_)
+            | MemberMessage::Reported
+            | MemberMessage::About { .. }
+            | MemberMessage::Forgotten { .. }
+            | MemberMessage::Removed { .. } => 0,
         }
     }
 }
@@ -298,33 +300,37 @@ mod tests {
             waiting: vec![listed; MOST_NAMED],
             more_waiting: u32::MAX,
         };
-        let letters = vec![
-            Letter::Words(key),
-            Letter::Survives { name: name.clone(), survivor, ahead: me.rank },
-            Letter::Reported,
-            Letter::Resolve(name.clone()),
-            Letter::Found { name: name.clone(), slot: Some(u32::MAX) },
-            Letter::About { slot, to: To::Contender(me.rank), message },
-            Letter::OfSurvivor { name: name.clone(), to: To::Home, message: ask },
-            Letter::OfSurvivor {
+        let messages = vec![
+            MemberMessage::Words(key),
+            MemberMessage::Survives { name: name.clone(), survivor, ahead: me.rank },
+            MemberMessage::Reported,
+            MemberMessage::Resolve(name.clone()),
+            MemberMessage::Found { name: name.clone(), slot: Some(u32::MAX) },
+            MemberMessage::About { slot, to: To::Participant(me.rank), message },
+            MemberMessage::OfSurvivor { name: name.clone(), to: To::Home, message: ask },
+            MemberMessage::OfSurvivor {
                 name: name.clone(),
                 to: To::Survivor(me.rank),
                 message: Message::Refuse(Refusal::NoRoom),
             },
-            Letter::Waits(Probe { started: Time::from_nanos(u64::MAX), waiters: vec![waiter.clone(); 2] }),
-            Letter::Deadlock {
+            MemberMessage::Waits(Probe { started: Time::from_nanos(u64::MAX), waiters: vec![waiter.clone(); 2] }),
+            MemberMessage::Deadlock {
                 request: RequestId(u64::MAX),
-                circle: Circle::of(Probe { started: Time::ZERO, waiters: vec![waiter; 2] }),
+                cycle: Cycle::of(Probe { started: Time::ZERO, waiters: vec![waiter; 2] }),
             },
-            Letter::List { number: u64::MAX, after: Some((waiter_name.clone(), me.rank)), prefix: vec![7; 1024] },
-            Letter::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },
-            Letter::About { slot, to: To::Contender(me.rank), message: Message::Moved },
-            Letter::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
-            Letter::Forgotten { number: u64::MAX },
-            Letter::Remove { number: u64::MAX, name: waiter_name },
-            Letter::Removed { number: u64::MAX, removal: Removal::TokensUsedUp },
+            MemberMessage::List {
+                number: u64::MAX,
+                after: Some((waiter_name.clone(), me.rank)),
+                prefix: vec![7; 1024],
+            },
+            MemberMessage::Listed { number: u64::MAX, page: Page { rows: vec![row], more: true } },
+            MemberMessage::About { slot, to: To::Participant(me.rank), message: Message::Moved },
+            MemberMessage::Forget { number: u64::MAX, slots: vec![u32::MAX; MOST_FORGOTTEN] },
+            MemberMessage::Forgotten { number: u64::MAX },
+            MemberMessage::Remove { number: u64::MAX, name: waiter_name },
+            MemberMessage::Removed { number: u64::MAX, removal: Removal::TokensUsedUp },
         ];
-        Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, letters }
+        Frame { view: ViewNumber(3), from: me, to: me, first: u64::MAX, heard: u64::MAX, messages }
     }
 
     #[test]
@@ -341,10 +347,10 @@ mod tests {
 
     #[test]
     fn no_letter_is_longer_than_it_says() {
-        let empty = Frame { letters: vec![], ..frame() };
-        for letter in frame().letters {
-            let one = Frame { letters: vec![letter.clone()], ..empty.clone() };
-            assert!(one.encode().len() - empty.encode().len() <= letter.max_bytes(), "{letter:?}");
+        let empty = Frame { messages: vec![], ..frame() };
+        for member_message in frame().messages {
+            let one = Frame { messages: vec![member_message.clone()], ..empty.clone() };
+            assert!(one.encode().len() - empty.encode().len() <= member_message.max_bytes(), "{member_message:?}");
         }
     }
 
@@ -358,7 +364,7 @@ mod tests {
         bytes[4] = 9;
         assert!(said(&bytes).contains("version"), "{}", said(&bytes));
         assert_eq!(said(&[0; MAX_FRAME_BYTES + 1]), "a frame of 32769 bytes; at most 32768");
-        let long = Frame { letters: vec![Letter::Reported], ..frame() }.encode();
+        let long = Frame { messages: vec![MemberMessage::Reported], ..frame() }.encode();
         let resolve = [&long[..long.len() - 1], &[3, 0x81, 0x08][..], &[1; 1025]].concat();
         assert!(said(&resolve).contains("cannot be read"), "a name of 1025 bytes");
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!      0            8            16          24         32
 //!      +------------+------------+-----------+----------+
-//!      | lock word  | token word | door word |  unused  |
+//!      | lock word  | token word | gate word |  unused  |
 //!      +------------+------------+-----------+----------+
 //!       63        32 31        0
 //!      +------------+-----------+
@@ -12,10 +12,11 @@
 //!      +------------+-----------+
 //! ```
 //!
-//! The lock word is changed by atomics alone. The token word is written by whoever holds the lock exclusively, the door word by the home; so
-//! no word that atomics change is ever written plainly (rule F3): also where the words of an evicted lock become another's. The lock word is made free by a swap
-//! then, and the token word stored, when every member has said that it remembers them no more and has nothing on its way to them (rule L4). The door is open: the
-//! lock was evicted at rest.
+//! The lock word is changed by atomics alone. The exclusive holder writes the token word, and the home writes the gate
+//! word. So no word that atomics change is ever written plainly (rule F3), even where the words of an evicted lock
+//! become another lock's. The home frees such a lock word by a swap and stores the token word when every member has
+//! said that it remembers the words no more and has nothing in flight to them (rule L4). The gate is open: the lock was
+//! evicted at rest.
 
 use std::fmt;
 
@@ -26,10 +27,10 @@ use verbena_terms::{Rank, ViewNumber};
 pub const LOCK_BYTES: u64 = 32;
 /// Where the lock word begins, in bytes from the lock's first.
 pub const LOCK_WORD_AT: u64 = 0;
-/// Where the token word begins. The door word follows it: one read brings both.
+/// Where the token word begins. The gate word follows it: one read brings both.
 pub const TOKEN_WORD_AT: u64 = 8;
-/// Where the door word begins. 0: whoever wants the lock enters by itself; 1: it asks the home (rule L3).
-pub const DOOR_WORD_AT: u64 = 16;
+/// Where the gate word begins. 0: a node that wants the lock enters by itself; 1: it asks the home (rule L3).
+pub const GATE_WORD_AT: u64 = 16;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -43,37 +44,39 @@ pub enum Mode {
 /// The word that everything turns on (dissertation, 4.2): `[tail : 32 | count : 32]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockWord {
-    /// The writer that entered the queue last and has not left as the last one; [`Rank::NOBODY`] where there is none.
+    /// The writer that entered the queue last and has not left as the last one; [`Rank::NOBODY`] if the queue has no
+    /// writer.
     pub tail: Rank,
-    /// The readers that entered after it, or after the last settlement where there is none.
+    /// The readers that entered after the tail. Without a tail: after the last settlement.
     pub count: u32,
 }
 
 // No node has either rank, and they differ.
-const _: () = assert!(LockWord::NO_LOCK.0 > Rank::LAST.0 && crate::Heir::RANK.0 > LockWord::NO_LOCK.0);
+const _: () = assert!(LockWord::NO_LOCK.0 > Rank::LAST.0 && crate::RecoveryHolder::RANK.0 > LockWord::NO_LOCK.0);
 
 impl LockWord {
-    /// Nobody holds the lock and nobody waits for it.
+    /// The lock has no holder and no waiter.
     pub const FREE: LockWord = LockWord { tail: Rank::NOBODY, count: 0 };
     /// What a reader adds.
     pub const READER: u64 = 1;
-    /// The tail of a word that is no lock's any more: no node has this rank. Who finds it asks the home again (rule L4). Readers that add themselves to its
-    /// count do so once each, because they forget the word then: the count does not reach the tail.
+    /// The tail of a word whose lock was evicted: no node has this rank. A node that finds it asks the home again (rule
+    /// L4). A reader that adds itself to the count does so once, because it forgets the word then: the count does not
+    /// reach the tail.
     pub const NO_LOCK: Rank = Rank(u32::MAX - 1);
     /// What the home puts in place of [`FREE`](Self::FREE) when it evicts a lock.
     pub const EVICTED: LockWord = LockWord::writer(LockWord::NO_LOCK);
 
-    /// This writer is the last one, and nobody came after it.
+    /// The word with this writer at the tail and no reader behind it.
     pub const fn writer(tail: Rank) -> Self {
         LockWord { tail, count: 0 }
     }
 
-    /// No writer is there, and so many readers are not settled.
+    /// The word with no writer and `count` readers that are not settled.
     pub const fn readers(count: u32) -> Self {
         LockWord { tail: Rank::NOBODY, count }
     }
 
-    /// Whether it is no lock's any more, whoever has added itself to the count since.
+    /// Whether the lock was evicted, however many readers have added themselves to the count since.
     pub const fn is_evicted(self) -> bool {
         self.tail.0 == LockWord::NO_LOCK.0
     }
@@ -145,7 +148,7 @@ mod tests {
     #[test]
     fn an_evicted_word_stays_one_whoever_reads() {
         let read = LockWord::from_bits(LockWord::EVICTED.to_bits() + 1000 * LockWord::READER);
-        assert!(read.is_evicted() && !LockWord::FREE.is_evicted() && !crate::Heir::WORD.is_evicted());
+        assert!(read.is_evicted() && !LockWord::FREE.is_evicted() && !crate::RecoveryHolder::WORD.is_evicted());
     }
 
     #[test]

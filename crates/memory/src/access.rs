@@ -11,7 +11,7 @@ pub struct PostId(pub u64);
 pub enum Step {
     /// Reads a word.
     ReadWord(u64),
-    /// Reads so many bytes.
+    /// Reads bytes: where, and how many.
     Read(u64, u64),
     /// Stores a word that no atomic changes.
     WriteWord(u64, u64),
@@ -50,14 +50,14 @@ impl Given {
     }
 }
 
-/// What came of a post. Whoever posts settles what is unknown (rule F2), so it is certain.
+/// The outcome of a post. The driver settles unknown effects first (rule F2), so the outcome is certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All of it was executed.
     Done(Vec<Given>),
     /// The last of its steps was not executed, and never will be: the home could not be reached in time.
     Late,
-    /// Nobody will ever know, or reach these words again: the view is about to end.
+    /// The outcome can never be known, and the node can never reach these words again: the view is about to end.
     Gone,
 }
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
-use crate::held::Asked;
+use crate::held::QuestionId;
 use crate::layout::End;
 use crate::moving::MOVES_AT_ONCE;
 use crate::node::{Action, AskOf, Memory};
-use crate::wire::{Letter, Question, Reply};
+use crate::wire::{Message, Question, Reply};
 use crate::{Refusal, SegmentId};
 
 /// When a question is asked again, at first; then after twice as long, up to sixteen times that.
@@ -39,7 +39,7 @@ struct Ask {
 }
 
 impl Asks {
-    /// The view has ended: nobody waits for answers of it.
+    /// The view has ended: no question of it gets an answer.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
@@ -78,10 +78,10 @@ impl Memory {
         let number = *number;
         self.asks.asked += 1;
         let (order, again_at) = (self.asks.asked, self.now + ASK_AGAIN);
-        let letter = Ask { question: question.clone(), of, until, again_at, pause: ASK_AGAIN, order };
-        self.asks.open.insert((to, number), letter);
+        let message = Ask { question: question.clone(), of, until, again_at, pause: ASK_AGAIN, order };
+        self.asks.open.insert((to, number), message);
         let oldest = self.asks.oldest_at(to);
-        self.say(to, Letter::Ask { number, oldest, question }, out);
+        self.say(to, Message::Ask { number, oldest, question }, out);
     }
 
     pub(crate) fn ask_again(&mut self, out: &mut Vec<Action>) {
@@ -97,14 +97,14 @@ impl Memory {
         }
         for (to, number, question) in again {
             let oldest = self.asks.oldest_at(to);
-            self.say(to, Letter::Ask { number, oldest, question }, out);
+            self.say(to, Message::Ask { number, oldest, question }, out);
         }
     }
 
-    pub(crate) fn letter(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<Action>) {
-        match letter {
-            Letter::Ask { number, oldest, question } => self.asked(from, number, oldest, question, out),
-            Letter::Answer { number, answer } => self.answered(from, number, answer, out),
+    pub(crate) fn message(&mut self, from: Incarnation, message: Message, out: &mut Vec<Action>) {
+        match message {
+            Message::Ask { number, oldest, question } => self.asked(from, number, oldest, question, out),
+            Message::Answer { number, answer } => self.answered(from, number, answer, out),
         }
     }
 
@@ -134,7 +134,7 @@ impl Memory {
             (AskOf::Request(_), Reply::Segment(segment)) => {
                 if let Question::Allocate { wanted, .. } = &ask.question {
                     let question = Question::Release { id: segment.id, owner: wanted.owner };
-                    self.ask(from, question, AskOf::Nobody, Time::FAR, out);
+                    self.ask(from, question, AskOf::Abandoned, Time::FAR, out);
                 }
             }
             _ => {}
@@ -147,7 +147,7 @@ impl Memory {
         let is_home = self.home.is_open && self.acts();
         if question == Question::Key {
             if let Some(key) = self.key.clone().filter(|_| is_home) {
-                self.say(from, Letter::Answer { number, answer: Reply::Key(key) }, out);
+                self.say(from, Message::Answer { number, answer: Reply::Key(key) }, out);
             }
             return;
         }
@@ -161,12 +161,12 @@ impl Memory {
         match served.replies.get(&number) {
             Some(Some(reply)) => {
                 let answer = reply.clone();
-                return self.say(from, Letter::Answer { number, answer }, out);
+                return self.say(from, Message::Answer { number, answer }, out);
             }
             Some(None) => return,
             None => {}
         }
-        let asker = Asked { from, number };
+        let asker = QuestionId { from, number };
         let is_registrar = self.registrar.is_open() && self.acts();
         let done = |done: Result<(), Refusal>| done.map_or_else(Reply::Refused, |()| Reply::Done);
         let found = |found: Result<&crate::Segment, Refusal>| {
@@ -213,13 +213,13 @@ impl Memory {
                 if is_home && elsewhere(id).is_some() =>
             {
                 let answer = elsewhere(id).unwrap_or(Reply::Elsewhere(id));
-                self.say(from, Letter::Answer { number, answer }, out);
+                self.say(from, Message::Answer { number, answer }, out);
             }
             Question::Yield(_) if self.home.moving() >= MOVES_AT_ONCE => {}
             Question::Yield(id) if is_home => {
                 let Some(view) = self.view.clone() else { return };
                 if self.home.find(id).is_err() {
-                    return self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+                    return self.say(from, Message::Answer { number, answer: Reply::Done }, out);
                 }
                 let is_begun = self.home_acts(out, |home, actions| home.begin_move(id, from, &view, actions));
                 if is_begun {
@@ -248,24 +248,24 @@ impl Memory {
             }
             Question::Where(id) if is_home => {
                 let answer = found(self.home.find(id));
-                self.say(from, Letter::Answer { number, answer }, out);
+                self.say(from, Message::Answer { number, answer }, out);
             }
             Question::Notice(id) if is_home => {
                 let answer = self.home.find(id).map(|segment| self.home.goes_in(segment.id, self.now));
                 let answer = answer.map_or_else(Reply::Refused, Reply::Notice);
-                self.say(from, Letter::Answer { number, answer }, out);
+                self.say(from, Message::Answer { number, answer }, out);
             }
             Question::List { after, prefix } if is_home => {
                 let answer = self.home.list(after, &prefix, self.now);
-                self.say(from, Letter::Answer { number, answer }, out);
+                self.say(from, Message::Answer { number, answer }, out);
             }
             Question::Find(name) if is_registrar => {
                 let answer = self.registrar.find(&name).map_or_else(Reply::Refused, known);
-                self.say(from, Letter::Answer { number, answer }, out);
+                self.say(from, Message::Answer { number, answer }, out);
             }
             Question::Holder(id) if is_registrar => {
                 let answer = self.registrar.holder(id).map_or_else(Reply::Refused, |by| Reply::Held { id, by });
-                self.say(from, Letter::Answer { number, answer }, out);
+                self.say(from, Message::Answer { number, answer }, out);
             }
             Question::Bury { name, owner } if is_registrar => {
                 self.remember(asker);
@@ -274,7 +274,7 @@ impl Memory {
             }
             Question::Report { page, pages, segments } => {
                 self.registrar.heard(from, page, pages, segments);
-                self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+                self.say(from, Message::Answer { number, answer: Reply::Done }, out);
             }
             Question::Register(segment) if is_registrar => {
                 self.remember(asker);
@@ -293,7 +293,7 @@ impl Memory {
     }
 
     /// It is not begun twice.
-    fn remember(&mut self, asked: Asked) {
+    fn remember(&mut self, asked: QuestionId) {
         self.served.entry(asked.from).or_default().replies.insert(asked.number, None);
     }
 
@@ -303,15 +303,15 @@ impl Memory {
         {
             served.replies.insert(number, Some(answer.clone()));
         }
-        self.say(to, Letter::Answer { number, answer }, out);
+        self.say(to, Message::Answer { number, answer }, out);
     }
 
-    /// A segment has come to its end: when nothing is on its way to it, its home is told.
+    /// A segment has come to its end. Its home gets the answer when this node has nothing in flight to it.
     fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
         // What is in its own memory it is asked by itself to forget, maybe more than once.
         let is_first = self.handles.get(&id).is_none_or(|handle| handle.forget.is_none());
         self.forgets += u64::from(is_first && from == self.me && self.options.rules.windows_end_with_segments);
-        // An answer that was given before is of a question that is open: without one there is none to come.
+        // An answer given before belongs to an open question. Without open questions, no such answer can arrive.
         let (asked, oldest) = self.asks.span();
         if oldest != u64::MAX {
             self.forgotten.insert(id, (asked, end));
@@ -321,7 +321,7 @@ impl Memory {
                 handle.forget = Some((from, number, end));
                 self.forget_if_idle(id, out);
             }
-            None => self.say(from, Letter::Answer { number, answer: Reply::Done }, out),
+            None => self.say(from, Message::Answer { number, answer: Reply::Done }, out),
         }
     }
 
@@ -334,7 +334,7 @@ impl Memory {
             self.ended(request, id, end, out);
         }
         self.drop_handle(id);
-        self.say(from, Letter::Answer { number, answer: Reply::Done }, out);
+        self.say(from, Message::Answer { number, answer: Reply::Done }, out);
         if end == End::Moved {
             self.go_on_all(out);
         }
@@ -365,34 +365,34 @@ mod tests {
         let ask = |node: &mut Node| {
             let of = AskOf::Request(RequestId(1));
             node.does(|memory, _, out| memory.ask(home, Question::Where(id(1)), of, Time::FAR, out));
-            match node.letters().pop() {
-                Some((_, Letter::Ask { number, .. })) => number,
+            match node.messages().pop() {
+                Some((_, Message::Ask { number, .. })) => number,
                 other => panic!("{other:?}"),
             }
         };
         let first = ask(&mut node);
         assert_eq!((forget(&mut node, 100), forget(&mut node, 101)), (1, 2));
-        node.hears(2, Letter::Answer { number: first, answer: Reply::Done });
+        node.hears(2, Message::Answer { number: first, answer: Reply::Done });
         let second = ask(&mut node);
-        node.hears(2, Letter::Answer { number: second, answer: Reply::Done });
+        node.hears(2, Message::Answer { number: second, answer: Reply::Done });
         assert_eq!(node.memory.forgotten.len(), 0, "what was asked later knows of it");
     }
 
     #[test]
     fn who_waits_for_a_key_has_nobody_remember_old_answers_for_that() {
         let (home, mut node) = (Incarnation::new(2, 1), Node::of(1, &[1, 2]));
-        node.letters();
+        node.messages();
         let ask = |node: &mut Node| {
             let until = node.now + ASK_AGAIN;
-            node.does(|memory, _, out| memory.ask(home, Question::Leave(id(1)), AskOf::Nobody, until, out));
-            match node.letters().pop() {
-                Some((_, Letter::Ask { number, oldest, .. })) => (number, oldest),
+            node.does(|memory, _, out| memory.ask(home, Question::Leave(id(1)), AskOf::Abandoned, until, out));
+            match node.messages().pop() {
+                Some((_, Message::Ask { number, oldest, .. })) => (number, oldest),
                 other => panic!("{other:?}"),
             }
         };
         let (number, oldest) = ask(&mut node);
         assert!(number > 1 && oldest == number, "{number} {oldest}");
-        node.hears(2, Letter::Answer { number, answer: Reply::Done });
+        node.hears(2, Message::Answer { number, answer: Reply::Done });
         assert_eq!(ask(&mut node), (number + 1, number + 1));
     }
 
@@ -401,7 +401,7 @@ mod tests {
         let (mut node, leave) = (Node::of(2, &[1, 2]), Question::Leave(id(1)));
         assert_eq!(node.asked(1, 1, Question::Key), None);
         node.is_made(vec![]);
-        node.hears(1, Letter::Ask { number: 9, oldest: 9, question: leave.clone() });
+        node.hears(1, Message::Ask { number: 9, oldest: 9, question: leave.clone() });
         assert_eq!(node.answer(1, 9), Some(Reply::Done));
         assert_eq!(node.asked(1, 2, leave), None, "nobody waits for this answer any more");
         assert!(matches!(node.asked(1, 1, Question::Key), Some(Reply::Key(_))));
@@ -440,16 +440,16 @@ mod tests {
             let (me, view) = (memory.me, memory.view.clone().unwrap());
             assert!(memory.home_acts(out, |home, actions| home.begin_move(segment.id, me, &view, actions)));
         });
-        let reserve = node.letters().into_iter().find_map(|(to, letter)| match letter {
-            Letter::Ask { number, question: Question::Reserve(_), .. } => Some((to, number)),
+        let reserve = node.messages().into_iter().find_map(|(to, message)| match message {
+            Message::Ask { number, question: Question::Reserve(_), .. } => Some((to, number)),
             _ => None,
         });
         let (to, number) = reserve.unwrap();
         assert!(matches!(node.asked(2, 3, allocate()), Some(Reply::Segment(_))), "it goes on meanwhile");
         let place = crate::Place { home: to, control: 0, at: 1024 };
-        node.hears(to.rank.0, Letter::Answer { number, answer: Reply::Place(place) });
+        node.hears(to.rank.0, Message::Answer { number, answer: Reply::Place(place) });
         assert_eq!(node.asked(2, 4, allocate()), None, "everybody is about to forget where it was");
-        node.hears(2, Letter::Ask { number: 4, oldest: 4, question: allocate() });
+        node.hears(2, Message::Ask { number: 4, oldest: 4, question: allocate() });
         assert_eq!(node.answer(2, 4), None, "nor is it made a second time");
         assert_eq!(node.memory.home.made(), 1);
     }

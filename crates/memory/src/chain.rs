@@ -10,13 +10,13 @@
 //!                                           looking ------------------> put that was decided -----------------+--> from the beginning
 //!                                          at the home's word
 //! ```
+//! Each word goes from one value to the next by a swap that names both. The first backup's swap alone decides which
+//! value is next. So all copies go the same way, none is behind the home, and the first backup is at most one version
+//! ahead of it. Readers look at the home: what they see is at every copy. Any node can complete a put that is decided,
+//! because its slots are filled. So a writer that dies or is cut off delays no other writer.
 //!
-//! Each word goes from one value to the next by a swap that names both, and which is next is decided by the first backup's alone: so all of them go the same
-//! way, a copy is never behind the home, and the first is at most one version before it. Readers look at the home: what they see is everywhere. A put that is decided can be
-//! brought to its end by anybody, because its slots are filled: so a writer that dies or is cut off holds up nobody.
-//!
-//! The mark of a segment that comes to its end goes the same way, from the first backup to the home. A put that meets it there brings it to its end too, at each copy, before
-//! anybody is told of it: until the home has it the value is read.
+//! The end mark of a segment goes the same way, from the first backup to the home. A put that meets it there completes
+//! it too, at each copy, before any node reports it: until the home has the mark, the value is read.
 
 use crate::access::Step;
 use crate::layout::{Word, word_at};
@@ -269,7 +269,7 @@ mod tests {
             let words: Vec<Word> =
                 (0..=segment.backups.len()).map(|nth| word_of(&self.memory, segment.link(nth))).collect();
             let is_marked = |word: &Word| word.slot().is_none();
-            // Those that are marked nobody reads any more, whatever they were.
+            // A marked word is never read again, whatever it held.
             let versions: Vec<u64> = words.iter().filter(|word| !is_marked(word)).map(|word| word.version()).collect();
             assert!(versions.is_sorted_by(|a, b| a >= b), "a copy is behind the home: {words:?}");
             let (first, home) = (versions.first().copied(), versions.last().copied());
@@ -324,8 +324,9 @@ mod tests {
         }
     }
 
-    /// All orders in which the steps of so many writers can come, any of which may stop for ever after any, and those of the home that marks the segment,
-    /// if it does. How many states there are, and how many in which somebody was told that it was released.
+    /// Explores all orders of the steps of `writers` writers, each of which may stop for ever after any step, and of
+    /// the home that marks the segment if `is_released`. Returns the number of states, and of those in which a node
+    /// reported the release.
     fn explore(copies: u32, writers: u64, is_released: bool) -> (usize, usize) {
         let segment = segment(copies);
         let writers = (1..=writers).map(|number| Writer::new(&segment, number)).collect();

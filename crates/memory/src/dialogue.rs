@@ -1,4 +1,4 @@
-//! A node as its peers meet it, for tests: it is told things one by one, and what it does is kept.
+//! A node as its peers meet it, for tests: each test feeds it events one by one and reads its actions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::access::{Outcome, Post, PostId};
 use crate::held::Stands;
 use crate::layout::extents_at;
 use crate::replicas::tests::{rank, view};
-use crate::wire::{Frame, Letter, Question, Reply};
+use crate::wire::{Frame, Message, Question, Reply};
 use crate::{Action, Coherence, Memory, MemoryOptions, Rules, Segment, SegmentId, SegmentName, Wanted};
 
 const SEGMENTS: u32 = 4;
@@ -39,7 +39,7 @@ impl Node {
         let memory = Memory::new(MemoryOptions { bytes, segments, owner_bytes, copies_bytes, rules });
         let view = Arc::new(view(1, members));
         let mut node = Node { memory, now: Time::ZERO + Duration::from_secs(1), me: rank(me), view, did: vec![] };
-        node.memory.life_begins(rank(me), &mut node.did);
+        node.memory.start_incarnation(rank(me), &mut node.did);
         node.comes(node.view.clone());
         node
     }
@@ -65,7 +65,7 @@ impl Node {
         self.memory.renewed(Some((key, stand)), &mut self.did);
     }
 
-    /// There is none for it.
+    /// Its memory could not be made.
     pub(crate) fn is_not_made(&mut self) {
         assert!(self.is_to_renew());
         self.memory.renewed(None, &mut self.did);
@@ -81,30 +81,30 @@ impl Node {
         self.memory.tick(self.now, &mut self.did);
     }
 
-    pub(crate) fn hears(&mut self, from: u32, letter: Letter) {
-        let frame = Frame { view: self.view.number(), from: rank(from), to: self.me, letter };
+    pub(crate) fn hears(&mut self, from: u32, message: Message) {
+        let frame = Frame { view: self.view.number(), from: rank(from), to: self.me, message };
         let heard = Frame::decode(&frame.encode()).unwrap();
         self.memory.heard(heard, self.now, &mut self.did);
     }
 
     /// A question, and the answer if there is one at once.
     pub(crate) fn asked(&mut self, from: u32, number: u64, question: Question) -> Option<Reply> {
-        self.hears(from, Letter::Ask { number, oldest: 1, question });
+        self.hears(from, Message::Ask { number, oldest: 1, question });
         self.answer(from, number)
     }
 
     /// What it has answered since it was looked at.
     pub(crate) fn answer(&mut self, to: u32, of: u64) -> Option<Reply> {
-        self.letters().into_iter().find_map(|(who, letter)| match letter {
-            Letter::Answer { number, answer } if (who, number) == (rank(to), of) => Some(answer),
+        self.messages().into_iter().find_map(|(who, message)| match message {
+            Message::Answer { number, answer } if (who, number) == (rank(to), of) => Some(answer),
             _ => None,
         })
     }
 
     /// What it has said since it was looked at.
-    pub(crate) fn letters(&mut self) -> Vec<(Incarnation, Letter)> {
+    pub(crate) fn messages(&mut self) -> Vec<(Incarnation, Message)> {
         self.take(|action| match action {
-            Action::Send(Frame { to, letter, .. }) => Some((*to, letter.clone())),
+            Action::Send(Frame { to, message, .. }) => Some((*to, message.clone())),
             _ => None,
         })
     }

@@ -60,7 +60,7 @@ impl Heap {
         true
     }
 
-    /// Takes so many bytes, rounded up, and gives where; `None` if no extent has them.
+    /// Takes `bytes`, rounded up, and returns where; `None` if no extent has them.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(EXTENT_ALIGNMENT)?;
         let (&at, &length) = self.extents.iter().find(|(_, length)| **length >= bytes)?;
@@ -133,8 +133,9 @@ mod tests {
         assert_eq!(heap, Heap::new(128, 640));
     }
 
-    /// Segments of four slots, of 64 bytes to so many, all magnitudes as often; released at random so that a share is as full as this. Gives how many of so many
-    /// allocations were refused although there were enough bytes, in all; and the largest free extent's mean part of what is free.
+    /// Takes and releases segments of four slots, of 64 bytes to `largest`, all magnitudes equally often, so that the
+    /// heap stays `full_percent` full. Returns how many of `allocations` were refused although there were enough bytes
+    /// in all, and the largest free extent's mean share of the free bytes.
     fn use_for_long(largest: u64, full_percent: u64, allocations: u64) -> (u64, f64) {
         const SHARE: u64 = 64 << 20;
         let (mut heap, mut dice) = (Heap::new(64, SHARE), Dice::new(Seed::from(largest + full_percent)));

@@ -39,25 +39,25 @@ pub(crate) struct Held {
     pub(crate) segment: Segment,
     /// Where it is here.
     pub(crate) place: Place,
-    /// Of whoever asked for it; of a copy none.
+    /// The allocation that made it; `None` for a copy.
     pub(crate) token: Option<Token>,
     pub(crate) stage: Stage,
-    /// Who is to be told.
-    pub(crate) asker: Option<Asked>,
+    /// The question that its end answers.
+    pub(crate) asker: Option<QuestionId>,
     /// How it comes to its end, if it does.
     pub(crate) end: End,
 }
 
 impl Held {
-    /// Its puts go to its home alone: a copy of it is none that could be served.
+    /// Its puts go to its home alone, so a copy of it could not be served.
     pub(crate) fn is_null(&self) -> bool {
         self.segment.wanted.coherence == Coherence::Null
     }
 }
 
-/// Who asked, and which of its questions it was.
+/// The node that asked, and the number of its question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct QuestionId {
     pub(crate) from: Incarnation,
     pub(crate) number: u64,
 }
@@ -85,14 +85,14 @@ pub(crate) enum Stage {
     },
     /// A place for a copy.
     Emptying,
-    /// Nobody works on it any more, or soon.
+    /// The segment is out of use, or will be soon.
     Moving(Box<Moving>),
-    /// It was another's, and is to stand here.
+    /// Another home led it, and gives it to this one.
     Adopting(Adopting),
 }
 
 impl Stage {
-    /// Whether it is on its way out: nobody gets or puts it any more.
+    /// Whether it is coming to its end: no node gets or puts it any longer.
     pub(crate) fn is_ending(&self) -> bool {
         matches!(self, Stage::Marking(..) | Stage::Unregistering | Stage::Forgetting(_) | Stage::Settling)
     }
@@ -133,7 +133,7 @@ pub(crate) enum HomeAction {
         question: Question,
     },
     Reply {
-        to: Asked,
+        to: QuestionId,
         reply: Reply,
     },
     /// A word that peers read.
@@ -141,7 +141,7 @@ pub(crate) enum HomeAction {
         at: u64,
         word: u64,
     },
-    /// Bytes in which nothing stands, and on which nobody works.
+    /// Unused bytes, with no operation in flight to them.
     Discard {
         at: u64,
         bytes: u64,

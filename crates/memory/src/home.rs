@@ -20,7 +20,7 @@ use verbena_terms::{Incarnation, Time};
 use crate::access::{Given, Step};
 use crate::get::slot_at;
 use crate::heap::Heap;
-use crate::held::{Asked, Control, Held, HomeAction, Renewal, Stage, Stands};
+use crate::held::{Control, Held, HomeAction, QuestionId, Renewal, Stage, Stands};
 use crate::layout::{End, FREE_AT, GOING_AT, LARGEST_AT, Word, claims_at, extents_at, slot_bytes, word_at};
 use crate::moving::{LEFT, Leaver};
 use crate::recent::Recent;
@@ -38,11 +38,11 @@ pub(crate) struct Home {
     pub(crate) offer: Offer,
     /// Segments for which a place is looked for.
     pub(crate) leavers: BTreeMap<SegmentId, Leaver>,
-    /// What it held in this life for others, or gave to them: who held it besides, whoever serves it first.
+    /// Segments that this incarnation held for others or gave to them, and their other holders, the leader first.
     pub(crate) left: Recent<SegmentId, Vec<Incarnation>>,
     /// Where things will be in the memory that is made.
     pub(crate) moves: BTreeMap<SegmentId, u64>,
-    /// Controls that nobody has, and what stands in them.
+    /// Free controls, and what stands in them.
     controls: Vec<Control>,
     pub(crate) segments: BTreeMap<SegmentId, Held>,
     tokens: BTreeMap<Token, SegmentId>,
@@ -121,7 +121,7 @@ impl Home {
             }
             let is_null = self.remove(id).is_some_and(|held| held.is_null());
             if is_null && let Some(others) = self.left.get_mut(&id) {
-                // What it would have been given by them is nowhere.
+                // Its value is at no other home: the other holders cannot serve it.
                 others.clear();
             }
         }
@@ -140,7 +140,7 @@ impl Home {
         Renewal { bytes: from + self.options.bytes, least, segments }
     }
 
-    /// It is there, and has so many bytes.
+    /// Its memory is there, and has `bytes` bytes.
     pub(crate) fn renewed(&mut self, bytes: u64, stand: &[Stands], view: &View, out: &mut Vec<HomeAction>) {
         let moves = std::mem::take(&mut self.moves);
         self.lay_out(bytes, &moves);
@@ -156,7 +156,7 @@ impl Home {
         self.compare_more(view, out);
     }
 
-    /// What an allocation has made here. Asked for once more, it is a question of where that is: it may have moved, or be about to.
+    /// What an allocation has made here. QuestionId for once more, it is a question of where that is: it may have moved, or be about to.
     pub(crate) fn made_by(&self, token: &Token) -> Option<SegmentId> {
         self.tokens.get(token).or_else(|| self.left_tokens.get(token)).copied()
     }
@@ -164,7 +164,7 @@ impl Home {
     /// Makes a segment; nothing was made by this token. Others are homes that may hold copies.
     pub(crate) fn allocate(
         &mut self,
-        asker: Asked,
+        asker: QuestionId,
         token: Token,
         wanted: Wanted,
         others: Vec<Incarnation>,
@@ -187,7 +187,13 @@ impl Home {
         out.push(HomeAction::Post { id: *id, at: self.me, steps });
     }
 
-    fn make(&mut self, asker: Asked, token: Token, wanted: Wanted, others: Vec<Incarnation>) -> Result<(), Refusal> {
+    fn make(
+        &mut self,
+        asker: QuestionId,
+        token: Token,
+        wanted: Wanted,
+        others: Vec<Incarnation>,
+    ) -> Result<(), Refusal> {
         wanted.check()?;
         let (control, place) = self.take(&wanted)?;
         self.made += 1;
@@ -219,7 +225,7 @@ impl Home {
         Ok((control, Place { home, control: control.number, at }))
     }
 
-    pub(crate) fn release(&mut self, asker: Asked, id: SegmentId, owner: u32, out: &mut Vec<HomeAction>) {
+    pub(crate) fn release(&mut self, asker: QuestionId, id: SegmentId, owner: u32, out: &mut Vec<HomeAction>) {
         let refuse = |refusal| HomeAction::Reply { to: asker, reply: Reply::Refused(refusal) };
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Standing)) else {
             return out.push(refuse(self.absent(id)));
@@ -231,8 +237,8 @@ impl Home {
         self.mark_ended(id, End::Released, Some(asker), out);
     }
 
-    /// It comes to its end, whoever works on it.
-    pub(crate) fn mark_ended(&mut self, id: SegmentId, end: End, asker: Option<Asked>, out: &mut Vec<HomeAction>) {
+    /// The segment comes to its end, whatever works on it.
+    pub(crate) fn mark_ended(&mut self, id: SegmentId, end: End, asker: Option<QuestionId>, out: &mut Vec<HomeAction>) {
         self.leavers.remove(&id);
         let Some(held) = self.segments.get_mut(&id) else { return };
         // Its word is not known: the first swap finds it. It is marked where puts are decided first, and last where it is read.
@@ -379,7 +385,7 @@ impl Home {
         }
     }
 
-    /// Nobody has heard of it.
+    /// No other node knows of it.
     pub(crate) fn unmake(&mut self, id: SegmentId, control: Control, refused: Reply, out: &mut Vec<HomeAction>) {
         let control = Control { word: control.next(), claims: 1, ..control };
         if let Some(Held { asker, segment, .. }) = self.remove(id) {
@@ -400,7 +406,7 @@ impl Home {
         self.look_who_goes();
     }
 
-    /// The name is free: everybody is to forget the segment.
+    /// The name is free: all members are to forget the segment.
     fn forget(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         if let Some(to) = held.asker.take() {
@@ -417,7 +423,7 @@ impl Home {
         held.stage = Stage::Forgetting(members);
     }
 
-    /// Nobody works on it.
+    /// No node has anything in flight to it.
     pub(crate) fn settle(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         held.stage = Stage::Settling;
@@ -461,7 +467,7 @@ impl Home {
     }
 
     /// A place for a copy of what another home leads.
-    pub(crate) fn hold_place(&mut self, segment: Segment, place: Place, asker: Asked) {
+    pub(crate) fn hold_place(&mut self, segment: Segment, place: Place, asker: QuestionId) {
         let (token, stage, asker, end) = (None, Stage::Emptying, Some(asker), End::default());
         self.segments.insert(segment.id, Held { segment, place, token, stage, asker, end });
     }

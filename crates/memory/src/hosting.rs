@@ -49,7 +49,7 @@ impl Memory {
         !self.home.is_open && self.renew_at > Time::ZERO && self.renew_at < Time::FAR
     }
 
-    /// Nobody acts in older views any more: homes make their memory, and then report what they have.
+    /// No node acts in older views any longer: homes make their memory, and then report their segments.
     pub(crate) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
         let Some(view) = self.view.clone() else { return };
         let is_due = self.lease.in_effect >= view.number() || !self.options.rules.waits_for_effect;
@@ -70,12 +70,12 @@ impl Memory {
                 let bytes = key.bytes;
                 self.key = Some(key);
                 self.home_acts(out, |home, actions| home.renewed(bytes, &stand, &view, actions));
-                // Who wants to look into it has waited.
+                // Work that needed the memory has waited for this.
                 self.go_on_all(out);
             }
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
-        // What is kept may have been released, or be another's: its words say so.
+        // What is kept may have been released or given to another segment: its words say so.
         let is_known = self.home.is_open || !self.home.keeps_any();
         if is_known && !std::mem::replace(&mut self.has_reported, true) {
             let led = self.home.led(&view);
@@ -104,7 +104,7 @@ impl Memory {
             match action {
                 HomeAction::Post { id, at, steps } => self.post(Whose::Home(id), at, steps, Time::FAR, out),
                 HomeAction::Ask { id, to, question } => self.ask(to, question, AskOf::Home(id), Time::FAR, out),
-                HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Nobody, Time::FAR, out),
+                HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Abandoned, Time::FAR, out),
                 HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
                 HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
                 HomeAction::Discard { at, bytes } => out.push(Action::Discard { at, bytes }),
@@ -124,16 +124,16 @@ mod tests {
     use crate::dialogue::{Node, segment};
     use crate::layout::{End, Word};
     use crate::replicas::tests::rank;
-    use crate::wire::{Letter, Question, Reply};
+    use crate::wire::{Message, Question, Reply};
     use crate::{Answer, RequestId, Segment, Target, Wish};
 
     /// Segments that it has reported, or none if it has not; and now it knows that it was heard.
     fn reported(node: &mut Node) -> Option<usize> {
         let mut all = None;
-        for (to, letter) in node.letters() {
-            if let Letter::Ask { number, question: Question::Report { segments, .. }, .. } = letter {
+        for (to, message) in node.messages() {
+            if let Message::Ask { number, question: Question::Report { segments, .. }, .. } = message {
                 *all.get_or_insert(0) += segments.len();
-                node.hears(to.rank.0, Letter::Answer { number, answer: Reply::Done });
+                node.hears(to.rank.0, Message::Answer { number, answer: Reply::Done });
             }
         }
         all

@@ -29,7 +29,8 @@ pub const REGION: Format = Format::new(*b"VMEM", 2);
 pub const FREE_AT: u64 = 8;
 /// Where the length of the largest free extent is.
 pub const LARGEST_AT: u64 = 16;
-/// Where the number of segments is that have notice to go: who asks how a segment is looks there whether its home is to be asked too.
+/// Where the number of segments under notice is. A node that asks after a segment looks there whether to ask its home
+/// too.
 pub const GOING_AT: u64 = 24;
 /// Where controls begin.
 pub const CONTROLS_AT: u64 = 64;
@@ -46,12 +47,12 @@ pub const fn claims_at(control: u32) -> u64 {
     word_at(control) + 8
 }
 
-/// Bytes of a slot for a value of so many.
+/// Bytes of a slot for a value of `value_bytes`.
 pub const fn slot_bytes(value_bytes: u64) -> u64 {
     (SLOT_HEAD_BYTES + value_bytes).next_multiple_of(EXTENT_ALIGNMENT)
 }
 
-/// Where extents begin in a region with so many controls.
+/// Where extents begin in a region with `controls` controls.
 pub const fn extents_at(controls: u32) -> u64 {
     (CONTROLS_AT + controls as u64 * CONTROL_BYTES).next_multiple_of(EXTENT_ALIGNMENT)
 }

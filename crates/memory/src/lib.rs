@@ -1,17 +1,18 @@
 //! Memory that many nodes share: segments with a name, read and written one-sidedly (DDSS, dissertation chapter 3).
 //!
-//! A segment is a few slots in its home's memory and one word, `[version | slot]`. Who puts a value fills a slot that only it owns, and publishes
-//! it with one compare-and-swap of the word; who gets one reads the word, the slot that it names, and the slot's version again. So nobody sees
-//! half a value, a writer that dies leaves the old one, and the home's processor is not needed for either (rule M1). What a segment promises beyond that is
-//! its [`Coherence`].
+//! A segment is a few slots in its home's memory and one word, `[version | slot]`. A writer fills a slot that only it
+//! owns, and publishes it with one compare-and-swap of the word. A reader reads the word, the slot that it names, and
+//! the slot's version again. So a reader never sees half a value, a writer that dies leaves the old value, and neither
+//! needs the home's processor (rule M1). What a segment promises beyond that is its [`Coherence`].
 //!
-//! The rest is about the two moments when memory becomes somebody else's. Released memory is used again when every member has said that nothing of it is on
-//! its way there (rule M2). And each view has memory of its own: when nobody acts in the older one any more, a home copies what stands into new memory,
-//! which the keys of those who left do not reach. What an operation gave counts only if the view still held after it came, so everything that a program
-//! was told is in the copy.
+//! The rest is about the two moments when memory changes its owner. Released memory is used again when every member has
+//! said that it has nothing in flight to it (rule M2). And each view has memory of its own: when no node acts in the
+//! older view any longer, a home copies its segments into new memory, which the keys of departed nodes do not reach.
+//! The result of an operation counts only if the view still held after it came, so the copy has everything that a
+//! program has been given.
 //!
-//! A segment may have copies at several homes. A put is at all of them before anybody can read it, and before a view serves the segment all of them
-//! hold the highest version again (rule M3).
+//! A segment may have copies at several homes. A put reaches all of them before any reader can see it. Before a view
+//! serves the segment, all of them hold the highest version again (rule M3).
 //!
 //! [`Memory`] is a node's part in all of this, as a plain state machine: it takes what happened, and says what to do. docs/MEMORY.md has the
 //! layout, what each coherence promises and costs, and what survives what; `tests/it/storm` checks it with faults, from seeds.

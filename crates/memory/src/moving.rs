@@ -1,6 +1,6 @@
 //! A segment moves while it is used: a home that takes its memory back holds it no more, and others do.
 //!
-//! Whoever leads it sees to it that all others hold it, but for the one that is to leave, which may be itself:
+//! The segment's leader makes sure that all others hold it, except the leaver, which may be the leader itself:
 //!
 //! ```text
 //!          a place, where     all members end what     the others hold the       the one that leaves
@@ -11,11 +11,13 @@
 //!      |           it is reclaimed                 `replicas` <------+
 //! ```
 //!
-//! Who asks for it meanwhile is told nothing, and asks again. So nobody works on it between that all have forgotten it and its end, and what holds it can be changed as between two views. When
-//! a view ends in the middle, who leads is who led before, or the next one, and all that was begun is begun anew.
+//! A node that asks for the segment meanwhile gets no answer, and asks again. So no operation runs between the moment
+//! when all members have forgotten the segment and the end of the move, and its holders can change as between two
+//! views. When a view ends in the middle, the leader is the one before or the next one, and all that was begun starts
+//! again.
 //!
-//! Who has left says so as long as it lives, and to whom it gave the segment ([`Reply::Held`], [`Reply::Elsewhere`]): who holds an older list, in which it comes first, strikes it off, and asks the
-//! next.
+//! A home that has left says so for the rest of its incarnation, and which home has the segment ([`Reply::Held`],
+//! [`Reply::Elsewhere`]). A node with an older list, in which that home comes first, strikes it off and asks the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +25,7 @@ use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
 use crate::access::{Given, Step};
-use crate::held::{Asked, Held, HomeAction, Stage};
+use crate::held::{Held, HomeAction, QuestionId, Stage};
 use crate::home::Home;
 use crate::layout::{End, Word, claims_at, word_at};
 use crate::reclaim::Note;
@@ -48,17 +50,17 @@ pub(crate) struct Leaver {
     waits: bool,
 }
 
-/// One that nobody works on any more, or will soon.
+/// A segment that is out of use, or will be soon.
 #[derive(Clone, Debug)]
 pub(crate) struct Moving {
     who: Incarnation,
     /// What stands at its places.
     words: BTreeMap<Incarnation, Word>,
-    step: Moved,
+    step: MoveStep,
 }
 
 #[derive(Clone, Debug)]
-enum Moved {
+enum MoveStep {
     /// The registrar of its name is to send who asks to its home.
     Naming,
     Forgetting(BTreeSet<Incarnation>),
@@ -71,7 +73,7 @@ enum Moved {
 /// How far a home is that is to serve it.
 #[derive(Clone, Debug)]
 pub(crate) enum Adopting {
-    /// Slots that were claimed are nobody's.
+    /// Slots that were claimed are free.
     Looking,
     Claiming(u64),
     Naming,
@@ -84,21 +86,22 @@ impl Moving {
         self.who == who
     }
 
-    /// Whether it is somebody else's by now.
+    /// Whether another home leads it by now.
     pub(crate) fn is_given(&self) -> bool {
-        matches!(self.step, Moved::Given(_))
+        matches!(self.step, MoveStep::Given(_))
     }
 }
 
 impl Home {
-    /// What is said of a segment that this home gave to others in this life, or holds for them: who serves it, as far as is known here.
+    /// The answer about a segment that this incarnation gave to others or holds for them: which home serves it, as far
+    /// as this one knows.
     pub(crate) fn elsewhere(&self, id: SegmentId, view: &View) -> Option<Reply> {
         let goes_on = |held: &Held| match held.stage {
             Stage::Settling => held.end == End::Moved,
             _ => held.stage.is_copy(),
         };
         let holders: Vec<Incarnation> = match self.segments.get(&id) {
-            // Who made it, and gave it away, may hold a copy again.
+            // A home that made a segment and gave it away may hold a copy again.
             Some(held) if held.segment.home != self.me && goes_on(held) => {
                 held.segment.places().map(|place| place.home).collect()
             }
@@ -133,7 +136,7 @@ impl Home {
         self.leavers.len() + self.segments.values().filter(moves).count()
     }
 
-    /// Somebody is to hold it no more: first a place is looked for, while it goes on.
+    /// A holder is to leave: first a place is looked for, while the segment stays in use.
     pub(crate) fn begin_move(
         &mut self,
         id: SegmentId,
@@ -202,13 +205,13 @@ impl Home {
         }
     }
 
-    /// Nobody is told where it is any more.
+    /// From now on no node learns where the segment is.
     fn stop(&mut self, id: SegmentId, place: Option<Place>, view: &View, out: &mut Vec<HomeAction>) {
         let (Some(held), Some(leaver)) = (self.segments.get_mut(&id), self.leavers.remove(&id)) else { return };
-        // Its place is not filled: who puts did not know of it.
+        // The new place is not filled: writers did not know of it.
         let words = place.map(|place| (place.home, Word::default())).into_iter().collect();
         held.segment.backups.extend(place);
-        held.stage = Stage::Moving(Box::new(Moving { who: leaver.who, words, step: Moved::Naming }));
+        held.stage = Stage::Moving(Box::new(Moving { who: leaver.who, words, step: MoveStep::Naming }));
         match held.segment.wanted.name.as_ref().and_then(|name| name.registrar(view)) {
             Some(to) => out.push(HomeAction::Ask { id, to, question: Question::Register(held.segment.clone()) }),
             None => self.forget_where(id, view, out),
@@ -227,20 +230,20 @@ impl Home {
             out.push(HomeAction::Ask { id, to: *to, question });
         }
         let is_nobody = members.is_empty();
-        moving.step = Moved::Forgetting(members);
+        moving.step = MoveStep::Forgetting(members);
         if is_nobody {
             self.read_next(id, 0, view, out);
         }
     }
 
-    /// Nobody works on it: what stands at its places stays there.
+    /// No operation runs on it: its words do not change.
     fn read_next(&mut self, id: SegmentId, nth: usize, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Moving(moving) = &mut held.stage else { return };
         let is_unread = |(_, place): &(usize, Place)| !moving.words.contains_key(&place.home);
         let next = held.segment.places().enumerate().skip(nth).find(is_unread);
         let Some((nth, place)) = next else { return self.copy_moving(id, view, out) };
-        moving.step = Moved::Reading(nth);
+        moving.step = MoveStep::Reading(nth);
         out.push(HomeAction::Post { id, at: place.home, steps: vec![Step::ReadWord(word_at(place.control))] });
     }
 
@@ -248,7 +251,7 @@ impl Home {
     pub(crate) fn moving_completed(&mut self, id: SegmentId, given: &[Given], view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Moving(moving) = &mut held.stage else { return };
-        let Moved::Reading(nth) = moving.step else { return };
+        let MoveStep::Reading(nth) = moving.step else { return };
         if let (Some(place), Some(word)) = (held.segment.places().nth(nth), given.first()) {
             moving.words.insert(place.home, Word::from_bits(word.word()));
         }
@@ -270,14 +273,14 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Moving(moving) = &mut held.stage else { return };
         match &mut moving.step {
-            Moved::Naming => self.forget_where(id, view, out),
-            Moved::Forgetting(awaited) => {
+            MoveStep::Naming => self.forget_where(id, view, out),
+            MoveStep::Forgetting(awaited) => {
                 awaited.remove(&from);
                 if awaited.is_empty() {
                     self.read_next(id, 0, view, out);
                 }
             }
-            Moved::Given(to) if *to == from => {
+            MoveStep::Given(to) if *to == from => {
                 if let Some(segment) = held.segment.without(me) {
                     (held.segment, held.end) = (segment, End::Moved);
                 }
@@ -287,7 +290,7 @@ impl Home {
         }
     }
 
-    /// All others have the highest word: who is to leave does.
+    /// All others have the highest word: the leaver drops the segment.
     pub(crate) fn let_go(&mut self, id: SegmentId, who: Incarnation, out: &mut Vec<HomeAction>) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
@@ -297,7 +300,7 @@ impl Home {
         let Some(segment) = held.segment.without(me) else { return };
         out.push(HomeAction::Note(Note::Moved(held.segment.clone(), segment.home)));
         let (to, words) = (segment.home, BTreeMap::new());
-        held.stage = Stage::Moving(Box::new(Moving { who, words, step: Moved::Given(to) }));
+        held.stage = Stage::Moving(Box::new(Moving { who, words, step: MoveStep::Given(to) }));
         out.push(HomeAction::Ask { id, to, question: Question::Adopt(segment) });
     }
 
@@ -312,7 +315,7 @@ impl Home {
         self.adopt(id, out);
     }
 
-    // Who holds a copy.
+    // The part of a home that holds a copy.
 
     /// Its leader has it hold the segment no more.
     pub(crate) fn leave(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
@@ -324,8 +327,8 @@ impl Home {
         }
     }
 
-    /// Who led it holds it no more: this home serves it.
-    pub(crate) fn adopted(&mut self, asker: Asked, segment: Segment, out: &mut Vec<HomeAction>) {
+    /// The former leader has dropped the segment: this home serves it.
+    pub(crate) fn adopted(&mut self, asker: QuestionId, segment: Segment, out: &mut Vec<HomeAction>) {
         let id = segment.id;
         let is_it =
             |held: &&mut Held| matches!(held.stage, Stage::Backup { .. }) && held.segment.wanted == segment.wanted;
@@ -341,7 +344,7 @@ impl Home {
         self.adopt(id, out);
     }
 
-    /// It is served here from now on: its slots are free, and who asks is sent here.
+    /// This home serves the segment from now on: its slots are free, and questions about it come here.
     pub(crate) fn adopt(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
@@ -402,7 +405,7 @@ impl Home {
         }
     }
 
-    /// Who comes first in the line was asked where a segment is of which this home holds a copy.
+    /// The answer of the first in the line, which this home asked where a segment is whose copy it holds.
     pub(crate) fn told_where(
         &mut self,
         id: SegmentId,
@@ -426,7 +429,7 @@ impl Home {
                 (held.segment, held.end) = (now, End::Moved);
                 self.settle(id, out);
             }
-            // Nobody works on it in this view.
+            // The segment is out of use in this view.
             reply => {
                 let name = held.segment.wanted.name.clone().filter(|_| matches!(reply, Reply::Refused(_)));
                 let end = held.end;
@@ -439,7 +442,7 @@ impl Home {
         }
     }
 
-    /// Who was asked, because it came first in the line, has left: the next one leads, and may be this one.
+    /// The first in the line has left: the next one leads, and may be this home.
     pub(crate) fn strike_off(&mut self, id: SegmentId, who: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };

@@ -1,8 +1,9 @@
 //! A node's part: what its programs ask for, what its share is asked for, and what it says to others.
 //!
-//! One view is one world. In it a node learns homes' keys and segments' places by asking, keeps them, and works on memory one-sidedly; when it ends the node
-//! forgets them all, and what was on its way is unknown or begun anew. What an operation gave counts only if lease and view still hold
-//! after it came (rules C3, C5): then it was executed before anybody's memory was copied into the next view's.
+//! One view is one world. In it a node learns homes' keys and segments' places by asking, keeps them, and works on
+//! memory one-sidedly. When the view ends the node forgets them all; what was in flight is unknown or starts again. The
+//! result of an operation counts only if lease and view still hold after it came (rules C3, C5): then it was executed
+//! before any home copied its memory into the next view's.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::put::{Known, Put};
 use crate::reclaim::Note;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
-use crate::wire::{Frame, Letter, Question};
+use crate::wire::{Frame, Message, Question};
 use crate::{MemoryOptions, Refusal, Segment, SegmentId, SegmentName};
 
 /// Requests that may be open at a node.
@@ -47,7 +48,7 @@ pub enum Action {
     Send(Frame),
     /// At a home whose key was opened, or will be; until then.
     Post(Post, Time),
-    /// A program is told.
+    /// Answer a program's request.
     Answer(RequestId, Answer),
     /// The node's memory is made anew; [`Memory::renewed`] says what came of it.
     Renew(Renewal),
@@ -60,7 +61,7 @@ pub enum Action {
     },
     /// A home's memory.
     Open(RegionKey),
-    /// Nothing stands in so many of its bytes from there on, and nobody works on them: the system may have them.
+    /// These bytes are unused, with no operation in flight to them: the system may have them.
     Discard {
         /// The first.
         at: u64,
@@ -71,7 +72,7 @@ pub enum Action {
     Note(Note),
 }
 
-/// A node's memory and everybody else's, as it sees them.
+/// A node's memory, and the members' memory as the node sees it.
 pub struct Memory {
     pub(crate) options: MemoryOptions,
     pub(crate) me: Incarnation,
@@ -104,10 +105,10 @@ pub struct Memory {
     pub(crate) spread: u64,
     pub(crate) copied_bytes: u64,
     /// What it said to itself.
-    to_self: VecDeque<Letter>,
+    to_self: VecDeque<Message>,
 }
 
-/// Whose post it is.
+/// The part of the node that made a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Request(RequestId, Option<SegmentId>),
@@ -120,7 +121,7 @@ pub(crate) struct Request {
     pub(crate) wish: Wish,
     pub(crate) until: Time,
     pub(crate) stage: Doing,
-    /// It was told that nothing is known, or that it took too long: what is on its way is only waited for.
+    /// Answered already, as unknown or timed out: the request only waits for what is in flight.
     pub(crate) is_over: bool,
     /// It was asked for at this home, maybe in an earlier view.
     pub(crate) asked_at: Option<Incarnation>,
@@ -142,7 +143,7 @@ pub(crate) enum Doing {
         found: Vec<(u64, Incarnation)>,
         left: BTreeSet<Incarnation>,
     },
-    /// Somebody was asked.
+    /// The request has asked a member and waits for the answer.
     Asking(&'static str),
     Listing {
         left: BTreeSet<Incarnation>,
@@ -178,7 +179,7 @@ pub(crate) struct Handle {
     pub(crate) open: usize,
     pub(crate) used: Time,
     pub(crate) copy: Option<Copy>,
-    /// Who waits until nothing is on its way, and why.
+    /// The home that waits until this node has nothing in flight to the segment; its question's number, and the end.
     pub(crate) forget: Option<(Incarnation, u64, End)>,
 }
 
@@ -190,7 +191,7 @@ pub(crate) struct Copy {
 }
 
 impl Request {
-    /// So many bytes of a value go with it from now on, of all that are under way.
+    /// From now on the request carries `bytes` bytes of a value, of all that are under way.
     ///
     /// # Errors
     /// If there is no room for them: nothing is changed.
@@ -206,7 +207,7 @@ impl Request {
 }
 
 impl Handle {
-    /// Whether it has a slot that nobody uses at the moment.
+    /// Whether it has a slot that is not in use at the moment.
     fn is_idle(&self) -> bool {
         self.known.kept.is_some() && self.puts.is_empty() && self.open == 0
     }
@@ -244,8 +245,8 @@ impl Memory {
         }
     }
 
-    /// Another life begins, and with it empty memory (rule C1); or none, for `Incarnation::default()`.
-    pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<Action>) {
+    /// Starts anew as this incarnation, with empty memory (rule C1); for `Incarnation::default()`, between two.
+    pub fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<Action>) {
         self.forget_view(out);
         (self.me, self.view, self.lease) = (me, None, Lease::NONE);
         self.home = Home::after(&self.home, me);
@@ -302,7 +303,7 @@ impl Memory {
         }
     }
 
-    /// The lease as it is now. To be told before anything else, and after time has passed.
+    /// The lease as it is now. Comes before any other event, and after time has passed.
     pub fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<Action>) {
         let did_act = self.acts();
         (self.lease, self.now) = (lease, now);
@@ -369,7 +370,7 @@ impl Memory {
         self.now = now;
         let is_of_view = frame.view == self.view_number() && frame.to == self.me;
         if is_of_view && self.view.as_ref().is_some_and(|view| view.member(frame.from).is_some()) {
-            self.letter(frame.from, frame.letter, out);
+            self.message(frame.from, frame.message, out);
             self.serve_self(out);
         }
     }
@@ -420,7 +421,7 @@ impl Memory {
         self.serve_self(out);
     }
 
-    /// When it is to be told that time has passed, if nothing happens before.
+    /// The next deadline, if no event comes before.
     pub fn next_deadline(&self) -> Option<Time> {
         let requests = self.requests.values().filter(|request| !request.is_over).map(|request| match request.stage {
             Doing::Pausing(_, until) => until.min(request.until),
@@ -432,7 +433,7 @@ impl Memory {
         requests.chain(kept).chain(self.asks.next_at()).chain(renewal).chain(reclaim).min()
     }
 
-    /// Whether anything of this request is on its way, or may be yet; also after it was answered that nobody knows.
+    /// Whether anything of this request is in flight, or may be yet; also after it was answered as unknown.
     pub fn has_request(&self, id: RequestId) -> bool {
         self.requests.contains_key(&id)
     }
@@ -458,7 +459,7 @@ impl Memory {
             && let Some(handle) = self.handles.get_mut(&segment)
         {
             handle.open += 1;
-            // Who only gets keeps no slot from others.
+            // A request that only gets keeps no slot from others.
             if !handle.puts.is_empty() {
                 handle.used = self.now;
             }
@@ -467,17 +468,17 @@ impl Memory {
         out.push(Action::Post(Post { id, home, steps }, until));
     }
 
-    pub(crate) fn say(&mut self, to: Incarnation, letter: Letter, out: &mut Vec<Action>) {
+    pub(crate) fn say(&mut self, to: Incarnation, message: Message, out: &mut Vec<Action>) {
         if to == self.me {
-            return self.to_self.push_back(letter);
+            return self.to_self.push_back(message);
         }
-        out.push(Action::Send(Frame { view: self.view_number(), from: self.me, to, letter }));
+        out.push(Action::Send(Frame { view: self.view_number(), from: self.me, to, message }));
     }
 
     /// What it says to itself it hears at once.
     pub(crate) fn serve_self(&mut self, out: &mut Vec<Action>) {
-        while let Some(letter) = self.to_self.pop_front() {
-            self.letter(self.me, letter, out);
+        while let Some(message) = self.to_self.pop_front() {
+            self.message(self.me, message, out);
         }
     }
 
@@ -536,6 +537,6 @@ pub(crate) enum AskOf {
     Home(SegmentId),
     Key,
     Report,
-    /// An allocation that nobody waits for any more is released.
-    Nobody,
+    /// An allocation without a request: it is released.
+    Abandoned,
 }

@@ -127,11 +127,11 @@ impl Memory {
         let Some(request) = self.requests.get_mut(&id) else { return false };
         let again = self.now + LOOK_AGAIN;
         match next {
-            // It will be seen: it is brought to its end, whoever waits.
+            // A decided put will be seen, so the node completes it even if its request is over.
             Next::Post(home, steps) if matches!(&request.stage, Doing::Putting(put) if put.is_decided()) => {
                 self.post(Whose::Request(id, Some(segment)), home, steps, Time::FAR, out);
             }
-            // Nobody waits for it, and it was not done.
+            // The request is over, and its put was not done.
             Next::Post(..) | Next::Wait if request.is_over => {
                 self.done_with(id);
                 return true;

@@ -45,7 +45,7 @@ pub(crate) struct Put {
     stamp_ns: u64,
     /// The whole value, with the change in it, and the word that it replaces. Where all of a value is put the word is a guess.
     whole: Option<(Vec<u8>, Word)>,
-    /// The word was read for this put, and is no guess of an earlier time.
+    /// The word was read for this put, and is not a guess of an earlier time.
     has_read: bool,
     /// The slot holds the value at each copy, and only its version is another.
     is_filled: bool,
@@ -167,7 +167,7 @@ impl Put {
                 let Some((_, word)) = &mut self.whole else { return Next::Wait };
                 if found == *word {
                     let published = word.next_in(slot);
-                    // Whoever takes a value's place takes its slot.
+                    // The put that replaces a value takes over its slot.
                     (known.word, known.kept) = (published, Some(before));
                     return Next::Put(published.version());
                 }
@@ -214,7 +214,7 @@ impl Put {
                 self.stage = Stage::Claiming { slot, found: claims };
                 Next::Post(segment.home, vec![Step::Swap(claims_at(segment.control), claims, claims | 1 << slot)])
             }
-            // Switched off: any slot but the value's, whoever fills it.
+            // Switched off: any slot but the value's, even one that another put fills.
             _ if !rules.claims_first => {
                 known.kept = Some(known.word.slot().map_or(0, |slot| (slot + 1) % segment.wanted.slots()));
                 self.begin(segment, known, rules)
@@ -300,7 +300,7 @@ fn may_be_older(segment: &Segment, rules: Rules) -> bool {
     segment.wanted.coherence == Coherence::Read || !rules.base_read_again
 }
 
-/// The slot is nobody's to read, and then holds the value.
+/// The slot becomes unreadable, and then holds the value.
 fn filling(segment: &Segment, place: Place, slot: u8, stamp_ns: u64, value: &[u8]) -> Vec<Step> {
     let at = segment.slot_at(place, slot);
     vec![
@@ -310,7 +310,7 @@ fn filling(segment: &Segment, place: Place, slot: u8, stamp_ns: u64, value: &[u8
     ]
 }
 
-/// The slot is of the next version, and then everybody's.
+/// The slot gets the next version, and then all may read it.
 fn publish(segment: &Segment, place: Place, slot: u8, word: Word) -> Vec<Step> {
     let next = word.next_in(slot);
     let head = Step::WriteWord(segment.slot_at(place, slot), next.version());

@@ -1,4 +1,4 @@
-//! The last of what happened, so many of them: for what is remembered of things that are no more, whose number has no limit of its own.
+//! A bounded memory of the last events, for things that are gone and whose number has no limit of its own.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(crate) struct Recent<K, V> {
 }
 
 impl<K: Ord + Clone, V> Recent<K, V> {
-    /// None, and never more than so many.
+    /// Empty, with room for `most`.
     pub(crate) fn of_at_most(most: usize) -> Self {
         Recent { most, put: 0, known: BTreeMap::new(), order: BTreeMap::new() }
     }

@@ -9,12 +9,14 @@
 //!      | the notice is over
 //!      v
 //!   marking --> ...           as if it was released (`home`), but that whoever asks for it is told who took the memory
-//! ```
+//!   marking --> ...           as if it was released (`home`), but a program that asks for it learns which home took the memory
 //!
 //! *Who has to go.* The smallest segment that makes the others fit; if none is large enough, the largest, and so on: few segments, and few bytes more than have to go. Of
-//! equal ones the youngest. What was given notice and need not go after all, because others were released, is spared, the largest first. A segment goes at the end of
-//! its own notice: asking for the same again postpones nothing, and asking for less spares nobody who must go all the same.
-//!
+//! *Which segments go.* The smallest segment that makes the others fit; if none is large enough, the largest, and so
+//! on: few segments, and few bytes more than needed. Of equal ones the youngest. A segment under notice that need not
+//! go after all, because others were released, is spared, the largest first. A segment goes at the end of its own
+//! notice. Asking for the same again postpones nothing, and asking for less spares no segment that must go all the
+//! same.
 //! No allocation takes a home above what it offers, nor does a copy of another home's. Pages in which nothing stands are the system's, where memory is not pinned; where it is, the
 //! next view has less of it.
 
@@ -74,7 +76,7 @@ impl Offer {
     }
 }
 
-/// What a home offers, as it is told.
+/// What a home offers, as reports show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaims {
     /// Bytes that it could offer.
@@ -105,7 +107,7 @@ pub enum Note {
         /// Their notice.
         notice: Duration,
     },
-    /// This one's notice is over, and nobody had room for it.
+    /// This segment's notice is over, and no other home had room for it.
     Reclaimed(Segment),
     /// This one is at another home from now on, or that of another home's is here no more.
     Moved(Segment, Incarnation),
@@ -161,7 +163,7 @@ impl Home {
         self.offer.going.get(&id).map(|until| until.since(now))
     }
 
-    /// When the first notice is over, or at once if somebody has to be given notice.
+    /// When the first notice is over, or at once if a segment has to be given notice.
     pub(crate) fn reclaim_at(&self) -> Option<Time> {
         let first = self.offer.going.values().min().copied().filter(|_| !self.offer.is_busy);
         if self.offer.is_stale { Some(Time::ZERO) } else { first }.filter(|_| self.is_open)
@@ -200,7 +202,7 @@ impl Home {
         }
     }
 
-    /// From now on it offers so many bytes.
+    /// From now on the home offers `bytes` bytes.
     pub(crate) fn set_offer(&mut self, bytes: u64, notice: Duration, now: Time, out: &mut Vec<HomeAction>) {
         (self.offer.bytes, self.offer.notice) = (bytes, notice);
         let latest = now + notice;
@@ -246,7 +248,7 @@ impl Home {
         self.taken.saturating_sub(ending).saturating_sub(self.offer.bytes)
     }
 
-    /// Who has to go is given notice, and who need not any more is spared.
+    /// Gives notice to the segments that have to go, and spares those that need not go any longer.
     fn give_notice(&mut self, now: Time, out: &mut Vec<HomeAction>) {
         if !std::mem::take(&mut self.offer.is_stale) {
             return;
@@ -272,7 +274,7 @@ impl Home {
         self.offer.going.extend(chosen.into_iter().map(|id| (id, until)));
     }
 
-    /// Who has to go has notice, and whose notice is over goes.
+    /// Gives notice to the segments that have to go, and takes back those whose notice is over.
     pub(crate) fn reclaim(&mut self, view: &View, now: Time, out: &mut Vec<HomeAction>) {
         self.offer.looked_at = now;
         self.give_notice(now, out);
@@ -298,13 +300,13 @@ impl Home {
         self.publish(out);
     }
 
-    /// Its notice is over, and who may have room for it has no memory yet: it stays for as long.
+    /// Its notice is over, but the homes that may have room for it have no memory yet: it stays until then.
     pub(crate) fn goes_later(&mut self, id: SegmentId) {
         self.offer.going.insert(id, self.offer.looked_at + LOOK_AGAIN);
         self.offer.is_busy = false;
     }
 
-    /// Nobody else has room for it.
+    /// No other home has room for it.
     pub(crate) fn reclaim_here(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         out.push(HomeAction::Note(Note::Reclaimed(held.segment.clone())));
@@ -339,7 +341,7 @@ impl Home {
         moves.collect::<Option<_>>().unwrap_or_default()
     }
 
-    /// Where everything is in memory of so many bytes.
+    /// A region of `bytes` bytes, and each segment's place in it.
     pub(crate) fn lay_out(&mut self, bytes: u64, moves: &BTreeMap<SegmentId, u64>) {
         let from = extents_at(self.options.segments);
         self.heap = Heap::new(from, bytes.saturating_sub(from));
@@ -363,7 +365,7 @@ impl Home {
 }
 
 impl Memory {
-    /// This node is to offer so many bytes from now on.
+    /// This node offers `bytes` bytes from now on.
     pub(crate) fn reclaim(&mut self, bytes: u64, notice: Duration, out: &mut Vec<Action>) -> Answer {
         let most = self.options.bytes;
         if bytes > most {
@@ -386,7 +388,8 @@ impl Memory {
     }
 }
 
-/// Of these, each with its bytes, some that have so many bytes together, if all do; and how many bytes are lacking otherwise.
+/// Of these segments, each with its bytes, some that have `needed` bytes together, if all do; and how many bytes are
+/// missing otherwise.
 fn choose(mut of: Vec<(u64, SegmentId)>, mut needed: u64) -> (Vec<SegmentId>, u64) {
     of.sort_unstable();
     let mut chosen = vec![];
@@ -401,7 +404,7 @@ fn choose(mut of: Vec<(u64, SegmentId)>, mut needed: u64) -> (Vec<SegmentId>, u6
     (chosen, needed)
 }
 
-/// Of these, each with its bytes, those without which fewer than so many bytes would go.
+/// Of these segments, each with its bytes, those without which less than `needed` bytes would go.
 fn spare(mut of: Vec<(u64, SegmentId)>, needed: u64) -> BTreeSet<SegmentId> {
     let all: u64 = of.iter().map(|(bytes, _)| bytes).sum();
     let mut over = all.saturating_sub(needed);

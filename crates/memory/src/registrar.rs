@@ -1,10 +1,12 @@
 //! Which segment has a name: known to the name's registrar in the view, the home that draws the highest lot for it.
 //!
-//! A view has new registrars. Each learns what there is from the reports of all homes, and says nothing before it has them all: a name that somebody
-//! holds is not given away again. What a registrar knew of a home that has gone is *lost*; it reports that to the next one, as the homes do
-//! what stands, so that who asks for it hears that it is lost and not that there was nothing.
+//! A view has new registrars. Each learns the segments from the reports of all homes, and answers nothing before it has
+//! them all: so a name in use is never given away again. What a registrar knew of a home that has gone is *lost*. It
+//! reports that to the next registrar, as the homes report their segments, so that a member that asks for the name
+//! hears "lost" instead of "unknown".
 //!
-//! Who asks for a segment by its number asks the home that made it. Where that has gone, and a copy has taken its place, a registrar for the number knows who holds that.
+//! A member that asks for a segment by its number asks the home that made it. Where that home has gone and a copy has
+//! taken its place, a registrar for the number knows the copy's holder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,11 +28,11 @@ const LOST: usize = 65_536;
 #[derive(Clone, Debug)]
 pub(crate) struct Registrar {
     names: BTreeMap<SegmentName, Segment>,
-    /// What is to be told the registrars of this view.
+    /// What the registrars of this view are to learn.
     lost: BTreeMap<SegmentName, Segment>,
-    /// Of which homes took the memory back in this view, as long as nobody has the name.
+    /// Names whose segment a home took back in this view, as long as the name is free.
     reclaimed: Recent<SegmentName, (SegmentId, Incarnation)>,
-    /// Whose maker has gone: who serves it now.
+    /// Segments whose maker has gone, and the home that serves each now.
     moved: BTreeMap<SegmentId, Incarnation>,
     me: Incarnation,
     in_view: Option<Arc<View>>,
@@ -67,7 +69,7 @@ impl Registrar {
         self.awaited = self.homes.iter().map(|home| (*home, BTreeSet::new())).collect();
     }
 
-    /// Whether it has heard from everybody.
+    /// Whether all members have reported.
     pub(crate) fn is_open(&self) -> bool {
         self.awaited.is_empty()
     }
@@ -88,7 +90,7 @@ impl Registrar {
         (0..pages).map(page).collect()
     }
 
-    /// Somebody else knows now what was lost.
+    /// Another registrar knows now what was lost.
     pub(crate) fn was_told(&mut self, told: &[Segment]) {
         for segment in told {
             let is_it = |name: &SegmentName| self.lost.get(name).is_some_and(|lost| lost.id == segment.id);
@@ -113,7 +115,7 @@ impl Registrar {
                     continue;
                 }
                 let stands = self.names.get(&name).is_some_and(|known| self.homes.contains(&known.home));
-                // What stands is there, whatever somebody believes to be lost.
+                // A segment that stands exists, even where another registrar reports it lost.
                 if !stands {
                     self.names.insert(name, segment);
                 }
@@ -136,7 +138,7 @@ impl Registrar {
         }
     }
 
-    /// Who serves a segment whose maker has gone.
+    /// The home that serves a segment whose maker has gone.
     pub(crate) fn holder(&self, id: SegmentId) -> Result<Incarnation, Refusal> {
         self.moved.get(&id).copied().ok_or(Refusal::Lost { id })
     }

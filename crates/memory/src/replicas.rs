@@ -1,7 +1,8 @@
 //! Copies of a segment at several homes (rule M3): how they come to be, and how they become one again when a view begins.
 //!
-//! Of those that hold a copy the one that began first, of those that are left, *leads*: it is the segment's home in this view. All who hold one know all who
-//! began before them, and those are told of a new one before it is filled. So no two lead, whoever is left.
+//! Of the holders that are left, the one that began first *leads*: it is the segment's home in this view. Each holder
+//! knows all that began before it, and these learn of a new one before it is filled. So two never lead, whichever
+//! holders are left.
 //!
 //! ```text
 //!                 all say which word they hold           homes with room give places
@@ -11,8 +12,9 @@
 //!                releasing                 its words are made, then its name is known
 //! ```
 //!
-//! A put that anybody was told to be done, and a value that anybody has seen, is at all copies: so the highest word of those that are left is it, or a later one of
-//! which nobody was told. A word is changed when the value that it will name is there, whole: whatever happens in the middle of this, the next view begins it again.
+//! A put that was reported done, and a value that any node has seen, is at all copies. So the highest word of the
+//! holders that are left is that put or a later one that was never reported. A word changes when the value that it will
+//! name is there, whole: whatever happens in the middle, the next view begins it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +22,7 @@ use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
 use crate::access::{Given, Step};
-use crate::held::{Asked, Control, HomeAction, Stage, Stands};
+use crate::held::{Control, HomeAction, QuestionId, Stage, Stands};
 use crate::home::Home;
 use crate::layout::{End, FILLING, Word, claims_at, word_at};
 use crate::wire::{Question, Reply};
@@ -40,48 +42,48 @@ pub(crate) struct Copying {
     candidates: Vec<Incarnation>,
     /// Why the last of them has none.
     refused: Option<Refusal>,
-    /// Somebody else may hold one by now, or no longer.
+    /// The set of holders may have changed.
     is_changed: bool,
     /// It was never served.
     is_new: bool,
-    /// The words of a new segment, of which nobody has heard.
+    /// The words of a new segment that is not known to other nodes yet.
     unheard: Option<Control>,
     /// The value, with its stamp before it.
     value: Option<Vec<u8>>,
-    /// Who is to hold it no more when the others do.
+    /// The holder that leaves when the others hold the segment.
     leaver: Option<Incarnation>,
-    /// Who led it before has left: nobody knows yet that it is here.
+    /// The former leader has left, and no other node knows yet that the segment is here.
     is_unknown: bool,
-    step: Copied,
+    step: CopyStep,
 }
 
 #[derive(Clone, Debug)]
-enum Copied {
+enum CopyStep {
     Asking(BTreeSet<Incarnation>),
     Reserving,
     Telling(BTreeSet<Incarnation>),
     Reading,
     Filling(Incarnation),
-    /// Who is to hold it no more was told.
+    /// The leaver was asked to drop it.
     Leaving,
 }
 
 impl Copying {
-    fn new(me: Incarnation, word: Word, step: Copied) -> Self {
+    fn new(me: Incarnation, word: Word, step: CopyStep) -> Self {
         let words = BTreeMap::from([(me, word)]);
         let (candidates, refused, unheard, value) = (vec![], None, None, None);
         let (is_changed, is_new, leaver, is_unknown) = (false, false, None, false);
         Copying { word, words, candidates, refused, is_changed, is_new, unheard, value, leaver, is_unknown, step }
     }
 
-    /// Of a segment on which nobody works, with these words at its places.
+    /// Of a segment out of use, with these words at its places.
     pub(crate) fn moving(me: Incarnation, words: BTreeMap<Incarnation, Word>, leaver: Incarnation) -> Self {
         let word = words.values().copied().max_by_key(|word| word.version()).unwrap_or_default();
-        let copying = Copying::new(me, word, Copied::Telling(BTreeSet::new()));
+        let copying = Copying::new(me, word, CopyStep::Telling(BTreeSet::new()));
         Copying { words, leaver: Some(leaver), is_changed: true, ..copying }
     }
 
-    /// Whether somebody is to hold it no more.
+    /// Whether a holder is to leave.
     pub(crate) fn is_moving(&self) -> bool {
         self.leaver.is_some()
     }
@@ -98,12 +100,13 @@ impl Copying {
 }
 
 impl Home {
-    /// Who serves a segment in this view: of its holders the first that is left.
+    /// The home that serves a segment in this view: the first of its holders that is left.
     pub(crate) fn leader(segment: &Segment, view: &View) -> Option<Incarnation> {
         segment.places().find(|place| is_left(place, view)).map(|place| place.home)
     }
 
-    /// What this home serves in this view, or will; and what it holds for others, of whom one may have given it away: its name is taken, too.
+    /// The segments that this home serves in this view or will serve. Also those that it holds for others, of which a
+    /// leader may have left: their names are taken, too.
     pub(crate) fn led(&self, view: &View) -> Vec<Segment> {
         let led = self.segments.values().filter_map(|held| match &held.stage {
             Stage::Standing => Some(held.segment.clone()),
@@ -142,13 +145,13 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Kept)) else { return };
         let leader = Self::leader(&held.segment, view);
         held.end = word.end().unwrap_or_default();
-        // A place that was never filled; or there is nobody who would have to be told, or could hold it unmarked.
+        // A place that was never filled; or no node has to learn of the end or could hold the segment unmarked.
         let is_empty = word.version() == 0;
         let is_alone = held.segment.places().all(|place| place.home == me || !is_left(&place, view));
         if is_empty || is_alone && word.slot().is_none() {
             if is_empty {
                 held.end = End::Moved;
-                // Places are filled in turn: who comes later holds nothing either.
+                // Places are filled in turn: the later ones hold nothing either.
                 let before = held.segment.backups.iter().position(|place| place.home == me);
                 held.segment.backups.truncate(before.unwrap_or(0));
             }
@@ -156,7 +159,7 @@ impl Home {
             return;
         }
         if word.slot().is_none() {
-            // The memory of this view does not have it, and the next one is to find it. Nobody has the key yet.
+            // The memory of this view does not have it, and the next one is to find it. No other node has the key yet.
             out.push(HomeAction::Store { at: word_at(held.place.control), word: word.to_bits() });
         }
         if leader != Some(me) {
@@ -175,15 +178,15 @@ impl Home {
         let backups: Vec<Place> = held.segment.places().filter(is_anothers).collect();
         let Place { home, control, at } = held.place;
         held.segment = Segment { home, control, at, backups, ..held.segment.clone() };
-        let copying = Copying::new(me, word, Copied::Asking(BTreeSet::new()));
+        let copying = Copying::new(me, word, CopyStep::Asking(BTreeSet::new()));
         held.stage = Stage::Copying(Box::new(Copying { is_unknown, ..copying }));
         self.to_compare.push(id);
     }
 
-    /// So many at a time.
+    /// A bounded number at a time.
     pub(crate) fn compare_more(&mut self, view: &View, out: &mut Vec<HomeAction>) {
         let is_begun = |copying: &Copying| {
-            !copying.is_new && !matches!(&copying.step, Copied::Asking(awaited) if awaited.is_empty())
+            !copying.is_new && !matches!(&copying.step, CopyStep::Asking(awaited) if awaited.is_empty())
         };
         let begun = self.segments.values().filter(|held| matches!(&held.stage, Stage::Copying(at) if is_begun(at)));
         for _ in begun.count()..AT_ONCE {
@@ -197,7 +200,7 @@ impl Home {
         let Stage::Copying(copying) = &mut held.stage else { return };
         let awaited = ask_to_hold(&held.segment, out);
         let is_alone = awaited.is_empty();
-        copying.step = Copied::Asking(awaited);
+        copying.step = CopyStep::Asking(awaited);
         if is_alone {
             self.compared(id, view, out);
         }
@@ -208,7 +211,8 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         if let Some(end) = copying.words.values().find_map(|word| word.end()) {
-            // Whoever asked for that may have been told. Others may hold it unmarked, and lead it if this one goes.
+            // The node that asked for that may have its answer. Others may hold it unmarked, and lead it if this home
+            // goes.
             self.mark_ended(id, end, None, out);
             return self.compare_more(view, out);
         }
@@ -236,7 +240,7 @@ impl Home {
     ) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
-        let mut copying = Copying::new(me, control.next(), Copied::Reserving);
+        let mut copying = Copying::new(me, control.next(), CopyStep::Reserving);
         copying.candidates = others.into_iter().filter(|home| *home != me).rev().collect();
         (copying.is_new, copying.unheard) = (true, Some(control));
         held.stage = Stage::Copying(Box::new(copying));
@@ -248,7 +252,7 @@ impl Home {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Registering(control) = held.stage else { return };
-        let mut copying = Copying::new(me, control.next(), Copied::Reserving);
+        let mut copying = Copying::new(me, control.next(), CopyStep::Reserving);
         copying.words.extend(held.segment.backups.iter().map(|place| (place.home, Word::default())));
         copying.value = Some(vec![0; 8 + held.segment.wanted.bytes as usize]);
         (copying.is_new, copying.is_changed) = (true, true);
@@ -262,7 +266,7 @@ impl Home {
     fn reserve_more(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
-        copying.step = Copied::Reserving;
+        copying.step = CopyStep::Reserving;
         let wanted = usize::from(held.segment.wanted.copies);
         let is_enough = held.segment.places().count() >= wanted;
         if !is_enough && let Some(to) = copying.candidates.pop() {
@@ -280,14 +284,14 @@ impl Home {
         }
     }
 
-    /// Who holds a copy learns of all others who do, before one of them is filled.
+    /// Each holder of a copy learns of all others before one of them is filled.
     pub(crate) fn tell(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let is_told = self.options.rules.holders_told_first;
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         let awaited = if copying.is_changed && is_told { ask_to_hold(&held.segment, out) } else { BTreeSet::new() };
         let is_known = awaited.is_empty();
-        copying.step = Copied::Telling(awaited);
+        copying.step = CopyStep::Telling(awaited);
         if is_known {
             self.bring_up(id, view, out);
         }
@@ -303,7 +307,7 @@ impl Home {
         let is_behind = |place: &Place| has(place) != word && copying.leaver != Some(place.home);
         let behind = segment.places().find(is_behind).filter(|_| rules.brought_up_first);
         let (Some(behind), Some(slot)) = (behind, word.slot()) else {
-            copying.step = Copied::Leaving;
+            copying.step = CopyStep::Leaving;
             match copying.leaver {
                 Some(who) => self.let_go(id, who, out),
                 None if copying.is_unknown => self.adopt(id, out),
@@ -313,7 +317,7 @@ impl Home {
         };
         let Some(value) = &copying.value else {
             let Some(from) = segment.places().find(|place| has(place) == word) else { return };
-            copying.step = Copied::Reading;
+            copying.step = CopyStep::Reading;
             let at = segment.slot_at(from, slot);
             let steps = vec![Step::Read(at + 8, 8 + segment.wanted.bytes)];
             return out.push(HomeAction::Post { id, at: from.home, steps });
@@ -331,7 +335,7 @@ impl Home {
         {
             steps.push(Step::Swap(claims_at(behind.control), 1 << old, 1 << slot));
         }
-        copying.step = Copied::Filling(behind.home);
+        copying.step = CopyStep::Filling(behind.home);
         out.push(HomeAction::Post { id, at: behind.home, steps });
     }
 
@@ -340,8 +344,8 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         match (&copying.step, given) {
-            (Copied::Reading, [Given::Bytes(value), ..]) => copying.value = Some(value.clone()),
-            (Copied::Filling(home), _) => {
+            (CopyStep::Reading, [Given::Bytes(value), ..]) => copying.value = Some(value.clone()),
+            (CopyStep::Filling(home), _) => {
                 copying.words.insert(*home, copying.word);
             }
             _ => return,
@@ -361,7 +365,7 @@ impl Home {
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Copying(copying) = &mut held.stage else { return };
         match (&mut copying.step, reply) {
-            (Copied::Asking(awaited), reply) if awaited.contains(&from) => {
+            (CopyStep::Asking(awaited), reply) if awaited.contains(&from) => {
                 awaited.remove(&from);
                 let is_last = awaited.is_empty();
                 if let Reply::Holds(bits) = reply {
@@ -375,20 +379,20 @@ impl Home {
                     self.compared(id, view, out);
                 }
             }
-            (Copied::Telling(awaited), _) => {
+            (CopyStep::Telling(awaited), _) => {
                 awaited.remove(&from);
                 if awaited.is_empty() {
                     self.bring_up(id, view, out);
                 }
             }
-            (Copied::Leaving, Reply::Done) if copying.leaver == Some(from) => self.is_left(id, from, out),
-            (Copied::Reserving, Reply::Place(place)) if place.home == from => {
+            (CopyStep::Leaving, Reply::Done) if copying.leaver == Some(from) => self.is_left(id, from, out),
+            (CopyStep::Reserving, Reply::Place(place)) if place.home == from => {
                 held.segment.backups.push(place);
                 copying.words.insert(from, Word::default());
                 copying.is_changed = true;
                 self.reserve_more(id, view, out);
             }
-            (Copied::Reserving, reply) => {
+            (CopyStep::Reserving, reply) => {
                 if let Reply::Refused(refusal) = reply {
                     copying.refused = Some(refusal);
                 }
@@ -398,10 +402,10 @@ impl Home {
         }
     }
 
-    // Who holds a copy.
+    // The part of a home that holds a copy.
 
-    /// A place for a copy: its word is made 0, and its bytes are nobody's.
-    pub(crate) fn reserve(&mut self, asker: Asked, mut segment: Segment, out: &mut Vec<HomeAction>) {
+    /// A place for a copy: its word is set to 0, and its bytes are free.
+    pub(crate) fn reserve(&mut self, asker: QuestionId, mut segment: Segment, out: &mut Vec<HomeAction>) {
         let id = segment.id;
         let is_here = self.segments.contains_key(&id);
         let taken = if is_here { Err(Refusal::Released { id }) } else { self.take(&segment.wanted) };
@@ -416,7 +420,7 @@ impl Home {
         self.publish(out);
     }
 
-    /// Who leads says who else holds one.
+    /// The leader names the other holders.
     pub(crate) fn hold(&mut self, segment: Segment) -> Reply {
         let id = segment.id;
         let Some(held) = self.segments.get_mut(&id) else { return Reply::Refused(Refusal::Released { id }) };
@@ -433,7 +437,7 @@ impl Home {
         Reply::Holds(bits)
     }
 
-    /// Nobody works on it any more, here or at all.
+    /// The segment is out of use, here or everywhere.
     pub(crate) fn drop_copy(&mut self, id: SegmentId, end: End, out: &mut Vec<HomeAction>) {
         if let Some(held) = self.segments.get_mut(&id).filter(|held| matches!(held.stage, Stage::Backup { .. })) {
             held.end = end;

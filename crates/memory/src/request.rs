@@ -83,7 +83,7 @@ pub enum Wish {
         /// What their names begin with. Those without a name are among them if this is empty.
         prefix: String,
     },
-    /// This node is to offer so many bytes from now on. What does not fit goes when the notice is over.
+    /// This node offers `bytes` bytes from now on. What does not fit goes when the notice is over.
     Reclaim {
         /// How many, up to [`MemoryOptions::bytes`](crate::MemoryOptions).
         bytes: u64,

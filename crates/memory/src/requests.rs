@@ -20,7 +20,7 @@ const ORPHANS: Duration = Duration::from_secs(2);
 const MOST_HOMES_IN_TURN: u8 = 64;
 
 impl Memory {
-    /// Whoever waits for a view or a lease goes on, if it has come.
+    /// Requests that wait for a view or a lease go on, if it has come.
     pub(crate) fn go_on_all(&mut self, out: &mut Vec<Action>) {
         let waits = |stage: &Doing| matches!(stage, Doing::Waiting(_));
         let waiting: Vec<RequestId> =
@@ -95,7 +95,7 @@ impl Memory {
         whom: &'static str,
         out: &mut Vec<Action>,
     ) {
-        let Some(to) = to else { return self.no_home(id, "nobody of this view", out) };
+        let Some(to) = to else { return self.no_home(id, "this view", out) };
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.stage = Doing::Asking(whom);
         let changes = matches!(question, Question::Release { .. } | Question::Allocate { .. });
@@ -111,7 +111,7 @@ impl Memory {
         self.answer(id, Answer::Refused(refusal), out);
     }
 
-    /// What was asked for it was answered. The question was the so many'th of all.
+    /// The answer to a question of this request. `order` is the question's number among all.
     pub(crate) fn told(&mut self, id: RequestId, from: Incarnation, reply: Reply, order: u64, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         match (&request.wish, reply) {
@@ -143,7 +143,7 @@ impl Memory {
             (_, Reply::Held { id: segment, by }) => {
                 request.sent_on += 1;
                 if request.sent_on > MOST_HOMES_IN_TURN {
-                    request.stage = Doing::Waiting("homes that send each other who asks");
+                    request.stage = Doing::Waiting("homes that name each other as the segment's");
                     return;
                 }
                 self.ask_for(id, Some(by), Question::Where(segment), "the segment's home", out);
@@ -215,7 +215,7 @@ impl Memory {
             }
             (None, Placement::Node(rank)) => self.no_home(id, &format!("node {rank}"), out),
             (None, Placement::Local) => self.no_home(id, "this node", out),
-            (None, _) => self.no_home(id, "nobody of this view", out),
+            (None, _) => self.no_home(id, "this view", out),
         }
     }
 
@@ -336,7 +336,7 @@ impl Memory {
                 } else {
                     Refusal::TimedOut { why: "the segment's home".into() }
                 };
-                // What is on its way is waited for: whose slot is whose is known then.
+                // The request waits for what is in flight: then it is known which slots are free.
                 request.is_over = true;
                 out.push(Action::Answer(id, Answer::Refused(refusal)));
                 return;
@@ -380,7 +380,7 @@ mod tests {
     use crate::access::Given;
     use crate::dialogue::Node;
     use crate::replicas::tests::rank;
-    use crate::wire::Letter;
+    use crate::wire::Message;
     use crate::{Coherence, Wanted};
 
     const PATIENCE: Duration = Duration::from_secs(8);
@@ -393,7 +393,7 @@ mod tests {
         node.does(|memory, now, out| memory.request(RequestId(1), wish, now + PATIENCE, now, out));
         let looks = node.posts();
         assert!(looks.iter().all(|(_, until)| *until == node.now + PATIENCE / 2), "{looks:?}");
-        node.letters();
+        node.messages();
         let Ok(ids) = looks.iter().map(|(post, _)| post.id).collect::<Vec<_>>().try_into() else { panic!("{looks:?}") };
         (node, ids)
     }
@@ -402,11 +402,11 @@ mod tests {
     fn a_home_that_does_not_say_how_much_is_free_is_not_asked() {
         let (mut node, [first, second]) = looking();
         node.ended(second, Outcome::Done(vec![Given::Word(1)]));
-        assert!(node.letters().is_empty());
+        assert!(node.messages().is_empty());
         node.passes(PATIENCE / 2);
         node.ended(first, Outcome::Late);
-        let mut said = node.letters();
-        said.retain(|(_, letter)| matches!(letter, Letter::Ask { question: Question::Allocate { .. }, .. }));
+        let mut said = node.messages();
+        said.retain(|(_, message)| matches!(message, Message::Ask { question: Question::Allocate { .. }, .. }));
         assert!(matches!(&said[..], [(to, _)] if *to == rank(3)), "{said:?}");
     }
 

@@ -3,13 +3,13 @@
 /// Which rules hold. A program has all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// M1: who reads compares the head of the slot with the word, before and behind the value.
+    /// M1: a reader compares the head of the slot with the word, before and behind the value.
     pub heads_compared: bool,
-    /// M1: who fills a slot has claimed it.
+    /// M1: a writer fills only a slot that it has claimed.
     pub claims_first: bool,
     /// M1: a put whose swap finds another word reads what it changes a part of once more (`write` and stronger).
     pub base_read_again: bool,
-    /// M4: who reads looks at the word.
+    /// M4: a reader looks at the word.
     pub word_read: bool,
     /// A put of `version` is compared with the version that it names.
     pub version_compared: bool,
@@ -19,21 +19,21 @@ pub struct Rules {
     pub age_from_question: bool,
     /// C5: an answer counts when lease and view still hold after it came.
     pub lease_looked_at: bool,
-    /// C3, M2: a home copies values into the memory of a view when nobody writes to the older one any more.
+    /// C3, M2: a home copies values into the memory of a view when no node writes to the older one any longer.
     pub waits_for_effect: bool,
     /// M2: what was released is used again when every member has forgotten it.
     pub forgotten_before_reuse: bool,
-    /// M3: a put is at all copies before anybody can read it.
+    /// M3: a put is at all copies before any reader can see it.
     pub copies_first: bool,
     /// M3: copies hold the highest version before their segment is served in a view.
     pub brought_up_first: bool,
-    /// M3: who holds a copy is known to all others who do before it is filled.
+    /// M3: each holder of a copy is known to all others before it is filled.
     pub holders_told_first: bool,
     /// M2: a released segment is marked at all copies before that is said.
     pub released_everywhere: bool,
-    /// M2: the words of what is reclaimed are marked before anybody is told.
+    /// M2: the words of what is reclaimed are marked before any node learns of it.
     pub reclaimed_marked: bool,
-    /// M3: nobody works on a segment that is moved.
+    /// M3: no operation runs on a segment that is moved.
     pub forgotten_before_move: bool,
     /// What is to be reclaimed is there until the notice is over.
     pub notice_kept: bool,

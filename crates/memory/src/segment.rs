@@ -44,7 +44,8 @@ impl SegmentName {
         &self.0
     }
 
-    /// Who knows in this view which segment has the name; `None` where nobody is a home. SipHash-1-3 under the key 0, 0, drawn for by [`home_of`].
+    /// The home that knows in this view which segment has the name; `None` where the view has no home. SipHash-1-3
+    /// under the key 0, 0, drawn for by [`home_of`].
     pub fn registrar(&self, view: &View) -> Option<Incarnation> {
         home_of(SipHasher13::new().hash(self.0.as_bytes()), view)
     }
@@ -75,7 +76,7 @@ impl From<SegmentName> for String {
     }
 }
 
-/// Who knows in this view where a segment is whose maker has gone; `None` where nobody is a home.
+/// The home that knows in this view where a segment is whose maker has gone; `None` where the view has no home.
 pub(crate) fn registrar_of(id: SegmentId, view: &View) -> Option<Incarnation> {
     let parts = [id.home.rank.0.into(), id.home.start.into(), id.number].map(u64::to_le_bytes);
     home_of(SipHasher13::new().hash(parts.as_flattened()), view)
@@ -143,7 +144,7 @@ impl Wanted {
 /// Where a home holds a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Whose memory it is.
+    /// The node whose memory it is.
     pub home: Incarnation,
     /// Which of the home's pairs of words.
     pub control: u32,
@@ -151,20 +152,21 @@ pub struct Place {
     pub at: u64,
 }
 
-/// A segment, as its home describes it to whoever is to work on it.
+/// A segment, as its home describes it to a node that is to work on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// Which.
     pub id: SegmentId,
     /// What was asked for.
     pub wanted: Wanted,
-    /// Its home: the one whose memory is read. Who made it, or whose copy has taken that one's place.
+    /// Its home: the one whose memory is read. The maker, or the holder of the copy that has taken the maker's place.
     pub home: Incarnation,
     /// Which of the home's pairs of words it has.
     pub control: u32,
     /// Where its slots begin in the home's region.
     pub at: u64,
-    /// Who else holds it, in the order in which they began to. Fewer than are wanted where homes were lost, until a view has others with room.
+    /// The other holders, in the order in which they began to hold it. Fewer than are wanted where homes were lost,
+    /// until a view has others with room.
     pub backups: Vec<Place>,
 }
 
@@ -184,12 +186,12 @@ impl Segment {
         match end {
             End::Released => Refusal::Released { id: self.id },
             End::Reclaimed => Refusal::Reclaimed { id: self.id, home: self.home },
-            // It is found again by whoever looks.
+            // A node that looks it up again finds it.
             End::Moved => Refusal::TimedOut { why: "the segment, which is moved".into() },
         }
     }
 
-    /// The same without one of those that hold it: the first of the others is its home. None where nobody else holds it.
+    /// The same without one of its holders: the first of the others is its home. `None` without another holder.
     pub(crate) fn without(&self, who: Incarnation) -> Option<Segment> {
         let mut left = self.places().filter(|place| place.home != who);
         let Place { home, control, at } = left.next()?;
@@ -281,7 +283,7 @@ pub enum Refusal {
         /// Bytes of the largest free piece.
         largest: u64,
     },
-    /// A home has so many segments as it can.
+    /// A home has as many segments as it can.
     #[error("{home} has {most} segments, and no words for one more")]
     NoWords {
         /// Which home.
@@ -326,7 +328,7 @@ pub enum Refusal {
     Reclaimed {
         /// Which.
         id: SegmentId,
-        /// Who took it.
+        /// The home that took it.
         home: Incarnation,
     },
     /// More than the node's configuration has it offer.
@@ -343,12 +345,12 @@ pub enum Refusal {
         /// Which.
         id: SegmentId,
     },
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error("segment {id} belongs to user {owner}")]
     NotYours {
         /// Which.
         id: SegmentId,
-        /// Whose.
+        /// The owner.
         owner: u32,
     },
     /// Its value is in another node's memory.
@@ -380,10 +382,10 @@ pub enum Refusal {
     /// A put that names no version, to a segment that asks for one.
     #[error("a put to a segment of coherence version names the version that it replaces")]
     NoVersion,
-    /// The placement names nobody who offers memory.
-    #[error("{who} is no member that offers memory")]
+    /// The placement names a node that offers no memory.
+    #[error("{who} offers no memory")]
     NoHome {
-        /// Who.
+        /// The name in the placement.
         who: String,
     },
     /// It could not be done in time, and was not done.

@@ -6,8 +6,8 @@
 //!  | "VMSG" |    4    |    0    |  one frame, postcard 1 (varints)          |
 //!  +--------+---------+---------+------------------------------------------+
 //!
-//!  frame    = view from to letter
-//!  letter   = 0 ask number oldest question        the asker waits for no answer to a number below `oldest`
+//!  frame    = view from to message
+//!  message  = 0 ask number oldest question        the asker waits for no answer to a number below `oldest`
 //!           | 1 answer number answer
 //!  question = 0 key                               member -> home: your memory?
 //!           | 1 allocate token wanted others      member -> home: with copies at some of the others
@@ -34,7 +34,8 @@
 //!           | 8 notice time | 9 elsewhere id
 //! ```
 //!
-//! A view, a sender and a number are in each (rule F5). What is not answered is asked again; who is asked does it once, and answers as before.
+//! A view, a sender and a number are in each (rule F5). A question without an answer is asked again; the receiver does
+//! it once, and answers as before.
 //! Decoding is total: any bytes give a frame that keeps the bounds, or an error.
 
 use std::time::Duration;
@@ -63,17 +64,17 @@ pub const MOST_HOMES: usize = 64;
 pub struct Frame {
     /// In which view.
     pub view: ViewNumber,
-    /// Who says it.
+    /// The sender.
     pub from: Incarnation,
     /// To whom.
     pub to: Incarnation,
     /// What.
-    pub letter: Letter,
+    pub message: Message,
 }
 
 /// A question or an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Letter {
+pub enum Message {
     /// Something is asked.
     Ask {
         /// The asker's number for it, at whom it asks.
@@ -92,10 +93,11 @@ pub enum Letter {
     },
 }
 
-/// Which allocation: of whom, and which of its requests. One that is asked for again in another view is not made twice.
+/// An allocation: the node that asked, and the number of its request. One that is asked for again in another view is
+/// not made twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Token {
-    /// Who asked.
+    /// The node that asked.
     pub asker: Incarnation,
     /// Which request.
     pub request: u64,
@@ -119,7 +121,7 @@ pub enum Question {
     Release {
         /// Which.
         id: SegmentId,
-        /// Who says so.
+        /// The user that asks.
         owner: u32,
     },
     /// Which segment has this name.
@@ -137,7 +139,7 @@ pub enum Question {
     Bury {
         /// Which.
         name: SegmentName,
-        /// Who says so.
+        /// The user that asks.
         owner: u32,
     },
     /// These have names of yours.
@@ -178,17 +180,17 @@ pub enum Question {
         /// How it came to its end; `Moved`: it has not, and others hold it.
         end: End,
     },
-    /// Who serves a segment whose maker has gone.
+    /// Which home serves a segment whose maker has gone?
     Holder(SegmentId),
     /// Whether, and after how long, its home takes its memory back.
     Notice(SegmentId),
-    /// Who holds a copy wants to hold it no more.
+    /// The sender holds a copy and wants to drop it.
     Yield(SegmentId),
     /// It does not hold it any more.
     Leave(SegmentId),
     /// Its home does not hold it any more: this is how it is, and it is the asked one's.
     Adopt(Segment),
-    /// Who asks serves it.
+    /// The sender serves it.
     Moved(SegmentId),
 }
 
@@ -216,16 +218,16 @@ pub enum Reply {
     Place(Place),
     /// A copy's word.
     Holds(u64),
-    /// Who can say where the segment is.
+    /// The addressee can say where the segment is.
     Held {
         /// Which.
         id: SegmentId,
-        /// Who serves it.
+        /// The home that serves it.
         by: Incarnation,
     },
     /// After how long it goes, if it has notice.
     Notice(Option<Duration>),
-    /// Who is asked held it in this life, and gave it to another home.
+    /// The addressee held it in this incarnation, and gave it to another home.
     Elsewhere(SegmentId),
 }
 
@@ -252,13 +254,13 @@ pub enum FrameError {
     Homes(usize),
 }
 
-impl Letter {
+impl Message {
     /// Those that it describes.
     fn segments(&self) -> &[Segment] {
         match self {
-            Letter::Ask { question: Question::Report { segments, .. }, .. }
-            | Letter::Answer { answer: Reply::Page { segments, .. }, .. } => segments,
-            Letter::Ask {
+            Message::Ask { question: Question::Report { segments, .. }, .. }
+            | Message::Answer { answer: Reply::Page { segments, .. }, .. } => segments,
+            Message::Ask {
                 question:
                     Question::Register(segment)
                     | Question::Reserve(segment)
@@ -266,7 +268,7 @@ impl Letter {
                     | Question::Adopt(segment),
                 ..
             }
-            | Letter::Answer { answer: Reply::Segment(segment), .. } => std::slice::from_ref(segment),
+            | Message::Answer { answer: Reply::Segment(segment), .. } => std::slice::from_ref(segment),
             _ => &[],
         }
     }
@@ -292,11 +294,11 @@ impl Frame {
         if !rest.is_empty() {
             return Err(unreadable(&format_args!("{} bytes behind its end", rest.len())));
         }
-        let segments = frame.letter.segments();
+        let segments = frame.message.segments();
         if segments.len() > MOST_SEGMENTS {
             return Err(FrameError::TooMany(segments.len()));
         }
-        if let Letter::Answer { answer: Reply::Page { going, segments, .. }, .. } = &frame.letter
+        if let Message::Answer { answer: Reply::Page { going, segments, .. }, .. } = &frame.message
             && going.len() > segments.len()
         {
             return Err(FrameError::TooMany(going.len()));
@@ -308,8 +310,8 @@ impl Frame {
         if let Some(problem) = segments.iter().find_map(|segment| segment.wanted.check().err()) {
             return Err(unreadable(&problem));
         }
-        match &frame.letter {
-            Letter::Ask { question: Question::Allocate { others, .. }, .. } if others.len() > MOST_HOMES => {
+        match &frame.message {
+            Message::Ask { question: Question::Allocate { others, .. }, .. } if others.len() > MOST_HOMES => {
                 Err(FrameError::Homes(others.len()))
             }
             _ => Ok(frame),
@@ -345,9 +347,9 @@ mod tests {
         Segment { id, wanted, home, control: u32::MAX, at: u64::MAX, backups }
     }
 
-    fn framed(letter: Letter) -> Frame {
+    fn framed(message: Message) -> Frame {
         let (from, to) = (Incarnation::new(1, 1), Incarnation::new(2, 3));
-        Frame { view: ViewNumber(7), from, to, letter }
+        Frame { view: ViewNumber(7), from, to, message }
     }
 
     #[test]
@@ -355,7 +357,7 @@ mod tests {
         let segments = vec![segment(); MOST_SEGMENTS];
         let going = vec![(segment().id, Duration::MAX); MOST_SEGMENTS];
         let answer = Reply::Page { segments, is_last: false, going };
-        let frame = framed(Letter::Answer { number: u64::MAX, answer });
+        let frame = framed(Message::Answer { number: u64::MAX, answer });
         let bytes = frame.encode();
         assert!(bytes.len() <= MAX_FRAME_BYTES, "{}", bytes.len());
         assert_eq!(Frame::decode(&bytes), Ok(frame));
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused() {
-        let frame = framed(Letter::Ask { number: 1, oldest: 1, question: Question::Register(segment()) });
+        let frame = framed(Message::Ask { number: 1, oldest: 1, question: Question::Register(segment()) });
         let good = frame.encode();
         let mut other = good.clone();
         other[4] = 9;
@@ -374,7 +376,7 @@ mod tests {
         assert_eq!(Frame::decode(&vec![0; MAX_FRAME_BYTES + 1]), Err(FrameError::TooLong(MAX_FRAME_BYTES + 1)));
         let segments = vec![Segment { wanted: Wanted { name: None, ..segment().wanted }, ..segment() }; 65];
         let page = |segments, going| {
-            framed(Letter::Answer { number: 1, answer: Reply::Page { segments, is_last: true, going } })
+            framed(Message::Answer { number: 1, answer: Reply::Page { segments, is_last: true, going } })
         };
         assert_eq!(Frame::decode(&page(segments, vec![]).encode()), Err(FrameError::TooMany(65)));
         let going = vec![(segment().id, Duration::ZERO); 2];
@@ -382,22 +384,22 @@ mod tests {
         let backups = vec![segment().primary(); MOST_PLACES];
         for question in [Question::Register, Question::Hold, Question::Reserve, Question::Adopt] {
             let question = question(Segment { backups: backups.clone(), ..segment() });
-            let many = framed(Letter::Ask { number: 1, oldest: 1, question });
+            let many = framed(Message::Ask { number: 1, oldest: 1, question });
             assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Copies(6)));
         }
         let wanted = Wanted { writers: u8::MAX, ..segment().wanted };
         let impossible = Question::Register(Segment { wanted, ..segment() });
-        let impossible = framed(Letter::Ask { number: 1, oldest: 1, question: impossible });
+        let impossible = framed(Message::Ask { number: 1, oldest: 1, question: impossible });
         assert!(Frame::decode(&impossible.encode()).unwrap_err().to_string().contains("255"));
         let (token, wanted) = (Token { asker: Incarnation::new(2, 1), request: 300 }, segment().wanted);
         let others = vec![Incarnation::new(2, 1); MOST_HOMES + 1];
         let question = Question::Allocate { token, wanted, others };
-        let many = framed(Letter::Ask { number: 1, oldest: 1, question });
+        let many = framed(Message::Ask { number: 1, oldest: 1, question });
         assert_eq!(Frame::decode(&many.encode()), Err(FrameError::Homes(65)));
     }
 
     /// One of each thing that can be said.
-    fn letters() -> Vec<Letter> {
+    fn messages() -> Vec<Message> {
         let (segment, name) = (segment(), SegmentName::new("a").unwrap());
         let (id, owner, wanted) = (segment.id, 7, segment.wanted.clone());
         let token = Token { asker: Incarnation::new(2, 1), request: 300 };
@@ -447,14 +449,14 @@ mod tests {
             Reply::Notice(Some(Duration::from_millis(1500))),
             Reply::Elsewhere(id),
         ];
-        let asked = questions.into_iter().map(|question| Letter::Ask { number: 9, oldest: 4, question });
-        asked.chain(replies.into_iter().map(|answer| Letter::Answer { number: 9, answer })).collect()
+        let asked = questions.into_iter().map(|question| Message::Ask { number: 9, oldest: 4, question });
+        asked.chain(replies.into_iter().map(|answer| Message::Answer { number: 9, answer })).collect()
     }
 
     #[test]
     fn whatever_is_said_reads_as_it_was_written() {
-        for letter in letters() {
-            let frame = framed(letter);
+        for message in messages() {
+            let frame = framed(message);
             let bytes = frame.encode();
             assert_eq!(Frame::decode(&bytes), Ok(frame));
             assert!(exercise(&bytes));

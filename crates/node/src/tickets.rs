@@ -242,7 +242,7 @@ impl Program {
             State::Open => {
                 now.teller = Teller::Looks;
                 let told = standing.clone();
-                let done = Box::new(move |shared: Result<(), verbena_lock::Strange>| {
+                let done = Box::new(move |shared: Result<(), verbena_lock::ProtocolViolation>| {
                     if let Err(error) = shared {
                         told.lock().teller.tell(Answer::Refused(error.to_string()));
                     }

@@ -86,7 +86,7 @@ impl Counters {
 
     fn sent(&self, body: &[u8]) {
         if self.is_on.load(Ordering::Relaxed) {
-            match Frame::decode(body).map_or(1, |frame| frame.letters.len() as u64) {
+            match Frame::decode(body).map_or(1, |frame| frame.messages.len() as u64) {
                 0 => self.acknowledgements.fetch_add(1, Ordering::SeqCst),
                 letters => self.letters.fetch_add(letters, Ordering::SeqCst),
             };

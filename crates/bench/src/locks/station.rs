@@ -9,7 +9,7 @@ use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::{Address, Batch, Class, Error, Fabric, Operation, Region, RegionKey, Rights, SharedRemote};
 use verbena_lock::service::{Attention, LockService, Metrics};
 use verbena_lock::{
-    Answer, Asker, DOOR_WORD_AT, LOCK_WORD_AT, LocksOptions, Mode, Name, Request, RequestId, Rules, Scheme,
+    Answer, Asker, GATE_WORD_AT, LOCK_WORD_AT, LocksOptions, Mode, Name, Request, RequestId, Rules, Scheme,
     TOKEN_WORD_AT,
 };
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
@@ -207,7 +207,7 @@ impl Station {
         let me = u64::from(self.fabric.identity().rank.0) << 32;
         let remote = self.raw.as_ref().ok_or("no words are open")?;
         let mut enter = Batch::one(Operation::CompareSwap { at: LOCK_WORD_AT, expected: 0, desired: me });
-        enter.push(Operation::ReadWord { at: TOKEN_WORD_AT }).push(Operation::ReadWord { at: DOOR_WORD_AT });
+        enter.push(Operation::ReadWord { at: TOKEN_WORD_AT }).push(Operation::ReadWord { at: GATE_WORD_AT });
         let mut leave = Batch::one(Operation::WriteWord { at: TOKEN_WORD_AT, value: token });
         leave.push(Operation::CompareSwap { at: LOCK_WORD_AT, expected: me, desired: 0 });
         let took = |batch, expected: u64, at: usize| {

@@ -1,10 +1,12 @@
-//! Which locks lose their words when a home has few left, and who gets them (rule L4).
+//! Which locks lose their words when a home has few left, and which locks get them (rule L4).
 //!
-//! A hand goes round over the locks, as that of a clock. It passes over a lock that was used since it last came by, and evicts one that was not: a writer shows in
-//! the token word, a reader by its release, which the home hears. So a lock that is taken more often than the hand comes round keeps its words. However few there
-//! are it takes its time to come round: who was told where a lock's words are has to get there.
+//! A hand goes round over the locks like that of a clock. It passes over a lock that was used since it last came by,
+//! and evicts one that was not. A writer shows in the token word, a reader by its release, which the home hears. So a
+//! lock that is taken more often than the hand comes round keeps its words. However few locks there are, a round takes
+//! its time: a member that has learnt where a lock's words are has to get there.
 //!
-//! It moves only when a name wants words while few are left, and so far only as that needs: who has many locks at rest and wants no others loses none.
+//! The hand moves only when a name needs words while few are left, and only as far as that needs. A home with many
+//! locks at rest and no new names evicts none.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,15 +14,16 @@ use std::time::Duration;
 use verbena_terms::{Incarnation, Rank, Time};
 
 use super::{Directory, DirectoryAction, Lock, NOWHERE, Owner, Words};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 use crate::{Batch, Change, LockWord, Outcome, Removal, Scheme, Token};
 
-/// The hand goes on while fewer than one in so many words are free or about to be: members take a while to forget, and new names find words meanwhile. Were it
-/// more, locks would lose their words that are taken again.
+/// The hand goes on while fewer than 1/`KEPT_FREE` of the words are free or about to be. Members take a while to
+/// forget, and new names find words meanwhile. A larger share would evict locks that are taken again.
 const KEPT_FREE: u32 = 8;
-/// Members are asked to forget evicted words when fewer than one in so many are free: half of those, so that they are asked about many at a time.
+/// Members are asked to forget evicted words when fewer than 1/`FREED_AT` are free. That is half of `KEPT_FREE`, so one
+/// message covers many words.
 const FREED_AT: u32 = 16;
 /// The hand comes round once in this time at most: some round trips of any network that locks are for.
 const ROUND: Duration = Duration::from_millis(20);
@@ -32,7 +35,8 @@ const MOST_STEPS: u32 = 4096;
 const AT_ONCE: usize = 16;
 /// Names that wait for words. One more is refused.
 const MOST_WANTING: usize = 4096;
-/// A lock that has given out so many parts in four of the tokens that were left to all others keeps its words: its token would be the floor of all.
+/// A lock that has used up `KEEPS_AT` quarters of the tokens left to all other locks keeps its words: its token would
+/// become the floor of all.
 const KEEPS_AT: u64 = 3;
 
 /// What a home does about words that are few.
@@ -47,9 +51,10 @@ pub(super) struct Hand {
     looks: BTreeSet<u32>,
     /// Locks that are being evicted.
     evicting: BTreeSet<u32>,
-    /// Who wants words that there are none for, and for which lock.
+    /// Members that wait for words, each with the lock's name.
     wanting: VecDeque<(Rank, Name)>,
-    /// Who asked for a lock while it was being evicted: apart from those, for neither waits for what the other waits for.
+    /// Members that asked for a lock during its eviction. They are apart from `wanting`, because the two wait for
+    /// different events.
     asked_meanwhile: Vec<(Rank, Name)>,
     /// Locks that were evicted.
     evictions: u64,
@@ -98,7 +103,7 @@ impl Directory {
     /// A member wants to know where this lock's words are.
     pub(super) fn resolve(&mut self, from: Rank, name: Name, out: &mut Vec<DirectoryAction>) {
         match self.numbers.get(&name) {
-            // Who has met evicted words may ask before this home knows that it has evicted them.
+            // A member that has met evicted words may ask before this home has the outcome of the eviction.
             Some(number) if self.hand.evicting.contains(number) => {
                 match self.hand.asked_meanwhile.len() < MOST_WANTING {
                     true => self.hand.asked_meanwhile.push((from, name)),
@@ -119,7 +124,7 @@ impl Directory {
     }
 
     /// A member remembers none of the words that it was asked to forget.
-    pub(super) fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), Strange> {
+    pub(super) fn forgotten(&mut self, from: Incarnation, number: u64) -> Result<(), ProtocolViolation> {
         self.evicted.forgotten(from, number)
     }
 
@@ -143,7 +148,7 @@ impl Directory {
         if self.usable() < self.one_in(FREED_AT)
             && let Some((number, slots)) = self.evicted.ask()
         {
-            out.push(DirectoryAction::TellAll(Letter::Forget { number, slots }));
+            out.push(DirectoryAction::TellAll(MemberMessage::Forget { number, slots }));
         }
         while let Some((slot, batch)) = self.evicted.free_next(AT_ONCE) {
             out.push(DirectoryAction::Access { slot, owner: Owner::Words, batch });
@@ -158,7 +163,7 @@ impl Directory {
         }
     }
 
-    /// When the hand goes on, if somebody waits for that.
+    /// When the hand goes on, if a member waits for words.
     pub fn next_deadline(&self) -> Option<Time> {
         let Hand { steps, looks, evicting, wanting, began, .. } = &self.hand;
         // What is on its way brings it on by itself.
@@ -172,7 +177,7 @@ impl Directory {
         number: u32,
         outcome: &Outcome,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         if !self.evicted.is_freeing(number) {
             return self.looked(number, outcome, out);
         }
@@ -184,9 +189,14 @@ impl Directory {
     }
 
     /// The hand has looked at these words.
-    fn looked(&mut self, number: u32, outcome: &Outcome, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    fn looked(
+        &mut self,
+        number: u32,
+        outcome: &Outcome,
+        out: &mut Vec<DirectoryAction>,
+    ) -> Result<(), ProtocolViolation> {
         self.hand.looks.remove(&number);
-        let has_heir = self.heirs.contains_key(&number);
+        let has_recovery_holder = self.recovery_holders.contains_key(&number);
         let Some(Words::Of(lock)) = self.locks.get_mut(number as usize) else { return Ok(()) };
         let given = outcome.token.to_bits() as u32;
         let is_used = std::mem::replace(&mut lock.seen, given) != given || lock.is_used;
@@ -194,7 +204,7 @@ impl Directory {
         // The hand looks for itself, and would take what this look found for old.
         lock.is_used |= is_used && is_wanted;
         let is_home_busy = lock.home.is_some();
-        if is_home_busy || has_heir || outcome.before != LockWord::FREE || is_used && !is_wanted {
+        if is_home_busy || has_recovery_holder || outcome.before != LockWord::FREE || is_used && !is_wanted {
             self.tell_of_removal(number, Removal::InUse, out);
             return Ok(());
         }
@@ -205,7 +215,7 @@ impl Directory {
         self.evict(number, out)
     }
 
-    /// Of a lock that has given so many, when it is evicted.
+    /// Whether eviction of a lock with this token count would use up too many of the view's tokens.
     fn would_use_up_tokens(&self, given: u32) -> bool {
         let floor = self.evicted.floor().to_bits() as u32;
         let (left, used) = (u64::from(u32::MAX - floor), u64::from(given.saturating_sub(floor)));
@@ -220,8 +230,8 @@ impl Directory {
         }
     }
 
-    /// These words are to be nobody's, where the lock's home side is at rest.
-    pub(super) fn evict(&mut self, number: u32, out: &mut Vec<DirectoryAction>) -> Result<(), Strange> {
+    /// Evicts the lock from these words. Its home role must be at rest.
+    pub(super) fn evict(&mut self, number: u32, out: &mut Vec<DirectoryAction>) -> Result<(), ProtocolViolation> {
         self.hand.evicting.insert(number);
         self.at_home(number, out, |home, actions| home.evict(actions))
     }
@@ -231,12 +241,12 @@ impl Directory {
         self.hand.evicting.contains(&number)
     }
 
-    /// A batch of a lock's home side is done. Whether it was that one.
+    /// A batch of a lock's home role is done. Whether it was that one.
     pub(super) fn was_evicting(&mut self, number: u32) -> bool {
         self.hand.evicting.remove(&number)
     }
 
-    /// These words are nobody's.
+    /// The eviction succeeded: these words belong to no lock.
     pub(super) fn evicted(&mut self, number: u32, token: Token) {
         if let Words::Of(lock) = std::mem::replace(&mut self.locks[number as usize], Words::Evicted) {
             self.numbers.remove(&lock.name);
@@ -262,7 +272,7 @@ impl Directory {
 
     fn found(&self, to: Rank, name: Name, number: u32, out: &mut Vec<DirectoryAction>) {
         let slot = Some(number).filter(|number| *number < self.slots);
-        out.push(DirectoryAction::Tell(to, Letter::Found { name, slot }));
+        out.push(DirectoryAction::Tell(to, MemberMessage::Found { name, slot }));
     }
 
     /// The hand goes on, as far as it may and has to.
@@ -287,11 +297,11 @@ impl Directory {
             }
             self.hand.steps -= 1;
             self.hand.at = number + 1;
-            let has_heir = self.heirs.contains_key(&number);
+            let has_recovery_holder = self.recovery_holders.contains_key(&number);
             let Some(Words::Of(Lock { home: None, is_used, .. })) = self.locks.get_mut(number as usize) else {
                 continue;
             };
-            if !std::mem::take(is_used) && !has_heir {
+            if !std::mem::take(is_used) && !has_recovery_holder {
                 self.look(number, out);
             }
         }

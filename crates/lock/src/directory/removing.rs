@@ -1,14 +1,14 @@
-//! Locks that somebody wants evicted now, whether words are few or not.
+//! Locks that a member asks to evict now, whether words are few or not.
 
 use verbena_terms::Rank;
 
 use super::{Directory, DirectoryAction, Lock, Words};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 use crate::{Removal, Scheme};
 
-/// Wishes that wait for what becomes of a lock. One more is told that the lock is in use.
+/// Wishes in progress, at most. The answer to one more is that the lock is in use.
 const MOST_WISHES: usize = 1024;
 
 /// A wish that waits.
@@ -26,21 +26,21 @@ impl Wish {
 }
 
 impl Directory {
-    /// A member wants this lock evicted, if nobody uses it.
+    /// A member asks to evict this lock if it is not used.
     pub(super) fn remove(
         &mut self,
         from: Rank,
         number: u64,
         name: &Name,
         out: &mut Vec<DirectoryAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         let Some(&slot) = self.numbers.get(name) else {
             tell(from, number, Removal::Unknown, out);
             return Ok(());
         };
         let is_evicting = self.is_evicting(slot);
         let is_at_rest = matches!(self.locks.get(slot as usize), Some(Words::Of(Lock { home: None, .. })))
-            && !self.heirs.contains_key(&slot)
+            && !self.recovery_holders.contains_key(&slot)
             && slot < self.slots
             && self.scheme != Scheme::Srsl;
         if !(is_evicting || is_at_rest) || self.wishes.len() >= MOST_WISHES {
@@ -55,7 +55,7 @@ impl Directory {
         Ok(())
     }
 
-    /// A lock that was being evicted is, or is not: whoever wants to know is told.
+    /// An eviction ended, either way. Answers the members that asked for it.
     pub(super) fn has_been_removed(&mut self, slot: u32, out: &mut Vec<DirectoryAction>) {
         let removal = match self.locks.get(slot as usize) {
             Some(Words::Of(_)) => Removal::InUse,
@@ -72,5 +72,5 @@ impl Directory {
 }
 
 fn tell(to: Rank, number: u64, removal: Removal, out: &mut Vec<DirectoryAction>) {
-    out.push(DirectoryAction::Tell(to, Letter::Removed { number, removal }));
+    out.push(DirectoryAction::Tell(to, MemberMessage::Removed { number, removal }));
 }

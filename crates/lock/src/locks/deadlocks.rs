@@ -3,10 +3,10 @@
 use verbena_terms::{Incarnation, Time};
 
 use super::{Locks, LocksAction};
-use crate::action::Strange;
-use crate::deadlock::{Circle, MOST_WAITERS, Probe, Sighting, Waiter};
-use crate::local::{Answer, RequestId};
-use crate::wire::Letter;
+use crate::action::ProtocolViolation;
+use crate::deadlock::{Cycle, MOST_WAITERS, Probe, Sighting, Waiter};
+use crate::local_queue::{Answer, RequestId};
+use crate::wire::MemberMessage;
 
 impl Locks {
     /// Asks for those that have waited long enough.
@@ -22,11 +22,11 @@ impl Locks {
         self.hear_self(out);
     }
 
-    /// A probe: who of the clients here holds what its last waits for, and waits too?
-    pub(super) fn probed(&mut self, probe: Probe, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
-        let (first, last) = probe.first().zip(probe.last()).ok_or(Strange("a probe of nobody"))?;
+    /// A probe: which clients of this node hold the lock that its last waiter waits for, and wait too?
+    pub(super) fn probed(&mut self, probe: Probe, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
+        let (first, last) = probe.first().zip(probe.last()).ok_or(ProtocolViolation("an empty probe"))?;
         if probe.waiters.len() > MOST_WAITERS {
-            return Err(Strange("a probe of too many"));
+            return Err(ProtocolViolation("a probe of too many"));
         }
         let first = (first.node, first.asker, first.waits);
         let Some(here) = self.here.get(&last.name) else { return Ok(()) };
@@ -48,9 +48,9 @@ impl Locks {
     }
 
     /// A request of a client here is to be refused, because it waits for itself. Nothing happens if it does not wait any more.
-    pub(super) fn refused_as_youngest(&mut self, id: RequestId, circle: Circle, out: &mut Vec<LocksAction>) {
+    pub(super) fn refused_as_youngest(&mut self, id: RequestId, cycle: Cycle, out: &mut Vec<LocksAction>) {
         let Some(name) = self.askers.get(id).map(|asked| asked.name.clone()) else { return };
-        self.with(&name, out, |local, actions| local.give_up(id, Answer::Deadlock(circle), actions));
+        self.with(&name, out, |local, actions| local.give_up(id, Answer::Deadlock(cycle), actions));
     }
 
     /// A probe that began with this request of a client here has come back to it.
@@ -59,12 +59,12 @@ impl Locks {
         if !asked.seen.as_ref().is_some_and(|seen| seen.is_confirmed_by(&probe)) {
             return self.askers.seen(id, Sighting::of(&probe, self.now), self.now);
         }
-        let circle = Circle::of(probe);
-        let Some((node, youngest)) = circle.youngest().map(|waiter| (waiter.node, waiter.waits)) else { return };
+        let cycle = Cycle::of(probe);
+        let Some((node, youngest)) = cycle.youngest().map(|waiter| (waiter.node, waiter.waits)) else { return };
         if node == self.me {
-            self.refused_as_youngest(youngest, circle, out);
+            self.refused_as_youngest(youngest, cycle, out);
         } else {
-            self.members.say(node, Letter::Deadlock { request: youngest, circle });
+            self.members.say(node, MemberMessage::Deadlock { request: youngest, cycle });
         }
     }
 
@@ -75,6 +75,6 @@ impl Locks {
     }
 
     fn ask_all(&mut self, probe: Probe) {
-        self.members.say_to_all(&Letter::Waits(probe));
+        self.members.say_to_all(&MemberMessage::Waits(probe));
     }
 }

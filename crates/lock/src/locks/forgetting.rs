@@ -1,16 +1,17 @@
-//! Words that a home asks its members to forget, because they are no lock's any more (rule L4).
+//! Evicted words that a home asks its members to forget (rule L4).
 //!
-//! A member may have to do with them still: it has knocked, or asked to be put in, and the home's answer is on its way; or its batch is, and will find that they are
-//! no lock's. It answers when that is over. From then on nothing of it can reach them.
+//! A member may still be involved with such words. It has asked to enter or asked to be put in, and the home's answer is in
+//! flight; or its batch is in flight, and will find that the words were evicted. The member answers when that is over.
+//! From then on nothing of it can reach them.
 
 use std::collections::{BTreeMap, HashSet};
 
 use verbena_terms::Incarnation;
 
 use super::{Locks, LocksAction, Words};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::evicted::MOST_FORGOTTEN;
-use crate::wire::{Letter, Slot};
+use crate::wire::{MemberMessage, Slot};
 
 /// What homes have asked and were not answered: the question's number, and the words that this node has to do with.
 pub(super) type Forgetting = BTreeMap<Incarnation, (u64, Vec<Slot>)>;
@@ -23,9 +24,9 @@ impl Locks {
         number: u64,
         slots: Vec<u32>,
         out: &mut Vec<LocksAction>,
-    ) -> Result<(), Strange> {
+    ) -> Result<(), ProtocolViolation> {
         if slots.len() > MOST_FORGOTTEN || self.forgetting.contains_key(&home) {
-            return Err(Strange("too many words to forget"));
+            return Err(ProtocolViolation("too many words to forget"));
         }
         let slots: HashSet<Slot> = slots.into_iter().map(|number| Slot { home, number }).collect();
         self.known.retain(|_, slot| !slots.contains(slot));
@@ -50,7 +51,7 @@ impl Locks {
         for (home, (number, mut slots)) in std::mem::take(&mut self.forgetting) {
             slots.retain(|slot| posted.contains(slot) || !self.forgets(*slot, out));
             if slots.is_empty() {
-                self.members.say(home, Letter::Forgotten { number });
+                self.members.say(home, MemberMessage::Forgotten { number });
             } else {
                 self.forgetting.insert(home, (number, slots));
             }

@@ -1,16 +1,18 @@
-//! What a client has released and is expected to ask for again at once. The node keeps it for that long: to everybody else it is as if the client were not done with it yet.
+//! Locks that a client has released and is expected to acquire again at once. The node keeps such a lock for that long.
+//! To all other clients and nodes, the lock is still held.
 //!
-//! Whoever takes and releases a lock in a loop would otherwise have it go to another node each time, and wait for it to come back: to pass it on takes longer than to
-//! use it. Where others wait a client is favoured like that for [`SERIES`] and no longer.
+//! A client that takes and releases a lock in a loop would otherwise see it go to another node each time, and wait for
+//! it to come back: a handover takes longer than one use. Where others wait, a client is favoured like that for
+//! [`SERIES`] and no longer.
 
 use std::time::Duration;
 
 use verbena_terms::Time;
 
 use super::{Locks, LocksAction};
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::askers::Asker;
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
 use crate::{Mode, Request};
 
@@ -19,11 +21,12 @@ use crate::{Mode, Request};
 pub(super) const SERIES: Duration = Duration::from_micros(500);
 
 impl Locks {
-    /// A client is done with a lock, and may ask for it again before anybody else asks for anything, or [`settle`](Self::settle) is called: until then the node keeps it.
+    /// A client releases a lock, and may acquire it again before the next request of any client or a call of
+    /// [`settle`](Self::settle). Until then the node keeps the lock.
     ///
     /// # Errors
     /// When it does not hold it, or not any more.
-    pub fn release_soon(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    pub fn release_soon(&mut self, id: RequestId, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         self.settle(out);
         if !self.may_hold_on(id) {
             return self.let_go(id, out);
@@ -49,10 +52,10 @@ impl Locks {
         self.kept.is_some()
     }
 
-    /// What is kept is for everybody from now on.
+    /// Releases the kept lock for all.
     pub fn settle(&mut self, out: &mut Vec<LocksAction>) {
         if let Some(kept) = self.kept.take() {
-            // Its client has been told that it is done with it, whatever has become of it since.
+            // Its client has the answer to its release already, whatever has become of the lock since.
             let _ = self.let_go(kept, out);
         }
     }

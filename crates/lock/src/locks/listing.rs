@@ -6,9 +6,9 @@ use verbena_terms::{Incarnation, Rank};
 
 use super::{Here, Locks, LocksAction};
 use crate::listing::{Cursor, Listed, MOST_NAMED, Page, Row};
-use crate::local::RequestId;
+use crate::local_queue::RequestId;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 use crate::{Mode, Token};
 
 impl Locks {
@@ -28,7 +28,7 @@ impl Locks {
             out.push(LocksAction::Listed { number, from: self.me, page });
             return vec![self.me];
         }
-        self.members.say_to_all(&Letter::List { number, after, prefix });
+        self.members.say_to_all(&MemberMessage::List { number, after, prefix });
         self.hear_self(out);
         asked
     }
@@ -50,7 +50,7 @@ impl Locks {
         if holders.is_empty() && waiting.len() == 0 {
             return None;
         }
-        // Who becomes a reader has no token for a moment.
+        // A node that is becoming a reader has no token for a moment.
         let (mode, token) = here.local.held().map_or((Mode::Shared, None), |(mode, token)| (mode, Some(token)));
         let more = |all: usize| all.saturating_sub(MOST_NAMED) as u32;
         let (more_holders, more_waiting) = (more(holders.len()), more(waiting.len()));

@@ -1,4 +1,4 @@
-//! Lives, views and leases: what a node may do, and what it carries over (rules C5, F4, F5, L5, L6).
+//! Incarnations, views and leases: what a node may do, and what it carries over (rules C5, F4, F5, L5, L6).
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use verbena_terms::{Incarnation, Time};
 
 use super::{Locks, LocksAction, LocksOptions, Words};
 use crate::directory::{Directory, HomeWords};
-use crate::local::Local;
+use crate::local_queue::LocalQueue;
 use crate::members::Members;
 use crate::name::Name;
-use crate::wire::Letter;
+use crate::wire::MemberMessage;
 
 impl Locks {
-    /// A life begins as this incarnation. What clients held before is lost, and who waits goes on waiting.
-    pub fn life_begins(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
+    /// Starts anew as this incarnation. Earlier holds are lost, and waiting clients keep waiting.
+    pub fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
         out.push(LocksAction::Lapsed);
         self.me = me;
         self.act_in(None, 0);
         self.act_by(Lease::NONE, Time::ZERO);
         for name in self.names_here() {
             let fresh = self.fresh();
-            self.with(&name, out, |local, actions| local.life_ends(fresh, actions));
+            self.with(&name, out, |local, actions| local.end_incarnation(fresh, actions));
         }
     }
 
@@ -34,12 +34,12 @@ impl Locks {
         }
         self.act_in(Some(view.clone()), words.as_ref().map_or(0, |_| self.options.slots));
         if let Some(key) = words {
-            self.members.say_to_all(&Letter::Words(key));
+            self.members.say_to_all(&MemberMessage::Words(key));
         }
         for name in self.names_here() {
             self.survive(&name, out);
         }
-        self.members.say_to_homes(&Letter::Reported);
+        self.members.say_to_homes(&MemberMessage::Reported);
         self.lease(self.lease, now, out);
     }
 
@@ -50,7 +50,7 @@ impl Locks {
         if now >= lease.until && !std::mem::replace(&mut self.has_lapsed, true) {
             out.push(LocksAction::Lapsed);
             for name in self.names_here() {
-                self.with(&name, out, Local::lapse);
+                self.with(&name, out, LocalQueue::lapse);
             }
         }
         self.open(out);
@@ -107,7 +107,7 @@ impl Locks {
         let mut actions = vec![];
         let survivor = here.local.view_ends(fresh, &mut actions);
         if let (Some((survivor, ahead)), Some(home)) = (survivor, self.members.home_of(name)) {
-            self.members.say(home, Letter::Survives { name: name.clone(), survivor, ahead });
+            self.members.say(home, MemberMessage::Survives { name: name.clone(), survivor, ahead });
         }
         self.act(name, actions, out);
         self.drop_if_over(name);

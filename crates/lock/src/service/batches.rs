@@ -8,9 +8,9 @@ use verbena_terms::Incarnation;
 
 use super::Metrics;
 use crate::wire::Slot;
-use crate::{Batch, Change, DOOR_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Outcome, PostId, TOKEN_WORD_AT, Token};
+use crate::{Batch, Change, GATE_WORD_AT, LOCK_BYTES, LOCK_WORD_AT, LockWord, Outcome, PostId, TOKEN_WORD_AT, Token};
 
-/// The door word of a closed door.
+/// The gate word of a closed gate.
 const CLOSED: u64 = 1;
 
 /// A batch on the words of one lock.
@@ -29,7 +29,7 @@ impl WordBatch {
     }
 
     fn has_effects(&self) -> bool {
-        self.rest.door.is_some() || self.rest.token.is_some() || self.rest.change.is_some()
+        self.rest.gate.is_some() || self.rest.token.is_some() || self.rest.change.is_some()
     }
 
     fn atomics(&self) -> u64 {
@@ -40,8 +40,8 @@ impl WordBatch {
         let at = u64::from(self.slot.number) * LOCK_BYTES;
         let lock = at + LOCK_WORD_AT;
         let mut batch = verbena_fabric::Batch::new();
-        if let Some(is_closed) = self.rest.door {
-            batch.push(Operation::WriteWord { at: at + DOOR_WORD_AT, value: if is_closed { CLOSED } else { 0 } });
+        if let Some(is_closed) = self.rest.gate {
+            batch.push(Operation::WriteWord { at: at + GATE_WORD_AT, value: if is_closed { CLOSED } else { 0 } });
         }
         if let Some(token) = self.rest.token {
             batch.push(Operation::WriteWord { at: at + TOKEN_WORD_AT, value: token.to_bits() });
@@ -57,7 +57,7 @@ impl WordBatch {
         }
         if self.rest.read {
             batch.push(Operation::ReadWord { at: at + TOKEN_WORD_AT });
-            batch.push(Operation::ReadWord { at: at + DOOR_WORD_AT });
+            batch.push(Operation::ReadWord { at: at + GATE_WORD_AT });
         }
         batch
     }
@@ -95,7 +95,7 @@ impl Request for WordBatch {
     }
 
     fn executed(&mut self, word: u64) {
-        if self.rest.door.take().is_none() && self.rest.token.take().is_none() {
+        if self.rest.gate.take().is_none() && self.rest.token.take().is_none() {
             self.rest.change = None;
             self.outcome.before = LockWord::from_bits(word);
         }

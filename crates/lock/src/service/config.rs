@@ -7,7 +7,7 @@ use crate::{LocksOptions, Rules, Scheme};
 section! {
     /// Locks.
     pub struct LocksConfig as "locks", checked by LocksConfig::check {
-        /// Locks that may have words at this home at a time, 32 bytes each. When few words are left, locks that nobody uses lose theirs; when all are in use, one more lock is refused.
+        /// Locks that may have words at this home at a time, 32 bytes each. When few words are left, unused locks lose theirs; when all are in use, one more lock is refused.
         pub words: u32 as "NUMBER" = 1 << 20,
     }
 }

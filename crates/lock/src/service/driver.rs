@@ -16,7 +16,9 @@ use super::removals::{self, Removals};
 use super::{Attention, Metrics, words};
 use crate::listing::Cursor;
 use crate::wire::{Frame, WireError};
-use crate::{Answer, Asker, Locks, LocksAction, LocksOptions, Name, Outcome, PostId, Request, RequestId, Strange};
+use crate::{
+    Answer, Asker, Locks, LocksAction, LocksOptions, Name, Outcome, PostId, ProtocolViolation, Request, RequestId,
+};
 
 /// How long the thread looks without a pause after something came.
 const EAGER: Duration = Duration::from_micros(500);
@@ -86,14 +88,14 @@ pub(super) fn new(
 pub(super) trait Clients {
     /// Whether its client keeps on holding what was kept for it.
     fn acquire(&mut self, id: RequestId, asker: Asker, name: Name, request: Request) -> bool;
-    fn release(&mut self, id: RequestId) -> Result<(), Strange>;
+    fn release(&mut self, id: RequestId) -> Result<(), ProtocolViolation>;
     /// If possible, what was granted to this request is kept for its client for a while.
-    fn release_soon(&mut self, id: RequestId) -> Result<(), Strange>;
+    fn release_soon(&mut self, id: RequestId) -> Result<(), ProtocolViolation>;
     fn settle(&mut self);
-    fn downgrade(&mut self, id: RequestId) -> Result<(), Strange>;
+    fn downgrade(&mut self, id: RequestId) -> Result<(), ProtocolViolation>;
     fn forget(&mut self, id: RequestId);
     fn list(&mut self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown);
-    fn remove(&mut self, name: Name, told: removals::Told);
+    fn remove(&mut self, name: Name, told: removals::OnRemoved);
 }
 
 impl Clients for Running {
@@ -110,11 +112,11 @@ impl Clients for Running {
         keeps_on
     }
 
-    fn release(&mut self, id: RequestId) -> Result<(), Strange> {
+    fn release(&mut self, id: RequestId) -> Result<(), ProtocolViolation> {
         self.command(|locks, _, _, out| locks.release(id, out))
     }
 
-    fn release_soon(&mut self, id: RequestId) -> Result<(), Strange> {
+    fn release_soon(&mut self, id: RequestId) -> Result<(), ProtocolViolation> {
         use verbena_service::executor::Driver as _;
         self.check_lease();
         let released = self.act(|locks, _, _, out| locks.release_soon(id, out));
@@ -130,7 +132,7 @@ impl Clients for Running {
         }
     }
 
-    fn downgrade(&mut self, id: RequestId) -> Result<(), Strange> {
+    fn downgrade(&mut self, id: RequestId) -> Result<(), ProtocolViolation> {
         self.command(|locks, _, _, out| locks.downgrade(id, out))
     }
 
@@ -147,7 +149,7 @@ impl Clients for Running {
         });
     }
 
-    fn remove(&mut self, name: Name, told: removals::Told) {
+    fn remove(&mut self, name: Name, told: removals::OnRemoved) {
         self.command(|locks, host, now, out| {
             let number = host.removals.next();
             let home = locks.remove(number, name, out);
@@ -217,10 +219,10 @@ impl Host<Locks> for LockHost {
             }
             (LocksAction::Listed { number, from, page }, _) => self.listings.heard(number, from, page),
             (LocksAction::Removed { number, from, removal }, _) => self.removals.heard(number, from, removal),
-            (LocksAction::Strange(from, strange), _) => {
+            (LocksAction::ProtocolViolation(from, violation), _) => {
                 self.metrics.unusable.increment();
                 if let Some(number) = self.violations.another(now) {
-                    tracing::warn!(%from, number, "dropped {strange}");
+                    tracing::warn!(%from, number, "dropped {violation}");
                 }
             }
             (LocksAction::Post(id, slot, batch), Some(endpoint)) => {
@@ -232,7 +234,7 @@ impl Host<Locks> for LockHost {
             (LocksAction::Send(frame), Some(endpoint)) => {
                 if endpoint.send(frame.to, frame.view, &frame.encode()) {
                     self.metrics.frames.increment();
-                    self.metrics.letters.add(frame.letters.len() as u64);
+                    self.metrics.messages.add(frame.messages.len() as u64);
                 }
             }
             // Between two incarnations there is no member to hear it.
@@ -284,7 +286,7 @@ impl Machine for Locks {
     type Batch = WordBatch;
 
     fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<LocksAction>) {
-        self.life_begins(me, out);
+        Locks::start_incarnation(self, me, out);
     }
 
     fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<LocksAction>) {

@@ -7,7 +7,7 @@ use verbena_terms::{Incarnation, Time};
 
 use crate::listing::{Page, Row};
 
-/// How long members may take. Who has not answered then is named.
+/// How long members may take. A member that has not answered by then is named.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A part of the list of all locks.

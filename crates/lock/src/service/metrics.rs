@@ -2,7 +2,7 @@
 
 use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
 
-/// What the service counts, for whoever reads a registry. Cheap to clone.
+/// The service's counters, for a registry. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
     pub(super) requests: Requests,
@@ -15,7 +15,7 @@ pub struct Metrics {
     pub(super) batches: Counter,
     pub(super) atomics: Counter,
     pub(super) frames: Counter,
-    pub(super) letters: Counter,
+    pub(super) messages: Counter,
     pub(super) home_locks: Gauge,
     pub(super) home_free: Gauge,
     pub(super) evictions: Counter,
@@ -55,7 +55,7 @@ impl Metrics {
             wait: registry.latency("verbena_lock_wait_seconds", "From asking for a lock to having it.")?,
             held_on: counter(
                 "verbena_lock_held_on_total",
-                "Locks that were granted to who had just released them, without a word to anybody.",
+                "Locks granted again to the client that had just released them, without a message.",
             )?,
             held: registry.gauge("verbena_lock_held", "Locks that programs of this node hold.")?,
             waiting: registry.gauge("verbena_lock_waiting", "Requests of programs of this node that wait.")?,
@@ -63,12 +63,12 @@ impl Metrics {
             batches: counter("verbena_lock_batches_total", "Batches posted at the words of locks.")?,
             atomics: counter("verbena_lock_atomics_total", "Atomic operations in them.")?,
             frames: counter("verbena_lock_frames_total", "Messages about locks sent to other members.")?,
-            letters: counter("verbena_lock_letters_total", "What was said in them, repetitions too.")?,
+            messages: counter("verbena_lock_letters_total", "What was said in them, repetitions too.")?,
             home_locks: registry.gauge("verbena_lock_home_locks", "Locks that have words at this home.")?,
             home_free: registry.gauge("verbena_lock_home_free", "Words at this home that any lock may get.")?,
             evictions: counter(
                 "verbena_lock_evictions_total",
-                "Locks that nobody used and that lost their words here.",
+                "Unused locks that were evicted from their words here.",
             )?,
             home_awaited: registry.gauge(
                 "verbena_lock_home_awaited",
@@ -79,7 +79,7 @@ impl Metrics {
     }
 }
 
-/// Read by nobody.
+/// Counters without a registry.
 impl Default for Metrics {
     fn default() -> Self {
         Metrics::new(&Registry::new()).expect("invariant: a new registry has no metric of that name")

@@ -1,6 +1,6 @@
 //! Locks at work in one node: a thread that drives the machine over a fabric, and the handle that programs' requests come by.
 //!
-//! There is nothing to decide here. The driver gives [`Locks`](crate::Locks) what arrives, and does what it says, in order.
+//! The driver makes no decisions. It gives [`Locks`](crate::Locks) what arrives, and carries out its actions in order.
 
 mod batches;
 mod config;
@@ -24,7 +24,7 @@ use verbena_service::executor::{Admission, Driver as _, Executor};
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::listing::Cursor;
-use crate::{Answer, Asker, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, LocksOptions, Name, ProtocolViolation, Request, RequestId};
 pub use config::LocksConfig;
 pub use listings::{List, Shown};
 pub use metrics::Metrics;
@@ -38,12 +38,13 @@ pub use stepped::Stepped;
 #[error("too many requests for locks are waiting")]
 pub struct Overloaded;
 
-/// Is told what becomes of a request, and how often all that clients held had been lost by then; by whoever does it: must not block.
-pub type Told = Box<dyn FnMut(Answer, u64) + Send>;
-/// Is told that nothing is open, by whoever does it: must not block.
+/// Callback with a request's outcome, and with how often the node had lost all holds by then. Runs on the thread that
+/// drives the service; must not block.
+pub type OnAnswer = Box<dyn FnMut(Answer, u64) + Send>;
+/// Callback for the moment when no request is open. Runs on the thread that drives the service; must not block.
 type Closed = Box<dyn FnOnce() + Send>;
-/// Is told whether it was done, by whoever does it: must not block.
-pub type Done = Box<dyn FnOnce(Result<(), Strange>) + Send>;
+/// Callback with the result. Runs on the thread that drives the service; must not block.
+pub type Done = Box<dyn FnOnce(Result<(), ProtocolViolation>) + Send>;
 
 /// How the thread waits for what is to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,33 +58,35 @@ pub enum Attention {
 
 /// A node's locks. Cheap to clone; the thread ends when the last clone is gone.
 ///
-/// What is asked is done before the call returns, on the caller's thread, unless somebody else is at it: then by that one.
+/// A request is done before the call returns, on the caller's thread. If another thread is running the service, that
+/// thread does it.
 #[derive(Clone)]
 pub struct LockService(Arc<Handle>);
 
 struct Handle {
     executor: Executor<RequestTable>,
     admission: Arc<Admission>,
-    /// A lock is kept for who has released it.
+    /// Whether a lock is kept for the client that has released it.
     keeps: Arc<AtomicBool>,
 }
 
 /// What callers submit to the executor.
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
-    Acquire { id: RequestId, asker: Asker, name: Name, request: Request, told: Told },
+    Acquire { id: RequestId, asker: Asker, name: Name, request: Request, told: OnAnswer },
     Release { id: RequestId, is_asked_again: bool, done: Done },
     Settle,
     Downgrade { id: RequestId, done: Done },
     Forget(RequestId),
     List { after: Option<Cursor>, prefix: Vec<u8>, shown: Shown },
-    Remove { name: Name, removed: removals::Told },
+    Remove { name: Name, removed: removals::OnRemoved },
     Close { patience: Duration, closed: Closed },
 }
 
 impl LockService {
-    /// Starts the thread. Nobody is granted anything before [`life_begins`](Self::life_begins). `lapsed` is called on that thread whenever all that clients
-    /// hold is lost, before anybody else can get it, with how often that was: it must not block.
+    /// Starts the thread. No lock is granted before [`life_begins`](Self::life_begins). `lapsed` is called on that
+    /// thread each time when all holds of the node's clients are lost, before any other client can get one. Its
+    /// argument counts these times. It must not block.
     ///
     /// # Errors
     /// If there can be no thread.
@@ -112,8 +115,8 @@ impl LockService {
         Ok(LockService(Arc::new(Handle { executor, admission, keeps })))
     }
 
-    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same
-    /// in all lives. What clients held before is lost; who waits goes on waiting.
+    /// Starts an incarnation on this fabric, as the incarnation that the fabric has (rule C1). It acts by this lease,
+    /// which is the same for all incarnations. Earlier holds are lost; waiting clients keep waiting.
     ///
     /// # Errors
     /// If its port is taken.
@@ -121,7 +124,7 @@ impl LockService {
         self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
     }
 
-    /// The life is over. Returns when its regions and its fabric are dropped. What clients held is lost.
+    /// Ends the incarnation. Returns when its regions and its fabric are dropped. The clients' holds are lost.
     pub fn life_ends(&self) {
         self.0.executor.with(|table| table.driver.end_incarnation());
     }
@@ -132,7 +135,8 @@ impl LockService {
         self.0.executor.with(|table| table.driver.check_lease());
     }
 
-    /// The cluster has a newer view. `prepared` is told, on the service's thread, when the node has ended what it did with locks in older ones (rule C3).
+    /// The cluster has a newer view. `prepared` is called on the service's thread when the node has ended what it did
+    /// with locks in older ones (rule C3).
     pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
         self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
@@ -142,7 +146,7 @@ impl LockService {
     ///
     /// # Errors
     /// If too many wait.
-    pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: Told) -> Result<RequestId, Overloaded> {
+    pub fn acquire(&self, asker: Asker, name: Name, request: Request, told: OnAnswer) -> Result<RequestId, Overloaded> {
         let id = self.0.admission.admit().map(RequestId).ok_or(Overloaded)?;
         self.0.executor.submit(Command::Acquire { id, asker, name, request, told });
         Ok(id)
@@ -153,24 +157,27 @@ impl LockService {
         self.0.executor.submit(Command::Release { id, is_asked_again: false, done });
     }
 
-    /// The same, of a client that is expected to ask for the lock again within microseconds. Until the next request of anybody, or until [`settle`](Self::settle), which must be
-    /// called soon, the node keeps the lock: if that request is the client's, which wants it alone, it holds it on, with a token of its own, without a word to anybody.
-    /// Where others of the node wait a client has this for half a millisecond, and where other nodes wait all clients of the node together; then it is their turn. `done` hears at once that it is released, and for other clients of the node it is.
+    /// Releases a lock whose client is expected to acquire it again within microseconds. The node keeps the lock until
+    /// the next request of any client, or until [`settle`](Self::settle), which must be called soon. If that request is
+    /// an exclusive one of the same client, the client goes on with the hold, with a token of its own and without a
+    /// message. Where other clients of the node wait, one client has this for half a millisecond; where other nodes
+    /// wait, all clients of the node together. Then it is the others' turn. `done` hears at once that the lock is
+    /// released, and for other clients of the node it is.
     pub fn release_soon(&self, id: RequestId, done: Done) {
         self.0.executor.submit(Command::Release { id, is_asked_again: true, done });
     }
 
-    /// Whether a lock is kept for who has released it.
+    /// Whether a lock is kept for the client that has released it.
     pub fn keeps(&self) -> bool {
         self.0.keeps.load(Ordering::Relaxed)
     }
 
-    /// What is kept is for everybody.
+    /// Releases the kept lock for all.
     pub fn settle(&self) {
         self.0.executor.submit(Command::Settle);
     }
 
-    /// Others may read with a client from the moment on at which it is told that it reads.
+    /// Turns an exclusive hold into a shared one, from the moment at which the client's answer says so.
     pub fn downgrade(&self, id: RequestId, done: Done) {
         self.0.executor.submit(Command::Downgrade { id, done });
     }
@@ -180,17 +187,19 @@ impl LockService {
         self.0.executor.submit(Command::Forget(id));
     }
 
-    /// Who has the locks whose names begin so, behind this place. `shown` hears of some of them, within half a second or so.
+    /// The holders and waiters of the locks whose names have this prefix, behind this cursor. `shown` gets one page,
+    /// within half a second or so.
     pub fn list(&self, after: Option<Cursor>, prefix: Vec<u8>, shown: Shown) {
         self.0.executor.submit(Command::List { after, prefix, shown });
     }
 
-    /// This lock's home is to forget it, if nobody uses it. `removed` hears what became of that within two seconds or so.
+    /// Asks the lock's home to evict it, if it is not used. `removed` gets the outcome within two seconds or so.
     pub fn remove(&self, name: Name, removed: impl FnOnce(Removed) + Send + 'static) {
         self.0.executor.submit(Command::Remove { name, removed: Box::new(removed) });
     }
 
-    /// The node is about to leave: whoever waits is refused, and whoever asks. `closed` is called when nobody holds a lock any more, or after this time.
+    /// The node is about to leave: waiting and new requests are refused. `closed` is called when the last hold is
+    /// released, or after this time.
     pub fn close(&self, patience: Duration, closed: impl FnOnce() + Send + 'static) {
         self.0.executor.submit(Command::Close { patience, closed: Box::new(closed) });
     }

@@ -22,12 +22,12 @@ pub enum Removed {
 }
 
 /// Is told that once. Must not block.
-pub type Told = Box<dyn FnOnce(Removed) + Send>;
+pub type OnRemoved = Box<dyn FnOnce(Removed) + Send>;
 
 #[derive(Default)]
 pub(super) struct Removals {
     begun: u64,
-    open: HashMap<u64, (Incarnation, Time, Told)>,
+    open: HashMap<u64, (Incarnation, Time, OnRemoved)>,
 }
 
 impl Removals {
@@ -38,7 +38,7 @@ impl Removals {
     }
 
     /// This home was asked.
-    pub(super) fn begin(&mut self, number: u64, home: Option<Incarnation>, told: Told, now: Time) {
+    pub(super) fn begin(&mut self, number: u64, home: Option<Incarnation>, told: OnRemoved, now: Time) {
         match home {
             Some(home) => drop(self.open.insert(number, (home, now + PATIENCE, told))),
             None => told(Removed::Nowhere),

@@ -8,7 +8,7 @@ use verbena_service::executor::{Admission, Service};
 use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::{Answered, Clients as _, Running};
-use super::{Closed, Command, Metrics, Told};
+use super::{Closed, Command, Metrics, OnAnswer};
 use crate::{Answer, Refusal, RequestId};
 
 /// Requests that may wait in the executor's queue. One more is refused.
@@ -31,7 +31,7 @@ pub(super) struct RequestTable {
 
 struct OpenRequest {
     /// Callback with what becomes of it.
-    told: Told,
+    told: OnAnswer,
     since: Time,
     is_held: bool,
 }
@@ -165,7 +165,7 @@ impl RequestTable {
         }
     }
 
-    fn refuse(&self, told: &mut Told) {
+    fn refuse(&self, told: &mut OnAnswer) {
         self.metrics.requests.refused.increment();
         told(Answer::Refused(Refusal::Leaving), 0);
     }

@@ -1,4 +1,4 @@
-//! The service without a thread, for a simulation: the same driver takes its turns when it is told to, on a clock that it is given.
+//! The service without a thread, for a simulation: the caller gives the same driver its turns and its clock.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use verbena_terms::{Clock, Time};
 
 use super::driver::{self, Clients as _, Running};
 use super::{Attention, Metrics};
-use crate::{Answer, Asker, HomeWords, LocksOptions, Name, Request, RequestId, Strange};
+use crate::{Answer, Asker, HomeWords, LocksOptions, Name, ProtocolViolation, Request, RequestId};
 
-/// A driver whose turns somebody else gives it.
+/// A driver that the caller polls.
 pub struct Stepped {
     driver: Running,
     requests: u64,
@@ -27,7 +27,8 @@ impl Stepped {
         }
     }
 
-    /// A life begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same in all lives.
+    /// Starts an incarnation on this fabric, as the incarnation that the fabric has (rule C1). It acts by this lease,
+    /// the same for all incarnations.
     ///
     /// # Errors
     /// If the port is taken.
@@ -35,7 +36,7 @@ impl Stepped {
         self.driver.start_incarnation(fabric, lease)
     }
 
-    /// The life is over: its regions and its fabric are dropped, and what clients held is lost.
+    /// Ends the incarnation: its regions and its fabric are dropped, and the clients' holds are lost.
     pub fn life_ends(&mut self) {
         self.driver.end_incarnation();
     }
@@ -67,7 +68,7 @@ impl Stepped {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release(&mut self, id: RequestId) -> Result<(), Strange> {
+    pub fn release(&mut self, id: RequestId) -> Result<(), ProtocolViolation> {
         self.driver.release(id)
     }
 
@@ -75,11 +76,11 @@ impl Stepped {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release_soon(&mut self, id: RequestId) -> Result<bool, Strange> {
+    pub fn release_soon(&mut self, id: RequestId) -> Result<bool, ProtocolViolation> {
         self.driver.release_soon(id).map(|()| self.driver.machine().keeps())
     }
 
-    /// What is kept is for everybody.
+    /// Releases the kept lock for all.
     pub fn settle(&mut self) {
         self.driver.settle();
     }
@@ -88,7 +89,7 @@ impl Stepped {
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
-    pub fn downgrade(&mut self, id: RequestId) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, id: RequestId) -> Result<(), ProtocolViolation> {
         self.driver.downgrade(id)
     }
 
@@ -108,7 +109,7 @@ impl Stepped {
     }
 
     /// What broke the protocol or could not be read, so far.
-    pub fn strange(&self) -> u64 {
+    pub fn violation(&self) -> u64 {
         self.driver.dropped() + self.driver.host_ref().violations()
     }
 

@@ -1,6 +1,6 @@
 //! What one machine says in one situation: what the promises cost, and what cannot be.
 use verbena_lock::{
-    Action, Batch, Change, Contender, Home, LockWord, Message, Mode, Outcome, Refusal, Request, Rules, To, Token,
+    Action, Batch, Change, Home, LockParticipant, LockWord, Message, Mode, Outcome, Refusal, Request, Rules, To, Token,
 };
 use verbena_terms::{Rank, ViewNumber};
 
@@ -18,12 +18,12 @@ fn found(tail: Rank, count: u32) -> Outcome {
     Outcome { before: LockWord { tail, count }, token: token(0), is_closed: false }
 }
 
-/// A contender, and what it says to each event.
-struct Talk(Contender);
+/// A participant, and what it says to each event.
+struct Talk(LockParticipant);
 
 impl Talk {
     fn begin() -> Self {
-        Talk(Contender::new(ME, Rules::ALL))
+        Talk(LockParticipant::new(ME, Rules::ALL))
     }
 
     fn request(&mut self, request: Request) -> Vec<Action> {
@@ -57,7 +57,7 @@ fn enters(expected: LockWord) -> Action {
 }
 
 fn to(rank: Rank, message: Message) -> Action {
-    Action::Send(To::Contender(rank), message)
+    Action::Send(To::Participant(rank), message)
 }
 
 #[test]
@@ -129,30 +129,30 @@ fn readers_that_come_while_the_last_writer_leaves() {
 }
 
 #[test]
-fn who_finds_the_door_closed_knocks_the_next_time() {
+fn who_finds_the_gate_closed_asks_the_home_the_next_time() {
     let mut me = Talk::begin();
     me.request(READ);
     me.finds(Outcome { is_closed: true, ..found(Rank::NOBODY, 0) });
     me.release();
-    assert_eq!(me.request(READ), [Action::Send(To::Home, Message::Knock)]);
+    assert_eq!(me.request(READ), [Action::Send(To::Home, Message::AskHome)]);
     assert!(matches!(me.hears(ME, Message::Open)[..], [Action::Access(_)]));
 }
 
 #[test]
-fn the_home_puts_a_writer_in_behind_a_closed_door() {
+fn the_home_puts_a_writer_in_behind_a_closed_gate() {
     let mut home = Home::new(Rules::ALL);
     let mut out = vec![];
     home.heard(ME, Message::Enter, &mut out).unwrap();
-    home.heard(READER, Message::Knock, &mut out).unwrap();
-    let enters = |door, expected| {
+    home.heard(READER, Message::AskHome, &mut out).unwrap();
+    let enters = |gate, expected| {
         let change = Change::Swap { expected, new: LockWord::writer(ME) };
-        Action::Access(Batch { door, change: Some(change), read: true, token: None })
+        Action::Access(Batch { gate, change: Some(change), read: true, token: None })
     };
     assert_eq!(out.split_off(0), [enters(Some(true), LockWord::FREE)]);
     home.completed(&found(OTHER, 1), &mut out).unwrap();
     assert_eq!(out.split_off(0), [enters(None, LockWord { tail: OTHER, count: 1 })]);
     home.completed(&found(OTHER, 1), &mut out).unwrap();
-    let opens = Action::Access(Batch { door: Some(false), ..Batch::default() });
+    let opens = Action::Access(Batch { gate: Some(false), ..Batch::default() });
     assert_eq!(out.split_off(0), [to(OTHER, Message::Behind { writer: ME, readers: 1 }), opens]);
     home.completed(&Outcome::default(), &mut out).unwrap();
     assert_eq!(out, [to(READER, Message::Open)]);
@@ -160,7 +160,7 @@ fn the_home_puts_a_writer_in_behind_a_closed_door() {
 }
 
 #[test]
-fn a_try_changes_nothing_where_somebody_waits_behind_the_door() {
+fn a_try_changes_nothing_where_somebody_waits_behind_the_gate() {
     let mut me = Talk::begin();
     me.request(READ);
     me.finds(Outcome { is_closed: true, ..found(Rank::NOBODY, 0) });
@@ -189,7 +189,7 @@ fn who_finds_evicted_words_is_in_nothing() {
         let mut me = Talk::begin();
         me.request(request);
         assert_eq!(me.finds(Outcome { is_closed: true, ..found(LockWord::NO_LOCK, count) }), [Action::Moved]);
-        // At other words it begins anew: nothing is known of their door.
+        // At other words it begins anew: nothing is known of their gate.
         assert_eq!(me.request(WRITE), [enters(LockWord::FREE)]);
     }
     let mut me = Talk::begin();
@@ -204,9 +204,9 @@ fn who_asks_the_home_about_evicted_words_is_told() {
     me.request(READ);
     me.finds(Outcome { is_closed: true, ..found(Rank::NOBODY, 0) });
     me.release();
-    assert_eq!(me.request(WRITE), [Action::Send(To::Home, Message::Knock)]);
+    assert_eq!(me.request(WRITE), [Action::Send(To::Home, Message::AskHome)]);
     assert_eq!(me.hears(ME, Message::Moved), [Action::Moved]);
-    let mut me = Talk(Contender::new(ME, Rules::ALL).patient_for(0));
+    let mut me = Talk(LockParticipant::new(ME, Rules::ALL).patient_for(0));
     me.request(WRITE);
     assert_eq!(me.finds(found(OTHER, 0)), [Action::Send(To::Home, Message::Enter)]);
     assert_eq!(me.hears(ME, Message::Moved), [Action::Moved]);
@@ -219,7 +219,7 @@ fn the_home_evicts_what_nobody_uses_with_one_batch() {
     home.evict(&mut out).unwrap();
     let change = Change::Swap { expected: LockWord::FREE, new: LockWord::EVICTED };
     assert_eq!(out.split_off(0), [Action::Access(Batch { change: Some(change), read: true, ..Batch::default() })]);
-    home.heard(READER, Message::Knock, &mut out).unwrap();
+    home.heard(READER, Message::AskHome, &mut out).unwrap();
     home.heard(OTHER, Message::Enter, &mut out).unwrap();
     assert_eq!(out, []);
     home.completed(&Outcome { token: token(8), ..found(Rank::NOBODY, 0) }, &mut out).unwrap();
@@ -233,10 +233,10 @@ fn a_lock_that_somebody_was_faster_to_take_is_not_evicted() {
     let mut home = Home::new(Rules::ALL);
     let mut out = vec![];
     home.evict(&mut out).unwrap();
-    home.heard(READER, Message::Knock, &mut out).unwrap();
+    home.heard(READER, Message::AskHome, &mut out).unwrap();
     out.clear();
     home.completed(&found(OTHER, 0), &mut out).unwrap();
-    assert_eq!(out.split_off(0), [Action::Access(Batch { door: Some(false), ..Batch::default() })]);
+    assert_eq!(out.split_off(0), [Action::Access(Batch { gate: Some(false), ..Batch::default() })]);
     home.completed(&Outcome::default(), &mut out).unwrap();
     assert_eq!(out.split_off(0), [to(READER, Message::Open)]);
     home.heard(READER, Message::Released, &mut out).unwrap();
@@ -255,7 +255,7 @@ fn what_cannot_be_is_an_error_and_changes_nothing() {
         Message::Behind { writer: OTHER, readers: 0 },
         Message::Enter,
     ] {
-        let mut me = Contender::new(ME, Rules::ALL);
+        let mut me = LockParticipant::new(ME, Rules::ALL);
         let before = me.clone();
         assert!(me.heard(OTHER, message, out).is_err(), "{message:?}");
         assert_eq!(me, before);
@@ -265,7 +265,7 @@ fn what_cannot_be_is_an_error_and_changes_nothing() {
         assert!(home.heard(OTHER, message, out).is_err(), "{message:?}");
         assert!(home.is_at_rest());
     }
-    let mut me = Contender::new(ME, Rules::ALL);
+    let mut me = LockParticipant::new(ME, Rules::ALL);
     assert!(me.release(out).is_err() && me.downgrade(out).is_err() && me.completed(&found(OTHER, 0), out).is_err());
     assert!(Home::new(Rules::ALL).completed(&found(OTHER, 0), out).is_err());
     assert_eq!(*out, []);

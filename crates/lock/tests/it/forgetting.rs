@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{Lease, Member, Role, Roles, View};
-use verbena_lock::wire::{Frame, Letter, Slot};
+use verbena_lock::wire::{Frame, MemberMessage, Slot};
 use verbena_lock::{
     Asker, LockWord, Locks, LocksAction, LocksOptions, Mode, Name, Outcome, PostId, Request, RequestId, Rules, Scheme,
     To, Token,
@@ -31,7 +31,7 @@ struct Node {
 #[derive(Debug, Default)]
 struct Did {
     posted: Vec<(PostId, Slot)>,
-    said: Vec<Letter>,
+    said: Vec<MemberMessage>,
 }
 
 impl Node {
@@ -47,7 +47,7 @@ impl Node {
         let members = vec![member(HOME, Roles::ALL), member(ME, Roles::of(Role::Reader))];
         let view = Arc::new(View::new(VIEW, members, vec![]).unwrap());
         node.does(|locks, now, out| {
-            locks.life_begins(ME, out);
+            locks.start_incarnation(ME, out);
             locks.view(&view, None, now, out);
             locks.lease(Lease { until: Time::FAR, acknowledged: VIEW, in_effect: VIEW }, now, out);
         });
@@ -63,20 +63,20 @@ impl Node {
             match action {
                 LocksAction::Post(id, slot, _) => did.posted.push((id, slot)),
                 LocksAction::Send(frame) => {
-                    self.heard = self.heard.max(frame.first + frame.letters.len() as u64 - 1);
-                    did.said.extend(frame.letters);
+                    self.heard = self.heard.max(frame.first + frame.messages.len() as u64 - 1);
+                    did.said.extend(frame.messages);
                 }
-                LocksAction::Strange(_, strange) => panic!("{strange}"),
+                LocksAction::ProtocolViolation(_, violation) => panic!("{violation}"),
                 _ => {}
             }
         }
         did
     }
 
-    fn hears(&mut self, letter: Letter) -> Did {
+    fn hears(&mut self, member_message: MemberMessage) -> Did {
         self.said += 1;
-        let letters = vec![letter];
-        let frame = Frame { view: VIEW, from: HOME, to: ME, first: self.said, heard: self.heard, letters };
+        let messages = vec![member_message];
+        let frame = Frame { view: VIEW, from: HOME, to: ME, first: self.said, heard: self.heard, messages };
         self.does(|locks, now, out| locks.heard(frame, now, out))
     }
 
@@ -99,8 +99,8 @@ impl Node {
     fn with_words(number: u32) -> (Node, RequestId) {
         let mut node = Node::new();
         let (id, did) = node.acquire();
-        assert!(did.said.contains(&Letter::Resolve(name())), "{did:?}");
-        let did = node.hears(Letter::Found { name: name(), slot: Some(number) });
+        assert!(did.said.contains(&MemberMessage::Resolve(name())), "{did:?}");
+        let did = node.hears(MemberMessage::Found { name: name(), slot: Some(number) });
         node.finds(did.posted[0].0, LockWord::FREE);
         (node, id)
     }
@@ -110,12 +110,12 @@ fn name() -> Name {
     Name::new(b"a").unwrap()
 }
 
-fn forget(number: u32) -> Letter {
-    Letter::Forget { number: 1, slots: vec![number, 3] }
+fn forget(number: u32) -> MemberMessage {
+    MemberMessage::Forget { number: 1, slots: vec![number, 3] }
 }
 
 fn answered(did: &Did) -> bool {
-    did.said.contains(&Letter::Forgotten { number: 1 })
+    did.said.contains(&MemberMessage::Forgotten { number: 1 })
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn words_that_nobody_here_uses_are_forgotten_at_once() {
     node.finds(post, LockWord::writer(ME.rank));
     assert!(answered(&node.hears(forget(0))));
     let (_, did) = node.acquire();
-    assert!(did.posted.is_empty() && did.said.contains(&Letter::Resolve(name())), "{did:?}");
+    assert!(did.posted.is_empty() && did.said.contains(&MemberMessage::Resolve(name())), "{did:?}");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn words_that_a_release_is_on_its_way_to_are_forgotten_when_it_has_arrived() {
     assert!(!answered(&node.hears(forget(0))));
     assert!(answered(&node.finds(post, LockWord::writer(ME.rank))));
     let (_, did) = node.acquire();
-    assert!(did.posted.is_empty() && did.said.contains(&Letter::Resolve(name())), "{did:?}");
+    assert!(did.posted.is_empty() && did.said.contains(&MemberMessage::Resolve(name())), "{did:?}");
 }
 
 #[test]
@@ -148,17 +148,17 @@ fn words_that_a_request_is_on_its_way_to_are_forgotten_when_it_has_met_them() {
     assert_eq!(slot, Slot { home: HOME, number: 0 });
     assert!(!answered(&node.hears(forget(0))));
     let did = node.finds(post, LockWord::EVICTED);
-    assert!(answered(&did) && did.said.contains(&Letter::Resolve(name())), "{did:?}");
-    let did = node.hears(Letter::Found { name: name(), slot: Some(2) });
+    assert!(answered(&did) && did.said.contains(&MemberMessage::Resolve(name())), "{did:?}");
+    let did = node.hears(MemberMessage::Found { name: name(), slot: Some(2) });
     assert_eq!(did.posted[0].1.number, 2);
 }
 
 #[test]
-fn words_whose_door_is_knocked_at_are_forgotten_when_the_home_has_answered() {
+fn words_whose_gate_is_asked_about_are_forgotten_when_the_home_has_answered() {
     let (mut node, id) = Node::with_words(0);
     let post = node.release(id).posted[0].0;
     node.finds(post, LockWord::writer(ME.rank));
-    // Once more, and the door is closed.
+    // Once more, and the gate is closed.
     let (id, did) = node.acquire();
     let outcome = Outcome { before: LockWord::FREE, token: Token::first_of(VIEW), is_closed: true };
     let post = did.posted[0].0;
@@ -168,9 +168,9 @@ fn words_whose_door_is_knocked_at_are_forgotten_when_the_home_has_answered() {
     let (_, did) = node.acquire();
     assert!(did.posted.is_empty(), "{did:?}");
     assert!(!answered(&node.hears(forget(0))));
-    let (slot, to) = (Slot { home: HOME, number: 0 }, To::Contender(Rank(2)));
-    let did = node.hears(Letter::About { slot, to, message: verbena_lock::Message::Moved });
-    assert!(answered(&did) && did.said.contains(&Letter::Resolve(name())), "{did:?}");
+    let (slot, to) = (Slot { home: HOME, number: 0 }, To::Participant(Rank(2)));
+    let did = node.hears(MemberMessage::About { slot, to, message: verbena_lock::Message::Moved });
+    assert!(answered(&did) && did.said.contains(&MemberMessage::Resolve(name())), "{did:?}");
 }
 
 /// So long as a client waits for a lease nothing is on its way.
@@ -185,17 +185,17 @@ fn words_that_are_only_waited_for_are_forgotten_at_once() {
     assert!(did.posted.is_empty(), "{did:?}");
     assert!(answered(&node.hears(forget(0))));
     let did = node.does(|locks, now, out| locks.lease(lease, now, out));
-    assert!(did.posted.is_empty() && did.said.contains(&Letter::Resolve(name())), "{did:?}");
+    assert!(did.posted.is_empty() && did.said.contains(&MemberMessage::Resolve(name())), "{did:?}");
 }
 
 #[test]
 fn a_node_that_is_asked_too_much_says_so() {
     let (mut node, _) = Node::with_words(0);
     let slots: Vec<u32> = (0..1025).collect();
-    let letters = vec![Letter::Forget { number: 1, slots }];
+    let messages = vec![MemberMessage::Forget { number: 1, slots }];
     node.said += 1;
-    let frame = Frame { view: VIEW, from: HOME, to: ME, first: node.said, heard: node.heard, letters };
+    let frame = Frame { view: VIEW, from: HOME, to: ME, first: node.said, heard: node.heard, messages };
     let mut out = vec![];
     node.locks.heard(frame, node.now, &mut out);
-    assert!(matches!(out[..], [LocksAction::Strange(HOME, _)]), "{out:?}");
+    assert!(matches!(out[..], [LocksAction::ProtocolViolation(HOME, _)]), "{out:?}");
 }

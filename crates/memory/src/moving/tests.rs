@@ -8,7 +8,7 @@ use super::*;
 use crate::held::Stands;
 use crate::layout::extents_at;
 use crate::replicas::tests::{asked, home, rank, two, view};
-use crate::wire::{Frame, Letter, MOST_PLACES, Token};
+use crate::wire::{Frame, MOST_PLACES, Message, Token};
 use crate::{SegmentName, Wanted};
 
 const BYTES: u64 = 4096;
@@ -17,7 +17,7 @@ const BYTES: u64 = 4096;
 fn one() -> (Home, SegmentId, View) {
     let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
     let wanted = Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7);
-    let asker = Asked { from: rank(3), number: 1 };
+    let asker = QuestionId { from: rank(3), number: 1 };
     home.allocate(asker, Token { asker: rank(3), request: 1 }, wanted, vec![], &mut out);
     let id = SegmentId { home: rank(1), number: 1 };
     home.completed(id, &[], &view, &mut out);
@@ -43,7 +43,7 @@ fn given_by(step: &Step) -> Given {
     }
 }
 
-/// It is asked for a place, gets it, and everybody forgets the segment: until its words are read.
+/// The home asks for a place, gets it, and all members forget the segment, up to the reading of its words.
 fn stopped(home: &mut Home, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
     assert!(home.begin_move(id, rank(1), view, out));
     let to = asked(out)[0].clone();
@@ -142,11 +142,11 @@ fn what_is_released_while_a_place_is_looked_for_needs_none() {
     let ((mut home, id, view), mut out) = (one(), vec![]);
     home.begin_move(id, rank(1), &view, &mut out);
     assert!(!home.begin_move(id, rank(1), &view, &mut out), "once");
-    home.release(Asked { from: rank(3), number: 2 }, id, 7, &mut out);
+    home.release(QuestionId { from: rank(3), number: 2 }, id, 7, &mut out);
     out.clear();
     home.reserved(id, rank(2), Reply::Place(place(2)), &view, &mut out);
     assert_eq!(asked(&mut out), ["Drop 2"]);
-    // Where nobody has room it is reclaimed.
+    // A segment that finds no room is reclaimed.
     let (mut home, id, view) = one();
     home.begin_move(id, rank(1), &view, &mut out);
     for at in [2, 3] {
@@ -188,14 +188,14 @@ fn copy() -> (Home, Segment) {
     let (led, id) = two();
     let segment = led.find(id).unwrap().clone();
     let (mut home, mut out) = (home(2), vec![]);
-    home.reserve(Asked { from: rank(1), number: 1 }, Segment { backups: vec![], ..segment.clone() }, &mut out);
+    home.reserve(QuestionId { from: rank(1), number: 1 }, Segment { backups: vec![], ..segment.clone() }, &mut out);
     home.completed(id, &[], &view(1, &[1, 2, 3]), &mut out);
     let segment = Segment { backups: vec![home.segments[&id].place, place(3)], ..segment };
     assert_eq!(home.hold(segment.clone()), Reply::Holds(0));
     (home, segment)
 }
 
-/// Who led it may be gone by then, and who held the other copy says the same.
+/// The leader may be gone by then; the other copy's holder says the same.
 #[test]
 fn who_held_a_copy_of_what_was_released_sends_nobody_to_others_who_did() {
     let (next, words) = (view(2, &[2, 3]), [Given::Word(0), Given::Word(1)]);
@@ -228,7 +228,11 @@ fn who_held_a_copy_of_what_was_released_sends_nobody_to_others_who_did() {
     let id = segment.id;
     home.drop_copy(id, End::Released, &mut out);
     home.completed(id, &words, &next, &mut out);
-    home.reserve(Asked { from: rank(3), number: 2 }, Segment { home: rank(3), backups: vec![], ..segment }, &mut out);
+    home.reserve(
+        QuestionId { from: rank(3), number: 2 },
+        Segment { home: rank(3), backups: vec![], ..segment },
+        &mut out,
+    );
     home.view_ends();
     assert_eq!((home.taken(), home.elsewhere(id, &next)), (0, Some(Reply::Held { id, by: rank(3) })));
 }
@@ -240,7 +244,7 @@ fn all_that_is_said_of_a_segment_at_most_homes_can_be_read() {
     let mut home = home(1);
     let wanted = Wanted { copies: 4, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
     let token = Token { asker: rank(3), request: 1 };
-    home.allocate(Asked { from: rank(3), number: 1 }, token, wanted, [2, 3, 4].map(rank).to_vec(), &mut out);
+    home.allocate(QuestionId { from: rank(3), number: 1 }, token, wanted, [2, 3, 4].map(rank).to_vec(), &mut out);
     let id = SegmentId { home: rank(1), number: 1 };
     let mut most = 0;
     let mut leaver = Some(rank(2));
@@ -260,8 +264,8 @@ fn all_that_is_said_of_a_segment_at_most_homes_can_be_read() {
                 home.completed(id, &given, &view, &mut out);
             }
             HomeAction::Ask { to, question, .. } => {
-                let letter = Letter::Ask { number: 1, oldest: 1, question: question.clone() };
-                let frame = Frame { view: view.number(), from: rank(1), to, letter };
+                let message = Message::Ask { number: 1, oldest: 1, question: question.clone() };
+                let frame = Frame { view: view.number(), from: rank(1), to, message };
                 assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
                 if let Question::Hold(segment) = &question {
                     most = most.max(segment.places().count());
@@ -283,14 +287,14 @@ fn all_that_is_said_of_a_segment_at_most_homes_can_be_read() {
     assert_eq!((most, held), (MOST_PLACES, [1, 3, 4, 5].map(rank).to_vec()));
 }
 
-/// Numbers are given once: who says otherwise is broken, and nothing of it is believed.
+/// Numbers are given once: a member that says otherwise is faulty, and all of its report is ignored.
 #[test]
 fn what_is_said_of_another_segment_changes_nothing() {
     let ((mut home, segment), mut out) = (copy(), vec![]);
     let larger = Segment { wanted: Wanted { bytes: 4096, ..segment.wanted.clone() }, ..segment.clone() };
     let released = Reply::Refused(Refusal::Released { id: segment.id });
     assert_eq!(home.hold(larger.clone()), released);
-    home.adopted(Asked { from: rank(1), number: 9 }, larger.clone(), &mut out);
+    home.adopted(QuestionId { from: rank(1), number: 9 }, larger.clone(), &mut out);
     assert_eq!(asked(&mut out), ["Refused"]);
     let next = view(2, &[1, 2, 3]);
     home.view_ends();
@@ -307,7 +311,7 @@ fn who_holds_an_older_list_strikes_off_who_has_left() {
     let (led, id) = two();
     let segment = led.find(id).unwrap().clone();
     let (mut home, mut out) = (home(2), vec![]);
-    home.reserve(Asked { from: rank(1), number: 1 }, Segment { backups: vec![], ..segment }, &mut out);
+    home.reserve(QuestionId { from: rank(1), number: 1 }, Segment { backups: vec![], ..segment }, &mut out);
     home.completed(id, &[], &view(1, &[1, 2, 3]), &mut out);
     home.view_ends();
     let next = view(2, &[1, 2, 3]);

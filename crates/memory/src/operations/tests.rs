@@ -50,7 +50,7 @@ impl Asker {
         self.asks(Wish::Put { target, offset: 0, bytes, named, stamp_ns: 1, user: 7 })
     }
 
-    /// What it was told since it was looked at, and how many posts it made.
+    /// The answers since the last look, and the posts.
     fn told(&mut self) -> (Vec<(RequestId, Answer)>, Vec<crate::PostId>) {
         let (mut answers, mut posts) = (vec![], vec![]);
         for action in self.node.did() {

@@ -1,10 +1,10 @@
-//! Who has to go, and what a home does when their notice is over.
+//! Which segments have to go, and what a home does when their notice is over.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::access::{Given, Step};
-use crate::held::{Asked, Stands};
+use crate::held::{QuestionId, Stands};
 use crate::layout::{FREE_AT, GOING_AT, Word, word_at};
 use crate::wire::{Question, Reply, Token};
 use crate::{Coherence, MemoryOptions, Rules, SegmentName, Wanted};
@@ -27,7 +27,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// With segments of so many kilobytes, two slots each.
+/// A home with segments of these sizes in kilobytes, two slots each.
 fn home(kilobytes: &[u64]) -> Home {
     let options =
         MemoryOptions { bytes: SHARE, segments: 16, owner_bytes: u64::MAX, copies_bytes: 0, rules: Rules::ALL };
@@ -42,7 +42,7 @@ fn home(kilobytes: &[u64]) -> Home {
 fn allocate(home: &mut Home, nth: u64, kilobytes: u64) -> Result<(), Refusal> {
     let name = SegmentName::new(&format!("s{nth}")).unwrap();
     let wanted = Wanted { writers: 1, ..Wanted::new(Some(name), kilobytes * 512 - 16, Coherence::Strict, 7) };
-    let (token, asker, mut out) = (Token { asker: ME, request: nth }, Asked { from: ME, number: nth }, vec![]);
+    let (token, asker, mut out) = (Token { asker: ME, request: nth }, QuestionId { from: ME, number: nth }, vec![]);
     home.allocate(asker, token, wanted, vec![], &mut out);
     if let Some(HomeAction::Reply { reply: Reply::Refused(refusal), .. }) = out.pop() {
         return Err(refusal);
@@ -142,10 +142,10 @@ fn who_need_not_go_any_more_is_spared() {
     home.set_offer(8 << 10, ms(100), at(0), &mut vec![]);
     assert_eq!(going(&home, at(0)), [(1, 100), (4, 100)]);
     let mut out = vec![];
-    home.release(Asked { from: ME, number: 77 }, id(1), 7, &mut out);
+    home.release(QuestionId { from: ME, number: 77 }, id(1), 7, &mut out);
     home.reclaim(&view(), at(50), &mut out);
     assert_eq!(going(&home, at(50)), [(4, 50)], "what is released counts, before its memory is free");
-    home.release(Asked { from: ME, number: 78 }, id(4), 7, &mut out);
+    home.release(QuestionId { from: ME, number: 78 }, id(4), 7, &mut out);
     home.reclaim(&view(), at(51), &mut out);
     assert_eq!((going(&home, at(51)), home.reclaim_at()), (vec![], None));
     go_on(&mut home, out);
@@ -175,14 +175,14 @@ fn what_stood_in_no_view_is_given_notice_when_it_stands() {
     let mut home = home(&[8]);
     let mut out = vec![];
     let wanted = Wanted { writers: 1, ..Wanted::new(None, 4080, Coherence::Strict, 7) };
-    home.allocate(Asked { from: ME, number: 50 }, Token { asker: ME, request: 50 }, wanted, vec![], &mut out);
+    home.allocate(QuestionId { from: ME, number: 50 }, Token { asker: ME, request: 50 }, wanted, vec![], &mut out);
     home.set_offer(0, ms(100), at(0), &mut out);
     assert_eq!(going(&home, at(0)), [(1, 100)]);
     home.completed(id(2), &[], &view(), &mut out);
     assert_eq!(home.reclaim_at(), Some(Time::ZERO));
     home.reclaim(&view(), at(30), &mut out);
     assert_eq!(going(&home, at(30)), [(1, 70), (2, 100)]);
-    // A view ends: who has notice keeps it.
+    // A view ends: a segment under notice stays under it.
     home.view_ends();
     assert_eq!(home.reclaim_at(), None);
     let stand = [1, 2].map(|nth| Stands { id: id(nth), word: Word::new(1, 0) });
@@ -190,7 +190,7 @@ fn what_stood_in_no_view_is_given_notice_when_it_stands() {
     home.renewed(extents_at(16) + SHARE, &stand, &view(), &mut out);
     home.reclaim(&view(), at(30), &mut out);
     assert_eq!(going(&home, at(30)), [(1, 70), (2, 100)]);
-    // In another life it has nothing, and offers no more.
+    // The next incarnation has no segments, and offers no more.
     let next = Home::after(&home, Incarnation::new(1, 2));
     assert_eq!((next.offered(), next.taken(), next.going()), (0, 0, 0));
 }
@@ -203,7 +203,7 @@ fn pinned_memory_is_less_in_the_next_view() {
     assert_eq!((renewal.bytes, renewal.least), (full, full));
     let mut out = vec![];
     home.set_offer(28 << 10, Duration::ZERO, at(0), &mut out);
-    home.release(Asked { from: ME, number: 77 }, id(2), 7, &mut out);
+    home.release(QuestionId { from: ME, number: 77 }, id(2), 7, &mut out);
     home.reclaim(&view(), at(0), &mut out);
     go_on(&mut home, out);
     assert_eq!(home.taken(), 28 << 10);

@@ -25,7 +25,7 @@ pub(crate) fn home(of: u32) -> Home {
     home
 }
 
-/// What it asks, of whom; and where it posts.
+/// The questions with their receivers, and the posts.
 pub(crate) fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
     let said = out.drain(..).filter_map(|action| match action {
         HomeAction::Ask { to, question, .. } | HomeAction::Tell { to, question } => {
@@ -45,7 +45,7 @@ pub(crate) fn two() -> (Home, SegmentId) {
     let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
     let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
     let token = Token { asker: rank(3), request: 1 };
-    home.allocate(Asked { from: rank(3), number: 1 }, token, wanted, vec![rank(3), rank(2)], &mut out);
+    home.allocate(QuestionId { from: rank(3), number: 1 }, token, wanted, vec![rank(3), rank(2)], &mut out);
     let id = SegmentId { home: rank(1), number: 1 };
     assert_eq!(asked(&mut out), ["4 steps at 1"]);
     home.completed(id, &[], &view, &mut out);
@@ -105,7 +105,7 @@ fn copies_are_brought_to_the_highest_word_that_is_left() {
 #[test]
 fn a_release_that_was_begun_is_ended() {
     let (mut home, id, mut said) = compared(Word::new(5, 0).ended(End::Released));
-    // Everywhere first: who holds it unmarked would lead it if this one went.
+    // Everywhere first: a holder with an unmarked copy would lead it if this home went.
     let (view, mut out) = (view(2, &[1, 2]), vec![]);
     for (at, word) in [(2, Word::new(5, 0).ended(End::Released)), (1, Word::new(5, 0)), (1, Word::new(5, 0))] {
         assert_eq!(said, [format!("1 steps at {at}")]);
@@ -120,7 +120,7 @@ fn a_release_that_was_begun_is_ended() {
 #[test]
 fn a_release_is_said_when_it_is_at_all_copies() {
     let ((mut home, id), view, mut out) = (two(), view(1, &[1, 2, 3]), vec![]);
-    home.release(Asked { from: rank(3), number: 2 }, id, 7, &mut out);
+    home.release(QuestionId { from: rank(3), number: 2 }, id, 7, &mut out);
     assert_eq!(asked(&mut out), ["1 steps at 2"]);
     assert!(home.is_comparing(id), "who asks meanwhile is told nothing");
     let word = |word: Word| [Given::Word(word.to_bits())];
@@ -138,7 +138,7 @@ fn a_release_is_said_when_it_is_at_all_copies() {
 #[test]
 fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let (mut second, mut out) = (home(2), vec![]);
-    let ((first, id), ask) = (two(), Asked { from: rank(1), number: 1 });
+    let ((first, id), ask) = (two(), QuestionId { from: rank(1), number: 1 });
     let mut reserved = first.find(id).unwrap().clone();
     reserved.backups.clear();
     second.reserve(ask, reserved.clone(), &mut out);
@@ -156,7 +156,7 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
         let mut out = vec![];
         home.view_ends();
         home.renewed(extents_at(4) + 4096, &stands(word), &view(2, members), &mut out);
-        // A mark is copied into the memory of the view, where somebody may have to hear of it in the next one.
+        // A mark is copied into the memory of the view: a node may have to learn of it in the next one.
         let lasts = home.segments.contains_key(&id) && word.slot().is_none();
         assert_eq!(stored(&out, word), lasts, "{out:?}");
         (asked(&mut out), home)
@@ -181,7 +181,7 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     let next = view(2, &[2, 3]);
     let (_, left) = in_next(second.clone(), &[2, 3], Word::default());
     assert_eq!(left.elsewhere(id, &next), Some(Reply::Elsewhere(id)));
-    // A place that was never filled is nobody's, nor is what was released where no other copy is left.
+    // A place that was never filled is free, and so is a released one with no other copy left.
     let released = Word::new(5, 0).ended(End::Released);
     for (members, word) in [(&[2, 3][..], Word::default()), (&[2], released)] {
         let (said, left) = in_next(second.clone(), members, word);

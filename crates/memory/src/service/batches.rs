@@ -165,7 +165,7 @@ impl Part {
     }
 }
 
-/// Steps, cut where the fabric takes no more. A read or write of nothing is none, and gives nothing.
+/// Steps, cut where the fabric takes no more. A read or write of 0 bytes is left out, and gives an empty result.
 fn parts(steps: Vec<Step>, largest_read: u64, largest_write: u64) -> Vec<Part> {
     let (read, write) = (largest_read.min(BATCH_BYTES), largest_write.min(BATCH_BYTES) as usize);
     let mut parts = vec![];

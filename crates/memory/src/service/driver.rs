@@ -140,7 +140,7 @@ impl Machine for Memory {
     type Batch = SegmentPost;
 
     fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<Action>) {
-        self.life_begins(me, out);
+        Memory::start_incarnation(self, me, out);
     }
 
     fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<Action>) {

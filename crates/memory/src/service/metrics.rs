@@ -6,7 +6,7 @@ use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
 
 use crate::{Answer, Note, Reclaims, Refusal, Wish};
 
-/// What the service counts, for whoever reads a registry. Cheap to clone.
+/// The service's counters, for a registry. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
     /// By [`Kind`] and [`Outcome`], each in its order: looked up once, for every get and put counts.
@@ -151,7 +151,7 @@ impl Metrics {
     }
 }
 
-/// Read by nobody.
+/// Counters without a registry.
 impl Default for Metrics {
     fn default() -> Self {
         Metrics::new(&Registry::new()).expect("invariant: a new registry has no metric of that name")

@@ -1,6 +1,7 @@
 //! Memory at work in one node: a thread that drives the machine over a fabric, and the handle that programs' requests come by.
 //!
-//! There is nothing to decide here. The driver gives [`Memory`](crate::Memory) what arrives, and does what it says, in order.
+//! The driver makes no decisions. It gives [`Memory`](crate::Memory) what arrives, and carries out its actions in
+//! order.
 
 mod batches;
 mod config;
@@ -36,28 +37,31 @@ pub use stepped::{Look, Stepped};
 #[error("too many requests for memory are waiting")]
 pub struct Overloaded;
 
-/// Bytes of a value from which on a request that names them is done by the service's thread: copying them would hold up whoever asks. A get of a whole value
-/// names none: most are small, and a detour by the thread takes longer than they do.
+/// A request that names at least this many bytes of a value is done by the service's thread, because copying them would
+/// delay the caller. A get of a whole value names none: most are small, and a detour by the thread takes longer than
+/// they do.
 const LARGE: u64 = 256 << 10;
 
-/// Is told what became of a request, by whoever does it: must not block.
-pub type Told = Box<dyn FnOnce(Answer) + Send>;
-/// Is told that nothing of some puts is on its way, by whoever does it: must not block.
+/// Callback with the outcome of a request. Runs on the thread that drives the service; must not block.
+pub type OnAnswer = Box<dyn FnOnce(Answer) + Send>;
+/// Callback for the moment when nothing of some puts is in flight. Runs on the thread that drives the service; must not
+/// block.
 type Settled = Box<dyn FnOnce() + Send>;
-/// Is told whether nothing is open, by whoever does it: must not block.
+/// Callback that learns whether all requests have ended. Runs on the thread that drives the service; must not block.
 type Closed = Box<dyn FnOnce(bool) + Send>;
 
 /// What callers submit to the executor.
 enum Command {
     View { view: Arc<View>, prepared: Box<dyn FnOnce(ViewNumber) + Send> },
-    Request { id: RequestId, wish: Wish, patience: Duration, told: Told },
+    Request { id: RequestId, wish: Wish, patience: Duration, told: OnAnswer },
     Settle { puts: Vec<RequestId>, settled: Settled },
     Close { patience: Duration, closed: Closed },
 }
 
 /// A node's memory. Cheap to clone; the thread ends when the last clone is gone.
 ///
-/// What is asked is done before the call returns, on the caller's thread, unless somebody else is at it, or a request names much to be copied.
+/// A request is done before the call returns, on the caller's thread. If another thread is running the service, or the
+/// request has many bytes to copy, that thread or the service's own does it.
 #[derive(Clone)]
 pub struct MemoryService(Arc<Handle>);
 
@@ -80,7 +84,7 @@ impl MemoryService {
         Ok(MemoryService(Arc::new(Handle { executor, admission, own })))
     }
 
-    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease.
+    /// Starts an incarnation on this fabric, as the incarnation that the fabric has (rule C1). It acts by this lease.
     ///
     /// # Errors
     /// If its port is taken.
@@ -88,7 +92,7 @@ impl MemoryService {
         self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
     }
 
-    /// The life is over. Returns when its regions and its fabric are dropped.
+    /// Ends the incarnation. Returns when its regions and its fabric are dropped.
     pub fn life_ends(&self) {
         self.0.executor.with(|table| table.driver.end_incarnation());
     }
@@ -98,7 +102,8 @@ impl MemoryService {
         self.0.executor.with(|table| table.driver.check_lease());
     }
 
-    /// The cluster has a newer view. `prepared` is told, on the service's thread, when the node has ended what it did in older ones (rule C3).
+    /// The cluster has a newer view. `prepared` is called on the service's thread when the node has ended what it did
+    /// in older ones (rule C3).
     pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
         self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
@@ -129,8 +134,9 @@ impl MemoryService {
         OwnMemory(self.0.own.clone())
     }
 
-    /// Some puts were asked for, of which some may have no answer, or a doubtful one. `settled` is told, by whoever does it, when nothing of any of them is on its way any
-    /// more: then a lock under which they were made may be another's (rules M3, F5). It must not block.
+    /// Waits for these puts, some of which may have no answer, or a doubtful one. `settled` runs on the thread that
+    /// drives the service when nothing of any of them is in flight: then a lock under which they were made may pass to
+    /// another client (rules M3, F5). It must not block.
     pub fn when_settled(&self, puts: Vec<RequestId>, settled: impl FnOnce() + Send + 'static) {
         self.0.executor.submit(Command::Settle { puts, settled: Box::new(settled) });
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use verbena_fabric::Readable;
 use verbena_terms::ViewNumber;
 
-/// Is told how often anything was forgotten, by whoever does it, before that has any consequence: must not block.
+/// Callback with the number of times that the node has forgotten anything, before that has any consequence. Runs on the
+/// thread that drives the service; must not block.
 pub type Forgets = Box<dyn Fn(u64) + Send + Sync>;
 
 /// A home's memory of this view, as it is handed to programs; and what tells them that it is not where they look any more.
@@ -16,7 +17,7 @@ pub(super) struct Own {
     said: AtomicU64,
 }
 
-/// Asks nobody for it. Cheap to clone.
+/// Reads the memory without asking the node. Cheap to clone.
 #[derive(Clone)]
 pub struct OwnMemory(pub(super) Arc<Own>);
 

@@ -14,8 +14,8 @@ const COPY_BYTES: usize = 64 << 10;
 pub(super) struct OwnRegion(Option<Box<dyn Region>>);
 
 impl OwnRegion {
-    /// Makes its memory anew, with what stands in the old one (rules M2 and F4). Nobody changes what stands there: whoever did acts no more. What may
-    /// still land in the old memory after that nobody reads.
+    /// Makes its memory anew, with the values of the old one (rules M2 and F4). The old memory does not change: its
+    /// writers act no longer. What may still land in it after that is never read.
     pub(super) fn renew(
         &mut self,
         renewal: &Renewal,

@@ -8,7 +8,7 @@ use verbena_terms::{BootClock, Clock, Time};
 
 use super::driver::Running;
 use super::metrics::Kind;
-use super::{Closed, Command, Metrics, Settled, Told};
+use super::{Closed, Command, Metrics, OnAnswer, Settled};
 use crate::{Answer, Refusal, RequestId};
 
 pub(super) struct RequestTable {
@@ -26,7 +26,7 @@ pub(super) struct RequestTable {
 struct OpenRequest {
     kind: Kind,
     since: Time,
-    told: Told,
+    told: OnAnswer,
 }
 
 impl RequestTable {

@@ -1,4 +1,4 @@
-//! The service without a thread, for a simulation: the same driver takes its turns when it is told to, on a clock that it is given.
+//! The service without a thread, for a simulation: the caller gives the same driver its turns and its clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn look(own: &dyn Region, segment: &Segment) -> Option<Value> {
     Some(Value { bytes, version: word.version(), stamp_ns })
 }
 
-/// A driver whose turns somebody else gives it.
+/// A driver that the caller polls.
 pub struct Stepped {
     driver: Running,
     metrics: Metrics,
@@ -52,7 +52,7 @@ impl Stepped {
         Stepped { driver, metrics, requests: 0 }
     }
 
-    /// A life of this node begins, by this lease.
+    /// Starts an incarnation, which acts by this lease.
     ///
     /// # Errors
     /// If the port is taken.
@@ -60,7 +60,7 @@ impl Stepped {
         self.driver.start_incarnation(fabric, lease)
     }
 
-    /// The life is over: its regions and its fabric are dropped.
+    /// Ends the incarnation: its regions and its fabric are dropped.
     pub fn life_ends(&mut self) {
         self.driver.end_incarnation();
     }
@@ -88,7 +88,8 @@ impl Stepped {
         self.driver.machine().forgets()
     }
 
-    /// What a program of this node sees in a window that it was given when the node had forgotten so often: at once, and with nobody's help.
+    /// What a program of this node sees in a window that it got when the node's count was `forgets`: at once, without
+    /// the service.
     pub fn look(&self, segment: &Segment, view: ViewNumber, forgets: u64) -> Look {
         let until = self.driver.lease().until;
         if self.driver.now() >= until || self.forgets() != forgets {

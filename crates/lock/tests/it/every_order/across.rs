@@ -3,9 +3,9 @@
 //!
 //! What is not tried, because something else stands for it:
 //!
-//! * A contender that stops for ever is one that is left to itself until the new home opens without it; so is one that is paused, which then goes on
+//! * A participant that stops for ever is one that is left to itself until the new home opens without it; so is one that is paused, which then goes on
 //!   in the old view where a world is explored in full.
-//! * Nobody takes a letter of the old view once it has learnt of the new one: so it is dropped at once, and when everybody has learnt, the old words.
+//! * Nobody takes a message of the old view once it has learnt of the new one: so it is dropped at once, and when everybody has learnt, the old words.
 //! * What a batch reads that nobody hears of.
 
 mod events;
@@ -105,7 +105,7 @@ fn who_only_tries_while_a_view_ends() {
 }
 
 #[test]
-fn doors_and_counts_while_a_view_ends() {
+fn gates_and_counts_while_a_view_ends() {
     let impatient = |world| World { lost_swaps: Some(0), ..world };
     explore(and_one_fails(ends(impatient(world(3, 1, &ANY)))), 200_000);
     explore(has_ended(impatient(in_full(world(3, 1, &ANY)))), 150_000);
@@ -188,8 +188,8 @@ fn l2_tokens_that_begin_where_those_of_the_old_view_began_are_found() {
 }
 
 #[test]
-fn l5_words_that_are_known_before_the_heir_stands_in_them_are_found() {
-    is_found("writers are alone", world(2, 1, &[WRITE]), Rule::HeirIsFirst);
+fn l5_words_that_are_known_before_the_recovery_holder_stands_in_them_are_found() {
+    is_found("writers are alone", world(2, 1, &[WRITE]), Rule::RecoveryHolderIsFirst);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every order of events where nodes have clients: the machine of a node is [`Local`] here, by which its clients take turns with the place that it has in the queue.
+//! Every order of events where nodes have clients: the machine of a node is [`LocalQueue`] here, by which its clients take turns with the place that it has in the queue.
 //!
 //! Clients ask, give up, release and become readers at any moment; a node's lease runs out and comes again. What a client holds it holds from the moment on at which it is told so,
 //! until it releases it or is told that it is lost.
@@ -6,9 +6,10 @@
 use std::fmt;
 
 use stateright::{Model, Property, Representative};
-use verbena_lock::testing::{Local, LocalAction};
+use verbena_lock::testing::{LocalAction, LocalQueue};
 use verbena_lock::{
-    Action, Answer, Batch, HomeSide, LockWord, Mode, Outcome, Request, RequestId, Rules, Scheme, Side, Strange, Token,
+    Action, Answer, Batch, HomeRole, LockRole, LockWord, Mode, Outcome, ProtocolViolation, Request, RequestId, Rules,
+    Scheme, Token,
 };
 
 use crate::every_order::ends::end_well;
@@ -49,7 +50,7 @@ enum Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     view: View,
-    nodes: Vec<Local>,
+    nodes: Vec<LocalQueue>,
     has_lease: Vec<bool>,
     /// Reads of the word that nodes have posted, and what was there.
     looks: Vec<Option<Option<LockWord>>>,
@@ -112,7 +113,7 @@ impl Explored for Clients {
 
     fn is_over(&self, state: &State) -> bool {
         let is_done = state.clients.iter().all(|client| *client == Client::Done);
-        is_done && state.nodes.iter().all(Local::is_over) && state.view.is_over()
+        is_done && state.nodes.iter().all(LocalQueue::is_over) && state.view.is_over()
     }
 }
 
@@ -159,7 +160,11 @@ impl State {
     }
 
     /// Does with a node's machine as the node does: what it says is done, and then it asks if it wants the lock.
-    fn at_node(&mut self, node: usize, event: impl FnOnce(&mut Local, &mut Vec<LocalAction>) -> Result<(), Strange>) {
+    fn at_node(
+        &mut self,
+        node: usize,
+        event: impl FnOnce(&mut LocalQueue, &mut Vec<LocalAction>) -> Result<(), ProtocolViolation>,
+    ) {
         let mut out = vec![];
         self.nodes[node].may_grant(self.has_lease[node]);
         if event(&mut self.nodes[node], &mut out).is_err() {
@@ -195,7 +200,7 @@ impl State {
         }
     }
 
-    fn at_home(&mut self, event: impl FnOnce(&mut HomeSide, &mut Vec<Action>) -> Result<(), Strange>) {
+    fn at_home(&mut self, event: impl FnOnce(&mut HomeRole, &mut Vec<Action>) -> Result<(), ProtocolViolation>) {
         let (mut out, home) = (vec![], self.nodes.len());
         if event(&mut self.view.home, &mut out).is_err() {
             self.wrong = Some(STRANGE);
@@ -216,9 +221,10 @@ impl Model for Clients {
 
     fn init_states(&self) -> Vec<State> {
         let first = Token::first_of(FIRST);
-        let node = |at| Local::new(Side::new(Scheme::Ncosed, rank(at), Rules::ALL)).passing_on_to(self.passing_on_to);
+        let node =
+            |at| LocalQueue::new(LockRole::new(Scheme::Ncosed, rank(at), Rules::ALL)).passing_on_to(self.passing_on_to);
         vec![State {
-            view: View::new(FIRST, HomeSide::new(Scheme::Ncosed, first, Rules::ALL), self.nodes),
+            view: View::new(FIRST, HomeRole::new(Scheme::Ncosed, first, Rules::ALL), self.nodes),
             nodes: (0..self.nodes).map(node).collect(),
             has_lease: vec![true; self.nodes],
             looks: vec![None; self.nodes],
@@ -261,7 +267,7 @@ impl Model for Clients {
         }
         events.extend((0..self.nodes).filter(|&node| state.looks[node].is_some()).map(Event::Look));
         events.extend(state.view.posters().map(Event::Step));
-        events.extend(state.view.letters().map(Event::Deliver));
+        events.extend(state.view.messages().map(Event::Deliver));
     }
 
     fn next_state(&self, last: &State, event: Event) -> Option<State> {
@@ -320,7 +326,7 @@ impl Model for Clients {
                 state.at_node(node, |_, _| Ok(()));
             }
             Event::Deliver(at) => match state.view.wire.remove(at) {
-                (Address::Contender(to), from, message) => {
+                (Address::Participant(to), from, message) => {
                     state.at_node(to.0 as usize - 1, |local, out| local.heard(from, message, out));
                 }
                 (_, from, message) => state.at_home(|home, out| home.heard(from, message, out)),

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Instant;
 
 use stateright::{Model, Property, Representative};
-use verbena_lock::{Mode, Request, Scheme, Side, Token};
+use verbena_lock::{LockRole, Mode, Request, Scheme, Token};
 
 use crate::every_order::ends::walk;
 use crate::every_order::symmetry::hash;
@@ -37,11 +37,11 @@ pub(crate) enum Sees {
     Gone,
 }
 
-impl From<&Side> for Sees {
-    fn from(side: &Side) -> Self {
-        match side.held() {
+impl From<&LockRole> for Sees {
+    fn from(role: &LockRole) -> Self {
+        match role.held() {
             Some((mode, token)) => Sees::Holds(mode, token),
-            None if side.is_idle() => Sees::Nothing,
+            None if role.is_idle() => Sees::Nothing,
             None => Sees::Waits,
         }
     }
@@ -145,7 +145,7 @@ fn sorted<'a>(clients: impl Iterator<Item = &'a Client>) -> Vec<Client> {
     clients
 }
 
-/// The world in full beside the reduced one (`true`), and beside that where of the contenders that could change places one order is explored.
+/// The world in full beside the reduced one (`true`), and beside that where of the participants that could change places one order is explored.
 pub(crate) fn look_alike<W: Watched>(world: impl Fn(bool) -> W) {
     let full = Seen::of(world(false), false);
     let is_symmetric = world(true).is_reduced();

@@ -1,8 +1,8 @@
 //! Whether every order of events ends, and well.
 //!
-//! That nothing is stuck is asked of states in which nothing more can happen. It does not see a circle that is never left: a machine that swaps for ever, and expects what never
+//! That nothing is stuck is asked of states in which nothing more can happen. It does not see a cycle that is never left: a machine that swaps for ever, and expects what never
 //! stands there. So the states and the steps between them are kept here, and walked back from the good ends. From each state one of them can be reached; and one
-//! is reached whatever happens, for nothing goes round in a circle.
+//! is reached whatever happens, for nothing goes round in a cycle.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -57,7 +57,7 @@ pub(crate) fn walk<M: Model>(
     numbers
 }
 
-/// The same for contenders that could change places, where of their orders one is explored.
+/// The same for participants that could change places, where of their orders one is explored.
 fn key<W: Explored>(world: &W, state: &W::State) -> u64 {
     if world.is_reduced() { hash(&state.representative()) } else { hash(state) }
 }
@@ -121,7 +121,7 @@ impl Graph {
     }
 }
 
-/// From each state a good end can be reached, and nothing goes round in a circle.
+/// From each state a good end can be reached, and nothing goes round in a cycle.
 pub(crate) fn end_well<W: Explored>(world: W, at_least: usize) {
     println!("{world}");
     let started = Instant::now();
@@ -161,7 +161,7 @@ fn every_order_of_events_ends_well() {
 }
 
 #[test]
-fn doors_are_open_in_the_end() {
+fn gates_are_open_in_the_end() {
     let impatient = |world| World { lost_swaps: Some(0), ..world };
     end_well(impatient(in_full(world(2, 2, &[WRITE, READ]))), 70_000);
     end_well(impatient(world(3, 1, &[WRITE, READ, TRY_WRITE, TRY_READ])), 8_000);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use stateright::{Checker, HasDiscoveries, Model, Property, Representative};
-use verbena_lock::{Evicted, Request, Rules, Scheme, Side};
+use verbena_lock::{Evicted, LockRole, Request, Rules, Scheme};
 
 use crate::every_order::compared::{Sees, Watched, look_alike};
 use crate::every_order::ends::end_well;
@@ -21,7 +21,7 @@ use crate::every_order::{Explored, READ, TRY_READ, TRY_WRITE, WRITE, checked, ex
 /// Locks of some names at a home with fewer words.
 struct Evicting {
     scheme: Scheme,
-    contenders: usize,
+    participants: usize,
     /// Requests that each makes, of any of the locks.
     each: u8,
     requests: Vec<Request>,
@@ -76,7 +76,7 @@ struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Part {
-    side: Side,
+    role: LockRole,
     words: Words,
     wants: Option<Request>,
 }
@@ -105,7 +105,7 @@ enum Event {
     Request(usize, usize, Request),
     Release(usize, usize),
     Downgrade(usize, usize),
-    /// A letter about the lock of a slot.
+    /// A message about the lock of a slot.
     Deliver(usize, usize),
     /// The next step of a batch on the words of a slot, or that its poster hears what came of it.
     Step(usize, usize),
@@ -116,13 +116,13 @@ enum Event {
 
 impl fmt::Display for Evicting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Evicting { scheme, contenders, each, names, slots, evictions, .. } = self;
+        let Evicting { scheme, participants, each, names, slots, evictions, .. } = self;
         let requests: Vec<String> = self
             .requests
             .iter()
             .map(|request| format!("{}{:?}", if request.is_try { "Try" } else { "" }, request.mode))
             .collect();
-        write!(f, "{scheme:?}: {contenders} contenders, {each} requests each of {}", requests.join(", "))?;
+        write!(f, "{scheme:?}: {participants} participants, {each} requests each of {}", requests.join(", "))?;
         write!(f, ", {names} locks, {slots} words, evicted {evictions} times")?;
         write!(f, "{}", if self.downgrades { ", downgrades" } else { "" })?;
         self.lost_swaps.map_or(Ok(()), |lost| write!(f, ", {lost} swaps lost at most"))?;
@@ -139,7 +139,7 @@ impl Explored for Evicting {
     fn is_over(&self, state: &State) -> bool {
         let has_ended = |(at, node): (usize, &Node)| {
             let waits = |(name, part): (usize, &Part)| part.wants.is_some() && !state.wanting.contains(&(at, name));
-            node.parts.iter().all(|part| part.side.is_idle()) && !node.parts.iter().enumerate().any(waits)
+            node.parts.iter().all(|part| part.role.is_idle()) && !node.parts.iter().enumerate().any(waits)
         };
         state.nodes.iter().enumerate().all(has_ended)
             && state.slots.iter().all(|slot| match slot.is {
@@ -159,7 +159,7 @@ impl Representative for State {
 impl Watched for Evicting {
     fn sees(&self, state: &State) -> Vec<Sees> {
         let parts = state.nodes.iter().flat_map(|node| &node.parts);
-        parts.map(|part| if part.wants.is_some() { Sees::Waits } else { Sees::from(&part.side) }).collect()
+        parts.map(|part| if part.wants.is_some() { Sees::Waits } else { Sees::from(&part.role) }).collect()
     }
 
     fn asks(&self, event: Event) -> Option<(usize, Request)> {
@@ -170,7 +170,7 @@ impl Watched for Evicting {
     }
 
     fn order(&self, _: &State) -> Vec<usize> {
-        (0..self.contenders * self.names).collect()
+        (0..self.participants * self.names).collect()
     }
 }
 
@@ -202,13 +202,13 @@ impl Model for Evicting {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("writers are alone", |world: &Evicting, state: &State| {
-                (0..world.names).all(|name| writers_are_alone(state.nodes.iter().map(|node| &node.parts[name].side)))
+                (0..world.names).all(|name| writers_are_alone(state.nodes.iter().map(|node| &node.parts[name].role)))
             }),
             Property::always("nothing is wrong", |_, state: &State| state.wrong.is_none()),
             // Who stands in the queue of words, or is about to, stands in that of its lock, or of none.
             Property::always("two names never share a word", |_, state: &State| {
                 let parts = state.nodes.iter().flat_map(|node| node.parts.iter().enumerate());
-                parts.filter(|(_, part)| !part.side.is_idle()).all(|(name, part)| match part.words {
+                parts.filter(|(_, part)| !part.role.is_idle()).all(|(name, part)| match part.words {
                     Words::At(slot) => [Is::Of(name), Is::Evicted].contains(&state.slots[slot as usize].is),
                     Words::Unknown | Words::Asked => false,
                 })
@@ -227,10 +227,10 @@ impl Model for Evicting {
 }
 
 /// One lock that is evicted, and comes back to other words.
-fn one(contenders: usize, each: u8, requests: &[Request]) -> Evicting {
+fn one(participants: usize, each: u8, requests: &[Request]) -> Evicting {
     Evicting {
         scheme: Scheme::Ncosed,
-        contenders,
+        participants,
         each,
         requests: requests.to_vec(),
         names: 1,
@@ -244,8 +244,8 @@ fn one(contenders: usize, each: u8, requests: &[Request]) -> Evicting {
 }
 
 /// Two locks, and words for one.
-fn two(contenders: usize, each: u8, requests: &[Request]) -> Evicting {
-    Evicting { names: 2, ..one(contenders, each, requests) }
+fn two(participants: usize, each: u8, requests: &[Request]) -> Evicting {
+    Evicting { names: 2, ..one(participants, each, requests) }
 }
 
 fn in_full(world: Evicting) -> Evicting {
@@ -285,7 +285,7 @@ fn who_only_tries_evicted_words() {
 }
 
 #[test]
-fn doors_of_evicted_words() {
+fn gates_of_evicted_words() {
     let impatient = |world| Evicting { lost_swaps: Some(0), ..world };
     explore(impatient(one(2, 2, &ANY)), 50_000);
     explore(impatient(two(2, 1, &ANY)), 2_000);

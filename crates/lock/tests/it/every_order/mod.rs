@@ -1,8 +1,8 @@
-//! Every order of events in a small world: one lock, some contenders that request it a few times each, in any mode, and its home.
+//! Every order of events in a small world: one lock, some participants that request it a few times each, in any mode, and its home.
 //! The machines are those that run in a node.
 //!
 //! Messages are delivered in any order, a little late or much later; each step of a batch is executed at a moment of its own, and what came of it is
-//! heard at another. Larger worlds are *reduced*: of contenders that could change places one order is explored, and of orders that nobody can
+//! heard at another. Larger worlds are *reduced*: of participants that could change places one order is explored, and of orders that nobody can
 //! tell apart one (`reduced.rs` says which, `compared.rs` that nobody can, and the same faults are found in both). `VERBENA_LONG=1` explores the larger worlds. `across.rs` does all that
 //! where the view ends.
 
@@ -30,11 +30,11 @@ const READ: Request = Request { mode: Mode::Shared, is_try: false };
 const TRY_WRITE: Request = Request { is_try: true, ..WRITE };
 const TRY_READ: Request = Request { is_try: true, ..READ };
 
-/// So many contenders, each with so many requests of any of these.
-fn world(contenders: usize, each: u8, requests: &[Request]) -> World {
+/// So many participants, each with so many requests of any of these.
+fn world(participants: usize, each: u8, requests: &[Request]) -> World {
     World {
         scheme: Scheme::Ncosed,
-        contenders,
+        participants,
         each,
         requests: requests.to_vec(),
         downgrades: false,
@@ -120,7 +120,7 @@ fn who_only_tries() {
     }
 }
 
-/// Whoever loses a swap asks the home, so that the door is closed and opened.
+/// Whoever loses a swap asks the home, so that the gate is closed and opened.
 #[test]
 fn writers_that_lose_their_swaps() {
     let impatient = |world| World { lost_swaps: Some(0), ..world };
@@ -156,9 +156,9 @@ fn the_schemes_that_it_is_compared_with() {
 }
 
 /// Without the rule something breaks, and both kinds of exploration see it.
-fn is_found(property: &'static str, contenders: usize, requests: &[Request], rules: Rules) {
+fn is_found(property: &'static str, participants: usize, requests: &[Request], rules: Rules) {
     for is_reduced in [false, true] {
-        let world = World { rules, is_reduced, ..world(contenders, 1, requests) };
+        let world = World { rules, is_reduced, ..world(participants, 1, requests) };
         let checker = checked(world, HasDiscoveries::AnyFailures);
         let found = checker.discovery(property).unwrap_or_else(|| panic!("{property}, although a rule is off"));
         println!("  found in {} steps", found.into_actions().len());

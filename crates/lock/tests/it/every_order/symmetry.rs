@@ -1,13 +1,13 @@
-//! Contenders that could change places.
+//! Participants that could change places.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use stateright::Representative;
 use verbena_lock::testing::Renamed;
-use verbena_lock::{Outcome, Side};
+use verbena_lock::{LockRole, Outcome};
 use verbena_terms::Rank;
 
-use crate::every_order::view::{Address, Letter, Posted, View, rank};
+use crate::every_order::view::{Address, MemberMessage, Posted, View, rank};
 use crate::every_order::world::State;
 
 /// One of the worlds that differ only in who is who.
@@ -17,7 +17,7 @@ impl Representative for State {
         let name = names(&order);
         State {
             view: self.view.renamed(&name, &order),
-            contenders: order.iter().map(|&at| self.contenders[at].renamed(&name)).collect(),
+            participants: order.iter().map(|&at| self.participants[at].renamed(&name)).collect(),
             left: order.iter().map(|&at| self.left[at]).collect(),
             ..*self
         }
@@ -25,22 +25,27 @@ impl Representative for State {
 }
 
 impl State {
-    /// In which its representative has its contenders.
+    /// In which its representative has its participants.
     pub(crate) fn order(&self) -> Vec<usize> {
-        order(self.contenders.len(), |at| {
-            (nameless(&self.contenders[at]), self.left[at], behind(self.contenders.iter(), at), self.view.nameless(at))
+        order(self.participants.len(), |at| {
+            (
+                nameless(&self.participants[at]),
+                self.left[at],
+                behind(self.participants.iter(), at),
+                self.view.nameless(at),
+            )
         })
     }
 }
 
-/// The contenders, sorted by what each is and does without any names in it; ties may stay as they are.
+/// The participants, sorted by what each is and does without any names in it; ties may stay as they are.
 pub(crate) fn order<Key: Hash>(count: usize, nameless: impl Fn(usize) -> Key) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_cached_key(|&at| hash(&nameless(at)));
     order
 }
 
-/// What they are called in this order. Who is no contender keeps its name.
+/// What they are called in this order. Who is no participant keeps its name.
 pub(crate) fn names(order: &[usize]) -> impl Fn(Rank) -> Rank {
     let mut places = vec![0; order.len()];
     order.iter().enumerate().for_each(|(place, &at)| places[at] = place);
@@ -55,10 +60,10 @@ pub(crate) fn nameless<Named: Renamed>(it: &Named) -> Named {
     it.renamed(&|_| Rank(1))
 }
 
-/// What others know of this contender.
-pub(crate) fn behind<'a>(sides: impl Iterator<Item = &'a Side>, at: usize) -> u64 {
+/// What others know of this participant.
+pub(crate) fn behind<'a>(sides: impl Iterator<Item = &'a LockRole>, at: usize) -> u64 {
     let others = sides.enumerate().filter(|(other, _)| *other != at);
-    others.map(|(_, side)| hash(&only(side, at))).fold(0, u64::wrapping_add)
+    others.map(|(_, role)| hash(&only(role, at))).fold(0, u64::wrapping_add)
 }
 
 fn only<Named: Renamed>(it: &Named, at: usize) -> Named {
@@ -81,7 +86,7 @@ impl Posted {
 impl Address {
     fn renamed(self, name: &impl Fn(Rank) -> Rank) -> Self {
         match self {
-            Address::Contender(rank) => Address::Contender(name(rank)),
+            Address::Participant(rank) => Address::Participant(name(rank)),
             Address::Survivor(rank) => Address::Survivor(name(rank)),
             Address::Home | Address::Server => self,
         }
@@ -89,25 +94,35 @@ impl Address {
 }
 
 impl View {
-    /// What there is in it of this contender.
+    /// What there is in it of this participant.
     pub(crate) fn nameless(&self, at: usize) -> u64 {
         let own = rank(at);
         let posted = self.posted[at].as_ref().map(|posted| posted.renamed(&|_| Rank(1)));
         let from = self.wire.iter().filter(|(_, from, _)| *from == own).count();
-        let to =
-            self.wire.iter().filter(|(to, ..)| [Address::Contender(own), Address::Survivor(own)].contains(to)).count();
-        hash(&(posted, from, to, self.word.tail == own, self.heir.as_ref().map(|heir| only(heir, at))))
+        let to = self
+            .wire
+            .iter()
+            .filter(|(to, ..)| [Address::Participant(own), Address::Survivor(own)].contains(to))
+            .count();
+        hash(&(
+            posted,
+            from,
+            to,
+            self.word.tail == own,
+            self.recovery_holder.as_ref().map(|recovery_holder| only(recovery_holder, at)),
+        ))
     }
 
     pub(crate) fn renamed(&self, name: &impl Fn(Rank) -> Rank, order: &[usize]) -> Self {
         let posted = order.iter().copied().chain(order.len()..self.posted.len());
-        let letter = |(to, from, message): &Letter| (to.renamed(name), name(*from), message.renamed(name));
-        let mut wire: Vec<Letter> = self.wire.iter().map(letter).collect();
+        let member_message =
+            |(to, from, message): &MemberMessage| (to.renamed(name), name(*from), message.renamed(name));
+        let mut wire: Vec<MemberMessage> = self.wire.iter().map(member_message).collect();
         wire.sort_unstable();
         View {
             word: self.word.renamed(name),
             home: self.home.renamed(name),
-            heir: self.heir.as_ref().map(|heir| heir.renamed(name)),
+            recovery_holder: self.recovery_holder.as_ref().map(|recovery_holder| recovery_holder.renamed(name)),
             posted: posted.map(|at| self.posted[at].as_ref().map(|posted| posted.renamed(name))).collect(),
             wire,
             ..*self

@@ -1,6 +1,6 @@
 //! One view of a lock: its words, who owns them, and what is on its way.
 
-use verbena_lock::{Batch, Change, Heir, HomeSide, LockWord, Message, Mode, Outcome, Side, To, Token};
+use verbena_lock::{Batch, Change, HomeRole, LockRole, LockWord, Message, Mode, Outcome, RecoveryHolder, To, Token};
 use verbena_terms::{Rank, ViewNumber};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -8,13 +8,13 @@ pub(crate) struct View {
     pub word: LockWord,
     pub token: Token,
     pub is_closed: bool,
-    pub home: HomeSide,
+    pub home: HomeRole,
     /// Who stands for those that had the lock in the view before.
-    pub heir: Option<Heir>,
-    /// What each contender, then the home, and last the heir, has posted.
+    pub recovery_holder: Option<RecoveryHolder>,
+    /// What each participant, then the home, and last the recovery holder, has posted.
     pub posted: Vec<Option<Posted>>,
     /// In order, for it does not matter.
-    pub wire: Vec<Letter>,
+    pub wire: Vec<MemberMessage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,15 +26,15 @@ pub(crate) struct Posted {
 }
 
 /// Who it is for, who sent it, and what it says.
-pub(crate) type Letter = (Address, Rank, Message);
+pub(crate) type MemberMessage = (Address, Rank, Message);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Address {
     Home,
-    Contender(Rank),
-    /// The heir, from who has the lock from the view before. (Who found it at the tail writes to its rank.)
+    Participant(Rank),
+    /// The recovery holder, from who has the lock from the view before. (Who found it at the tail writes to its rank.)
     Server,
-    /// Who has the lock from the view before, from the heir.
+    /// Who has the lock from the view before, from the recovery holder.
     Survivor(Rank),
 }
 
@@ -52,12 +52,12 @@ pub(crate) fn rank(at: usize) -> Rank {
 }
 
 /// How many of them hold the lock in this mode.
-pub(crate) fn holders<'a>(sides: impl Iterator<Item = &'a Side>, mode: Mode) -> usize {
-    sides.filter(|side| side.held().is_some_and(|(held, _)| held == mode)).count()
+pub(crate) fn holders<'a>(sides: impl Iterator<Item = &'a LockRole>, mode: Mode) -> usize {
+    sides.filter(|role| role.held().is_some_and(|(held, _)| held == mode)).count()
 }
 
 /// At most one writer holds, and then alone.
-pub(crate) fn writers_are_alone<'a>(sides: impl Iterator<Item = &'a Side> + Clone) -> bool {
+pub(crate) fn writers_are_alone<'a>(sides: impl Iterator<Item = &'a LockRole> + Clone) -> bool {
     let (writers, readers) = (holders(sides.clone(), Mode::Exclusive), holders(sides, Mode::Shared));
     writers == 0 || (writers == 1 && readers == 0)
 }
@@ -66,7 +66,7 @@ impl From<To> for Address {
     fn from(to: To) -> Self {
         match to {
             To::Home => Address::Home,
-            To::Contender(rank) => Address::Contender(rank),
+            To::Participant(rank) => Address::Participant(rank),
             To::Survivor(rank) => Address::Survivor(rank),
         }
     }
@@ -74,21 +74,23 @@ impl From<To> for Address {
 
 impl View {
     /// Nobody has anything to do with the lock yet.
-    pub(crate) fn new(number: ViewNumber, home: HomeSide, contenders: usize) -> Self {
+    pub(crate) fn new(number: ViewNumber, home: HomeRole, participants: usize) -> Self {
         View {
             word: LockWord::FREE,
             token: Token::first_of(number),
             is_closed: false,
             home,
-            heir: None,
-            posted: vec![None; contenders + 2],
+            recovery_holder: None,
+            posted: vec![None; participants + 2],
             wire: vec![],
         }
     }
 
     /// Nobody is in the lock, and nobody has anything to remember.
     pub(crate) fn is_over(&self) -> bool {
-        self.word == LockWord::FREE && self.home.is_at_rest() && self.heir.as_ref().is_none_or(Heir::is_over)
+        self.word == LockWord::FREE
+            && self.home.is_at_rest()
+            && self.recovery_holder.as_ref().is_none_or(RecoveryHolder::is_over)
     }
 
     /// Whether that is the only one of its poster.
@@ -97,13 +99,13 @@ impl View {
         self.posted[who].replace(Posted { rest: batch, outcome: Outcome::default(), is_reading }).is_none()
     }
 
-    pub(crate) fn send(&mut self, letter: Letter) {
-        let at = self.wire.partition_point(|other| *other < letter);
-        self.wire.insert(at, letter);
+    pub(crate) fn send(&mut self, member_message: MemberMessage) {
+        let at = self.wire.partition_point(|other| *other < member_message);
+        self.wire.insert(at, member_message);
     }
 
     /// Letters that are on their way, of equal ones the first.
-    pub(crate) fn letters(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = usize> {
         let is_first = |at: &usize| *at == 0 || self.wire[*at] != self.wire[*at - 1];
         (0..self.wire.len()).filter(is_first)
     }
@@ -116,8 +118,8 @@ impl View {
     /// The next step of the batch; `None` when all have been made.
     pub(crate) fn execute(&mut self, who: usize) -> Option<()> {
         let Posted { rest, outcome, .. } = self.posted[who].as_mut()?;
-        if let Some(door) = rest.door.take() {
-            self.is_closed = door;
+        if let Some(gate) = rest.gate.take() {
+            self.is_closed = gate;
         } else if let Some(token) = rest.token.take() {
             self.token = token;
         } else if let Some(change) = rest.change.take() {
@@ -144,11 +146,11 @@ impl Grants {
     }
 
     /// There is one more. Whether its token is as large as it has to be.
-    pub(crate) fn grow(&mut self, to: &Side, mode: Mode, token: Token) -> bool {
+    pub(crate) fn grow(&mut self, to: &LockRole, mode: Mode, token: Token) -> bool {
         let grows = match mode {
             Mode::Exclusive => token > self.highest,
             // Where readers do not share, a writer that becomes one goes on as it was.
-            Mode::Shared if matches!(to, Side::Dqnl(..)) => token >= self.highest,
+            Mode::Shared if matches!(to, LockRole::Dqnl(..)) => token >= self.highest,
             Mode::Shared => token >= self.highest && token > self.highest_writer,
         };
         self.highest = self.highest.max(token);

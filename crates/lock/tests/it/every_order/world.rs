@@ -3,14 +3,14 @@
 use std::fmt;
 
 use stateright::{Model, Property};
-use verbena_lock::{Action, HomeSide, Mode, Request, Rules, Scheme, Side, Strange, Token};
+use verbena_lock::{Action, HomeRole, LockRole, Mode, ProtocolViolation, Request, Rules, Scheme, Token};
 use verbena_terms::ViewNumber;
 
 use crate::every_order::Explored;
 use crate::every_order::compared::{Sees, Watched};
 use crate::every_order::view::{Address, Grants, Posted, View, holders, rank, writers_are_alone};
 
-pub(crate) const STRANGE: &str = "a machine finds strange what it heard";
+pub(crate) const STRANGE: &str = "a machine hears what breaks the protocol";
 pub(crate) const TWO_BATCHES: &str = "a machine has two batches on their way";
 pub(crate) const TOO_SMALL: &str = "a token is not larger than earlier ones";
 
@@ -19,7 +19,7 @@ pub(crate) const FIRST: ViewNumber = ViewNumber(1);
 
 pub(crate) struct World {
     pub scheme: Scheme,
-    pub contenders: usize,
+    pub participants: usize,
     /// Requests that each makes.
     pub each: u8,
     /// What is asked for: any of these at any time.
@@ -38,7 +38,7 @@ pub(crate) struct World {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub view: View,
-    pub contenders: Vec<Side>,
+    pub participants: Vec<LockRole>,
     pub left: Vec<u8>,
     pub grants: Grants,
     pub wrong: Option<&'static str>,
@@ -56,12 +56,12 @@ pub(crate) enum Event {
 
 impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let World { scheme, contenders, each, requests, .. } = self;
+        let World { scheme, participants, each, requests, .. } = self;
         let kinds: Vec<String> = requests
             .iter()
             .map(|request| format!("{}{:?}", if request.is_try { "Try" } else { "" }, request.mode))
             .collect();
-        write!(f, "{scheme:?}: {contenders} contenders, {each} requests each of {}", kinds.join(", "))?;
+        write!(f, "{scheme:?}: {participants} participants, {each} requests each of {}", kinds.join(", "))?;
         write!(f, "{}", if self.downgrades { ", downgrades" } else { "" })?;
         self.lost_swaps.map_or(Ok(()), |lost| write!(f, ", {lost} swaps lost at most"))?;
         self.settled_at.map_or(Ok(()), |readers| write!(f, ", settled at {readers}"))?;
@@ -70,39 +70,39 @@ impl fmt::Display for World {
 }
 
 impl World {
-    /// A contender that has nothing to do with the lock.
-    pub(crate) fn contender(&self, at: usize) -> Side {
-        match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
-            (Side::Ncosed(contender), Some(lost)) => Side::Ncosed(contender.patient_for(lost)),
-            (side, _) => side,
+    /// A participant that has nothing to do with the lock.
+    pub(crate) fn participant(&self, at: usize) -> LockRole {
+        match (LockRole::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
+            (LockRole::Ncosed(participant), Some(lost)) => LockRole::Ncosed(participant.patient_for(lost)),
+            (role, _) => role,
         }
     }
 
     /// A view in which nothing has happened.
     pub(crate) fn view(&self, number: ViewNumber) -> View {
-        let home = match (HomeSide::new(self.scheme, Token::first_of(number), self.rules), self.settled_at) {
-            (HomeSide::Words(home), Some(readers)) => HomeSide::Words(home.settling_at(readers)),
+        let home = match (HomeRole::new(self.scheme, Token::first_of(number), self.rules), self.settled_at) {
+            (HomeRole::Words(home), Some(readers)) => HomeRole::Words(home.settling_at(readers)),
             (home, _) => home,
         };
-        View::new(number, home, self.contenders)
+        View::new(number, home, self.participants)
     }
 
     pub(crate) fn home(&self) -> usize {
-        self.contenders
+        self.participants
     }
 
     /// Somebody may ask the home to be put into the queue.
-    pub(crate) fn has_door(&self) -> bool {
+    pub(crate) fn has_gate(&self) -> bool {
         self.lost_swaps.is_some()
     }
 }
 
 impl State {
     fn readers(&self) -> usize {
-        holders(self.contenders.iter(), Mode::Shared)
+        holders(self.participants.iter(), Mode::Shared)
     }
 
-    fn act(&mut self, who: usize, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn act(&mut self, who: usize, said: Result<(), ProtocolViolation>, actions: Vec<Action>) {
         if said.is_err() {
             self.wrong = Some(STRANGE);
         }
@@ -115,7 +115,7 @@ impl State {
                 }
                 Action::Send(to, message) => self.view.send((to.into(), rank(who), message)),
                 Action::Granted(mode, token) => {
-                    if !self.grants.grow(&self.contenders[who], mode, token) {
+                    if !self.grants.grow(&self.participants[who], mode, token) {
                         self.wrong = Some(TOO_SMALL);
                     }
                 }
@@ -132,13 +132,13 @@ impl Explored for World {
     }
 
     fn is_over(&self, state: &State) -> bool {
-        state.contenders.iter().all(Side::is_idle) && state.view.is_over()
+        state.participants.iter().all(LockRole::is_idle) && state.view.is_over()
     }
 }
 
 impl Watched for World {
     fn sees(&self, state: &State) -> Vec<Sees> {
-        state.contenders.iter().map(Sees::from).collect()
+        state.participants.iter().map(Sees::from).collect()
     }
 
     fn asks(&self, event: Event) -> Option<(usize, Request)> {
@@ -160,8 +160,8 @@ impl Model for World {
     fn init_states(&self) -> Vec<State> {
         vec![State {
             view: self.view(FIRST),
-            contenders: (0..self.contenders).map(|at| self.contender(at)).collect(),
-            left: vec![self.each; self.contenders],
+            participants: (0..self.participants).map(|at| self.participant(at)).collect(),
+            left: vec![self.each; self.participants],
             grants: Grants::none_of(FIRST),
             wrong: None,
         }]
@@ -186,7 +186,7 @@ impl Model for World {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("writers are alone", |_, state: &State| writers_are_alone(state.contenders.iter())),
+            Property::always("writers are alone", |_, state: &State| writers_are_alone(state.participants.iter())),
             Property::always("nothing is wrong", |_, state: &State| state.wrong.is_none()),
             // No request can be made and nothing is on its way: then everybody has had what they wanted, and the word says so.
             Property::always("nothing is stuck", |world: &World, state: &State| {
@@ -207,11 +207,11 @@ impl Model for World {
 impl World {
     /// All that can happen next.
     pub(crate) fn possible(&self, state: &State, events: &mut Vec<Event>) {
-        for (at, contender) in state.contenders.iter().enumerate() {
-            if contender.is_idle() && state.left[at] > 0 {
+        for (at, participant) in state.participants.iter().enumerate() {
+            if participant.is_idle() && state.left[at] > 0 {
                 events.extend(self.requests.iter().map(|&request| Event::Request(at, request)));
             }
-            if let Some((mode, _)) = contender.held() {
+            if let Some((mode, _)) = participant.held() {
                 events.push(Event::Release(at));
                 if self.downgrades && mode == Mode::Exclusive {
                     events.push(Event::Downgrade(at));
@@ -219,7 +219,7 @@ impl World {
             }
         }
         events.extend(state.view.posters().map(Event::Step));
-        events.extend(state.view.letters().map(Event::Deliver));
+        events.extend(state.view.messages().map(Event::Deliver));
     }
 
     pub(crate) fn happens(&self, state: &mut State, event: Event) {
@@ -227,17 +227,17 @@ impl World {
         let (who, said) = match event {
             Event::Request(who, request) => {
                 state.left[who] -= 1;
-                (who, state.contenders[who].request(request, &mut out))
+                (who, state.participants[who].request(request, &mut out))
             }
-            Event::Release(who) => (who, state.contenders[who].release(&mut out)),
-            Event::Downgrade(who) => (who, state.contenders[who].downgrade(&mut out)),
+            Event::Release(who) => (who, state.participants[who].release(&mut out)),
+            Event::Downgrade(who) => (who, state.participants[who].downgrade(&mut out)),
             Event::Deliver(at) => match state.view.wire.remove(at) {
                 (Address::Home | Address::Server, from, message) => {
                     (self.home(), state.view.home.heard(from, message, &mut out))
                 }
-                (Address::Contender(to) | Address::Survivor(to), from, message) => {
+                (Address::Participant(to) | Address::Survivor(to), from, message) => {
                     let who = to.0 as usize - 1;
-                    (who, state.contenders[who].heard(from, message, &mut out))
+                    (who, state.participants[who].heard(from, message, &mut out))
                 }
             },
             Event::Step(who) => {
@@ -245,8 +245,8 @@ impl World {
                     return;
                 }
                 let Some(Posted { outcome, .. }) = state.view.posted[who].take() else { return };
-                let said = match state.contenders.get_mut(who) {
-                    Some(contender) => contender.completed(&outcome, &mut out),
+                let said = match state.participants.get_mut(who) {
+                    Some(participant) => participant.completed(&outcome, &mut out),
                     None => state.view.home.completed(&outcome, &mut out),
                 };
                 (who, said)

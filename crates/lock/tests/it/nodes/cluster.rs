@@ -73,7 +73,7 @@ impl Nodes {
             for (at, (node, _)) in self.nodes.iter_mut().enumerate() {
                 node.turn();
                 self.answers.extend(node.answers().into_iter().map(|(id, answer)| (at, id, answer)));
-                assert_eq!(node.strange(), 0);
+                assert_eq!(node.violation(), 0);
             }
             self.world.run_until(self.world.now() + Duration::from_micros(100));
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verbena_lock::{Answer, Circle, Mode, Refusal, Request, RequestId};
+use verbena_lock::{Answer, Cycle, Mode, Refusal, Request, RequestId};
 
 use crate::nodes::cluster::{Nodes, READ, WRITE};
 
@@ -10,9 +10,9 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn circle_of(answers: &[(usize, RequestId, Answer)]) -> (usize, RequestId, Circle) {
+fn cycle_of(answers: &[(usize, RequestId, Answer)]) -> (usize, RequestId, Cycle) {
     match answers {
-        [(at, id, Answer::Deadlock(circle))] => (*at, *id, circle.clone()),
+        [(at, id, Answer::Deadlock(cycle))] => (*at, *id, cycle.clone()),
         other => panic!("one is told of a deadlock: {other:?}"),
     }
 }
@@ -27,7 +27,7 @@ fn granted(answers: &[(usize, RequestId, Answer)]) -> Vec<(usize, RequestId)> {
 
 /// Over three nodes, through a lock that readers hold: the last that began to wait is told, and only that one. Whoever it is, the others get on.
 #[test]
-fn the_youngest_of_a_circle_is_told_and_the_others_get_on() {
+fn the_youngest_of_a_cycle_is_told_and_the_others_get_on() {
     for last in 0..3 {
         let mut nodes = Nodes::new(4, 10);
         let modes = [WRITE, READ, WRITE];
@@ -39,10 +39,10 @@ fn the_youngest_of_a_circle_is_told_and_the_others_get_on() {
         let order = [(last + 1) % 3, (last + 2) % 3, last];
         let waits = order.map(|at| (at, nodes.acquire_for(at, 7, names[(at + 1) % 3], WRITE)));
         nodes.run_for(ms(1000));
-        let (at, id, circle) = circle_of(&nodes.answers());
+        let (at, id, cycle) = cycle_of(&nodes.answers());
         assert_eq!((at, id), waits[2]);
-        assert_eq!(circle.waiters().len(), 3);
-        let said = circle.to_string();
+        assert_eq!(cycle.waiters().len(), 3);
+        let said = cycle.to_string();
         assert!(said.contains("process 40 on node 1 waits for \"b\", which process 41 on node 2 holds"), "{said}");
         nodes.run_for(ms(2000));
         assert_eq!(nodes.answers(), [], "the others wait for the one that was told, and for nobody else");
@@ -71,8 +71,8 @@ fn clients_of_one_node_are_told_too() {
     let [_, second] = [(1, "b"), (2, "a")].map(|(asker, name)| nodes.acquire_for(1, asker, name, WRITE));
     nodes.answers();
     nodes.run_for(ms(500));
-    let (at, id, circle) = circle_of(&nodes.answers());
-    assert_eq!((at, id, circle.waiters().len()), (1, second, 2));
+    let (at, id, cycle) = cycle_of(&nodes.answers());
+    assert_eq!((at, id, cycle.waiters().len()), (1, second, 2));
 }
 
 /// At the same moment by any clock, so that each could take itself for the youngest.
@@ -83,12 +83,12 @@ fn one_of_those_that_began_at_the_same_moment_is_told() {
     let _waits = [(1, "b"), (2, "a")].map(|(at, name)| nodes.acquire_briefly(at, 1, name, WRITE, ms(0)));
     nodes.answers();
     nodes.run_for(ms(2000));
-    circle_of(&nodes.answers());
+    cycle_of(&nodes.answers());
 }
 
-/// A client that waits for two locks at once, by two requests: only the one that is in the circle is refused.
+/// A client that waits for two locks at once, by two requests: only the one that is in the cycle is refused.
 #[test]
-fn what_is_not_in_the_circle_is_not_refused() {
+fn what_is_not_in_the_cycle_is_not_refused() {
     let mut nodes = Nodes::new(3, 10);
     let (a, other) = (nodes.acquire_for(1, 1, "a", WRITE), nodes.acquire_for(2, 2, "other", WRITE));
     let b = nodes.acquire_for(2, 1, "b", WRITE);
@@ -97,7 +97,7 @@ fn what_is_not_in_the_circle_is_not_refused() {
     let youngest = nodes.acquire_for(1, 1, "b", WRITE);
     nodes.answers();
     nodes.run_for(ms(1000));
-    let (at, id, _) = circle_of(&nodes.answers());
+    let (at, id, _) = cycle_of(&nodes.answers());
     assert_eq!((at, id), (1, youngest));
     nodes.release(2, other);
     nodes.release(1, a);
@@ -105,7 +105,7 @@ fn what_is_not_in_the_circle_is_not_refused() {
     nodes.release(2, b);
 }
 
-/// A chain is no circle; and whoever holds nothing asks nobody anything while it waits (rule L3).
+/// A chain is no cycle; and whoever holds nothing asks nobody anything while it waits (rule L3).
 #[test]
 fn who_waits_for_somebody_that_works_is_left_alone() {
     let mut nodes = Nodes::new(3, 10);
@@ -120,7 +120,7 @@ fn who_waits_for_somebody_that_works_is_left_alone() {
     assert_eq!(granted(&nodes.answers()), [(1, waits)]);
 }
 
-/// A circle that is not there for as long as it takes to see it twice is none: one of them gives up again and again, and asks anew.
+/// A cycle that is not there for as long as it takes to see it twice is none: one of them gives up again and again, and asks anew.
 #[test]
 fn who_gives_up_by_itself_makes_no_deadlock() {
     let mut nodes = Nodes::new(2, 10);

@@ -200,9 +200,9 @@ impl Cluster {
                     }
                     Client::Idle
                 }
-                Answer::Deadlock(circle) => {
-                    if circle.waiters().len() < 2 {
-                        self.checker.broken.push(format!("node {at} waits for itself: {circle}"));
+                Answer::Deadlock(cycle) => {
+                    if cycle.waiters().len() < 2 {
+                        self.checker.broken.push(format!("node {at} waits for itself: {cycle}"));
                     }
                     self.checker.seen.deadlocks += 1;
                     Client::Idle

@@ -97,11 +97,11 @@ impl Cluster {
     /// Nobody here broke the protocol.
     fn end_of(&mut self, at: usize) {
         let Some(service) = &self.world.nodes[at].service else { return };
-        let (strange, words) = (service.strange(), service.home_words());
+        let (violation, words) = (service.violation(), service.home_words());
         self.checker.seen.evictions += words.evictions;
         self.checker.seen.reused += words.reused;
-        if strange > 0 {
-            self.checker.broken.push(format!("node {at} found {strange} letters strange"));
+        if violation > 0 {
+            self.checker.broken.push(format!("node {at} found {violation} messages that break the protocol"));
         }
     }
 }

@@ -185,7 +185,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     refused(0, allocate(strict("b", 2000), one), "user 1000 has 0 of 3072 bytes at 1.1: 4096 more are too many");
     let other = Wanted { owner: 7, ..strict("b", 1400) };
     refused(0, allocate(strict("a", 10), one), "there is a segment a");
-    refused(0, allocate(strict("b", 8), Placement::Node(Rank(9))), "node 9 is no member that offers memory");
+    refused(0, allocate(strict("b", 8), Placement::Node(Rank(9))), "node 9 offers no memory");
     refused(0, get(named("c"), 0, None), "there is no segment c");
     refused(0, get(named("a"), 8, Some(3)), "3 bytes from byte 8 on are outside a segment of 10 bytes");
     refused(0, get(named("a"), 10, None), "0 bytes from byte 10 on are outside a segment of 10 bytes");

@@ -54,7 +54,7 @@ enum What {
     /// Words from this one on.
     Get(SegmentId, usize),
     Put(SegmentId, u64),
-    /// Asked for when so much was forgotten.
+    /// QuestionId for when so much was forgotten.
     Window(u64),
 }
 

@@ -1,10 +1,12 @@
 //! What happens in the world in which a view ends.
 
-use verbena_lock::{Action, Batch, Heir, Message, Mode, Side, Strange, Survivor, To, Token, in_order};
+use verbena_lock::{
+    Action, Batch, LockRole, Message, Mode, ProtocolViolation, RecoveryHolder, Survivor, To, Token, in_order,
+};
 use verbena_terms::Rank;
 
 use crate::every_order::across::views::{Across, Event, NEW, Node, OLD, Rule, State};
-use crate::every_order::view::{Address, Letter, Posted, View, rank};
+use crate::every_order::view::{Address, MemberMessage, Posted, View, rank};
 use crate::every_order::world::{FIRST, STRANGE, TOO_SMALL, TWO_BATCHES};
 
 /// Who is served in the new view, in this order.
@@ -14,15 +16,15 @@ impl Across {
     /// All that can happen next.
     pub(crate) fn possible(&self, state: &State, events: &mut Vec<Event>) {
         for (at, node) in state.nodes.iter().enumerate() {
-            if node.side.is_idle() && node.left > 0 && (state.is_open || !node.has_learnt) {
+            if node.role.is_idle() && node.left > 0 && (state.is_open || !node.has_learnt) {
                 events.extend(self.world.requests.iter().map(|&request| Event::Request(at, request)));
             }
-            if let Some((mode, _)) = node.side.held() {
+            if let Some((mode, _)) = node.role.held() {
                 events.push(Event::Release(at));
                 if self.world.downgrades && mode == Mode::Exclusive {
                     events.push(Event::Downgrade(at));
                 }
-            } else if !node.side.is_idle() && !node.is_out && !node.is_unwanted && !state.has_failed {
+            } else if !node.role.is_idle() && !node.is_out && !node.is_unwanted && !state.has_failed {
                 events.push(Event::Cancel(at));
             }
             if !node.has_learnt && !node.is_out {
@@ -32,7 +34,7 @@ impl Across {
         for (at, view) in state.views.iter().enumerate() {
             events.extend(view.posters().map(|who| Event::Step(at, who)));
             if at == OLD || state.is_open {
-                events.extend(view.letters().map(|letter| Event::Deliver(at, letter)));
+                events.extend(view.messages().map(|member_message| Event::Deliver(at, member_message)));
             }
         }
         if !state.home_has_learnt {
@@ -55,7 +57,7 @@ impl Across {
     }
 
     /// Orders that the home may choose. Which of two comes first where nothing is known of them turns on their ranks, and here on any others as well: so
-    /// contenders may change places.
+    /// participants may change places.
     pub(crate) fn orders(&self, state: &State, without: Option<usize>) -> Vec<Order> {
         let reports = |name: &[u32]| -> Vec<_> {
             let renamed = |rank: Rank| name.get(rank.0 as usize).map_or(rank, |&other| Rank(other));
@@ -79,21 +81,21 @@ impl Across {
             Event::Request(who, request) => {
                 let node = &mut state.nodes[who];
                 (node.left, node.ahead, node.is_unwanted) = (node.left - 1, Rank::NOBODY, false);
-                let said = node.side.request(request, &mut out);
+                let said = node.role.request(request, &mut out);
                 self.node_acts(state, who, said, out);
             }
             Event::Release(who) => {
-                let said = state.nodes[who].side.release(&mut out);
+                let said = state.nodes[who].role.release(&mut out);
                 self.node_acts(state, who, said, out);
             }
             Event::Downgrade(who) => {
-                let said = state.nodes[who].side.downgrade(&mut out);
+                let said = state.nodes[who].role.downgrade(&mut out);
                 self.node_acts(state, who, said, out);
             }
             Event::Cancel(who) => (state.nodes[who].is_unwanted, state.has_failed) = (true, true),
             Event::Deliver(view, at) => {
-                let letter = state.views[view].wire.remove(at);
-                self.hears(state, view, letter);
+                let member_message = state.views[view].wire.remove(at);
+                self.hears(state, view, member_message);
             }
             Event::Step(view, who) => self.steps(state, view, who),
             Event::Learns(who) if who == self.home() => {
@@ -108,10 +110,10 @@ impl Across {
         }
     }
 
-    fn hears(&self, state: &mut State, view: usize, (to, from, message): Letter) {
+    fn hears(&self, state: &mut State, view: usize, (to, from, message): MemberMessage) {
         let mut out = vec![];
-        let View { home, heir, .. } = &mut state.views[view];
-        match (to, heir) {
+        let View { home, recovery_holder, .. } = &mut state.views[view];
+        match (to, recovery_holder) {
             (Address::Home, _) => {
                 let said = home.heard(from, message, &mut out);
                 self.acts(state, view, self.home(), said, out);
@@ -119,19 +121,19 @@ impl Across {
             (Address::Survivor(to), _) if !state.nodes[to.0 as usize - 1].is_survivor() => {
                 state.wrong = Some("a server says something to who has nothing from an earlier view");
             }
-            (Address::Contender(to) | Address::Survivor(to), _) if !is_heir(to) => {
+            (Address::Participant(to) | Address::Survivor(to), _) if !is_recovery_holder(to) => {
                 let who = to.0 as usize - 1;
-                let said = state.nodes[who].side.heard(from, message, &mut out);
+                let said = state.nodes[who].role.heard(from, message, &mut out);
                 self.node_acts(state, who, said, out);
             }
-            (to, Some(heir)) => {
+            (to, Some(recovery_holder)) => {
                 let said = match to {
-                    Address::Server => heir.heard_of_survivor(from, message, &mut out),
-                    _ => heir.heard(from, message, &mut out),
+                    Address::Server => recovery_holder.heard_of_survivor(from, message, &mut out),
+                    _ => recovery_holder.heard(from, message, &mut out),
                 };
-                self.acts(state, view, self.heir(), said, out);
+                self.acts(state, view, self.recovery_holder(), said, out);
             }
-            (_, None) => state.wrong = Some("somebody writes to an heir where there is none"),
+            (_, None) => state.wrong = Some("somebody writes to a recovery holder where there is none"),
         }
     }
 
@@ -146,13 +148,13 @@ impl Across {
         let Some(Posted { outcome, .. }) = state.views[view].posted[who].take() else { return };
         let mut out = vec![];
         if who < self.home() {
-            let said = state.nodes[who].side.completed(&outcome, &mut out);
+            let said = state.nodes[who].role.completed(&outcome, &mut out);
             self.node_acts(state, who, said, out);
             return;
         }
-        let View { home, heir, .. } = &mut state.views[view];
-        let said = match heir {
-            Some(heir) if who == self.heir() => heir.completed(&outcome, &mut out),
+        let View { home, recovery_holder, .. } = &mut state.views[view];
+        let said = match recovery_holder {
+            Some(recovery_holder) if who == self.recovery_holder() => recovery_holder.completed(&outcome, &mut out),
             _ => home.completed(&outcome, &mut out),
         };
         self.acts(state, view, who, said, out);
@@ -167,9 +169,9 @@ impl Across {
     /// The node takes what it has into the new view, and reports it.
     fn learns(&self, state: &mut State, who: usize) {
         let node = &mut state.nodes[who];
-        let (was_held, was_survivor) = (node.side.held().is_some(), node.is_survivor());
+        let (was_held, was_survivor) = (node.role.held().is_some(), node.is_survivor());
         node.has_learnt = true;
-        node.report = node.side.survives();
+        node.report = node.role.survives();
         if let Some(Survivor::Holds(mode, _)) = &mut node.report
             && !was_held
             && !self.keeps(Rule::SharingIsReading)
@@ -177,10 +179,10 @@ impl Across {
             *mode = Mode::Exclusive;
         }
         // What was only tried is as good as refused, and may be tried again.
-        node.side = node.report.map_or(self.world.contender(who), Side::of);
+        node.role = node.report.map_or(self.world.participant(who), LockRole::of);
         node.is_unwanted &= node.report.is_some();
         // A writer that was becoming a reader is one. Those that read with a survivor may have tokens of the old view, which are larger.
-        if let Some((mode, token)) = node.side.held().filter(|_| !was_held && !was_survivor) {
+        if let Some((mode, token)) = node.role.held().filter(|_| !was_held && !was_survivor) {
             self.node_acts(state, who, Ok(()), vec![Action::Granted(mode, token)]);
         }
     }
@@ -196,7 +198,7 @@ impl Across {
     /// Whether somebody acts in the old view who is written to there.
     fn is_taken(&self, state: &State, to: Address) -> bool {
         match to {
-            Address::Contender(to) | Address::Survivor(to) if !is_heir(to) => {
+            Address::Participant(to) | Address::Survivor(to) if !is_recovery_holder(to) => {
                 !state.nodes[to.0 as usize - 1].has_learnt || !self.keeps(Rule::OldIsDropped)
             }
             _ => !state.home_has_learnt,
@@ -229,15 +231,15 @@ impl Across {
         if order.is_empty() {
             return;
         }
-        if self.keeps(Rule::HeirIsFirst) {
-            state.views[view].word = Heir::WORD;
+        if self.keeps(Rule::RecoveryHolderIsFirst) {
+            state.views[view].word = RecoveryHolder::WORD;
         }
         let mut out = vec![];
-        match Heir::new(state.views[view].token, order, self.world.rules, &mut out) {
-            Ok(heir) => state.views[view].heir = Some(heir),
+        match RecoveryHolder::new(state.views[view].token, order, self.world.rules, &mut out) {
+            Ok(recovery_holder) => state.views[view].recovery_holder = Some(recovery_holder),
             Err(_) => state.wrong = Some("survivors cannot all have what they say"),
         }
-        self.acts(state, view, self.heir(), Ok(()), out);
+        self.acts(state, view, self.recovery_holder(), Ok(()), out);
     }
 
     /// Its lease has run out. It does nothing any more, or goes on in the old view and does not know.
@@ -254,22 +256,29 @@ impl Across {
         }
     }
 
-    fn node_acts(&self, state: &mut State, who: usize, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn node_acts(&self, state: &mut State, who: usize, said: Result<(), ProtocolViolation>, actions: Vec<Action>) {
         let view = if state.nodes[who].has_learnt { NEW } else { OLD };
         self.acts(state, view, who, said, actions);
         let node = &mut state.nodes[who];
-        if node.side.is_idle() {
+        if node.role.is_idle() {
             (node.ahead, node.is_unwanted) = (Rank::NOBODY, false);
             if node.is_survivor() {
-                node.side = self.world.contender(who);
+                node.role = self.world.participant(who);
             }
-        } else if node.is_unwanted && node.side.held().is_some() {
+        } else if node.is_unwanted && node.role.held().is_some() {
             node.is_unwanted = false;
             self.happens(state, Event::Release(who));
         }
     }
 
-    fn acts(&self, state: &mut State, view: usize, who: usize, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn acts(
+        &self,
+        state: &mut State,
+        view: usize,
+        who: usize,
+        said: Result<(), ProtocolViolation>,
+        actions: Vec<Action>,
+    ) {
         if said.is_err() {
             state.wrong = Some(STRANGE);
         }
@@ -282,8 +291,8 @@ impl Across {
                 }
                 Action::Send(to, message) => self.sends(state, view, who, to, message),
                 Action::Granted(mode, token) => {
-                    let Node { side, is_out, .. } = &state.nodes[who];
-                    if !is_out && !state.grants.grow(side, mode, token) {
+                    let Node { role, is_out, .. } = &state.nodes[who];
+                    if !is_out && !state.grants.grow(role, mode, token) {
                         state.wrong = Some(TOO_SMALL);
                     }
                 }
@@ -294,13 +303,13 @@ impl Across {
     }
 
     fn sends(&self, state: &mut State, view: usize, who: usize, to: To, message: Message) {
-        let from = if who == self.heir() { Heir::RANK } else { rank(who) };
+        let from = if who == self.recovery_holder() { RecoveryHolder::RANK } else { rank(who) };
         let is_survivor = state.nodes.get(who).is_some_and(Node::is_survivor);
         let to = match Address::from(to) {
             Address::Home if is_survivor && self.keeps(Rule::ServerHasItsAddress) => Address::Server,
             to => to,
         };
-        if let (Address::Contender(ahead), Message::Behind { .. } | Message::Join, Some(node)) =
+        if let (Address::Participant(ahead), Message::Behind { .. } | Message::Join, Some(node)) =
             (to, message, state.nodes.get_mut(who).filter(|_| view == OLD))
         {
             node.ahead = ahead;
@@ -314,7 +323,7 @@ impl Across {
 impl Node {
     /// It has the lock from the view before.
     fn is_survivor(&self) -> bool {
-        matches!(self.side, Side::Srsl(_))
+        matches!(self.role, LockRole::Srsl(_))
     }
 }
 
@@ -330,8 +339,8 @@ impl View {
     }
 }
 
-pub(crate) fn is_heir(rank: Rank) -> bool {
-    rank == Heir::RANK
+pub(crate) fn is_recovery_holder(rank: Rank) -> bool {
+    rank == RecoveryHolder::RANK
 }
 
 /// All names that so many ranks can have: the new name of rank `n` stands at `n`.

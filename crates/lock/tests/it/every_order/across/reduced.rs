@@ -2,7 +2,7 @@
 
 use verbena_lock::Message;
 
-use crate::every_order::across::events::is_heir;
+use crate::every_order::across::events::is_recovery_holder;
 use crate::every_order::across::views::{Across, Event, NEW, OLD, State};
 use crate::every_order::view::Address;
 
@@ -17,14 +17,14 @@ impl Across {
         self.possible(state, &mut all);
         let is_at_once = |event: &&Event| match **event {
             Event::Request(..) => state.is_open,
-            // The heir of the old view has sent it before the world begins, so nobody can learn of the new view before that.
+            // The recovery holder of the old view has sent it before the world begins, so nobody can learn of the new view before that.
             Event::Deliver(view, at) => {
-                let is_of_heir = view == OLD && matches!(state.views[view].wire[at].0, Address::Survivor(_));
-                state.views[view].is_at_once(at) && !is_of_heir
+                let is_of_recovery_holder = view == OLD && matches!(state.views[view].wire[at].0, Address::Survivor(_));
+                state.views[view].is_at_once(at) && !is_of_recovery_holder
             }
             Event::Step(view, who) => {
                 who == self.home()
-                    && !self.world.has_door()
+                    && !self.world.has_gate()
                     && state.views[view].only_reads(who)
                     && self.is_in(state, view, who)
             }
@@ -37,8 +37,10 @@ impl Across {
             Some(event) => events.push(*event),
             None => events.extend(all.iter().filter(|event| match **event {
                 Event::Deliver(view, at) => match state.views[view].wire[at] {
-                    (Address::Contender(to), _, Message::Join | Message::Behind { .. }) if !is_heir(to) => {
-                        !state.nodes[to.0 as usize - 1].side.would_only_note_it()
+                    (Address::Participant(to), _, Message::Join | Message::Behind { .. })
+                        if !is_recovery_holder(to) =>
+                    {
+                        !state.nodes[to.0 as usize - 1].role.would_only_note_it()
                     }
                     _ => true,
                 },
@@ -71,7 +73,7 @@ impl Across {
     }
 
     fn hears_of(&self, state: &mut State, view: usize, who: usize) {
-        if state.views[view].goes_on(who, self.world.has_door()) {
+        if state.views[view].goes_on(who, self.world.has_gate()) {
             self.happens(state, Event::Step(view, who));
         }
     }

@@ -1,4 +1,4 @@
-//! Contenders that could change places while a view ends.
+//! Participants that could change places while a view ends.
 
 use stateright::Representative;
 use verbena_lock::testing::Renamed;
@@ -21,9 +21,9 @@ impl Representative for State {
 }
 
 impl State {
-    /// In which its representative has its contenders.
+    /// In which its representative has its participants.
     pub(crate) fn order(&self) -> Vec<usize> {
-        let sides = || self.nodes.iter().map(|node| &node.side);
+        let sides = || self.nodes.iter().map(|node| &node.role);
         order(self.nodes.len(), |at| {
             let found = self.nodes.iter().filter(|node| node.ahead == rank(at)).count();
             let [old, new] = self.views.each_ref().map(|view| view.nameless(at));
@@ -35,6 +35,6 @@ impl State {
 impl Node {
     fn renamed(&self, name: &impl Fn(Rank) -> Rank) -> Self {
         let ahead = if self.ahead == Rank::NOBODY { Rank::NOBODY } else { name(self.ahead) };
-        Node { side: self.side.renamed(name), ahead, ..*self }
+        Node { role: self.role.renamed(name), ahead, ..*self }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use stateright::{Model, Property};
-use verbena_lock::{Heir, Mode, Request, Side, Survivor};
+use verbena_lock::{LockRole, Mode, RecoveryHolder, Request, Survivor};
 use verbena_terms::{Rank, ViewNumber};
 
 use crate::every_order::Explored;
@@ -45,8 +45,8 @@ pub(crate) enum Rule {
     OldIsDropped,
     /// The token word begins with the number of its view.
     TokensOfTheView,
-    /// The heir stands in the word before others know of it.
-    HeirIsFirst,
+    /// The recovery holder stands in the word before others know of it.
+    RecoveryHolderIsFirst,
     /// Whoever had the lock in the old view writes to the server, and whoever enters in the new one to the home.
     ServerHasItsAddress,
     /// Who is becoming a reader when it learns of the new view is one there.
@@ -67,10 +67,10 @@ pub(crate) struct State {
     pub wrong: Option<&'static str>,
 }
 
-/// A contender's.
+/// A participant's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
-    pub side: Side,
+    pub role: LockRole,
     pub left: u8,
     /// It has learnt of the new view, and is there.
     pub has_learnt: bool,
@@ -95,7 +95,7 @@ pub(crate) enum Event {
     Deliver(usize, usize),
     /// In this view: the next step of what it posted is executed, or it hears what came of it.
     Step(usize, usize),
-    /// It learns that the view has ended: a contender, or the home.
+    /// It learns that the view has ended: a participant, or the home.
     Learns(usize),
     /// The home makes the new words, where survivors wait in one of the orders that can be; without somebody whose lease has run out.
     Opens {
@@ -123,16 +123,16 @@ impl Across {
 
     /// In the lists of who has posted.
     pub(crate) fn home(&self) -> usize {
-        self.world.contenders
+        self.world.participants
     }
 
-    pub(crate) fn heir(&self) -> usize {
-        self.world.contenders + 1
+    pub(crate) fn recovery_holder(&self) -> usize {
+        self.world.participants + 1
     }
 
     pub(crate) fn node(&self, at: usize) -> Node {
         Node {
-            side: self.world.contender(at),
+            role: self.world.participant(at),
             left: self.world.each,
             has_learnt: false,
             is_out: false,
@@ -144,7 +144,7 @@ impl Across {
 
     fn first(&self) -> State {
         State {
-            nodes: (0..self.world.contenders).map(|at| self.node(at)).collect(),
+            nodes: (0..self.world.participants).map(|at| self.node(at)).collect(),
             views: [self.world.view(FIRST), self.world.view(SECOND)],
             home_has_learnt: false,
             is_open: false,
@@ -158,7 +158,7 @@ impl Across {
     /// Any mixture of who holds, waits behind anybody, or has nothing to do with the lock, in any order; where the home of this view has opened.
     fn inherited(&self, view: usize) -> Vec<State> {
         let mut mixtures = vec![State { home_has_learnt: view == NEW, is_open: view == NEW, ..self.first() }];
-        for at in 0..self.world.contenders {
+        for at in 0..self.world.participants {
             mixtures = mixtures.iter().flat_map(|state| self.with_any(state, at, view)).collect();
         }
         mixtures.retain(State::writers_are_alone);
@@ -175,20 +175,20 @@ impl Across {
         states
     }
 
-    /// Whatever this contender may have when this view begins.
+    /// Whatever this participant may have when this view begins.
     fn with_any(&self, state: &State, at: usize, view: usize) -> Vec<State> {
-        let but = |side: Side, report: Option<Survivor>, ahead: u32| {
+        let but = |role: LockRole, report: Option<Survivor>, ahead: u32| {
             let mut state = state.clone();
             let left = self.world.each - u8::from(report.is_some());
             let has_learnt = view == NEW;
-            state.nodes[at] = Node { side, left, has_learnt, report, ahead: Rank(ahead), ..self.node(at) };
+            state.nodes[at] = Node { role, left, has_learnt, report, ahead: Rank(ahead), ..self.node(at) };
             state
         };
-        let has = |survivor, ahead| but(Side::of(survivor), Some(survivor), ahead);
-        let mut states = vec![but(self.world.contender(at), None, 0)];
+        let has = |survivor, ahead| but(LockRole::of(survivor), Some(survivor), ahead);
+        let mut states = vec![but(self.world.participant(at), None, 0)];
         for mode in [Mode::Shared, Mode::Exclusive] {
             states.extend(state.grants.highest.next(mode).map(|token| has(Survivor::Holds(mode, token), 0)));
-            states.extend((0..=self.world.contenders as u32).map(|ahead| has(Survivor::Waits(mode), ahead)));
+            states.extend((0..=self.world.participants as u32).map(|ahead| has(Survivor::Waits(mode), ahead)));
         }
         states
     }
@@ -196,15 +196,15 @@ impl Across {
 
 impl State {
     /// Those whose clients believe that they have the lock, or may have it.
-    fn members(&self) -> impl Iterator<Item = &Side> + Clone {
-        self.nodes.iter().filter(|node| !node.is_out).map(|node| &node.side)
+    fn members(&self) -> impl Iterator<Item = &LockRole> + Clone {
+        self.nodes.iter().filter(|node| !node.is_out).map(|node| &node.role)
     }
 
     fn writers_are_alone(&self) -> bool {
         writers_are_alone(self.members())
     }
 
-    /// Whether who waits comes behind the writer that it stood behind. Where that is a circle, because one of it was about to be granted the lock and the one
+    /// Whether who waits comes behind the writer that it stood behind. Where that is a cycle, because one of it was about to be granted the lock and the one
     /// before it stands in the queue again, one of them comes first.
     pub(crate) fn keep_order(&self, order: &[(Rank, Survivor)]) -> bool {
         let waits =
@@ -213,14 +213,14 @@ impl State {
             let ahead = self.nodes[rank.0 as usize - 1].ahead;
             waits(ahead).filter(|&at| order[at].1 == Survivor::Waits(Mode::Exclusive)).map(|_| ahead)
         };
-        let is_on_circle = |rank: Rank| {
+        let is_on_cycle = |rank: Rank| {
             let chain = std::iter::successors(ahead_of(rank), |&next| ahead_of(next));
             chain.take(order.len()).any(|next| next == rank)
         };
         order
             .iter()
             .filter(|(rank, _)| waits(*rank).is_some())
-            .all(|&(rank, _)| ahead_of(rank).is_none_or(|ahead| waits(ahead) < waits(rank) || is_on_circle(rank)))
+            .all(|&(rank, _)| ahead_of(rank).is_none_or(|ahead| waits(ahead) < waits(rank) || is_on_cycle(rank)))
     }
 }
 
@@ -230,13 +230,13 @@ impl Explored for Across {
     }
 
     fn is_over(&self, state: &State) -> bool {
-        state.is_open && state.members().all(Side::is_idle) && state.views[NEW].is_over()
+        state.is_open && state.members().all(LockRole::is_idle) && state.views[NEW].is_over()
     }
 }
 
 impl Watched for Across {
     fn sees(&self, state: &State) -> Vec<Sees> {
-        state.nodes.iter().map(|node| if node.is_out { Sees::Gone } else { Sees::from(&node.side) }).collect()
+        state.nodes.iter().map(|node| if node.is_out { Sees::Gone } else { Sees::from(&node.role) }).collect()
     }
 
     fn asks(&self, event: Event) -> Option<(usize, Request)> {
@@ -292,9 +292,10 @@ impl Model for Across {
             Property::sometimes("readers share in the new view", |_, state: &State| {
                 state.is_open && holders(state.members(), Mode::Shared) > 1
             }),
-            Property::sometimes("somebody comes while an heir stands", |_, state: &State| {
-                let has_heir = state.views[NEW].heir.as_ref().is_some_and(|heir| !heir.is_over());
-                has_heir && state.views[NEW].wire.iter().any(|(_, to, _)| *to != Heir::RANK)
+            Property::sometimes("somebody comes while a recovery holder stands", |_, state: &State| {
+                let has_recovery_holder =
+                    state.views[NEW].recovery_holder.as_ref().is_some_and(|recovery_holder| !recovery_holder.is_over());
+                has_recovery_holder && state.views[NEW].wire.iter().any(|(_, to, _)| *to != RecoveryHolder::RANK)
             }),
         ]
     }

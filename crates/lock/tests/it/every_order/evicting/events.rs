@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_lock::{Action, Contender, Evicted, HomeSide, Message, Mode, Side, Strange, Token};
+use verbena_lock::{Action, Evicted, HomeRole, LockParticipant, LockRole, Message, Mode, ProtocolViolation, Token};
 use verbena_terms::Incarnation;
 
 use super::{Event, Evicting, Is, Node, Part, Slot, State, ToHome, ToNode, Words};
@@ -17,19 +17,21 @@ enum Who {
 }
 
 impl Evicting {
-    fn side(&self, at: usize) -> Side {
-        match (Side::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
-            (Side::Ncosed(contender), Some(lost)) => Side::Ncosed(Contender::patient_for(contender, lost)),
-            (side, _) => side,
+    fn role(&self, at: usize) -> LockRole {
+        match (LockRole::new(self.scheme, rank(at), self.rules), self.lost_swaps) {
+            (LockRole::Ncosed(participant), Some(lost)) => {
+                LockRole::Ncosed(LockParticipant::patient_for(participant, lost))
+            }
+            (role, _) => role,
         }
     }
 
-    fn home_side(&self) -> HomeSide {
-        HomeSide::new(self.scheme, Token::first_of(FIRST), self.rules)
+    fn home_role(&self) -> HomeRole {
+        HomeRole::new(self.scheme, Token::first_of(FIRST), self.rules)
     }
 
     pub(super) fn home(&self) -> usize {
-        self.contenders
+        self.participants
     }
 
     fn member(&self, at: usize) -> Incarnation {
@@ -38,24 +40,24 @@ impl Evicting {
 
     /// The first lock has words, which all know.
     pub(super) fn begin(&self) -> State {
-        let view = || View::new(FIRST, self.home_side(), self.contenders);
+        let view = || View::new(FIRST, self.home_role(), self.participants);
         let slot = |nth| Slot { view: view(), is: if nth == 0 { Is::Of(0) } else { Is::Free }, is_evicting: false };
         let node = |at| {
             let part = |name| Part {
-                side: self.side(at),
+                role: self.role(at),
                 words: if name == 0 { Words::At(0) } else { Words::Unknown },
                 wants: None,
             };
             Node { left: self.each, parts: (0..self.names).map(part).collect(), forgetting: None }
         };
-        let members = (0..self.contenders).map(|at| self.member(at)).collect();
+        let members = (0..self.participants).map(|at| self.member(at)).collect();
         State {
             slots: (0..self.slots).map(slot).collect(),
-            nodes: (0..self.contenders).map(node).collect(),
+            nodes: (0..self.participants).map(node).collect(),
             evicted: Evicted::new(members, Token::first_of(FIRST), self.rules),
             wanting: VecDeque::new(),
-            to_node: vec![VecDeque::new(); self.contenders],
-            to_home: vec![VecDeque::new(); self.contenders],
+            to_node: vec![VecDeque::new(); self.participants],
+            to_home: vec![VecDeque::new(); self.participants],
             grants: vec![Grants::none_of(FIRST); self.names],
             evictions: self.evictions,
             was_used_again: false,
@@ -67,10 +69,10 @@ impl Evicting {
     pub(super) fn possible(&self, state: &State, events: &mut Vec<Event>) {
         for (at, node) in state.nodes.iter().enumerate() {
             for (name, part) in node.parts.iter().enumerate() {
-                if part.side.is_idle() && part.wants.is_none() && node.left > 0 {
+                if part.role.is_idle() && part.wants.is_none() && node.left > 0 {
                     events.extend(self.requests.iter().map(|&request| Event::Request(at, name, request)));
                 }
-                if let Some((mode, _)) = part.side.held() {
+                if let Some((mode, _)) = part.role.held() {
                     events.push(Event::Release(at, name));
                     if self.downgrades && mode == Mode::Exclusive {
                         events.push(Event::Downgrade(at, name));
@@ -80,17 +82,17 @@ impl Evicting {
         }
         for (slot, Slot { view, is, .. }) in state.slots.iter().enumerate() {
             events.extend(view.posters().map(|who| Event::Step(slot, who)));
-            events.extend(view.letters().map(|letter| Event::Deliver(slot, letter)));
+            events.extend(view.messages().map(|member_message| Event::Deliver(slot, member_message)));
             if matches!(is, Is::Of(_)) && view.home.is_at_rest() && state.evictions > 0 {
                 events.push(Event::Evict(slot));
             }
         }
-        for at in 0..self.contenders {
+        for at in 0..self.participants {
             let is_last = |slots: &[u32], to_home: bool| {
                 let said = slots.iter().flat_map(|slot| &state.slots[*slot as usize].view.wire);
                 !said.into_iter().any(|(to, from, _)| match to_home {
                     true => *to == Address::Home && *from == rank(at),
-                    false => *to == Address::Contender(rank(at)) && *from == rank(self.home()),
+                    false => *to == Address::Participant(rank(at)) && *from == rank(self.home()),
                 })
             };
             match state.to_node[at].front() {
@@ -115,18 +117,18 @@ impl Evicting {
                 self.advance(state, at, name);
             }
             Event::Release(at, name) => {
-                let said = state.nodes[at].parts[name].side.release(&mut out);
+                let said = state.nodes[at].parts[name].role.release(&mut out);
                 self.node_acts(state, (at, name), said, out);
             }
             Event::Downgrade(at, name) => {
-                let said = state.nodes[at].parts[name].side.downgrade(&mut out);
+                let said = state.nodes[at].parts[name].role.downgrade(&mut out);
                 self.node_acts(state, (at, name), said, out);
             }
             Event::Deliver(slot, at) => match state.slots[slot].view.wire.remove(at) {
-                (Address::Contender(to), from, message) if (1..=self.contenders).contains(&(to.0 as usize)) => {
+                (Address::Participant(to), from, message) if (1..=self.participants).contains(&(to.0 as usize)) => {
                     let at = to.0 as usize - 1;
                     let Some(name) = self.name_at(state, at, slot) else { return state.wrong = Some(STRANGE) };
-                    let said = state.nodes[at].parts[name].side.heard(from, message, &mut out);
+                    let said = state.nodes[at].parts[name].role.heard(from, message, &mut out);
                     self.node_acts(state, (at, name), said, out);
                 }
                 (Address::Home, from, message) => match state.slots[slot].is {
@@ -134,9 +136,9 @@ impl Evicting {
                         let said = state.slots[slot].view.home.heard(from, message, &mut out);
                         self.home_acts(state, slot, said, out);
                     }
-                    Is::Evicted if matches!(message, Message::Knock | Message::Enter) => {
+                    Is::Evicted if matches!(message, Message::AskHome | Message::Enter) => {
                         if self.rules.tell_who_asked {
-                            let moved = (Address::Contender(from), rank(self.home()), Message::Moved);
+                            let moved = (Address::Participant(from), rank(self.home()), Message::Moved);
                             state.slots[slot].view.send(moved);
                         }
                     }
@@ -188,7 +190,7 @@ impl Evicting {
         let mut out = vec![];
         if who < self.home() {
             let Some(name) = self.name_at(state, who, slot) else { return state.wrong = Some(STRANGE) };
-            let said = state.nodes[who].parts[name].side.completed(&outcome, &mut out);
+            let said = state.nodes[who].parts[name].role.completed(&outcome, &mut out);
             self.node_acts(state, (who, name), said, out);
         } else if state.evicted.is_freeing(slot as u32) {
             match state.evicted.freed(slot as u32, &outcome) {
@@ -211,12 +213,12 @@ impl Evicting {
 
     /// The node asks for what its client wants, or where the words are.
     fn advance(&self, state: &mut State, at: usize, name: usize) {
-        let Part { side, words, wants } = &mut state.nodes[at].parts[name];
-        let Some(request) = wants.filter(|_| side.is_idle()) else { return };
+        let Part { role, words, wants } = &mut state.nodes[at].parts[name];
+        let Some(request) = wants.filter(|_| role.is_idle()) else { return };
         match words {
             Words::At(_) => {
                 let mut out = vec![];
-                let said = side.request(request, &mut out);
+                let said = role.request(request, &mut out);
                 self.node_acts(state, (at, name), said, out);
             }
             Words::Unknown => {
@@ -234,10 +236,10 @@ impl Evicting {
         for &slot in &slots {
             let is_posted = state.slots[slot as usize].view.posted[at].is_some();
             let part = state.nodes[at].parts.iter_mut().find(|part| part.words == Words::At(slot));
-            let forgets = !is_posted && part.as_ref().is_none_or(|part| part.side.clone().forget());
+            let forgets = !is_posted && part.as_ref().is_none_or(|part| part.role.clone().forget());
             is_over &= forgets;
             if let Some(part) = part.filter(|_| forgets) {
-                part.side.forget();
+                part.role.forget();
                 part.words = Words::Unknown;
             }
         }
@@ -286,7 +288,7 @@ impl Evicting {
         (view.token, *is) = (state.evicted.floor(), Is::Of(name));
     }
 
-    fn node_acts(&self, state: &mut State, who: (usize, usize), said: Result<(), Strange>, out: Vec<Action>) {
+    fn node_acts(&self, state: &mut State, who: (usize, usize), said: Result<(), ProtocolViolation>, out: Vec<Action>) {
         let (at, name) = who;
         if let Words::At(slot) = state.nodes[at].parts[name].words {
             self.acts(state, slot as usize, Who::Node(at, name), said, out);
@@ -295,12 +297,19 @@ impl Evicting {
         self.forget(state, at);
     }
 
-    fn home_acts(&self, state: &mut State, slot: usize, said: Result<(), Strange>, out: Vec<Action>) {
+    fn home_acts(&self, state: &mut State, slot: usize, said: Result<(), ProtocolViolation>, out: Vec<Action>) {
         self.acts(state, slot, Who::Home, said, out);
         self.tend(state);
     }
 
-    fn acts(&self, state: &mut State, slot: usize, who: Who, said: Result<(), Strange>, actions: Vec<Action>) {
+    fn acts(
+        &self,
+        state: &mut State,
+        slot: usize,
+        who: Who,
+        said: Result<(), ProtocolViolation>,
+        actions: Vec<Action>,
+    ) {
         if said.is_err() {
             state.wrong = Some(STRANGE);
         }
@@ -319,7 +328,7 @@ impl Evicting {
                 (Action::Granted(mode, token), Who::Node(at, name)) => {
                     let part = &mut state.nodes[at].parts[name];
                     part.wants = None;
-                    if !state.grants[name].grow(&part.side, mode, token) {
+                    if !state.grants[name].grow(&part.role, mode, token) {
                         state.wrong = Some(TOO_SMALL);
                     }
                 }

@@ -4,17 +4,17 @@ use verbena_terms::Incarnation;
 
 use super::{Locks, LocksAction, Poster, Words, note};
 use crate::To;
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::directory::DirectoryAction;
-use crate::local::Local;
+use crate::local_queue::LocalQueue;
 use crate::name::Name;
-use crate::wire::{Letter, Slot};
+use crate::wire::{MemberMessage, Slot};
 
 impl Locks {
     pub(super) fn hear_self(&mut self, out: &mut Vec<LocksAction>) {
         loop {
-            while let Some(letter) = self.members.said_to_self() {
-                self.letter(self.me, letter, out);
+            while let Some(member_message) = self.members.said_to_self() {
+                self.member_message(self.me, member_message, out);
             }
             self.forget_words(out);
             if !self.members.says_to_self() {
@@ -23,60 +23,70 @@ impl Locks {
         }
     }
 
-    pub(super) fn letter(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) {
+    pub(super) fn member_message(
+        &mut self,
+        from: Incarnation,
+        member_message: MemberMessage,
+        out: &mut Vec<LocksAction>,
+    ) {
         let me = self.me;
         let home = |name: &Name| self.members.home_of(name);
-        let said = match letter {
-            Letter::Words(key) if key.owner == from => {
+        let said = match member_message {
+            MemberMessage::Words(key) if key.owner == from => {
                 out.push(LocksAction::Open(key));
                 Ok(())
             }
-            Letter::Found { name, slot } if home(&name) == Some(from) => {
+            MemberMessage::Found { name, slot } if home(&name) == Some(from) => {
                 self.found(name, slot.map(|number| Slot { home: from, number }), out)
             }
-            Letter::About { slot, to: To::Contender(rank), message } if rank == me.rank => {
+            MemberMessage::About { slot, to: To::Participant(rank), message } if rank == me.rank => {
                 let name = self.names.get(&slot).cloned();
                 let said = name
                     .and_then(|name| self.with(&name, out, |local, actions| local.heard(from.rank, message, actions)));
-                said.unwrap_or(Err(Strange("a lock that nobody wants here")))
+                said.unwrap_or(Err(ProtocolViolation("a lock without a request here")))
             }
-            Letter::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
-                let said = self.with(&name, out, |local, actions| local.heard_of_heir(from.rank, message, actions));
-                said.unwrap_or(Err(Strange("a lock that nobody had here")))
+            MemberMessage::OfSurvivor { name, to: To::Survivor(rank), message } if rank == me.rank => {
+                let said =
+                    self.with(&name, out, |local, actions| local.heard_of_recovery_holder(from.rank, message, actions));
+                said.unwrap_or(Err(ProtocolViolation("a lock without clients here")))
             }
-            Letter::About { slot, .. } if slot.home == me => self.tell_directory(from, letter, out),
-            Letter::Survives { ref name, .. } | Letter::Resolve(ref name) | Letter::OfSurvivor { ref name, .. }
+            MemberMessage::About { slot, .. } if slot.home == me => self.tell_directory(from, member_message, out),
+            MemberMessage::Survives { ref name, .. }
+            | MemberMessage::Resolve(ref name)
+            | MemberMessage::OfSurvivor { ref name, .. }
                 if home(name) == Some(me) =>
             {
-                self.tell_directory(from, letter, out)
+                self.tell_directory(from, member_message, out)
             }
-            Letter::Forget { number, slots } => self.asked_to_forget(from, number, slots, out),
-            Letter::Forgotten { .. } => self.tell_directory(from, letter, out),
-            Letter::Remove { ref name, .. } if home(name) == Some(me) => self.tell_directory(from, letter, out),
-            Letter::Removed { number, removal } => {
+            MemberMessage::Forget { number, slots } => self.asked_to_forget(from, number, slots, out),
+            MemberMessage::Forgotten { .. } => self.tell_directory(from, member_message, out),
+            MemberMessage::Remove { ref name, .. } if home(name) == Some(me) => {
+                self.tell_directory(from, member_message, out)
+            }
+            MemberMessage::Removed { number, removal } => {
                 out.push(LocksAction::Removed { number, from, removal });
                 Ok(())
             }
-            Letter::Reported => {
-                let said = self.tell_directory(from, letter, out);
+            MemberMessage::Reported => {
+                let said = self.tell_directory(from, member_message, out);
                 self.open(out);
                 said
             }
-            Letter::List { number, after, prefix } => {
+            MemberMessage::List { number, after, prefix } => {
                 let page = self.page(after, &prefix);
-                self.members.say(from, Letter::Listed { number, page });
+                self.members.say(from, MemberMessage::Listed { number, page });
                 Ok(())
             }
-            Letter::Listed { number, page } => {
+            MemberMessage::Listed { number, page } => {
                 out.push(LocksAction::Listed { number, from, page });
                 Ok(())
             }
-            Letter::Waits(probe) => self.probed(probe, out),
-            Letter::Deadlock { request, circle } => {
-                self.refused_as_youngest(request, circle, out);
+            MemberMessage::Waits(probe) => self.probed(probe, out),
+            MemberMessage::Deadlock { request, cycle } => {
+                self.refused_as_youngest(request, cycle, out);
                 Ok(())
             }
-            _ => Err(Strange("a letter for another")),
+            _ => Err(ProtocolViolation("a member_message for another")),
         };
         note(from, said, out);
     }
@@ -101,18 +111,23 @@ impl Locks {
         }
     }
 
-    fn tell_directory(&mut self, from: Incarnation, letter: Letter, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
-        let directory = self.directory.as_mut().ok_or(Strange("a node that is no home, taken for one"))?;
+    fn tell_directory(
+        &mut self,
+        from: Incarnation,
+        member_message: MemberMessage,
+        out: &mut Vec<LocksAction>,
+    ) -> Result<(), ProtocolViolation> {
+        let directory = self.directory.as_mut().ok_or(ProtocolViolation("a node that is no home, taken for one"))?;
         let mut actions = vec![];
-        let said = directory.heard(from, letter, &mut actions);
+        let said = directory.heard(from, member_message, &mut actions);
         self.direct(actions, out);
         said
     }
 
-    /// The home says where a lock's words are, or that there are none.
-    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), Strange> {
+    /// The home answers with a lock's words, or says that it has no words for the lock.
+    fn found(&mut self, name: Name, slot: Option<Slot>, out: &mut Vec<LocksAction>) -> Result<(), ProtocolViolation> {
         let here = self.here.get_mut(&name).filter(|here| here.words == Words::Asked);
-        let here = here.ok_or(Strange("words of a lock that nobody asked for"))?;
+        let here = here.ok_or(ProtocolViolation("words of a lock that was not asked for"))?;
         here.words = slot.map_or(Words::Unknown, Words::At);
         match slot {
             Some(slot) => {
@@ -120,7 +135,7 @@ impl Locks {
                 self.advance(&name, out);
             }
             None => {
-                self.with(&name, out, Local::refuse);
+                self.with(&name, out, LocalQueue::refuse);
             }
         }
         Ok(())
@@ -134,10 +149,10 @@ impl Locks {
                     let slot = Slot { home: self.me, number: slot };
                     self.post(slot, Poster::Directory(owner), batch, out);
                 }
-                DirectoryAction::TellAll(letter) => self.members.say_to_all(&letter),
-                DirectoryAction::Tell(rank, letter) => {
+                DirectoryAction::TellAll(member_message) => self.members.say_to_all(&member_message),
+                DirectoryAction::Tell(rank, member_message) => {
                     if let Some(member) = self.members.of_rank(rank) {
-                        self.members.say(member, letter);
+                        self.members.say(member, member_message);
                     }
                 }
             }

@@ -1,21 +1,22 @@
 //! What becomes of a lock when a view ends (rule L5).
 //!
-//! Every view has new words, at homes that may be others. Whoever holds a lock goes on holding it, and whoever waits goes on waiting; each says so to the
-//! lock's home in the new view, as a [`Client`](crate::Client) of a server. The home serves them in an order that it knows, and for as long as there are any it
-//! stands in the new word itself, as a writer that nobody is: the [`Heir`]. So those who come in the new view find a writer at the tail and stand behind
-//! it; and when the last of the survivors has left, it leaves its place as any writer does.
+//! Every view has new words, perhaps at other homes. A holder keeps its lock and a waiter keeps waiting. Each reports
+//! itself to the lock's home in the new view, as a [`Client`](crate::Client) of a server. The home serves these
+//! survivors in an order that it knows. While survivors remain, the home stands in the new word itself as a writer with
+//! a rank that no node has: the [`RecoveryHolder`]. Nodes that come in the new view find that writer at the tail and stand behind
+//! it. When the last survivor has left, the recovery holder leaves its place as any writer does.
 //!
 //! ```text
 //!   survivors --> Server: holders, queue             words of the new view
-//!                   |  grants, in order                [HEIR : n]  <--- CAS, FAA --- whoever comes now
+//!                   |  grants, in order                [RANK : n]  <--- CAS, FAA --- nodes of this view
 //!                   |                                      |    <--- behind, join ---
-//!                   +--- nobody is left -------------> the place is left: grants as src/place.rs says
+//!                   +--- all have left --------------> the place is left: grants as src/place.rs says
 //! ```
 
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
-use crate::action::Strange;
+use crate::action::ProtocolViolation;
 use crate::place::{Leave, Place};
 use crate::{Action, LockWord, Message, Mode, Outcome, Rules, Server, To, Token};
 
@@ -30,19 +31,19 @@ pub enum Survivor {
 
 /// Stands in the word for those who had the lock in an earlier view, or stood in its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Heir {
+pub struct RecoveryHolder {
     pub(crate) server: Server,
     pub(crate) place: Place,
     /// It is at the tail, or others stand behind it.
     pub(crate) stands: bool,
 }
 
-impl Heir {
-    /// The rank that is no node's.
+impl RecoveryHolder {
+    /// A rank that no node has.
     pub const RANK: Rank = Rank(u32::MAX);
 
-    /// The word that it stands in at first. It is to be there before anybody knows of the word.
-    pub const WORD: LockWord = LockWord::writer(Heir::RANK);
+    /// The value of the word at first. It must be stored before any other node learns where the word is.
+    pub const WORD: LockWord = LockWord::writer(RecoveryHolder::RANK);
 
     /// Of the survivors, who wait in this order. `last` is what stands in the token word: smaller than any token of this view.
     ///
@@ -53,7 +54,7 @@ impl Heir {
         survivors: impl IntoIterator<Item = (Rank, Survivor)>,
         rules: Rules,
         out: &mut Vec<Action>,
-    ) -> Result<Self, Strange> {
+    ) -> Result<Self, ProtocolViolation> {
         let mut server = Server::new(last);
         for (rank, survivor) in survivors {
             server.inherit(rank, survivor)?;
@@ -61,12 +62,13 @@ impl Heir {
         let first = out.len();
         server.admit(out);
         to_survivors(&mut out[first..]);
-        let mut heir = Heir { server, place: Place::new(Heir::RANK, rules), stands: true };
-        heir.leave_if_over(out);
-        Ok(heir)
+        let mut recovery_holder =
+            RecoveryHolder { server, place: Place::new(RecoveryHolder::RANK, rules), stands: true };
+        recovery_holder.leave_if_over(out);
+        Ok(recovery_holder)
     }
 
-    /// Whether everybody has what it owes them.
+    /// Whether it has sent everything that it owes.
     pub fn is_over(&self) -> bool {
         !self.stands && self.place.owed == 0
     }
@@ -75,7 +77,12 @@ impl Heir {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard_of_survivor(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard_of_survivor(
+        &mut self,
+        from: Rank,
+        message: Message,
+        out: &mut Vec<Action>,
+    ) -> Result<(), ProtocolViolation> {
         let first = out.len();
         self.server.heard(from, message, out)?;
         to_survivors(&mut out[first..]);
@@ -83,11 +90,11 @@ impl Heir {
         Ok(())
     }
 
-    /// Somebody stands behind it.
+    /// A node stands behind it.
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match message {
             Message::Join => self.place.join(from, self.stands, out),
             Message::Behind { writer, readers } if self.stands => {
@@ -95,7 +102,7 @@ impl Heir {
                 self.stands = left.is_none();
                 Ok(())
             }
-            _ => Err(Strange("what an heir is not told")),
+            _ => Err(ProtocolViolation("what a recovery holder is not told")),
         }
     }
 
@@ -103,7 +110,7 @@ impl Heir {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let left = self.place.completed(outcome, out)?;
         self.stands = left.is_none();
         Ok(())
@@ -121,7 +128,7 @@ impl Heir {
 fn to_survivors(actions: &mut [Action]) {
     for action in actions {
         if let Action::Send(to, _) = action
-            && let To::Contender(rank) = *to
+            && let To::Participant(rank) = *to
         {
             *to = To::Survivor(rank);
         }
@@ -130,9 +137,10 @@ fn to_survivors(actions: &mut [Action]) {
 
 /// In which order survivors wait. Each comes with the writer that it found at the tail, or [`Rank::NOBODY`] where it found none or does not know.
 ///
-/// Nobody comes before the writer that it found, and readers before the writer that found the same one: that is the order in which they
-/// stood. Where it does not say who is first, readers are, and lower ranks. It does not where they stand in a circle: a writer has granted the lock to the
-/// next one, which has not heard of it, and stands in the queue again.
+/// A survivor comes after the writer that it found, and readers come before the writer that found the same one: that is
+/// the order in which they stood. Where this leaves the order open, readers come first, then lower ranks. It stays open
+/// in a cycle: a writer has granted the lock to the next one, which has not received the grant, and stands in the queue
+/// again.
 pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Survivor)> {
     survivors.sort_unstable_by_key(|&(rank, survivor, _)| (survivor.waits_for(), rank));
     let mut ordered = Vec::with_capacity(survivors.len());
@@ -141,15 +149,15 @@ pub fn in_order(mut survivors: Vec<(Rank, Survivor, Rank)>) -> Vec<(Rank, Surviv
             survivors.iter().any(|&(rank, survivor, _)| rank == ahead && survivor.waits_for() == Some(Mode::Exclusive))
         };
         let first = survivors.iter().position(|&(.., ahead)| !is_behind(ahead));
-        let first = first.unwrap_or_else(|| first_of_circle(&survivors));
+        let first = first.unwrap_or_else(|| first_of_cycle(&survivors));
         let (rank, survivor, _) = survivors.remove(first);
         ordered.push((rank, survivor));
     }
     ordered
 }
 
-/// Each stands behind a writer among them: so whoever goes from one to the next comes to a circle, and goes round it.
-fn first_of_circle(survivors: &[(Rank, Survivor, Rank)]) -> usize {
+/// Each survivor stands behind a writer among them, so following the links from one to the next reaches a cycle.
+fn first_of_cycle(survivors: &[(Rank, Survivor, Rank)]) -> usize {
     let ahead_of = |at: usize| survivors.iter().position(|(rank, ..)| *rank == survivors[at].2);
     let way = std::iter::successors(Some(0), |&at| ahead_of(at));
     way.skip(survivors.len()).take(survivors.len()).min().unwrap_or(0)
@@ -194,12 +202,12 @@ mod tests {
 
     #[test]
     fn where_one_is_missing_the_others_keep_theirs() {
-        // 5 and what it found have gone: nobody knows whether 4 or 8 was first.
+        // 5 and what it found have gone: it cannot be known whether 4 or 8 was first.
         assert_eq!(ranks(&[(8, WRITES, Rank(5)), (2, WRITES, Rank(8)), (4, WRITES, NOBODY)]), [4, 8, 2]);
     }
 
     #[test]
-    fn who_stands_behind_a_circle_is_not_served_before_it() {
+    fn who_stands_behind_a_cycle_is_not_served_before_it() {
         // 7 granted 9 the lock, which has not heard of it, and stands behind it again.
         assert_eq!(
             ranks(&[(1, WRITES, Rank(9)), (2, READS, Rank(1)), (7, WRITES, Rank(9)), (9, WRITES, Rank(7))]),

@@ -1,21 +1,22 @@
 //! What the clients of one node have of one lock: those who hold it, those who wait, and the node's own place in the lock's queue (rule L1).
 //!
-//! The node stands in the queue once, for the first of its clients that wait. When a client is done another of the same node may go on with the node's
-//! hold, without a word to anybody: but only so often, where others wait or could (readers behind a writer do not show).
+//! The node stands in the queue once, for the first of its clients that wait. When a client is done, another client of
+//! the same node may go on with the node's hold, without a message. Where other nodes wait or could wait, that happens
+//! a bounded number of times (readers behind a writer do not show).
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
-use crate::action::{Refusal, Strange};
-use crate::deadlock::Circle;
-use crate::{Action, Batch, Message, Mode, Outcome, Request, Side, Survivor, To, Token};
+use crate::action::{ProtocolViolation, Refusal};
+use crate::deadlock::Cycle;
+use crate::{Action, Batch, LockRole, Message, Mode, Outcome, Request, Survivor, To, Token};
 
 /// Clients of a node that get its hold one after the other, or join it as readers, while others may wait.
 const AT_MOST: u32 = 16;
 
-/// One client's request for one lock. Given out by whoever drives the locks, and never twice.
+/// One client's request for one lock. The driver of the locks assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 
@@ -29,7 +30,7 @@ pub enum Answer {
     /// The node's lease has run out, and with it the hold. What is done from now on is not done under the lock.
     Lost,
     /// The client would wait for ever, for clients that wait for it. Those get on when it releases what it holds.
-    Deadlock(Circle),
+    Deadlock(Cycle),
 }
 
 /// What is to be done, in this order.
@@ -43,20 +44,20 @@ pub enum LocalAction {
     Send(To, Message),
     /// Tell a client what becomes of its request.
     Answer(RequestId, Answer),
-    /// The words that the node knows are no lock's any more.
+    /// The words that the node knows belong to no lock any longer.
     Moved,
 }
 
 /// One lock at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Local {
-    side: Side,
+pub struct LocalQueue {
+    role: LockRole,
     is_survivor: bool,
     holders: Vec<RequestId>,
     waiting: VecDeque<(RequestId, Request)>,
     /// For whom the node asked.
     asked: Option<RequestId>,
-    /// Clients that got the node's hold from others, or joined it, since it was last known that nobody else waits.
+    /// Clients that took over the node's hold or joined it since the node last knew that no other node waits.
     joined: u32,
     /// How many those may be, where others wait or could.
     pub(crate) at_most: u32,
@@ -68,12 +69,12 @@ pub struct Local {
     may_grant: bool,
 }
 
-impl Local {
+impl LocalQueue {
     /// Of a node that has this side of the lock, and no clients.
-    pub fn new(side: Side) -> Self {
+    pub fn new(role: LockRole) -> Self {
         let (holders, waiting) = (vec![], VecDeque::new());
-        Local {
-            side,
+        LocalQueue {
+            role,
             is_survivor: false,
             holders,
             waiting,
@@ -91,9 +92,9 @@ impl Local {
         self.may_grant = may_grant;
     }
 
-    /// Nobody has anything to do with it.
+    /// The node has no part in the lock.
     pub fn is_over(&self) -> bool {
-        self.holders.is_empty() && self.waiting.is_empty() && self.side.is_at_rest()
+        self.holders.is_empty() && self.waiting.is_empty() && self.role.is_at_rest()
     }
 
     /// The node has it from an earlier view: what it says goes to the server of those.
@@ -103,9 +104,9 @@ impl Local {
 
     /// A client wants the lock.
     pub fn acquire(&mut self, id: RequestId, request: Request, out: &mut Vec<LocalAction>) {
-        let is_queued = matches!(self.side.survives(), Some(Survivor::Waits(_)));
+        let is_queued = matches!(self.role.survives(), Some(Survivor::Waits(_)));
         let is_free_here = self.holders.is_empty() && self.waiting.is_empty() && !is_queued;
-        match self.side.held() {
+        match self.role.held() {
             Some((Mode::Shared, token)) if request.mode == Mode::Shared && self.may_join() => {
                 self.joined += 1;
                 self.give(id, Mode::Shared, token, out);
@@ -122,9 +123,9 @@ impl Local {
 
     /// A client wants the lock that it holds: it has it once more, as it has it. It would wait for itself otherwise.
     pub fn acquire_again(&mut self, id: RequestId, request: Request, out: &mut Vec<LocalAction>) {
-        match self.side.held() {
+        match self.role.held() {
             Some((mode, token)) if mode >= request.mode => self.give(id, mode, token, out),
-            // On its way to become a reader: all holders are told when it has.
+            // The node is becoming a reader: all holders get their answer then.
             None if request.mode == Mode::Shared => self.holders.push(id),
             _ => out.push(LocalAction::Answer(id, Answer::Refused(Refusal::Upgrade))),
         }
@@ -142,7 +143,7 @@ impl Local {
 
     /// How the node has it.
     pub fn held(&self) -> Option<(Mode, Token)> {
-        self.side.held()
+        self.role.held()
     }
 
     /// The writer that the node found at the tail.
@@ -150,7 +151,7 @@ impl Local {
         self.ahead
     }
 
-    /// A client that waits is told this instead.
+    /// Removes a waiting client, which gets this answer.
     pub fn give_up(&mut self, id: RequestId, answer: Answer, out: &mut Vec<LocalAction>) {
         if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == id) {
             self.waiting.remove(at);
@@ -162,19 +163,20 @@ impl Local {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    pub fn release(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let at = self.holders.iter().position(|holder| *holder == id);
-        self.holders.remove(at.ok_or(Strange("a release of what is not held"))?);
+        self.holders.remove(at.ok_or(ProtocolViolation("a release of what is not held"))?);
         if self.holders.is_empty() {
             self.pass_on(out);
         }
         Ok(())
     }
 
-    /// A client that is done with it, of which nobody heard yet, wants it once more, alone: it goes on with the node's hold by its new request, with a token of its own.
-    /// Whether it does; where it cannot nothing has changed.
+    /// A client that has released the lock, before the release had any effect, acquires it again exclusively. It goes
+    /// on with the node's hold by its new request, with a token of its own. Returns whether it does; where it cannot,
+    /// nothing has changed.
     pub fn hold_on(&mut self, was: RequestId, id: RequestId, out: &mut Vec<LocalAction>) -> bool {
-        let token = if self.may_hold_on(was) { self.side.again() } else { None };
+        let token = if self.may_hold_on(was) { self.role.again() } else { None };
         let Some(token) = token else { return false };
         self.holders.clear();
         self.give(id, Mode::Exclusive, token, out);
@@ -183,12 +185,12 @@ impl Local {
 
     /// Whether this one has it alone, and may go on as another.
     pub(crate) fn may_hold_on(&self, id: RequestId) -> bool {
-        self.may_grant && self.holders == [id] && self.side.may_go_again()
+        self.may_grant && self.holders == [id] && self.role.may_go_again()
     }
 
     /// Whether other nodes are known to wait for it.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.side.is_waited_for()
+        self.role.is_waited_for()
     }
 
     /// A client does not want it any more, or has died: it is released, or not waited for. The node stays where it is in the queue.
@@ -202,22 +204,22 @@ impl Local {
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
-    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, id: RequestId, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         if !self.holders.contains(&id) {
-            return Err(Strange("a downgrade of what is not held"));
+            return Err(ProtocolViolation("a downgrade of what is not held"));
         }
         if self.holders.len() > 1 {
-            return Err(Strange("a downgrade of what its client holds more than once"));
+            return Err(ProtocolViolation("a downgrade of what its client holds more than once"));
         }
         let mut actions = vec![];
-        self.side.downgrade(&mut actions)?;
+        self.role.downgrade(&mut actions)?;
         self.follow(actions, out);
         Ok(())
     }
 
     /// Whether the node should ask for it now.
     pub fn wants(&self) -> bool {
-        self.side.is_idle() && !self.waiting.is_empty()
+        self.role.is_idle() && !self.waiting.is_empty()
     }
 
     /// The node asks for it, where it knows the words.
@@ -225,15 +227,15 @@ impl Local {
         let Some(&(id, request)) = self.waiting.front() else { return };
         let mut actions = vec![];
         self.ahead = Rank::NOBODY;
-        if self.side.request(request, &mut actions).is_ok() {
+        if self.role.request(request, &mut actions).is_ok() {
             self.asked = Some(id);
             self.follow(actions, out);
         }
     }
 
-    /// The words that the node knows are no lock's any more. Whether it has nothing to do with them now.
+    /// The words that the node knows were evicted. Returns whether the node has no part in them now.
     pub fn forget_words(&mut self) -> bool {
-        self.side.forget()
+        self.role.forget()
     }
 
     /// There are no words for it.
@@ -242,13 +244,13 @@ impl Local {
         out.extend(refused.map(|id| LocalAction::Answer(id, Answer::Refused(Refusal::NoRoom))));
     }
 
-    /// Somebody says something of the lock.
+    /// A message about the lock.
     ///
     /// # Errors
-    /// What nobody says who keeps to the rules.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    /// If the message breaks the protocol.
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
-        let said = self.side.heard(from, message, &mut actions);
+        let said = self.role.heard(from, message, &mut actions);
         self.follow(actions, out);
         said
     }
@@ -257,22 +259,32 @@ impl Local {
     ///
     /// # Errors
     /// As [`heard`](Self::heard).
-    pub fn heard_of_heir(&mut self, from: Rank, message: Message, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
-        if self.is_survivor { self.heard(from, message, out) } else { Err(Strange("a lock that nobody had here")) }
+    pub fn heard_of_recovery_holder(
+        &mut self,
+        from: Rank,
+        message: Message,
+        out: &mut Vec<LocalAction>,
+    ) -> Result<(), ProtocolViolation> {
+        if self.is_survivor {
+            self.heard(from, message, out)
+        } else {
+            Err(ProtocolViolation("a lock without clients here"))
+        }
     }
 
     /// What was posted is done.
     ///
     /// # Errors
     /// If nothing was.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<LocalAction>) -> Result<(), ProtocolViolation> {
         let mut actions = vec![];
-        let said = self.side.completed(outcome, &mut actions);
+        let said = self.role.completed(outcome, &mut actions);
         self.follow(actions, out);
         said
     }
 
-    /// Whether a writer waits does not show to readers. Where so many have joined that another must not any more, they look.
+    /// Readers do not see whether a writer waits. When the number of joined readers is at its bound, the node looks at
+    /// the word.
     fn look(&mut self, out: &mut Vec<LocalAction>) {
         let wants_to_join = self.waiting.front().is_some_and(|(_, request)| request.mode == Mode::Shared);
         if wants_to_join && self.reads_together().is_some() && self.joined >= self.at_most && !self.has_looked {
@@ -281,10 +293,10 @@ impl Local {
         }
     }
 
-    /// The token, if clients hold it as readers, and the lock's word says who waits.
+    /// The token, if clients hold the lock as readers and the lock's word shows readers and waiting writers.
     fn reads_together(&self) -> Option<Token> {
-        match self.side.held() {
-            Some((Mode::Shared, token)) if !self.holders.is_empty() && self.side.is_in_word() => Some(token),
+        match self.role.held() {
+            Some((Mode::Shared, token)) if !self.holders.is_empty() && self.role.is_in_word() => Some(token),
             _ => None,
         }
     }
@@ -301,7 +313,7 @@ impl Local {
         }
     }
 
-    /// The lease has run out: nobody holds anything any more (rule L6).
+    /// The lease has run out: the node's clients hold nothing any longer (rule L6).
     pub fn lapse(&mut self, out: &mut Vec<LocalAction>) {
         self.may_grant = false;
         let lost = std::mem::take(&mut self.holders);
@@ -313,34 +325,34 @@ impl Local {
 
     /// The view has ended, and the node is this one in the next. Gives what it has to report to the lock's home there, and what it says
     /// after that.
-    pub fn view_ends(&mut self, fresh: Side, out: &mut Vec<LocalAction>) -> Option<(Survivor, Rank)> {
+    pub fn view_ends(&mut self, fresh: LockRole, out: &mut Vec<LocalAction>) -> Option<(Survivor, Rank)> {
         let front = self.waiting.front();
-        let survivor = self.side.survives().filter(|survivor| match survivor {
+        let survivor = self.role.survives().filter(|survivor| match survivor {
             Survivor::Holds(..) => !self.holders.is_empty(),
             // A try is made again.
             Survivor::Waits(mode) => front.is_some_and(|(_, want)| want.mode == *mode && !want.is_try),
         });
-        let was_downgrading = !self.holders.is_empty() && self.side.held().is_none();
+        let was_downgrading = !self.holders.is_empty() && self.role.held().is_none();
         let ahead = std::mem::replace(&mut self.ahead, Rank::NOBODY);
         self.asked = front.map(|(id, _)| *id).filter(|_| matches!(survivor, Some(Survivor::Waits(_))));
         (self.is_survivor, self.has_looked) = (survivor.is_some(), false);
-        self.side = survivor.map_or(fresh, Side::of);
-        if was_downgrading && let Some((mode, token)) = self.side.held() {
+        self.role = survivor.map_or(fresh, LockRole::of);
+        if was_downgrading && let Some((mode, token)) = self.role.held() {
             self.granted(mode, token, out);
         }
         survivor.map(|survivor| (survivor, ahead))
     }
 
-    /// The node's life is over: what it held is lost, and who waits goes on waiting.
-    pub fn life_ends(&mut self, fresh: Side, out: &mut Vec<LocalAction>) {
+    /// The incarnation ends: the node's holds are lost, and its waiters keep waiting.
+    pub fn end_incarnation(&mut self, fresh: LockRole, out: &mut Vec<LocalAction>) {
         out.extend(self.holders.drain(..).map(|id| LocalAction::Answer(id, Answer::Lost)));
-        *self = Local { waiting: std::mem::take(&mut self.waiting), ..Local::new(fresh) };
+        *self = LocalQueue { waiting: std::mem::take(&mut self.waiting), ..LocalQueue::new(fresh) };
     }
 
-    /// A survivor that has released is a contender like others from now on.
-    pub fn contend(&mut self, fresh: impl FnOnce() -> Side) {
-        if self.is_survivor && self.side.is_idle() {
-            (self.is_survivor, self.side) = (false, fresh());
+    /// A survivor that has released is a participant like others from now on.
+    pub fn contend(&mut self, fresh: impl FnOnce() -> LockRole) {
+        if self.is_survivor && self.role.is_idle() {
+            (self.is_survivor, self.role) = (false, fresh());
         }
     }
 
@@ -353,21 +365,21 @@ impl Local {
         out.push(LocalAction::Answer(id, Answer::Granted(mode, token)));
     }
 
-    /// Nobody here holds it any more: whoever waits here does, or the node lets go.
+    /// The last client of this node has released: the next one waiting goes on with the hold, or the node lets go.
     fn pass_on(&mut self, out: &mut Vec<LocalAction>) {
         let next = self.waiting.front().map(|(_, request)| request.mode);
-        let is_fair = self.joined < self.at_most || !self.side.is_waited_for();
-        match (self.side.held(), next) {
+        let is_fair = self.joined < self.at_most || !self.role.is_waited_for();
+        match (self.role.held(), next) {
             (Some((Mode::Exclusive, _)), Some(next)) if self.may_grant && is_fair => {
                 self.joined += 1;
                 match next {
-                    Mode::Exclusive => match self.side.again() {
+                    Mode::Exclusive => match self.role.again() {
                         Some(token) => self.hand_out(Mode::Exclusive, token, out),
                         None => self.let_go(out),
                     },
                     Mode::Shared => {
                         let mut actions = vec![];
-                        match self.side.downgrade(&mut actions) {
+                        match self.role.downgrade(&mut actions) {
                             Ok(()) => self.follow(actions, out),
                             // There is no token left for it.
                             Err(_) => self.let_go(out),
@@ -379,7 +391,7 @@ impl Local {
         }
     }
 
-    /// The node holds it in this mode, and whoever of those that wait may have it gets it.
+    /// The node holds the lock in this mode. Grants it to the waiting clients that can share it.
     fn hand_out(&mut self, mode: Mode, token: Token, out: &mut Vec<LocalAction>) {
         while let Some(&(id, request)) = self.waiting.front()
             && request.mode == mode
@@ -389,15 +401,15 @@ impl Local {
             self.give(id, mode, token, out);
         }
         if self.holders.is_empty() {
-            // Whoever wanted it does not any more.
+            // The client that wanted it has given up.
             self.let_go(out);
         }
     }
 
     fn let_go(&mut self, out: &mut Vec<LocalAction>) {
         let mut actions = vec![];
-        // Where it is on its way to become a reader nobody holds it when it has.
-        if self.side.held().is_some() && self.side.release(&mut actions).is_ok() {
+        // A node that is becoming a reader has no client left to hold the lock then.
+        if self.role.held().is_some() && self.role.release(&mut actions).is_ok() {
             self.follow(actions, out);
         }
     }
@@ -407,14 +419,14 @@ impl Local {
             match action {
                 Action::Access(batch) => out.push(LocalAction::Access(batch)),
                 Action::Send(to, message) => {
-                    if let (To::Contender(ahead), Message::Join | Message::Behind { .. }) = (to, message) {
+                    if let (To::Participant(ahead), Message::Join | Message::Behind { .. }) = (to, message) {
                         self.ahead = ahead;
                     }
                     out.push(LocalAction::Send(to, message));
                 }
                 Action::Granted(mode, token) => self.granted(mode, token, out),
                 Action::Refused(why) => self.refused(why, out),
-                // Whoever waits still does.
+                // Waiting clients keep waiting.
                 Action::Moved => {
                     self.asked = None;
                     out.push(LocalAction::Moved);
@@ -433,7 +445,7 @@ impl Local {
         if self.may_grant {
             self.hand_out(mode, token, out);
         } else if self.holders.is_empty() {
-            // Without a lease nobody is granted anything: it is asked for again with one.
+            // Without a lease the node may grant nothing: it asks for the lock again when it has one.
             self.let_go(out);
         }
     }

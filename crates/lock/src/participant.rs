@@ -1,13 +1,13 @@
-//! A node's part in one lock (L1: it stands in the queue once, whoever of its clients wants the lock).
+//! A node's part in one lock. The node stands in the queue once, for all of its clients (rule L1).
 //!
 //! ```text
-//!           request: the door was found closed
-//!   idle --------------------------------------> knocking
+//!           request: the gate was found closed
+//!   idle --------------------------------------> asking
 //!    |                                              | open
 //!    | request                                      v
 //!    +-----------------------------------------> entering --------------+-----------------------> held
-//!    ^                                              |   ^      nobody   |                         |  |
-//!    |   a try: somebody was there                  |   |      was      | somebody was:           |  |
+//!    ^                                              |   ^      queue    |                         |  |
+//!    |   a try: the lock was taken                  |   |      empty    | others ahead:           |  |
 //!    +----------------------------------------------+   | lost: again   | tell them               |  |
 //!    |                                              |   +---------------+                         |  |
 //!    |                                              |  lost too often:  v       grant             |  |
@@ -19,15 +19,16 @@
 //!    +------------------------------------------------------------------------------------------ leaving
 //! ```
 //!
-//! From knocking, entering, and waiting for the home's help it becomes idle when it learns that the words are no lock's any more (rule L4): nobody is in their
-//! queue, and nothing of it is to be remembered.
+//! A participant returns to idle from asking the home, entering, and waiting for the home's help when it learns that the words
+//! were evicted (rule L4). At that moment the words have no queue, and the participant has nothing to remember.
 //!
-//! A request that nobody wants any more stays where it is, and is released when it is granted (rule L3): the queue is never mended from the middle.
+//! A request that its clients gave up stays in the queue and is released when it is granted (rule L3). The queue is
+//! never mended from the middle.
 
 use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
-use crate::action::{Refusal, Strange};
+use crate::action::{ProtocolViolation, Refusal};
 use crate::place::{Leave, Place};
 use crate::{Action, Batch, Change, LockWord, Message, Mode, Outcome, Rules, Survivor, To, Token};
 
@@ -39,13 +40,13 @@ const LOST_SWAPS: u32 = 8;
 pub struct Request {
     /// Alone or with others.
     pub mode: Mode,
-    /// Only if nobody has to be waited for.
+    /// Only if the lock is free at once: the request never waits.
     pub is_try: bool,
 }
 
 /// A node's part in one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Contender {
+pub struct LockParticipant {
     pub(crate) lost_swaps: u32,
     pub(crate) stint: Stint,
     pub(crate) place: Place,
@@ -55,7 +56,7 @@ pub struct Contender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stint {
     Idle,
-    Knocking(Request),
+    AskingHome(Request),
     Entering {
         request: Request,
         posted: Change,
@@ -64,14 +65,14 @@ pub(crate) enum Stint {
     },
     Waiting(Mode),
     Held(Mode, Token),
-    /// As a writer, to be nothing or a reader: its place knows.
+    /// A writer that releases or becomes a reader. Its place says which.
     Leaving,
 }
 
-impl Contender {
+impl LockParticipant {
     /// Of node `me`, which has nothing to do with the lock.
     pub fn new(me: Rank, rules: Rules) -> Self {
-        Contender { lost_swaps: LOST_SWAPS, stint: Stint::Idle, place: Place::new(me, rules), is_closed: false }
+        LockParticipant { lost_swaps: LOST_SWAPS, stint: Stint::Idle, place: Place::new(me, rules), is_closed: false }
     }
 
     /// The mode and token it holds the lock with.
@@ -87,12 +88,12 @@ impl Contender {
         self.stint == Stint::Idle
     }
 
-    /// What is left of it when the view ends (rule L5): not a try, which is made again. Who was becoming a reader is one: others may read with it
-    /// already.
+    /// What is left of the participant when the view ends (rule L5). A try does not survive: the node makes it again. A
+    /// writer that was becoming a reader survives as a reader, because other readers may already hold the lock with it.
     pub(crate) fn survives(&self) -> Option<Survivor> {
         match (self.stint, self.place.leaving) {
             (Stint::Held(mode, token), _) => Some(Survivor::Holds(mode, token)),
-            (Stint::Knocking(request) | Stint::Entering { request, .. }, _) => {
+            (Stint::AskingHome(request) | Stint::Entering { request, .. }, _) => {
                 (!request.is_try).then_some(Survivor::Waits(request.mode))
             }
             (Stint::Waiting(mode), _) => Some(Survivor::Waits(mode)),
@@ -113,13 +114,13 @@ impl Contender {
     ///
     /// # Errors
     /// When there is another.
-    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn request(&mut self, request: Request, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if self.stint != Stint::Idle {
-            return Err(Strange("a request beside another one of the same node"));
+            return Err(ProtocolViolation("a request beside another one of the same node"));
         }
         if self.is_closed && !request.is_try {
-            self.stint = Stint::Knocking(request);
-            out.push(Action::Send(To::Home, Message::Knock));
+            self.stint = Stint::AskingHome(request);
+            out.push(Action::Send(To::Home, Message::AskHome));
         } else {
             self.enter(request, self.first_change(request), 0, out);
         }
@@ -130,21 +131,22 @@ impl Contender {
     ///
     /// # Errors
     /// When it does not hold it.
-    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn release(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Stint::Held(mode, token) = self.stint else {
-            return Err(Strange("a release of what is not held"));
+            return Err(ProtocolViolation("a release of what is not held"));
         };
         self.end(mode, token, out);
         Ok(())
     }
 
-    /// From now on others may read with it: the hold becomes a reader's, with a token of its own, without ever being anybody else's.
+    /// Turns an exclusive hold into a shared one, with a token of its own. No other node can hold the lock exclusively
+    /// in between.
     ///
     /// # Errors
     /// When it does not hold the lock exclusively.
-    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn downgrade(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         let Stint::Held(Mode::Exclusive, token) = self.stint else {
-            return Err(Strange("a downgrade of what is not held exclusively"));
+            return Err(ProtocolViolation("a downgrade of what is not held exclusively"));
         };
         self.leave(Leave { token, becomes_reader: true }, out);
         Ok(())
@@ -154,7 +156,7 @@ impl Contender {
     ///
     /// # Errors
     /// When none was posted.
-    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn completed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match self.stint {
             Stint::Entering { .. } if outcome.before.is_evicted() && self.place.rules.evicted_is_no_queue => {
                 self.moved(out)
@@ -168,7 +170,7 @@ impl Contender {
                 self.has_left(left, out);
                 Ok(())
             }
-            _ => Err(Strange("a batch that a contender did not post")),
+            _ => Err(ProtocolViolation("a batch that a participant did not post")),
         }
     }
 
@@ -176,11 +178,11 @@ impl Contender {
     ///
     /// # Errors
     /// When it cannot be in any order of events.
-    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), Strange> {
+    pub fn heard(&mut self, from: Rank, message: Message, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         match (message, self.stint) {
             (Message::Join, _) => self.place.join(from, self.stands(), out),
             (Message::Behind { .. }, _) if !self.stands() => {
-                Err(Strange("a writer stands behind one that is not in the queue"))
+                Err(ProtocolViolation("a writer stands behind one that is not in the queue"))
             }
             (Message::Behind { writer, readers }, _) => {
                 let left = self.place.behind(writer, readers, out)?;
@@ -191,25 +193,25 @@ impl Contender {
                 self.granted(mode, last, out);
                 Ok(())
             }
-            (Message::Open, Stint::Knocking(request)) => {
+            (Message::Open, Stint::AskingHome(request)) => {
                 self.is_closed = false;
                 self.enter(request, self.first_change(request), 0, out);
                 Ok(())
             }
-            (Message::Moved, Stint::Knocking(_) | Stint::Waiting(Mode::Exclusive)) => self.moved(out),
+            (Message::Moved, Stint::AskingHome(_) | Stint::Waiting(Mode::Exclusive)) => self.moved(out),
             (Message::Grant { .. } | Message::Open | Message::Moved, _) => {
-                Err(Strange("an answer to what was not asked"))
+                Err(ProtocolViolation("an answer to what was not asked"))
             }
-            _ => Err(Strange("what a contender is not told")),
+            _ => Err(ProtocolViolation("what a participant is not told")),
         }
     }
 
-    /// Whether nobody can still say something to it, and it has nothing to remember.
+    /// Whether it has nothing to remember, and no message to it can be in flight.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.is_idle() && self.place.owed == 0 && !self.is_closed
     }
 
-    /// Forgets what it remembers of words that are no lock's any more. Whether it has nothing to do with them now.
+    /// Forgets what it remembers of evicted words. Returns whether it has no part in them now.
     pub(crate) fn forget(&mut self) -> bool {
         if self.is_idle() {
             self.is_closed = false;
@@ -225,7 +227,7 @@ impl Contender {
     /// Whether others may have found this node at the tail.
     pub(crate) fn stands(&self) -> bool {
         match self.stint {
-            Stint::Idle | Stint::Knocking(_) => false,
+            Stint::Idle | Stint::AskingHome(_) => false,
             Stint::Entering { request: Request { mode, .. }, .. } | Stint::Waiting(mode) | Stint::Held(mode, _) => {
                 mode == Mode::Exclusive
             }
@@ -233,10 +235,10 @@ impl Contender {
         }
     }
 
-    /// What is done first, when nothing is known of the word but perhaps that the door was closed.
+    /// What is done first, when nothing is known of the word but perhaps that the gate was closed.
     fn first_change(&self, Request { mode, is_try }: Request) -> Change {
         match mode {
-            // Whoever only tries leaves the word alone while somebody waits to be put in.
+            // A try does not change the word while a writer waits for the home to put it into the queue.
             _ if is_try && self.is_closed => Change::Look,
             Mode::Exclusive => self.swap(mode, LockWord::FREE),
             Mode::Shared if is_try && self.place.rules.try_by_swap => Change::Look,
@@ -276,7 +278,7 @@ impl Contender {
             self.stint = Stint::Waiting(mode);
             let (to, message) = match mode {
                 Mode::Exclusive => behind(self.place.me, before, self.place.rules),
-                Mode::Shared => (To::Contender(before.tail), Message::Join),
+                Mode::Shared => (To::Participant(before.tail), Message::Join),
             };
             out.push(Action::Send(to, message));
         } else if is_try && (!is_free || self.is_closed || lost == self.lost_swaps) {
@@ -286,7 +288,7 @@ impl Contender {
             self.stint = Stint::Waiting(mode);
             out.push(Action::Send(To::Home, Message::Enter));
         } else {
-            // The first swap is a guess, and a look is none: they count all the same.
+            // The first swap is a guess and a look is no swap. Both count towards `LOST_SWAPS` all the same.
             self.enter(request, self.swap(mode, before), lost + 1, out);
         }
     }
@@ -298,17 +300,18 @@ impl Contender {
                 out.push(Action::Granted(mode, token));
             }
             None => {
-                // Who is next is refused as well, until a view begins whose tokens are larger.
+                // The next writer is refused too, until a view begins whose tokens are larger.
                 out.push(Action::Refused(Refusal::TokensUsedUp));
                 self.end(mode, last, out);
             }
         }
     }
 
-    /// The words are no lock's any more. They were nobody's when they were evicted, so nobody stands behind it or is owed a grant.
-    fn moved(&mut self, out: &mut Vec<Action>) -> Result<(), Strange> {
+    /// The words were evicted. Eviction needs a free lock word, so no node stands behind this one and none is owed a
+    /// grant.
+    fn moved(&mut self, out: &mut Vec<Action>) -> Result<(), ProtocolViolation> {
         if !self.place.is_empty() {
-            return Err(Strange("a lock that was evicted while it was used"));
+            return Err(ProtocolViolation("a lock that was evicted while it was used"));
         }
         (self.stint, self.is_closed) = (Stint::Idle, false);
         out.push(Action::Moved);
@@ -343,14 +346,14 @@ impl Contender {
     }
 }
 
-/// What a writer that found this word says, and to whom.
+/// The message that a writer sends when it finds this word, and its receiver.
 pub(crate) fn behind(writer: Rank, before: LockWord, rules: Rules) -> (To, Message) {
     let LockWord { tail, count } = before;
     match tail {
         Rank::NOBODY => (To::Home, Message::After { writer, readers: count }),
         tail => {
             let readers = if rules.after_readers_by_home { count } else { 0 };
-            (To::Contender(tail), Message::Behind { writer, readers })
+            (To::Participant(tail), Message::Behind { writer, readers })
         }
     }
 }
