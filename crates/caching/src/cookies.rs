@@ -46,7 +46,7 @@ impl Hidden {
 /// Takes the ignored cookies off a request that goes to the origin for an answer to be shared: what the origin does not
 /// see, its answer cannot depend on.
 pub(crate) fn remove_ignored(headers: &mut HeaderMap, cookies: &Cookies) -> Hidden {
-    if cookies.ignore.is_empty() || !headers.contains_key(COOKIE) {
+    if cookies.ignores_nothing() || !headers.contains_key(COOKIE) {
         return Hidden::default();
     }
     let hidden = pairs(headers).filter(|(name, _)| cookies.ignores(name)).map(|(name, _)| name.to_vec()).collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn ignoring(names: &[&str]) -> Cookies {
-        Cookies { ignore: names.iter().map(|name| name.to_string()).collect(), ..Cookies::default() }
+        Cookies { ignore: names.iter().collect(), ..Cookies::default() }
     }
 
     #[test]

@@ -263,10 +263,8 @@ mod tests {
 
     #[test]
     fn a_request_to_share_goes_out_unconditional_and_without_ignored_cookies() {
-        let route = Route {
-            cookies: crate::Cookies { ignore: ["sid".to_string()].into(), ..Default::default() },
-            ..Route::default()
-        };
+        let route =
+            Route { cookies: crate::Cookies { ignore: ["sid"].into(), ..Default::default() }, ..Route::default() };
         let came = headers(&[
             ("host", "shop.example"),
             ("if-none-match", "*"),

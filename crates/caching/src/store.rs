@@ -180,10 +180,8 @@ mod tests {
     const NOW: &str = "Sun, 06 Nov 1994 08:50:07 GMT";
 
     fn decide_for(request: request::Builder, status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
-        let route = Route {
-            cookies: crate::Cookies { ignore: ["sid".to_string()].into(), ..Default::default() },
-            ..Route::default()
-        };
+        let route =
+            Route { cookies: crate::Cookies { ignore: ["sid"].into(), ..Default::default() }, ..Route::default() };
         let head = request.body(()).unwrap().into_parts().0;
         let mut answer: HeaderMap =
             answer.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 use http::Uri;
-use verbena_caching::Route;
+use verbena_caching::Rule;
 use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
+
+use crate::rules;
 
 section! {
     /// The proxy in front of the application.
@@ -50,12 +52,13 @@ section! {
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
-        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore`, `cookies.key`,
-        /// `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides.
+        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore` or `cookies.only`,
+        /// `cookies.key`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule does not say
+        /// is as the next shorter one says, unless it says `inherit = false`.
         ///
         /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as
         /// `/cart;1`, `//cart`, `/CART` or `/cart.json`, is under the more careful of the rules that it may be under.
-        pub routes: Vec<Route> as "ROUTES" = Vec::new(),
+        pub routes: Vec<Rule> as "ROUTES" = Vec::new(),
     }
 }
 
@@ -83,23 +86,7 @@ impl ProxyConfig {
                 format!("{} is more than proxy.memory, {}: lower it, or raise that", self.largest, self.memory);
             found.push(Contradiction::new("largest", problem));
         }
-        for (at, route) in self.routes.iter().enumerate() {
-            if !route.prefix.starts_with('/') {
-                found.push(Contradiction::new(format!("routes.{at}.prefix"), "a prefix begins with \"/\""));
-            } else if self.routes[..at].iter().any(|other| other.prefix == route.prefix) {
-                found
-                    .push(Contradiction::new(format!("routes.{at}.prefix"), "a route of this prefix stands before it"));
-            }
-            if route.prefix.contains(['?', '#']) {
-                let problem = "a prefix is one of paths, and no path has \"?\" or \"#\" in it";
-                found.push(Contradiction::new(format!("routes.{at}.prefix"), problem));
-            }
-            for name in route.query.ignore.iter().filter(|name| name.trim_end_matches('*').contains(['*', '&', '='])) {
-                let problem =
-                    format!("{name:?} is no name of a parameter: no \"&\", no \"=\", and \"*\" at its end alone");
-                found.push(Contradiction::new(format!("routes.{at}.query.ignore"), problem));
-            }
-        }
+        found.extend(rules::contradictions(&self.routes));
         found
     }
 }
@@ -145,7 +132,7 @@ mod tests {
             memory: Size(1 << 20),
             largest: Size(4 << 20),
             routes: ["shop", "/a", "/a", "/shop?page"]
-                .map(|prefix| Route { prefix: prefix.into(), ..Route::default() })
+                .map(|prefix| Rule { prefix: prefix.into(), ..Rule::default() })
                 .into(),
             ..ProxyConfig::default()
         };

@@ -114,12 +114,7 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "proxy.routes" => (
             r#"[{ prefix = "/a", writes = "announced" }]"#,
             serde_json::json!([
-                {
-                    "prefix": "/a",
-                    "cookies": { "ignore": [], "key": [] },
-                    "query": { "ignore": [], "sort": false },
-                    "writes": "announced"
-                }
+                { "prefix": "/a", "inherit": true, "writes": "announced" }
             ]),
         ),
         _ => panic!("say here what {key} can be, so that its flag is tried"),

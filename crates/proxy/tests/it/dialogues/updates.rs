@@ -47,7 +47,7 @@ fn a_fill_that_began_before_a_post_is_not_stored_after_it() {
 fn a_route_that_announces_is_not_bracketed_and_one_that_writes_is() {
     let scene = Scene::with(|config| {
         let route = |prefix: &str, writes| Route { prefix: prefix.into(), writes, ..Route::default() };
-        config.routes = vec![route("/api", Writes::Announced), route("/cron", Writes::Always)];
+        config.routes = vec![route("/api", Writes::Announced).into(), route("/cron", Writes::Always).into()];
     });
     scene.fills("/", "front", "one");
     let mut client = scene.client();
@@ -67,7 +67,7 @@ fn a_route_that_announces_is_not_bracketed_and_one_that_writes_is() {
 #[test]
 fn a_route_that_writes_is_bracketed_however_its_path_is_spelled() {
     let scene = Scene::with(|config| {
-        config.routes = vec![Route { prefix: "/cart".into(), writes: Writes::Always, ..Route::default() }];
+        config.routes = vec![Route { prefix: "/cart".into(), writes: Writes::Always, ..Route::default() }.into()];
     });
     let mut client = scene.client();
     for path in ["/%63art", "/x/../cart/1", "//cart", "/cart%2F1?a=b", "/CART;x"] {
