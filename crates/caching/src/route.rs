@@ -118,6 +118,8 @@ pub struct Cookies {
     pub only: Option<Names>,
     /// Names whose values are part of a page's key: one copy for each value.
     pub key: BTreeSet<String>,
+    /// An answer is for everybody even if it sets an ignored cookie, or carries the value of one.
+    pub publish: bool,
 }
 
 impl Cookies {
@@ -141,9 +143,10 @@ impl Cookies {
         std::str::from_utf8(name).is_ok_and(|name| self.key.contains(name))
     }
 
-    /// Ignored is what both ignore; in the key is what is in either's.
+    /// Ignored, and published, is what both say; in the key is what is in either's.
     fn more_careful(&self, other: &Cookies) -> Cookies {
         let key = &self.key | &other.key;
+        let publish = self.publish && other.publish;
         let only = match (&self.only, &other.only) {
             (Some(one), Some(other)) => Some(one.or(other)),
             (only, None) | (None, only) => only.clone(),
@@ -154,10 +157,10 @@ impl Cookies {
             (true, true) => self.ignore.and(&other.ignore),
             (true, false) => self.ignore.clone(),
             (false, true) => other.ignore.clone(),
-            (false, false) => return Cookies { ignore: Names::default(), only, key },
+            (false, false) => return Cookies { ignore: Names::default(), only, key, publish },
         };
         let only = only.filter(|_| !ignore.is_empty());
-        Cookies { ignore, only, key }
+        Cookies { ignore, only, key, publish }
     }
 }
 
@@ -186,7 +189,7 @@ mod tests {
     fn shop() -> Routes {
         let cookies = |ignore: &[&str], key: &[&str]| {
             let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-            Cookies { ignore: ignore.iter().collect(), key: set(key), only: None }
+            Cookies { ignore: ignore.iter().collect(), key: set(key), ..Cookies::default() }
         };
         Routes::new([
             Route { cookies: cookies(&["sid", "_ga"], &["lang"]), ..route("/shop", Writes::UnsafeMethods) },
@@ -277,7 +280,7 @@ mod tests {
                 let only = only.as_ref().map(|only| only.iter().collect::<Names>());
                 // A rule says one of the two.
                 let ignore = if only.is_some() { Names::default() } else { ignore.iter().collect() };
-                Cookies { ignore, only, key: key.clone() }
+                Cookies { ignore, only, key: key.clone(), publish: false }
             };
             let all: Vec<Cookies> = sets.iter().map(of).collect();
             let careful = all[0].more_careful(&all[1]).more_careful(&all[2]);

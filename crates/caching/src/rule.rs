@@ -42,6 +42,9 @@ pub struct CookieRule {
     /// Those whose value makes another page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Vec<String>>,
+    /// Whether answers that set an ignored cookie, or carry the value of one, are for everybody nevertheless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish: Option<bool>,
 }
 
 /// What a rule says of the parameters of a query.
@@ -83,7 +86,8 @@ impl Rule {
 
     /// What holds under its prefix, where `inherited` holds around it.
     fn over(&self, inherited: &Route) -> Route {
-        let CookieRule { ignore, only, key } = &self.cookies;
+        let CookieRule { ignore, only, key, publish } = &self.cookies;
+        let publish = publish.unwrap_or(inherited.cookies.publish);
         let (ignore, only) = match (ignore, only) {
             (None, None) => (inherited.cookies.ignore.clone(), inherited.cookies.only.clone()),
             (ignore, only) => {
@@ -109,7 +113,7 @@ impl Rule {
             sort: self.query.sort.unwrap_or(inherited.query.sort),
         };
         let writes = self.writes.unwrap_or(inherited.writes);
-        Route { prefix: self.prefix.clone(), cookies: Cookies { ignore, only, key }, query, writes }
+        Route { prefix: self.prefix.clone(), cookies: Cookies { ignore, only, key, publish }, query, writes }
     }
 }
 
@@ -148,6 +152,7 @@ impl From<Route> for Rule {
             ignore: only.is_none().then(|| cookies.ignore.spelled().collect()),
             only,
             key: Some(cookies.key.into_iter().collect()),
+            publish: Some(cookies.publish),
         };
         let query = QueryRule { ignore: Some(query.ignore.spelled().collect()), sort: Some(query.sort) };
         Rule { prefix, inherit: true, cookies, query, writes: Some(writes) }

@@ -61,7 +61,7 @@ pub fn store(
     if control.private {
         return Err(Reason::Private);
     }
-    if cookies::sets_other(answer, &route.cookies) {
+    if cookies::sets_one(answer, &route.cookies) {
         return Err(Reason::SetCookie);
     }
     let shared_with_credentials = control.public || control.s_maxage.is_some();
@@ -180,8 +180,10 @@ mod tests {
     const NOW: &str = "Sun, 06 Nov 1994 08:50:07 GMT";
 
     fn decide_for(request: request::Builder, status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
-        let route =
-            Route { cookies: crate::Cookies { ignore: ["sid"].into(), ..Default::default() }, ..Route::default() };
+        let route = Route {
+            cookies: crate::Cookies { ignore: ["sid"].into(), publish: true, ..Default::default() },
+            ..Route::default()
+        };
         let head = request.body(()).unwrap().into_parts().0;
         let mut answer: HeaderMap =
             answer.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();

@@ -53,8 +53,8 @@ section! {
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
         /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore` or `cookies.only`,
-        /// `cookies.key`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule does not say
-        /// is as the next shorter one says, unless it says `inherit = false`.
+        /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule
+        /// does not say is as the next shorter one says, unless it says `inherit = false`.
         ///
         /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as
         /// `/cart;1`, `//cart`, `/CART` or `/cart.json`, is under the more careful of the rules that it may be under.

@@ -1,6 +1,6 @@
 //! What is wrong with the rules of `proxy.routes`: a rule, a list or a name that has no effect is a mistake, because its author believes that it has one.
 
-use verbena_caching::{ANALYTICS, Names, Rule, parents};
+use verbena_caching::{ANALYTICS, Names, Rule, parents, resolve};
 use verbena_terms::Contradiction;
 
 /// What a list of names is of.
@@ -13,7 +13,7 @@ enum Kind {
 /// All contradictions of the rules, by the keys of the section.
 pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
     let mut found = Vec::new();
-    let parents = parents(rules);
+    let (parents, resolved) = (parents(rules), resolve(rules));
     for (at, (rule, parent)) in rules.iter().zip(parents).enumerate() {
         let mut say = |key: &str, problem: String| {
             let dot = if key.is_empty() { "" } else { "." };
@@ -22,6 +22,10 @@ pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
         prefix(rule, &rules[..at], &mut say);
         inheritance(rule, parent.map(|parent| rules[parent].prefix.as_str()), &mut say);
         cookies(rule, &mut say);
+        let here = &resolved[at].cookies;
+        if rule.cookies.publish == Some(true) && here.ignore.is_empty() && here.only.is_none() {
+            say("cookies.publish", "has no effect: no cookie is ignored here".into());
+        }
         if let Some(ignored) = &rule.query.ignore {
             names("query.ignore", ignored, Kind::Parameters, &mut say);
         }
@@ -156,7 +160,7 @@ mod tests {
         let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         let [ignore, only, key] = cookies.map(|names| names.map(list));
         let query = QueryRule { ignore: query.map(list), sort: None };
-        let rule = Rule { cookies: CookieRule { ignore, only, key }, query, ..Rule::default() };
+        let rule = Rule { cookies: CookieRule { ignore, only, key, publish: None }, query, ..Rule::default() };
         let said = |found: Contradiction| format!("{}: {}", found.key.trim_start_matches("routes.0."), found.problem);
         contradictions(&[rule]).into_iter().map(said).collect()
     }
@@ -218,6 +222,9 @@ mod tests {
         let found = contradictions(&rules);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].key == "routes.1" && found[0].problem.contains("inherit = false"), "{found:?}");
+        let publishes = CookieRule { publish: Some(true), ..CookieRule::default() };
+        let nothing = contradictions(&[Rule { cookies: publishes, ..Rule::default() }]);
+        assert!(nothing.len() == 1 && nothing[0].key == "routes.0.cookies.publish", "{nothing:?}");
         let alone = contradictions(&[Rule { inherit: false, ..Rule::default() }]);
         assert!(alone.len() == 1 && alone[0].key == "routes.0.inherit", "{alone:?}");
     }

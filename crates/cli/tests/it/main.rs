@@ -24,6 +24,7 @@
 //! | `operating` | nodes that are drained, expelled and restarted |
 //! | `overview` | one page that shows all nodes |
 //! | `plain` | proxies and nodes that nobody configured |
+//! | `recipes` | the configurations that the documents show |
 //! | `restart` | a proxy that ends and starts again |
 //! | `sqlite` | SQLite databases in memory that nodes share |
 //! | `top` | `verbena top` |
@@ -56,6 +57,7 @@ mod node;
 mod operating;
 mod overview;
 mod plain;
+mod recipes;
 mod restart;
 mod sqlite;
 mod top;

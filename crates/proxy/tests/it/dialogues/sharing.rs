@@ -84,7 +84,8 @@ fn what_is_for_one_user_is_not_for_another() {
 
 #[test]
 fn cookies_that_are_ignored_or_in_the_key_let_pages_be_shared() {
-    let cookies = Cookies { ignore: ["sid"].into(), key: ["lang".to_string()].into(), only: None };
+    let cookies =
+        Cookies { ignore: ["sid"].into(), key: ["lang".to_string()].into(), publish: true, ..Cookies::default() };
     let scene = Scene::with(|config| config.routes = vec![Route { cookies, ..Route::default() }.into()]);
     let mut client = scene.client();
     client.get_with("/", &["Cookie: sid=1; lang=de"]);
@@ -203,7 +204,7 @@ fn a_lifetime_counts_from_when_the_page_was_asked_for() {
 
 #[test]
 fn who_has_a_cookie_that_the_application_is_not_shown_keeps_it() {
-    let cookies = Cookies { ignore: ["sid"].into(), ..Cookies::default() };
+    let cookies = Cookies { ignore: ["sid"].into(), publish: true, ..Cookies::default() };
     let route = Route { prefix: "/".into(), cookies, ..Route::default() };
     let scene = Scene::with(|config| config.routes = vec![route.into()]);
     let mut client = scene.client();
