@@ -5,7 +5,7 @@ use std::fmt;
 /// A named refusal. Its name is the `detail` of `Cache-Status` (RFC 9211 section 2.8) and the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// The method is neither GET nor HEAD and is safe (OPTIONS, TRACE).
+    /// The method is neither GET nor HEAD, and writes nothing (OPTIONS, TRACE; any where the route never writes).
     Method,
     /// The request carries a cookie that is neither ignored nor part of the key.
     Cookie,

@@ -85,12 +85,13 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         return one;
     }
     let writes = [one.writes, other.writes];
-    let writes =
-        [Writes::Always, Writes::UnsafeMethods, Writes::Announced].into_iter().find(|kind| writes.contains(kind));
+    let writes = [Writes::Always, Writes::UnsafeMethods, Writes::Announced, Writes::Never]
+        .into_iter()
+        .find(|kind| writes.contains(kind));
     let cookies = one.cookies.more_careful(&other.cookies);
     let query = Query { ignore: one.query.ignore.and(&other.query.ignore), sort: one.query.sort && other.query.sort };
     let prefix = one.prefix.clone();
-    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the three") })
+    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the four") })
 }
 
 /// The length of a prefix that a path begins with, if it ends at its own last slash, at the path's end, or before a border.
@@ -175,6 +176,8 @@ pub enum Writes {
     Announced,
     /// Every request writes, GET too.
     Always,
+    /// None writes, whatever its method: a search by `POST`, or a path that only scanners ask for.
+    Never,
 }
 
 #[cfg(test)]
@@ -263,9 +266,15 @@ mod tests {
 
     #[test]
     fn of_rules_for_one_prefix_the_careful_one_holds() {
-        for (one, other) in [(Writes::Always, Writes::Announced), (Writes::Announced, Writes::Always)] {
-            let routes = Routes::new([route("/a", one), route("/%61", other)]);
-            assert_eq!(routes.find("/a/b").writes, Writes::Always);
+        // The more careful one first.
+        let kinds = [Writes::Always, Writes::UnsafeMethods, Writes::Announced, Writes::Never];
+        for (at, careful) in kinds.into_iter().enumerate() {
+            for other in kinds.into_iter().skip(at) {
+                for prefixes in [["/a", "/%61"], ["/%61", "/a"]] {
+                    let routes = Routes::new([route(prefixes[0], careful), route(prefixes[1], other)]);
+                    assert_eq!(routes.find("/a/b").writes, careful, "beside {other:?}");
+                }
+            }
         }
     }
 
