@@ -12,7 +12,7 @@ use verbena_wan::GUARD_ARGUMENT;
 use crate::commands::man;
 use crate::commands::wan::guard;
 use crate::commands::{
-    bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan,
+    bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, purge, status, top, traces, wan,
 };
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
@@ -42,6 +42,7 @@ enum Subcommands {
     Proxy(Box<proxy::Command>),
     Node(node::Command),
     Status(status::Command),
+    Purge(purge::Command),
     #[command(subcommand)]
     Cluster(cluster::Command),
     #[command(subcommand)]
@@ -86,6 +87,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Proxy(proxy) => proxy.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
+        Subcommands::Purge(purge) => purge.run(file),
         Subcommands::Cluster(cluster) => cluster.run(file),
         Subcommands::Lock(lock) => return lock.run(file),
         Subcommands::Mem(mem) => return mem.run(file),

@@ -24,6 +24,7 @@
 //! | `operating` | nodes that are drained, expelled and restarted |
 //! | `overview` | one page that shows all nodes |
 //! | `plain` | proxies and nodes that nobody configured |
+//! | `purge` | `verbena purge` |
 //! | `recipes` | the configurations that the documents show |
 //! | `restart` | a proxy that ends and starts again |
 //! | `sqlite` | SQLite databases in memory that nodes share |
@@ -57,6 +58,7 @@ mod node;
 mod operating;
 mod overview;
 mod plain;
+mod purge;
 mod recipes;
 mod restart;
 mod sqlite;
