@@ -14,6 +14,7 @@ use crate::commands::wan::guard;
 use crate::commands::{
     bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, purge, status, top, traces, wan,
 };
+use crate::config::listed;
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -23,7 +24,8 @@ use crate::log;
 #[derive(Debug, Parser)]
 #[command(name = "verbena", version, propagate_version = true, after_long_help = EXIT_CODES)]
 pub struct Command {
-    /// Configuration file. Without it `verbena.toml` is read if there is one; otherwise every key has its default.
+    /// Configuration file. Without it `verbena.toml` is read if there is one; otherwise every key has its default. Each key is a flag too:
+    /// `verbena help config` lists them.
     #[arg(long, global = true, value_name = "FILE", env = "VERBENA_CONFIG")]
     config: Option<PathBuf>,
 
@@ -53,7 +55,7 @@ enum Subcommands {
     Wan(wan::Command),
     Top(top::Command),
     Doctor(doctor::Command),
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = listed())]
     Config(config::Command),
     #[command(subcommand)]
     Keys(keys::Command),
