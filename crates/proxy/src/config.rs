@@ -1,8 +1,9 @@
 //! The section `[proxy]` of the configuration file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::Uri;
+use http::uri::Authority;
 use verbena_caching::Rule;
 use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
@@ -66,8 +67,16 @@ impl ProxyConfig {
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         for (at, origin) in self.origin.iter().enumerate() {
-            if let Err(problem) = parse_origin(origin) {
-                found.push(Contradiction::new(format!("origin.{at}"), problem));
+            match parse_origin(origin) {
+                Err(problem) => found.push(Contradiction::new(format!("origin.{at}"), problem)),
+                Ok(authority) if is_reached_at(&authority, self.listen) => {
+                    let problem = format!(
+                        "the proxy itself listens there (proxy.listen, {}): write where the application listens",
+                        self.listen
+                    );
+                    found.push(Contradiction::new(format!("origin.{at}"), problem));
+                }
+                Ok(_) => {}
             }
         }
         let (origins, nodes) = (self.origin.len(), self.origin_nodes.len());
@@ -91,11 +100,22 @@ impl ProxyConfig {
     }
 }
 
+/// Whether who asks `authority` on this machine reaches what listens at `listen`, as far as names tell.
+fn is_reached_at(authority: &Authority, listen: SocketAddr) -> bool {
+    let host = authority.host().trim_matches(['[', ']']);
+    let is_local = |host: IpAddr| host == listen.ip() || (listen.ip().is_unspecified() && host.is_loopback());
+    let is_same_host = match host.parse::<IpAddr>() {
+        Ok(address) => is_local(address),
+        Err(_) => host.eq_ignore_ascii_case("localhost") && (listen.ip().is_loopback() || listen.ip().is_unspecified()),
+    };
+    listen.port() != 0 && authority.port_u16() == Some(listen.port()) && is_same_host
+}
+
 /// That of an origin which names none (RFC 9110 section 4.2.1).
 const HTTP_PORT: u16 = 80;
 
 /// The authority of `http://HOST:PORT`, or what is wrong with it.
-pub(crate) fn parse_origin(origin: &str) -> Result<http::uri::Authority, String> {
+pub(crate) fn parse_origin(origin: &str) -> Result<Authority, String> {
     let wrong = |why: &str| Err(format!("{origin:?} is not http://HOST:PORT: {why}"));
     let Ok(uri) = origin.parse::<Uri>() else { return wrong("not a URL") };
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
@@ -150,6 +170,25 @@ mod tests {
         ];
         assert_eq!(keys, expected);
         assert_eq!(ProxyConfig::default().contradictions(), [], "a node that is no proxy has no origin");
+    }
+
+    #[test]
+    fn a_proxy_is_not_its_own_application() {
+        for (origin, listen, is_own) in [
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", true),
+            ("http://localhost:8080", "127.0.0.1:8080", true),
+            ("http://127.0.0.1:80", "0.0.0.0:80", true),
+            ("http://[::1]", "[::]:80", true),
+            ("http://127.0.0.1:8000", "127.0.0.1:8080", false),
+            ("http://10.0.0.1:80", "127.0.0.1:80", false),
+            ("http://app:80", "0.0.0.0:80", false),
+            ("http://127.0.0.1:8080", "127.0.0.1:0", false),
+        ] {
+            let config =
+                ProxyConfig { origin: vec![origin.into()], listen: listen.parse().unwrap(), ..ProxyConfig::default() };
+            let found = config.contradictions();
+            assert_eq!(found.iter().any(|found| found.key == "origin.0"), is_own, "{origin} at {listen}: {found:?}");
+        }
     }
 
     #[test]

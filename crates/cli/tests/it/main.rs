@@ -20,6 +20,7 @@
 //! | `lock` | `verbena lock`, and locks that programs take |
 //! | `lock_crashes` | locks while clients, helpers and networks fail |
 //! | `mem` | `verbena mem`, and memory that programs share |
+//! | `mistakes` | mistakes that users make, and what they are told |
 //! | `node` | one helper |
 //! | `operating` | nodes that are drained, expelled and restarted |
 //! | `overview` | one page that shows all nodes |
@@ -54,6 +55,7 @@ mod loads;
 mod lock;
 mod lock_crashes;
 mod mem;
+mod mistakes;
 mod node;
 mod operating;
 mod overview;
