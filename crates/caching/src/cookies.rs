@@ -3,7 +3,8 @@
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 
-use crate::route::Cookies;
+use crate::carried::Carried;
+use crate::route::{Cookies, Route};
 
 /// The cookies of a request, name and value, in order. A piece without `=` is a cookie with an empty name.
 pub(crate) fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -24,18 +25,35 @@ pub(crate) fn has_other(headers: &HeaderMap, cookies: &Cookies) -> bool {
     pairs(headers).any(|(name, _)| !cookies.knows(name))
 }
 
-/// Names of cookies that a client has and the application was not shown. It may take the client for a new one and set them anew.
+/// Cookies that a client has and the application was not shown, name and value. It may take the client for a new one and set them anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hidden(Vec<Vec<u8>>);
+pub struct Hidden(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Hidden {
+    /// Whether an answer sets one of them: the application took the client for another one.
+    pub fn is_set_by(&self, headers: &HeaderMap) -> bool {
+        !self.0.is_empty() && headers.get_all(SET_COOKIE).into_iter().any(|line| self.is_of_one(line))
+    }
+
+    fn is_of_one(&self, line: &HeaderValue) -> bool {
+        self.0.iter().any(|(name, _)| name == set_name(line))
+    }
+
+    /// The values, to be looked for in an answer, unless the route publishes such answers.
+    pub fn carried(&self, route: &Route) -> Carried {
+        match route.cookies.publish {
+            true => Carried::default(),
+            false => Carried::of(self.0.iter().map(|(_, value)| value.as_slice())),
+        }
+    }
+
     /// Takes what sets one of them off an answer: the client keeps its own.
     pub(crate) fn keep(&self, headers: &mut HeaderMap) {
-        let is_hidden = |line: &HeaderValue| self.0.iter().any(|name| name == set_name(line));
-        if self.0.is_empty() || !headers.get_all(SET_COOKIE).into_iter().any(is_hidden) {
+        if !self.is_set_by(headers) {
             return;
         }
-        let kept: Vec<_> = headers.get_all(SET_COOKIE).into_iter().filter(|line| !is_hidden(line)).cloned().collect();
+        let kept: Vec<_> =
+            headers.get_all(SET_COOKIE).into_iter().filter(|line| !self.is_of_one(line)).cloned().collect();
         headers.remove(SET_COOKIE);
         for line in kept {
             headers.append(SET_COOKIE, line);
@@ -46,10 +64,13 @@ impl Hidden {
 /// Takes the ignored cookies off a request that goes to the origin for an answer to be shared: what the origin does not
 /// see, its answer cannot depend on.
 pub(crate) fn remove_ignored(headers: &mut HeaderMap, cookies: &Cookies) -> Hidden {
-    if cookies.ignore.is_empty() || !headers.contains_key(COOKIE) {
+    if cookies.ignores_nothing() || !headers.contains_key(COOKIE) {
         return Hidden::default();
     }
-    let hidden = pairs(headers).filter(|(name, _)| cookies.ignores(name)).map(|(name, _)| name.to_vec()).collect();
+    let hidden = pairs(headers)
+        .filter(|(name, _)| cookies.ignores(name))
+        .map(|(name, value)| (name.to_vec(), value.to_vec()))
+        .collect();
     let kept = pairs(headers).filter(|(name, _)| !cookies.ignores(name)).fold(
         Vec::new(),
         |mut line: Vec<u8>, (name, value)| {
@@ -71,9 +92,10 @@ pub(crate) fn remove_ignored(headers: &mut HeaderMap, cookies: &Cookies) -> Hidd
     Hidden(hidden)
 }
 
-/// Whether an answer sets a cookie that the route does not ignore.
-pub(crate) fn sets_other(headers: &HeaderMap, cookies: &Cookies) -> bool {
-    headers.get_all(SET_COOKIE).into_iter().any(|line| !cookies.ignores(set_name(line)))
+/// Whether an answer sets a cookie because of which it is not stored: any, but an ignored one where the route publishes such answers. What an
+/// application that sets a session's cookie writes into the page (a token for its forms) is of that session.
+pub(crate) fn sets_one(headers: &HeaderMap, cookies: &Cookies) -> bool {
+    headers.get_all(SET_COOKIE).into_iter().any(|line| !cookies.publish || !cookies.ignores(set_name(line)))
 }
 
 fn set_name(line: &HeaderValue) -> &[u8] {
@@ -91,7 +113,7 @@ mod tests {
     }
 
     fn ignoring(names: &[&str]) -> Cookies {
-        Cookies { ignore: names.iter().map(|name| name.to_string()).collect(), ..Cookies::default() }
+        Cookies { ignore: names.iter().collect(), ..Cookies::default() }
     }
 
     #[test]
@@ -118,11 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_sets_only_ignored_cookies_can_be_shared() {
+    fn an_answer_that_sets_a_cookie_is_shared_only_if_that_is_ignored_and_published() {
         let mut headers = HeaderMap::new();
         headers.append(SET_COOKIE, "sid=2; Path=/; HttpOnly".parse().unwrap());
-        assert!(!sets_other(&headers, &ignoring(&["sid"])));
+        let published = Cookies { publish: true, ..ignoring(&["sid"]) };
+        assert!(sets_one(&headers, &ignoring(&["sid"])) && !sets_one(&headers, &published));
         headers.append(SET_COOKIE, "user=7".parse().unwrap());
-        assert!(sets_other(&headers, &ignoring(&["sid"])));
+        assert!(sets_one(&headers, &published));
     }
 }

@@ -147,12 +147,12 @@ pub enum Conditions {
     /// Tags: the answer is for this client alone, and others of the page are stored. A date knows seconds, in which such a page may
     /// have changed twice (rule P9).
     Tags,
-    /// Tags and dates: nothing of this page is stored, so the origin decides as if no cache were there (RFC 9110 section 13.2.1).
+    /// Tags and dates, and each cookie: nothing of this page is stored, so the origin decides as if no cache were there (RFC 9110 section 13.2.1).
     All,
 }
 
 /// Makes a client's request one to the origin. One whose answer may be shared (`Intent::Look`) is asked for with these conditions alone,
-/// and without the cookies that the route ignores: which those are matters to [`for_client`].
+/// and without the cookies that the route ignores, unless nothing of its page is stored: which those are matters to [`for_client`].
 pub fn for_origin(
     headers: &mut HeaderMap,
     intent: Intent,
@@ -173,7 +173,9 @@ pub fn for_origin(
         for name in withheld {
             headers.remove(name);
         }
-        hidden = cookies::remove_ignored(headers, &route.cookies);
+        if conditions != Conditions::All {
+            hidden = cookies::remove_ignored(headers, &route.cookies);
+        }
     }
     if let Some(host) = headers.get(HOST).cloned() {
         headers.entry(FORWARDED_HOST).or_insert(host);
@@ -263,10 +265,8 @@ mod tests {
 
     #[test]
     fn a_request_to_share_goes_out_unconditional_and_without_ignored_cookies() {
-        let route = Route {
-            cookies: crate::Cookies { ignore: ["sid".to_string()].into(), ..Default::default() },
-            ..Route::default()
-        };
+        let route =
+            Route { cookies: crate::Cookies { ignore: ["sid"].into(), ..Default::default() }, ..Route::default() };
         let came = headers(&[
             ("host", "shop.example"),
             ("if-none-match", "*"),
@@ -286,6 +286,9 @@ mod tests {
             ("via", "1.1 verbena"),
         ]);
         assert_eq!(look, expected);
+        let mut alone = came.clone();
+        for_origin(&mut alone, Intent::Look, Conditions::All, &route, Ipv4Addr::LOCALHOST.into(), &via());
+        assert_eq!(alone["cookie"], "sid=1", "nobody else gets the answer");
         let mut update = came;
         let writes = Intent::Update { announced: false };
         for_origin(&mut update, writes, Conditions::Withheld, &route, Ipv4Addr::LOCALHOST.into(), &via());

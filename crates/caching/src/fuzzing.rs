@@ -55,7 +55,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
     // Forwarding takes one from Max-Forwards each time.
     assert!(head.method == Method::OPTIONS || received(&mut again).is_ok() && again.headers == head.headers);
 
-    let cookies = Cookies { ignore: ["sid".to_owned()].into(), key: ["lang".to_owned()].into() };
+    let cookies = Cookies { ignore: ["sid"].into(), key: ["lang".to_owned()].into(), ..Default::default() };
     let route = Route { cookies, ..Route::default() };
     let keys = Keys::new([7; 16]);
     let request = Request::of(&head, false, &route, &keys);

@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_page_is_its_host_path_query_and_key_cookies() {
         let route = Route {
-            cookies: crate::Cookies { key: ["lang".to_string()].into(), ignore: ["sid".to_string()].into() },
+            cookies: crate::Cookies { key: ["lang".to_string()].into(), ignore: ["sid"].into(), ..Default::default() },
             ..Route::default()
         };
         let page = |builder| of(builder, &route);

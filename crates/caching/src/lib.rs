@@ -15,6 +15,7 @@
 //! not prevent storing. And what leaves says `no-cache`, so that no cache farther out answers without asking.
 
 mod answer;
+mod carried;
 mod control;
 mod cookies;
 mod fields;
@@ -22,16 +23,19 @@ mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
 mod key;
+mod names;
 mod path;
 mod query;
 mod reason;
 mod request;
 mod route;
+mod rule;
 mod status;
 mod store;
 mod variant;
 
 pub use answer::{Answer, answer, has_tag};
+pub use carried::Carried;
 pub use control::CacheControl;
 pub use cookies::Hidden;
 pub use forward::{Conditions, Unfit, Via, for_client, for_origin, is_framed_plainly, received};
@@ -39,10 +43,12 @@ pub use forward::{Conditions, Unfit, Via, for_client, for_origin, is_framed_plai
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, http_head};
 pub use key::{Key, Keys};
+pub use names::{ANALYTICS, Names};
 pub use query::{Query, for_page};
 pub use reason::Reason;
 pub use request::{Intent, Request};
 pub use route::{Cookies, Route, Routes, Writes};
+pub use rule::{CookieRule, QueryRule, Rule, parents, resolve};
 pub use status::CacheStatus;
 pub use store::{Stored, is_framed, store};
 pub use variant::Variant;

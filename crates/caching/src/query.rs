@@ -4,21 +4,18 @@
 //! spelling would be a page of its own. What a route says of them is applied to the target before the key is made, and the application is
 //! asked for the same target. So its answer cannot depend on what is left out, however it takes a query apart.
 
-use std::collections::BTreeSet;
-
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri, request};
-use serde::{Deserialize, Serialize};
 
 use crate::fields::OTHER_PATH;
+use crate::names::Names;
 use crate::route::Route;
 
 /// Which parameters matter, and whether their order does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Names that the answers do not depend on, compared as they are spelled; one with `*` at its end stands for all that begin so.
-    pub ignore: BTreeSet<String>,
+    /// Names that the answers do not depend on, compared as they are spelled.
+    pub ignore: Names,
     /// Parameters are put in the order of their names. Those of one name stay in theirs.
     pub sort: bool,
 }
@@ -35,7 +32,7 @@ impl Query {
             return None;
         }
         let (path, query) = target.split_once('?')?;
-        let mut kept: Vec<&str> = query.split('&').filter(|pair| !self.ignores(name(pair))).collect();
+        let mut kept: Vec<&str> = query.split('&').filter(|pair| !self.ignore.has(name(pair).as_bytes())).collect();
         if self.sort {
             kept.sort_by_key(|pair| name(pair));
         }
@@ -45,13 +42,6 @@ impl Query {
         }
         let page = if kept.is_empty() { path.to_owned() } else { format!("{path}?{left}") };
         PathAndQuery::try_from(page).ok()
-    }
-
-    fn ignores(&self, name: &str) -> bool {
-        self.ignore.iter().any(|ignored| match ignored.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => name == ignored,
-        })
     }
 }
 
@@ -78,7 +68,7 @@ mod tests {
     use super::*;
 
     fn query(ignore: &[&str], sort: bool) -> Query {
-        Query { ignore: ignore.iter().map(|name| name.to_string()).collect(), sort }
+        Query { ignore: ignore.iter().collect(), sort }
     }
 
     #[test]

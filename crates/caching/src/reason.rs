@@ -5,7 +5,7 @@ use std::fmt;
 /// A named refusal. Its name is the `detail` of `Cache-Status` (RFC 9211 section 2.8) and the label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// The method is neither GET nor HEAD and is safe (OPTIONS, TRACE).
+    /// The method is neither GET nor HEAD, and writes nothing (OPTIONS, TRACE; any where the route never writes).
     Method,
     /// The request carries a cookie that is neither ignored nor part of the key.
     Cookie,
@@ -23,8 +23,10 @@ pub enum Reason {
     NoStore,
     /// The answer says `private`.
     Private,
-    /// The answer sets a cookie that is not ignored.
+    /// The answer sets a cookie, and the route does not say that it is published nevertheless.
     SetCookie,
+    /// The answer carries the value of a cookie that the application was not shown.
+    CookieValue,
     /// The answer says `Vary: *`.
     VaryAll,
     /// The answer varies by more headers than are kept.
@@ -64,6 +66,7 @@ impl Reason {
             Reason::NoStore => "no-store",
             Reason::Private => "private",
             Reason::SetCookie => "set-cookie",
+            Reason::CookieValue => "cookie-value",
             Reason::VaryAll => "vary-all",
             Reason::VaryTooMuch => "vary-too-much",
             Reason::Expired => "expired",

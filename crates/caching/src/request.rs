@@ -135,6 +135,11 @@ mod tests {
             let expected = announced_to.unwrap_or(Intent::Update { announced: false });
             assert_eq!(request.intent, expected, "{method} with {name}: {value}");
         }
+        let reading = Route { writes: Writes::Never, ..Route::default() };
+        assert_eq!(of(get("/").method("POST"), &reading).intent, Intent::Pass(Reason::Method));
+        assert_eq!(of(get("/"), &reading).intent, Intent::Look);
+        let overriding = get("/").method("POST").header("x-original-url", "/cart");
+        assert_eq!(of(overriding, &reading).intent, Intent::Update { announced: false }, "perhaps another path");
         let writing = Route { writes: Writes::Always, ..Route::default() };
         assert_eq!(of(get("/"), &writing).intent, Intent::Update { announced: false });
     }

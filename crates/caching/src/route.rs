@@ -1,16 +1,17 @@
-//! What the configuration says of a part of the address space.
+//! What holds in a part of the address space.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::Names;
 use crate::path::Readings;
 use crate::query::Query;
+use crate::rule::{Rule, resolve};
 
 /// The rules for paths that begin with a prefix. The longest prefix that fits decides; how paths are compared, [`Routes`] says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Paths that begin so. "/" is all.
     pub prefix: String,
@@ -39,7 +40,12 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Of the configured rules.
+    /// Of the configured rules, with what they inherit.
+    pub fn of(rules: &[Rule]) -> Self {
+        Routes::new(resolve(rules))
+    }
+
+    /// Of what holds under each prefix.
     pub fn new(routes: impl IntoIterator<Item = Route>) -> Self {
         let all = routes.into_iter().map(|route| (Readings::of_prefix(&route.prefix), route)).collect();
         Routes { all, elsewhere: Route::default() }
@@ -79,23 +85,23 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         return one;
     }
     let writes = [one.writes, other.writes];
-    let writes =
-        [Writes::Always, Writes::UnsafeMethods, Writes::Announced].into_iter().find(|kind| writes.contains(kind));
-    let cookies =
-        Cookies { ignore: &one.cookies.ignore & &other.cookies.ignore, key: &one.cookies.key | &other.cookies.key };
-    let query = Query { ignore: &one.query.ignore & &other.query.ignore, sort: one.query.sort && other.query.sort };
+    let writes = [Writes::Always, Writes::UnsafeMethods, Writes::Announced, Writes::Never]
+        .into_iter()
+        .find(|kind| writes.contains(kind));
+    let cookies = one.cookies.more_careful(&other.cookies);
+    let query = Query { ignore: one.query.ignore.and(&other.query.ignore), sort: one.query.sort && other.query.sort };
     let prefix = one.prefix.clone();
-    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the three") })
+    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the four") })
 }
 
 /// The length of a prefix that a path begins with, if it ends at its own last slash, at the path's end, or before a border.
-fn covers(prefix: &[u8], path: &[u8], is_border: fn(u8) -> bool) -> Option<usize> {
+pub(crate) fn covers(prefix: &[u8], path: &[u8], is_border: fn(u8) -> bool) -> Option<usize> {
     let rest = path.strip_prefix(prefix)?;
     let ends = prefix.ends_with(b"/") || rest.first().is_none_or(|byte| is_border(*byte));
     ends.then_some(prefix.len())
 }
 
-fn is_slash(byte: u8) -> bool {
+pub(crate) fn is_slash(byte: u8) -> bool {
     byte == b'/'
 }
 
@@ -104,28 +110,59 @@ fn is_border(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, b'-' | b'_') && byte.is_ascii()
 }
 
-/// Which cookies matter (rule P9's remedy for session frameworks that set one for everybody).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// Which cookies matter (rule P9's remedy for session frameworks that set one for everybody). A name in `key` is ignored by nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cookies {
     /// Names that the answers do not depend on: taken off requests that may be answered from the cache, and off stored answers.
-    pub ignore: BTreeSet<String>,
+    pub ignore: Names,
+    /// All names but these are ignored. Beside it, `ignore` is a bound: of the others only those are ignored that it has, unless it is empty.
+    pub only: Option<Names>,
     /// Names whose values are part of a page's key: one copy for each value.
     pub key: BTreeSet<String>,
+    /// An answer is for everybody even if it sets an ignored cookie, or carries the value of one.
+    pub publish: bool,
 }
 
 impl Cookies {
     pub(crate) fn ignores(&self, name: &[u8]) -> bool {
-        contains(&self.ignore, name)
+        let is_ignored = match &self.only {
+            None => self.ignore.has(name),
+            Some(only) => !only.has(name) && (self.ignore.is_empty() || self.ignore.has(name)),
+        };
+        is_ignored && !self.is_key(name)
+    }
+
+    pub(crate) fn ignores_nothing(&self) -> bool {
+        self.ignore.is_empty() && self.only.is_none()
     }
 
     pub(crate) fn knows(&self, name: &[u8]) -> bool {
-        self.ignores(name) || contains(&self.key, name)
+        self.is_key(name) || self.ignores(name)
     }
-}
 
-fn contains(names: &BTreeSet<String>, name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(|name| names.contains(name))
+    fn is_key(&self, name: &[u8]) -> bool {
+        std::str::from_utf8(name).is_ok_and(|name| self.key.contains(name))
+    }
+
+    /// Ignored, and published, is what both say; in the key is what is in either's.
+    fn more_careful(&self, other: &Cookies) -> Cookies {
+        let key = &self.key | &other.key;
+        let publish = self.publish && other.publish;
+        let only = match (&self.only, &other.only) {
+            (Some(one), Some(other)) => Some(one.or(other)),
+            (only, None) | (None, only) => only.clone(),
+        };
+        // Beside `only`, none at all is no bound.
+        let is_bound = |cookies: &Cookies| cookies.only.is_none() || !cookies.ignore.is_empty();
+        let ignore = match (is_bound(self), is_bound(other)) {
+            (true, true) => self.ignore.and(&other.ignore),
+            (true, false) => self.ignore.clone(),
+            (false, true) => other.ignore.clone(),
+            (false, false) => return Cookies { ignore: Names::default(), only, key, publish },
+        };
+        let only = only.filter(|_| !ignore.is_empty());
+        Cookies { ignore, only, key, publish }
+    }
 }
 
 /// What requests do to the data that pages are made of (rule P10).
@@ -139,6 +176,8 @@ pub enum Writes {
     Announced,
     /// Every request writes, GET too.
     Always,
+    /// None writes, whatever its method: a search by `POST`, or a path that only scanners ask for.
+    Never,
 }
 
 #[cfg(test)]
@@ -153,7 +192,7 @@ mod tests {
     fn shop() -> Routes {
         let cookies = |ignore: &[&str], key: &[&str]| {
             let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-            Cookies { ignore: set(ignore), key: set(key) }
+            Cookies { ignore: ignore.iter().collect(), key: set(key), ..Cookies::default() }
         };
         Routes::new([
             Route { cookies: cookies(&["sid", "_ga"], &["lang"]), ..route("/shop", Writes::UnsafeMethods) },
@@ -220,20 +259,46 @@ mod tests {
         assert_eq!(routes.find("/cart/view").writes, Writes::UnsafeMethods);
         assert_eq!(routes.find("/x/../cart/view;1").writes, Writes::Always, "as the RFC has it, no view");
         let between = routes.find("/shop/b%C3%A4r/../1");
-        assert_eq!(between.cookies.ignore, ["sid".to_string()].into(), "what either lets pass");
+        assert_eq!(between.cookies.ignore, Names::from(["sid"]), "what either lets pass");
         assert_eq!(between.cookies.key, ["lang".to_string(), "theme".to_string()].into());
         assert!(routes.find("/SHOP/1").cookies.ignore.is_empty(), "perhaps no shop");
     }
 
     #[test]
     fn of_rules_for_one_prefix_the_careful_one_holds() {
-        for (one, other) in [(Writes::Always, Writes::Announced), (Writes::Announced, Writes::Always)] {
-            let routes = Routes::new([route("/a", one), route("/%61", other)]);
-            assert_eq!(routes.find("/a/b").writes, Writes::Always);
+        // The more careful one first.
+        let kinds = [Writes::Always, Writes::UnsafeMethods, Writes::Announced, Writes::Never];
+        for (at, careful) in kinds.into_iter().enumerate() {
+            for other in kinds.into_iter().skip(at) {
+                for prefixes in [["/a", "/%61"], ["/%61", "/a"]] {
+                    let routes = Routes::new([route(prefixes[0], careful), route(prefixes[1], other)]);
+                    assert_eq!(routes.find("/a/b").writes, careful, "beside {other:?}");
+                }
+            }
         }
     }
 
     proptest! {
+        #[test]
+        fn of_two_rules_for_cookies_both_must_ignore_one(
+            sets in proptest::collection::vec((proptest::collection::vec("[ab]{0,2}[*]?", 0..3), proptest::option::of(
+                proptest::collection::vec("[ab]{0,2}[*]?", 0..3)), proptest::collection::btree_set("[ab]{1,2}", 0..2)), 3),
+            name in "[ab]{0,3}",
+        ) {
+            let of = |(ignore, only, key): &(Vec<String>, Option<Vec<String>>, BTreeSet<String>)| {
+                let only = only.as_ref().map(|only| only.iter().collect::<Names>());
+                // A rule says one of the two.
+                let ignore = if only.is_some() { Names::default() } else { ignore.iter().collect() };
+                Cookies { ignore, only, key: key.clone(), publish: false }
+            };
+            let all: Vec<Cookies> = sets.iter().map(of).collect();
+            let careful = all[0].more_careful(&all[1]).more_careful(&all[2]);
+            let name = name.as_bytes();
+            let is_key = all.iter().any(|cookies| cookies.is_key(name));
+            prop_assert_eq!(careful.is_key(name), is_key);
+            prop_assert_eq!(careful.ignores(name), all.iter().all(|cookies| cookies.ignores(name)) && !is_key);
+        }
+
         /// RFC 3986 section 6.2.2.2: they are one resource, so one rule.
         #[test]
         fn encoding_unreserved_characters_changes_no_rule(

@@ -61,7 +61,7 @@ pub fn store(
     if control.private {
         return Err(Reason::Private);
     }
-    if cookies::sets_other(answer, &route.cookies) {
+    if cookies::sets_one(answer, &route.cookies) {
         return Err(Reason::SetCookie);
     }
     let shared_with_credentials = control.public || control.s_maxage.is_some();
@@ -181,7 +181,7 @@ mod tests {
 
     fn decide_for(request: request::Builder, status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
         let route = Route {
-            cookies: crate::Cookies { ignore: ["sid".to_string()].into(), ..Default::default() },
+            cookies: crate::Cookies { ignore: ["sid"].into(), publish: true, ..Default::default() },
             ..Route::default()
         };
         let head = request.body(()).unwrap().into_parts().0;

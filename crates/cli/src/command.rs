@@ -12,8 +12,9 @@ use verbena_wan::GUARD_ARGUMENT;
 use crate::commands::man;
 use crate::commands::wan::guard;
 use crate::commands::{
-    bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, status, top, traces, wan,
+    bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, purge, status, top, traces, wan,
 };
+use crate::config::listed;
 use crate::error::{EXIT_CODES, Result};
 use crate::log;
 
@@ -23,7 +24,8 @@ use crate::log;
 #[derive(Debug, Parser)]
 #[command(name = "verbena", version, propagate_version = true, after_long_help = EXIT_CODES)]
 pub struct Command {
-    /// Configuration file. Without it `verbena.toml` is read if there is one; otherwise every key has its default.
+    /// Configuration file. Without it `verbena.toml` is read if there is one; otherwise every key has its default. Each key is a flag too:
+    /// `verbena help config` lists them.
     #[arg(long, global = true, value_name = "FILE", env = "VERBENA_CONFIG")]
     config: Option<PathBuf>,
 
@@ -42,6 +44,7 @@ enum Subcommands {
     Proxy(Box<proxy::Command>),
     Node(node::Command),
     Status(status::Command),
+    Purge(purge::Command),
     #[command(subcommand)]
     Cluster(cluster::Command),
     #[command(subcommand)]
@@ -52,7 +55,7 @@ enum Subcommands {
     Wan(wan::Command),
     Top(top::Command),
     Doctor(doctor::Command),
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = listed())]
     Config(config::Command),
     #[command(subcommand)]
     Keys(keys::Command),
@@ -86,6 +89,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Proxy(proxy) => proxy.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
+        Subcommands::Purge(purge) => purge.run(file),
         Subcommands::Cluster(cluster) => cluster.run(file),
         Subcommands::Lock(lock) => return lock.run(file),
         Subcommands::Mem(mem) => return mem.run(file),

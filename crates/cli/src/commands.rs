@@ -13,6 +13,7 @@ pub mod man;
 pub mod mem;
 pub mod node;
 pub mod proxy;
+pub mod purge;
 mod reach;
 mod running;
 mod signals;

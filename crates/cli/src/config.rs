@@ -15,7 +15,7 @@ mod show;
 mod tree;
 
 pub use document::Document;
-pub use flags::Flags;
+pub use flags::{Flags, listed};
 pub use load::{
     Config, DEFAULT_FILE, Described, Error, Flag, LARGEST_FILE, Loaded, Visit, Whose, examine, flag_name, load,
     sections, try_bytes, try_to_show,

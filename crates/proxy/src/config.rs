@@ -1,12 +1,14 @@
 //! The section `[proxy]` of the configuration file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use verbena_caching::Route;
+use http::uri::Authority;
+use verbena_caching::Rule;
 use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
 
 use crate::origin::Address;
+use crate::rules;
 
 section! {
     /// The proxy in front of the application.
@@ -51,12 +53,13 @@ section! {
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
-        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore`, `cookies.key`,
-        /// `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides.
+        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore` or `cookies.only`,
+        /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule
+        /// does not say is as the next shorter one says, unless it says `inherit = false`.
         ///
         /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as
         /// `/cart;1`, `//cart`, `/CART` or `/cart.json`, is under the more careful of the rules that it may be under.
-        pub routes: Vec<Route> as "ROUTES" = Vec::new(),
+        pub routes: Vec<Rule> as "ROUTES" = Vec::new(),
     }
 }
 
@@ -64,8 +67,16 @@ impl ProxyConfig {
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         for (at, origin) in self.origin.iter().enumerate() {
-            if let Err(problem) = origin.parse::<Address>() {
-                found.push(Contradiction::new(format!("origin.{at}"), problem));
+            match origin.parse::<Address>() {
+                Err(problem) => found.push(Contradiction::new(format!("origin.{at}"), problem)),
+                Ok(Address::Tcp(authority)) if is_reached_at(&authority, self.listen) => {
+                    let problem = format!(
+                        "the proxy itself listens there (proxy.listen, {}): write where the application listens",
+                        self.listen
+                    );
+                    found.push(Contradiction::new(format!("origin.{at}"), problem));
+                }
+                Ok(_) => {}
             }
         }
         let (origins, nodes) = (self.origin.len(), self.origin_nodes.len());
@@ -84,25 +95,20 @@ impl ProxyConfig {
                 format!("{} is more than proxy.memory, {}: lower it, or raise that", self.largest, self.memory);
             found.push(Contradiction::new("largest", problem));
         }
-        for (at, route) in self.routes.iter().enumerate() {
-            if !route.prefix.starts_with('/') {
-                found.push(Contradiction::new(format!("routes.{at}.prefix"), "a prefix begins with \"/\""));
-            } else if self.routes[..at].iter().any(|other| other.prefix == route.prefix) {
-                found
-                    .push(Contradiction::new(format!("routes.{at}.prefix"), "a route of this prefix stands before it"));
-            }
-            if route.prefix.contains(['?', '#']) {
-                let problem = "a prefix is one of paths, and no path has \"?\" or \"#\" in it";
-                found.push(Contradiction::new(format!("routes.{at}.prefix"), problem));
-            }
-            for name in route.query.ignore.iter().filter(|name| name.trim_end_matches('*').contains(['*', '&', '='])) {
-                let problem =
-                    format!("{name:?} is no name of a parameter: no \"&\", no \"=\", and \"*\" at its end alone");
-                found.push(Contradiction::new(format!("routes.{at}.query.ignore"), problem));
-            }
-        }
+        found.extend(rules::contradictions(&self.routes));
         found
     }
+}
+
+/// Whether who asks `authority` on this machine reaches what listens at `listen`, as far as names tell.
+fn is_reached_at(authority: &Authority, listen: SocketAddr) -> bool {
+    let host = authority.host().trim_matches(['[', ']']);
+    let is_local = |host: IpAddr| host == listen.ip() || (listen.ip().is_unspecified() && host.is_loopback());
+    let is_same_host = match host.parse::<IpAddr>() {
+        Ok(address) => is_local(address),
+        Err(_) => host.eq_ignore_ascii_case("localhost") && (listen.ip().is_loopback() || listen.ip().is_unspecified()),
+    };
+    listen.port() != 0 && authority.port_u16() == Some(listen.port()) && is_same_host
 }
 
 #[cfg(test)]
@@ -119,7 +125,7 @@ mod tests {
             memory: Size(1 << 20),
             largest: Size(4 << 20),
             routes: ["shop", "/a", "/a", "/shop?page"]
-                .map(|prefix| Route { prefix: prefix.into(), ..Route::default() })
+                .map(|prefix| Rule { prefix: prefix.into(), ..Rule::default() })
                 .into(),
             ..ProxyConfig::default()
         };
@@ -137,5 +143,24 @@ mod tests {
         ];
         assert_eq!(keys, expected);
         assert_eq!(ProxyConfig::default().contradictions(), [], "a node that is no proxy has no origin");
+    }
+
+    #[test]
+    fn a_proxy_is_not_its_own_application() {
+        for (origin, listen, is_own) in [
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", true),
+            ("http://localhost:8080", "127.0.0.1:8080", true),
+            ("http://127.0.0.1:80", "0.0.0.0:80", true),
+            ("http://[::1]", "[::]:80", true),
+            ("http://127.0.0.1:8000", "127.0.0.1:8080", false),
+            ("http://10.0.0.1:80", "127.0.0.1:80", false),
+            ("http://app:80", "0.0.0.0:80", false),
+            ("http://127.0.0.1:8080", "127.0.0.1:0", false),
+        ] {
+            let config =
+                ProxyConfig { origin: vec![origin.into()], listen: listen.parse().unwrap(), ..ProxyConfig::default() };
+            let found = config.contradictions();
+            assert_eq!(found.iter().any(|found| found.key == "origin.0"), is_own, "{origin} at {listen}: {found:?}");
+        }
     }
 }

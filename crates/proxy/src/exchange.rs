@@ -271,8 +271,7 @@ impl Exchange {
         (why, detail): (&'static str, Option<&'static str>),
         leader: Leader,
     ) -> Response<Body> {
-        let Wants { head, wanted, route, client, began, .. } = wants;
-        let route = &route;
+        let Wants { head, body, wanted, route, client, began } = wants;
         let mut place = match self.connections.place((began + self.patience).into()).await {
             Ok(place) => place,
             Err(failure) => return self.failed(failure, why),
@@ -281,15 +280,26 @@ impl Exchange {
             leader.waited(id).await;
         }
         let asked = self.cache.content.now();
-        let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, route, client);
+        let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, &route, client);
         let sent = self.connections.read(&outgoing, Some(&mut place)).await;
         let (answered, incoming) = match sent.and_then(|answered| asked_for(&outgoing, wanted.intent, answered)) {
             Ok(answered) => answered.into_parts(),
             Err(failure) => return self.failed(failure, why),
         };
-        let keep = store(&wanted, &head, route, answered.status, &answered.headers, SystemTime::now());
+        let keep = store(&wanted, &head, &route, answered.status, &answered.headers, SystemTime::now());
         let too_large = hyper::body::Body::size_hint(&incoming).lower() > self.largest as u64;
         let keep = keep.and_then(|stored| if too_large { Err(Reason::TooLarge) } else { Ok(stored) });
+        if matches!(keep, Err(Reason::SetCookie)) && hidden.is_set_by(&answered.headers) {
+            // The client has the cookie, and would not get the one to which this page belongs: its forms would be refused.
+            self.cache.observed.not_stored.with([Reason::SetCookie.name()]).increment();
+            leader.unstorable(Unstorable::Page);
+            let wants = Wants { head, body, wanted, route, client, began };
+            let noted = forwarded(why, Some(Reason::SetCookie.name()));
+            return self.pass(wants, Some(place), Conditions::All, noted).await;
+        }
+        let carried = hidden.carried(&route);
+        let is_for_one = || carried.is_in_fields(&answered.headers);
+        let keep = keep.and_then(|stored| if is_for_one() { Err(Reason::CookieValue) } else { Ok(stored) });
         let names = self.cache.content.names();
         let fields = answered.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let declared = Declared::of_response(names, fields);
@@ -299,17 +309,21 @@ impl Exchange {
                 if let Err(why) = declared.because {
                     self.cache.observed.undeclared.with([why.name()]).increment();
                 }
-                let scope = self.by_address(declared.scope, &head, route, wanted.key);
+                let scope = self.by_address(declared.scope, &head, &route, wanted.key);
                 self.withhold_dependencies(&mut stored.headers);
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let expires = stored.lifetime.map(|lifetime| asked + lifetime);
                 let (page, largest) = (wanted.key, self.largest);
-                (true, detail, fill(passing, Kept { leader, page, key, stored, expires, scope, largest, place }))
+                let kept = Kept { leader, page, key, stored, expires, scope, largest, carried, place };
+                (true, detail, fill(passing, kept))
             }
             Err(reason) => {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
-                if wanted.credentials.is_some() && reason.is_for_one() {
+                if reason == Reason::CookieValue {
+                    // Nothing follows of others' answers, and any client can bring it about: the next one leads.
+                    drop(leader);
+                } else if wanted.credentials.is_some() && reason.is_for_one() {
                     // Not for this client's like; others may share theirs.
                     self.cache.remember_unshared(wanted.key);
                 } else {

@@ -14,7 +14,7 @@ use http::header::{CONTENT_LENGTH, ETAG};
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
-use verbena_caching::{Key, Reason, Stored};
+use verbena_caching::{Carried, Key, Reason, Stored};
 use verbena_content::{FillId, PageId, Scope, Unstorable};
 use verbena_terms::Time;
 
@@ -84,6 +84,8 @@ pub(crate) struct Kept {
     pub expires: Option<Time>,
     pub scope: Scope,
     pub largest: usize,
+    /// What its body must not carry.
+    pub carried: Carried,
     /// Given back when the body is here.
     pub place: Place,
 }
@@ -124,7 +126,7 @@ pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
 }
 
 /// A client that has gone does not end it: others may wait.
-async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
+async fn pump(mut passing: Passing, mut kept: Kept, puts: Puts, share: Arc<Share>) {
     let head_came = Instant::now();
     let give_up = head_came + LONGEST.min(passing.patience);
     let mut waited_for = Some(head_came + WAITED_FOR);
@@ -156,7 +158,7 @@ async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
             Some(data) if !share.take(2 * data.len()) => Some(Reason::TooMuch),
             Some(data) => {
                 bytes.extend_from_slice(data);
-                None
+                kept.carried.is_in_body(&bytes).then_some(Reason::CookieValue)
             }
         };
         puts.frame(frame);
@@ -171,8 +173,8 @@ async fn pump(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
     };
     kept.leader.cache.observed.not_stored.with([reason.name()]).increment();
     match reason {
-        // Another time there may be room.
-        Reason::TooMuch => drop(kept),
+        // Another time there may be room, or another client asks.
+        Reason::TooMuch | Reason::CookieValue => drop(kept),
         _ => kept.leader.unstorable(Unstorable::Page),
     }
     drop(bytes);

@@ -28,6 +28,7 @@ mod observed;
 mod origin;
 mod page;
 mod responding;
+mod rules;
 mod server;
 mod shapes;
 mod update;

@@ -1,9 +1,16 @@
 //! What the proxy counts.
 
+use http::StatusCode;
 use verbena_metrics::{Counter, Family, Gauge, Latency, Level, Registry, RegistryError};
 
 /// Values that a label can have; there are fewer reasons than that.
 const LABELS: usize = 64;
+
+/// Paths and statuses that are told apart of requests that emptied the cache. The first ones have series of their own.
+const EMPTIED: usize = 256;
+
+/// Bytes of a path's first segment that are told.
+const LONGEST_SEGMENT: usize = 48;
 
 /// What was done for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +43,8 @@ pub(crate) struct Observed {
     pub not_stored: Family<Counter, 1>,
     /// Why pages are taken to depend on everything.
     pub undeclared: Family<Counter, 1>,
+    /// Requests that were updates of everything, by the first segment of their path and the status of the answer.
+    emptied: Family<Counter, 2>,
     /// Errors of the application by kind.
     pub origin_errors: Family<Counter, 1>,
     /// 1 for an origin that answers as far as is known.
@@ -84,6 +93,12 @@ impl Observed {
                 ["reason"],
                 LABELS,
             )?,
+            emptied: registry.family(
+                "verbena_proxy_emptied_total",
+                "Requests each of which emptied the cache, by the first segment of their path and the status of the answer.",
+                ["path", "status"],
+                EMPTIED,
+            )?,
             origin_errors: registry.family(
                 "verbena_proxy_origin_errors_total",
                 "Requests to the application that failed, by kind.",
@@ -130,6 +145,11 @@ impl Observed {
         })
     }
 
+    /// A request to `path` was an update of everything. `None`: no answer came.
+    pub fn emptied(&self, path: &str, status: Option<StatusCode>) {
+        self.emptied.with([first_segment(path), status.as_ref().map_or("none", StatusCode::as_str)]).increment();
+    }
+
     /// A request was answered; `why` it was no hit, if it was none.
     pub fn answered(&self, done: Done, why: Option<&'static str>) {
         self.answers[done as usize].increment();
@@ -137,6 +157,12 @@ impl Observed {
             self.misses.with([why]).increment();
         }
     }
+}
+
+/// `/cart` of `/cart/7/add`.
+fn first_segment(path: &str) -> &str {
+    let end = path.char_indices().skip(1).find(|(at, char)| *char == '/' || *at >= LONGEST_SEGMENT).map(|(at, _)| at);
+    &path[..end.unwrap_or(path.len())]
 }
 
 /// One more, until it is dropped.
@@ -158,6 +184,17 @@ impl Drop for Counted<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_told_apart_by_their_first_segment() {
+        for (path, first) in
+            [("/", "/"), ("/cart", "/cart"), ("/cart/7", "/cart"), ("//cart", "/"), ("*", "*"), ("", "")]
+        {
+            assert_eq!(first_segment(path), first, "{path}");
+        }
+        assert_eq!(first_segment(&format!("/{}", "\u{e4}".repeat(40))).len(), LONGEST_SEGMENT + 1);
+        assert_eq!(first_segment(&format!("/{}", "a".repeat(90))).len(), LONGEST_SEGMENT);
+    }
 
     #[test]
     fn what_was_done_is_counted_under_its_own_name() {

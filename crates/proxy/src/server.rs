@@ -102,7 +102,7 @@ impl Proxy {
         for _ in 1..threads {
             listeners.push(listen(address)?);
         }
-        let routes = Arc::new(Routes::new(config.routes.iter().cloned()));
+        let routes = Arc::new(Routes::of(&config.routes));
         let (stop, stopped) = watch::channel(false);
         let mut proxy = Proxy { address, cache, origins, stop, threads: Vec::new() };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));

@@ -48,7 +48,9 @@ async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> 
         Ok(ticket) => ticket,
         Err(refused) => return Ok(not_begun(&refused)),
     };
-    let answered = match exchange.connections.write(&head, body).await {
+    let written = exchange.connections.write(&head, body).await;
+    exchange.cache.observed.emptied(head.uri.path(), written.as_ref().ok().map(Response::status));
+    let answered = match written {
         Ok(answered) => answered,
         Err(failure) => {
             // Otherwise the ticket is dropped: the update's outcome is unknown.

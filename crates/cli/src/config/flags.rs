@@ -1,5 +1,7 @@
 //! Every key of the configuration as a command-line flag, made from the sections' own lists.
 
+use std::fmt::Write as _;
+
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::load::{Flag, flag_name, sections};
@@ -21,7 +23,9 @@ impl Args for Flags {
                         .help(short)
                         .long_help(help)
                         .help_heading(format!("Configuration, [{}]", section.name))
-                        .hide_short_help(true),
+                        // They are in the manual page, and in completions.
+                        .hide_short_help(true)
+                        .hide_long_help(true),
                 );
             }
         }
@@ -50,6 +54,42 @@ impl FromArgMatches for Flags {
         }
         Ok(())
     }
+}
+
+/// Columns of the list of all keys.
+const COLUMNS: usize = 100;
+
+/// Every key as a flag, with its help: what `verbena help config` shows.
+pub fn listed() -> String {
+    let mut list = String::from(
+        "Every key of the configuration is a flag of the commands that read it, too, and the flag wins over the file.\n",
+    );
+    for section in sections() {
+        let _ = write!(list, "\nConfiguration, [{}]:\n", section.name);
+        for key in section.keys {
+            let _ = writeln!(list, "  --{} <{}>", flag_name(section.name, key.name), key.value);
+            for paragraph in plain(key.help).split("\n\n") {
+                indent(paragraph, &mut list);
+            }
+        }
+    }
+    list
+}
+
+/// Writes a paragraph in lines that are not too long, each behind ten blanks.
+fn indent(paragraph: &str, into: &mut String) {
+    let mut column = COLUMNS;
+    for word in paragraph.split(' ') {
+        let width = word.chars().count() + 1;
+        if column + width > COLUMNS {
+            into.push_str(if column == COLUMNS { "         " } else { "\n         " });
+            column = 9;
+        }
+        into.push(' ');
+        into.push_str(word);
+        column += width;
+    }
+    into.push('\n');
 }
 
 fn id(section: &str, key: &str) -> String {

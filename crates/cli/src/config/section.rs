@@ -95,6 +95,10 @@ fn take_out(root: &mut Node, section: &str, mut refusal: Refusal) -> Option<Opti
             let suggestion = closest(&found, known.iter().copied()).map(|word| format!("{word:?}"));
             mistake(taken.place, format!("`{found}` is not one of the choices"), one_of(known), suggestion)
         }
+        Reason::Other(problem) if problem == "invalid socket address syntax" => {
+            let expected = "an address with a port, for example 127.0.0.1:8080".to_owned();
+            mistake(taken.place, "this is no address with a port".into(), Some(expected), None)
+        }
         Reason::Other(problem) => mistake(taken.place, problem, None, None),
     }
 }

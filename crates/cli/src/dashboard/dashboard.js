@@ -65,6 +65,7 @@ function show(reading) {
     tiles(point);
     reasons(find("refusals"), point.notStored, "everything that was fetched was stored");
     reasons(find("misses"), point.misses, "nothing yet");
+    reasons(find("emptied"), point.emptied, "nothing yet");
   }
   heading(reading);
   nodes(reading);

@@ -27,6 +27,7 @@ export function between(earlier, later) {
     refused: Object.fromEntries(refused.map(([reason, perSecond]) => [reason.replace("refused-", ""), perSecond])),
     refusals: refused.reduce((all, [, perSecond]) => all + perSecond, 0),
     notStored,
+    emptied: emptied(earlier, later, passed),
     misses: by("verbena_proxy_misses_total"),
   };
 }
@@ -44,6 +45,15 @@ function total(reading, name, label, value) {
 function reasons(reading, name) {
   const list = series(reading, name).map((one) => [one.labels.reason, one.value]);
   return list.filter(([, all]) => all > 0).sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
+}
+
+// Who emptied the cache: path and status, per second and ever, most frequent first.
+function emptied(earlier, later, passed) {
+  const name = "verbena_proxy_emptied_total";
+  const key = ({ labels }) => `${labels.path} ${labels.status}`;
+  const before = new Map(series(earlier, name).map((one) => [key(one), one.value]));
+  const list = series(later, name).map((one) => [key(one), (one.value - (before.get(key(one)) ?? 0)) / passed, one.value]);
+  return list.sort((a, b) => b[2] - a[2] || a[0].localeCompare(b[0])).slice(0, 10);
 }
 
 // Buckets of latencies, by nanoseconds, shortest first.

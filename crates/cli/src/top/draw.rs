@@ -9,6 +9,8 @@
 //!  refused: reasons                                              keys
 //! ```
 
+use std::collections::BTreeMap;
+
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -34,6 +36,8 @@ const WITH_LOADS: u16 = 64;
 const WHOLE_NODES: u16 = 90;
 /// Columns below which a node's roles and address are left out.
 const WITH_ADDRESSES: u16 = 132;
+/// Requests that emptied the cache, and reasons, that have room in the last line.
+const SHOWN: usize = 3;
 /// After so long without a word a node counts as silent, milliseconds.
 const SILENT_MS: u64 = 3_000;
 
@@ -257,12 +261,21 @@ fn row(node: &Node) -> Vec<Cell<'static>> {
     ]
 }
 
+/// The names of a list that come most often, with how often.
+fn most_frequent(list: &BTreeMap<String, f64>) -> String {
+    let mut list: Vec<_> = list.iter().collect();
+    list.sort_by(|one, other| other.1.total_cmp(one.1));
+    let shown = list.into_iter().take(SHOWN).map(|(name, per_second)| format!("{name} {}/s", rate(*per_second)));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 fn footing(frame: &mut Frame<'_>, area: Rect, history: &History) {
     let left = match (&history.trouble, history.moments.back()) {
         (Some(trouble), _) => trouble.clone().red(),
-        (None, Some(moment)) if !moment.refused.is_empty() => {
-            let reasons = moment.refused.iter().map(|(reason, per_second)| format!("{reason} {}/s", rate(*per_second)));
-            format!("refused: {}", reasons.collect::<Vec<_>>().join(", ")).into()
+        (None, Some(moment)) if !moment.refused.is_empty() || !moment.emptied_per_second.is_empty() => {
+            let lists = [("emptied by", &moment.emptied_per_second), ("refused", &moment.refused)];
+            let some = lists.into_iter().filter(|(_, list)| !list.is_empty());
+            some.map(|(name, list)| format!("{name}: {}", most_frequent(list))).collect::<Vec<_>>().join("; ").into()
         }
         _ => "view: installed / acknowledged / in effect".dim(),
     };
@@ -313,6 +326,8 @@ mod tests {
             shop.answers.with(["hit"]).add(95);
             shop.answers.with(["miss"]).add(5);
             shop.not_stored.with(["refused-moved"]).add(2);
+            shop.emptied.with(["/xmlrpc.php", "404"]).add(2);
+            shop.emptied.with(["/cart", "200"]).add(1);
             shop.updates.add(12);
             (0..100).for_each(|_| shop.hits.record(Duration::from_micros(310)));
             (0..5).for_each(|_| shop.misses.record(Duration::from_millis(20)));
@@ -336,7 +351,7 @@ mod tests {
             "shop-1   member            1.5 s       3 / 3 / 3    1 min        37%    6.2    12.0 GiB  home,updater  tcp://10.0.0.1:7001",
             "shop-2   no answer         -           -            -            -      -      -",
             "shop-3   out of lease      -           -            -            -      -      -",
-            "refused: moved 2.0/s",
+            "emptied by: /xmlrpc.php 404 2.0/s, /cart 200 1.0/s; refused: moved 2.0/s",
             "q quits",
         ] {
             assert!(shown.contains(text), "{text:?} is not in\n{shown}");

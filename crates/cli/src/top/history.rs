@@ -12,6 +12,7 @@ const KEPT: usize = 180;
 
 const ANSWERS: &str = "verbena_proxy_answers_total";
 const NOT_STORED: &str = "verbena_proxy_not_stored_total";
+const EMPTIED: &str = "verbena_proxy_emptied_total";
 const UPDATES: &str = "verbena_content_updates_total";
 const LATENCIES: [&str; 2] = ["verbena_proxy_hit_latency_seconds", "verbena_proxy_miss_latency_seconds"];
 
@@ -55,6 +56,8 @@ pub struct Moment {
     pub refused_per_second: f64,
     /// The same by reason, those that there were.
     pub refused: BTreeMap<String, f64>,
+    /// Requests that emptied the cache, by first segment of the path and status of the answer (`/cart 200`), those that there were.
+    pub emptied_per_second: BTreeMap<String, f64>,
 }
 
 impl History {
@@ -116,6 +119,7 @@ impl Moment {
             // A sum of nothing is -0, which would be shown so.
             refused_per_second: refused.values().sum::<f64>() + 0.0,
             refused,
+            emptied_per_second: emptied(&interval, later),
         })
     }
 }
@@ -135,6 +139,17 @@ fn refused(interval: &Interval<'_>, later: &Reading) -> BTreeMap<String, f64> {
     reasons.filter_map(|(_, reason)| rate(reason)).collect()
 }
 
+/// Requests that emptied the cache, per second, by path and status.
+fn emptied(interval: &Interval<'_>, later: &Reading) -> BTreeMap<String, f64> {
+    let metric = later.metrics.metrics.iter().find(|metric| metric.name == EMPTIED);
+    let rate = |labels: &[(String, String)]| {
+        let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let rate = interval.rate(EMPTIED, &labels).filter(|rate| *rate > 0.0)?;
+        Some((labels.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(" "), rate))
+    };
+    metric.into_iter().flat_map(|metric| &metric.series).filter_map(|series| rate(&series.labels)).collect()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use std::time::Duration;
@@ -149,6 +164,7 @@ pub(super) mod tests {
         registry: Registry,
         pub answers: Family<Counter, 1>,
         pub not_stored: Family<Counter, 1>,
+        pub emptied: Family<Counter, 2>,
         pub hits: Latency,
         pub misses: Latency,
         pub updates: Counter,
@@ -160,6 +176,7 @@ pub(super) mod tests {
             Shop {
                 answers: registry.family(ANSWERS, "Answers", ["result"], 8).unwrap(),
                 not_stored: registry.family(NOT_STORED, "Not stored", ["reason"], 8).unwrap(),
+                emptied: registry.family(EMPTIED, "Emptied", ["path", "status"], 8).unwrap(),
                 hits: registry.latency(LATENCIES[0], "Hits").unwrap(),
                 misses: registry.latency(LATENCIES[1], "Misses").unwrap(),
                 updates: registry.counter(UPDATES, "Updates").unwrap(),
@@ -205,6 +222,8 @@ pub(super) mod tests {
         shop.not_stored.with(["refused-moved"]).add(6);
         shop.not_stored.with(["home-late"]).add(2);
         shop.not_stored.with(["unstorable"]).add(50);
+        shop.emptied.with(["/xmlrpc.php", "404"]).add(8);
+        shop.emptied.with(["/cart", "200"]).add(2);
         shop.updates.add(10);
         (0..99).for_each(|_| shop.hits.record(Duration::from_micros(100)));
         (0..2).for_each(|_| shop.misses.record(Duration::from_millis(10)));
@@ -213,6 +232,8 @@ pub(super) mod tests {
         assert_eq!((moment.hit_ratio, moment.updates_per_second), (Some(0.75), 5.0));
         assert_eq!(moment.refused, BTreeMap::from([("moved".to_owned(), 3.0), ("home-late".to_owned(), 1.0)]));
         assert_eq!(moment.refused_per_second, 4.0);
+        let emptied = [("/cart 200".to_owned(), 1.0), ("/xmlrpc.php 404".to_owned(), 4.0)];
+        assert_eq!(moment.emptied_per_second, BTreeMap::from(emptied));
         let near = |found: Option<f64>, expected: f64| (found.unwrap() / expected - 1.0).abs() < 0.07;
         assert!(near(moment.median_seconds, 100e-6) && near(moment.p99_seconds, 10e-3), "{moment:?}");
     }

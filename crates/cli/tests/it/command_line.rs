@@ -62,6 +62,9 @@ fn every_subcommand_has_help_and_an_example() {
         let help = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{path:?}");
         assert!(help.contains("Usage: verbena"), "{path:?}: {help}");
+        // The keys of the configuration are told once, by `verbena help config`.
+        let keys = help.matches("--node-").count();
+        assert!(path == ["config"] || (keys < 5 && help.lines().count() < 200), "{path:?}: {help}");
         // A trace's own page is one option after the other; the examples stand a page above.
         let is_leaf = !help.contains("\nCommands:") && path[0] != "traces";
         assert!(!is_leaf || help.contains("Example"), "{path:?} has no example");

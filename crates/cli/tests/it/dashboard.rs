@@ -130,6 +130,7 @@ fn numbers(browser: &mut Browser) {
     assert!(ratio > 0.0 && ratio <= 1.0, "{ratio}");
     assert!(median > 1e-6 && median <= p99 && p99 < 20.0, "{median} {p99}");
     browser.wait_until("document.querySelector('#misses tbody td:nth-child(3)')?.textContent.match(/[1-9]/)");
+    browser.wait_until("document.querySelector('#emptied tbody td')?.textContent.match(/^\\/.* 200$/)");
     browser.wait_until("document.getElementById('facts').innerText.includes('1 of 1')");
 }
 

@@ -20,10 +20,13 @@
 //! | `lock` | `verbena lock`, and locks that programs take |
 //! | `lock_crashes` | locks while clients, helpers and networks fail |
 //! | `mem` | `verbena mem`, and memory that programs share |
+//! | `mistakes` | mistakes that users make, and what they are told |
 //! | `node` | one helper |
 //! | `operating` | nodes that are drained, expelled and restarted |
 //! | `overview` | one page that shows all nodes |
 //! | `plain` | proxies and nodes that nobody configured |
+//! | `purge` | `verbena purge` |
+//! | `recipes` | the configurations that the documents show |
 //! | `restart` | a proxy that ends and starts again |
 //! | `sqlite` | SQLite databases in memory that nodes share |
 //! | `top` | `verbena top` |
@@ -52,10 +55,13 @@ mod loads;
 mod lock;
 mod lock_crashes;
 mod mem;
+mod mistakes;
 mod node;
 mod operating;
 mod overview;
 mod plain;
+mod purge;
+mod recipes;
 mod restart;
 mod sqlite;
 mod top;

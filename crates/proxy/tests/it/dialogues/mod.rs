@@ -8,6 +8,7 @@ mod fills;
 mod forms;
 mod halves;
 mod hops;
+mod ignored;
 mod orders;
 mod origins;
 mod passed;

@@ -5,8 +5,8 @@ use verbena_caching::{Query, Route};
 use crate::scene::Scene;
 
 fn scene() -> Scene {
-    let query = Query { ignore: ["utm_*", "gclid"].map(String::from).into(), sort: true };
-    Scene::with(|config| config.routes = vec![Route { query, ..Route::default() }])
+    let query = Query { ignore: ["utm_*", "gclid"].into(), sort: true };
+    Scene::with(|config| config.routes = vec![Route { query, ..Route::default() }.into()])
 }
 
 #[test]

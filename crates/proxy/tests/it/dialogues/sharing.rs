@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verbena_caching::{Cookies, Route};
+use verbena_caching::{CookieRule, Cookies, Route, Rule};
 
 use crate::scene::Scene;
 
@@ -84,8 +84,9 @@ fn what_is_for_one_user_is_not_for_another() {
 
 #[test]
 fn cookies_that_are_ignored_or_in_the_key_let_pages_be_shared() {
-    let cookies = Cookies { ignore: ["sid".to_string()].into(), key: ["lang".to_string()].into() };
-    let scene = Scene::with(|config| config.routes = vec![Route { cookies, ..Route::default() }]);
+    let cookies =
+        Cookies { ignore: ["sid"].into(), key: ["lang".to_string()].into(), publish: true, ..Cookies::default() };
+    let scene = Scene::with(|config| config.routes = vec![Route { cookies, ..Route::default() }.into()]);
     let mut client = scene.client();
     client.get_with("/", &["Cookie: sid=1; lang=de"]);
     let asked = scene.origin.asked("/");
@@ -100,6 +101,77 @@ fn cookies_that_are_ignored_or_in_the_key_let_pages_be_shared() {
     client.get_with("/", &["Cookie: lang=en"]);
     scene.origin.asked("/").page("hello");
     client.answer().is(200, "hello").said("uri-miss");
+}
+
+/// The scene with these routes, as the configuration file has them.
+fn routed(rules: Vec<Rule>) -> Scene {
+    Scene::with(|config| config.routes = rules)
+}
+
+fn cookies(said: impl FnOnce(&mut CookieRule)) -> Rule {
+    let mut rule = Rule::default();
+    said(&mut rule.cookies);
+    rule
+}
+
+#[test]
+fn cookies_that_begin_so_and_those_of_a_list_are_ignored() {
+    let ignored = ["theme_*", "@analytics"].map(String::from).into();
+    let scene = routed(vec![cookies(|cookies| cookies.ignore = Some(ignored))]);
+    let mut client = scene.client();
+    client.get_with("/", &["Cookie: theme_x=1; _ga=GA1; _ga_B4=2; _fbp=3"]);
+    let asked = scene.origin.asked("/");
+    assert_eq!(asked.field("cookie"), None);
+    asked.depends("front", "page");
+    client.answer().is(200, "page").said("stored");
+    scene.hits("/", "page");
+    client.get_with("/", &["Cookie: theme=1"]);
+    scene.origin.asked("/").depends("front", "mine");
+    client.answer().is(200, "mine").said("detail=cookie");
+}
+
+#[test]
+fn all_cookies_are_ignored_but_those_that_matter() {
+    let scene = routed(vec![cookies(|cookies| {
+        cookies.only = Some(vec!["sessionid".into()]);
+        cookies.key = Some(vec!["lang".into()]);
+    })]);
+    let mut client = scene.client();
+    client.get_with("/", &["Cookie: any=1; lang=de; odd"]);
+    let asked = scene.origin.asked("/");
+    assert_eq!(asked.field("cookie").as_deref(), Some("lang=de"));
+    asked.depends("front", "hallo");
+    client.answer().is(200, "hallo").said("stored");
+    scene.comes("the page", |scene| scene.gauge("verbena_proxy_pages") == 1.0);
+    client.get_with("/", &["Cookie: other=2; lang=de"]);
+    client.answer().is(200, "hallo").said("verbena; hit");
+    client.get_with("/", &["Cookie: lang=de; sessionid=7"]);
+    let asked = scene.origin.asked("/");
+    assert_eq!(asked.field("cookie").as_deref(), Some("lang=de; sessionid=7"));
+    asked.depends("front", "for 7");
+    client.answer().is(200, "for 7").said("detail=cookie");
+}
+
+#[test]
+fn a_route_ignores_what_the_one_around_it_does_unless_it_inherits_nothing() {
+    let around = cookies(|cookies| cookies.ignore = Some(vec!["sid".into()]));
+    let below = |prefix: &str, inherit, key: &str| Rule {
+        prefix: prefix.into(),
+        inherit,
+        ..cookies(|cookies| cookies.key = Some(vec![key.into()]))
+    };
+    let scene = routed(vec![around, below("/shop", true, "lang"), below("/account", false, "lang")]);
+    let mut client = scene.client();
+    client.get_with("/shop", &["Cookie: sid=1; lang=de"]);
+    let asked = scene.origin.asked("/shop");
+    assert_eq!(asked.field("cookie").as_deref(), Some("lang=de"));
+    asked.depends("front", "shop");
+    client.answer().is(200, "shop").said("stored");
+    client.get_with("/account", &["Cookie: sid=1; lang=de"]);
+    let asked = scene.origin.asked("/account");
+    assert_eq!(asked.field("cookie").as_deref(), Some("sid=1; lang=de"));
+    asked.depends("front", "account");
+    client.answer().is(200, "account").said("detail=cookie");
 }
 
 #[test]
@@ -132,9 +204,9 @@ fn a_lifetime_counts_from_when_the_page_was_asked_for() {
 
 #[test]
 fn who_has_a_cookie_that_the_application_is_not_shown_keeps_it() {
-    let cookies = Cookies { ignore: ["sid".into()].into(), ..Cookies::default() };
+    let cookies = Cookies { ignore: ["sid"].into(), publish: true, ..Cookies::default() };
     let route = Route { prefix: "/".into(), cookies, ..Route::default() };
-    let scene = Scene::with(|config| config.routes = vec![route]);
+    let scene = Scene::with(|config| config.routes = vec![route.into()]);
     let mut client = scene.client();
     for (asks, given) in [(&["Cookie: sid=mine"][..], None), (&[], Some("sid=new; Path=/"))] {
         client.get_with("/", asks);

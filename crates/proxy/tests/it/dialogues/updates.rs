@@ -47,7 +47,7 @@ fn a_fill_that_began_before_a_post_is_not_stored_after_it() {
 fn a_route_that_announces_is_not_bracketed_and_one_that_writes_is() {
     let scene = Scene::with(|config| {
         let route = |prefix: &str, writes| Route { prefix: prefix.into(), writes, ..Route::default() };
-        config.routes = vec![route("/api", Writes::Announced), route("/cron", Writes::Always)];
+        config.routes = vec![route("/api", Writes::Announced).into(), route("/cron", Writes::Always).into()];
     });
     scene.fills("/", "front", "one");
     let mut client = scene.client();
@@ -65,9 +65,30 @@ fn a_route_that_announces_is_not_bracketed_and_one_that_writes_is() {
 }
 
 #[test]
+fn a_route_that_never_writes_empties_nothing_and_what_does_is_named() {
+    let scene = Scene::with(|config| {
+        config.routes = vec![Route { prefix: "/find".into(), writes: Writes::Never, ..Route::default() }.into()];
+    });
+    scene.fills("/", "front", "one");
+    let mut client = scene.client();
+    client.post("/find", "");
+    scene.origin.asked("/find").page("found");
+    client.answer().is(200, "found").said("detail=method");
+    scene.hits("/", "one");
+    assert_eq!(scene.counted("verbena_proxy_emptied_total", ("path", "/find")), 0);
+    client.post("/xmlrpc.php/1", "");
+    scene.origin.asked("/xmlrpc.php/1").says("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    client.answer().has(404);
+    scene.misses("/");
+    for label in [("path", "/xmlrpc.php"), ("status", "404")] {
+        assert_eq!(scene.counted("verbena_proxy_emptied_total", label), 1, "{label:?}");
+    }
+}
+
+#[test]
 fn a_route_that_writes_is_bracketed_however_its_path_is_spelled() {
     let scene = Scene::with(|config| {
-        config.routes = vec![Route { prefix: "/cart".into(), writes: Writes::Always, ..Route::default() }];
+        config.routes = vec![Route { prefix: "/cart".into(), writes: Writes::Always, ..Route::default() }.into()];
     });
     let mut client = scene.client();
     for path in ["/%63art", "/x/../cart/1", "//cart", "/cart%2F1?a=b", "/CART;x"] {

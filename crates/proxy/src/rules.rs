@@ -1,0 +1,231 @@
+//! What is wrong with the rules of `proxy.routes`: a rule, a list or a name that has no effect is a mistake, because its author believes that it has one.
+
+use verbena_caching::{ANALYTICS, Names, Rule, parents, resolve};
+use verbena_terms::Contradiction;
+
+/// What a list of names is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Cookies,
+    Parameters,
+}
+
+/// All contradictions of the rules, by the keys of the section.
+pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
+    let mut found = Vec::new();
+    let (parents, resolved) = (parents(rules), resolve(rules));
+    for (at, (rule, parent)) in rules.iter().zip(parents).enumerate() {
+        let mut say = |key: &str, problem: String| {
+            let dot = if key.is_empty() { "" } else { "." };
+            found.push(Contradiction::new(format!("routes.{at}{dot}{key}"), problem));
+        };
+        prefix(rule, &rules[..at], &mut say);
+        inheritance(rule, parent.map(|parent| rules[parent].prefix.as_str()), &mut say);
+        cookies(rule, &mut say);
+        let here = &resolved[at].cookies;
+        if rule.cookies.publish == Some(true) && here.ignore.is_empty() && here.only.is_none() {
+            say("cookies.publish", "has no effect: no cookie is ignored here".into());
+        }
+        if let Some(ignored) = &rule.query.ignore {
+            names("query.ignore", ignored, Kind::Parameters, &mut say);
+        }
+    }
+    found
+}
+
+fn prefix(rule: &Rule, before: &[Rule], say: &mut impl FnMut(&str, String)) {
+    if !rule.prefix.starts_with('/') {
+        say("prefix", "a prefix begins with \"/\"".into());
+    } else if before.iter().any(|other| other.prefix == rule.prefix) {
+        say("prefix", "a route of this prefix stands before it".into());
+    }
+    if rule.prefix.contains(['?', '#']) {
+        say("prefix", "a prefix is one of paths, and no path has \"?\" or \"#\" in it".into());
+    }
+}
+
+fn inheritance(rule: &Rule, parent: Option<&str>, say: &mut impl FnMut(&str, String)) {
+    match parent {
+        Some(parent) if rule.inherit && rule.is_bare() => {
+            say(
+                "",
+                format!("has no effect: it inherits all from {parent:?}; write what is different, or inherit = false"),
+            );
+        }
+        None if !rule.inherit => {
+            say("inherit", "has no effect: no shorter prefix covers this one; leave it out".into());
+        }
+        _ => {}
+    }
+}
+
+fn cookies(rule: &Rule, say: &mut impl FnMut(&str, String)) {
+    let cookies = &rule.cookies;
+    for (key, list) in [("ignore", &cookies.ignore), ("only", &cookies.only), ("key", &cookies.key)] {
+        if let Some(list) = list {
+            names(&format!("cookies.{key}"), list, Kind::Cookies, say);
+        }
+    }
+    if cookies.ignore.is_some() && cookies.only.is_some() {
+        say(
+            "cookies.only",
+            "only ignores all cookies but these, so ignore beside it has no effect: write one of them".into(),
+        );
+    }
+    for (at, name) in cookies.key.iter().flatten().enumerate() {
+        for (key, list) in [("ignore", &cookies.ignore), ("only", &cookies.only)] {
+            if list.iter().flatten().any(|other| other == name) {
+                say(&format!("cookies.key.{at}"), format!("{name:?} is in cookies.{key} too: take it off one of them"));
+            }
+        }
+    }
+}
+
+/// What is wrong with the names of one list.
+fn names(key: &str, list: &[String], kind: Kind, say: &mut impl FnMut(&str, String)) {
+    for (at, name) in list.iter().enumerate() {
+        let at_name = format!("{key}.{at}");
+        if let Some(problem) = of_name(key, name, kind) {
+            say(&at_name, problem);
+            continue;
+        }
+        if list[..at].contains(name) {
+            say(&at_name, format!("has no effect: {name:?} stands before it"));
+            continue;
+        }
+        let mut others = list.iter().filter(|other| *other != name && of_name(key, other, kind).is_none());
+        let covers = |other: &&String| match kind {
+            Kind::Cookies => Names::of_cookies([other]).has_all_of(name),
+            Kind::Parameters => Names::of_parameters([other]).has_all_of(name),
+        };
+        if let Some(wider) = others.find(covers).filter(|_| name != ANALYTICS) {
+            say(&at_name, format!("has no effect: {wider:?} stands for {name:?} too"));
+        }
+    }
+}
+
+fn of_name(key: &str, name: &str, kind: Kind) -> Option<String> {
+    let is_ignored = key.ends_with("ignore");
+    if name.starts_with('@') {
+        return match (name, is_ignored) {
+            (ANALYTICS, true) => None,
+            (ANALYTICS, false) => Some(format!("{ANALYTICS:?} is a list of what can be ignored: write the names")),
+            _ => Some(format!("has no effect: there is no list {name:?}; the one that is built in is {ANALYTICS:?}")),
+        };
+    }
+    if name.trim_end_matches('*').contains('*') || name.ends_with("**") {
+        return Some(format!("has no effect: in {name:?} \"*\" does not stand once, at the end"));
+    }
+    match kind {
+        Kind::Parameters => {
+            let strange = name.chars().find(|byte| matches!(byte, '&' | '=' | '#') || !byte.is_ascii_graphic())?;
+            Some(format!(
+                "has no effect: {name:?} is no name of a parameter, for no address has {strange:?} in one: names are compared as addresses spell them (\"%20\")"
+            ))
+        }
+        Kind::Cookies => of_cookie(key, name, is_ignored),
+    }
+}
+
+fn of_cookie(key: &str, name: &str, is_ignored: bool) -> Option<String> {
+    if name == "*" {
+        let instead = match is_ignored {
+            true => {
+                "\"*\" would ignore each cookie, also those of sessions: name in cookies.only those that matter ([] if none does)"
+            }
+            false => "\"*\" is every cookie: name those that matter",
+        };
+        return Some(instead.into());
+    }
+    if name.is_empty() {
+        return Some("has no effect: \"\" is no name of a cookie".into());
+    }
+    // RFC 6265 section 4.1.1: a name is a token (RFC 9110 section 5.6.2).
+    let is_token = |char: char| char.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(char);
+    if let Some(strange) = name.chars().find(|char| !is_token(*char)) {
+        let instead = if strange == '=' { "; write the name without its value" } else { "" };
+        return Some(format!("has no effect: {name:?} is no name of a cookie, for {strange:?} is in none{instead}"));
+    }
+    (key.ends_with("key") && name.ends_with('*'))
+        .then(|| format!("has no effect: a key names each cookie, and {name:?} stands for many"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbena_caching::{CookieRule, QueryRule};
+
+    /// Of one rule for all paths: each problem, with its key below `routes.0.`.
+    fn found(cookies: [Option<&[&str]>; 3], query: Option<&[&str]>) -> Vec<String> {
+        let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let [ignore, only, key] = cookies.map(|names| names.map(list));
+        let query = QueryRule { ignore: query.map(list), sort: None };
+        let rule = Rule { cookies: CookieRule { ignore, only, key, publish: None }, query, ..Rule::default() };
+        let said = |found: Contradiction| format!("{}: {}", found.key.trim_start_matches("routes.0."), found.problem);
+        contradictions(&[rule]).into_iter().map(said).collect()
+    }
+
+    #[test]
+    fn whatever_has_no_effect_is_a_mistake() {
+        let ignoring = |names: &'static [&'static str]| found([Some(names), None, None], None);
+        let only = |names: &'static [&'static str]| found([None, Some(names), None], None);
+        let keyed = |names: &'static [&'static str]| found([None, None, Some(names)], None);
+        let query = |names: &'static [&'static str]| found([None; 3], Some(names));
+        for (found, begins, says) in [
+            (ignoring(&["*"]), "cookies.ignore.0: ", "cookies.only"),
+            (ignoring(&["sid", "a b;"]), "cookies.ignore.1: ", "' ' is in none"),
+            (ignoring(&["sid=1"]), "cookies.ignore.0: ", "without its value"),
+            (ignoring(&[""]), "cookies.ignore.0: ", "no name of a cookie"),
+            (ignoring(&["s*d"]), "cookies.ignore.0: ", "at the end"),
+            (ignoring(&["sid**"]), "cookies.ignore.0: ", "at the end"),
+            (ignoring(&["@analitics"]), "cookies.ignore.0: ", "\"@analytics\""),
+            (ignoring(&["sid", "sid"]), "cookies.ignore.1: ", "before it"),
+            (ignoring(&["_ga_1", "_ga*"]), "cookies.ignore.0: ", "\"_ga*\" stands for"),
+            (ignoring(&["@analytics", "_ga"]), "cookies.ignore.1: ", "\"@analytics\" stands for"),
+            (only(&["*"]), "cookies.only.0: ", "name those that matter"),
+            (only(&["@analytics"]), "cookies.only.0: ", "can be ignored"),
+            (keyed(&["lang*"]), "cookies.key.0: ", "names each"),
+            (found([Some(&["a"]), None, Some(&["b", "a"])], None), "cookies.key.1: ", "cookies.ignore too"),
+            (found([None, Some(&["a"]), Some(&["a"])], None), "cookies.key.0: ", "cookies.only too"),
+            (found([Some(&["a"]), Some(&["b"]), None], None), "cookies.only: ", "write one of them"),
+            (query(&["a&b"]), "query.ignore.0: ", "'&'"),
+            (query(&["a b"]), "query.ignore.0: ", "%20"),
+            (query(&["utm_*", "utm_source"]), "query.ignore.1: ", "\"utm_*\" stands for"),
+            (query(&["@campaigns"]), "query.ignore.0: ", "\"@analytics\""),
+        ] {
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(begins) && found[0].contains(says), "{found:?}: {begins}... {says}");
+        }
+    }
+
+    #[test]
+    fn what_has_an_effect_is_none() {
+        for right in [
+            found([Some(&["_ga*", "connect.sid", "@analytics"]), None, Some(&["lang"])], Some(&["ref", "@analytics"])),
+            found([None, Some(&["sessionid", "wp_*"]), Some(&["lang"])], Some(&["*"])),
+            found([None, Some(&[]), None], None),
+            // A name in the key is ignored by no beginning.
+            found([Some(&["s*"]), None, Some(&["shop"])], None),
+        ] {
+            assert_eq!(right, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_changes_nothing_is_a_mistake() {
+        let ignoring = CookieRule { ignore: Some(vec!["sid".into()]), ..CookieRule::default() };
+        let rules = [
+            Rule { cookies: ignoring, ..Rule::default() },
+            Rule { prefix: "/account".into(), ..Rule::default() },
+            Rule { prefix: "/open".into(), inherit: false, ..Rule::default() },
+        ];
+        let found = contradictions(&rules);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].key == "routes.1" && found[0].problem.contains("inherit = false"), "{found:?}");
+        let publishes = CookieRule { publish: Some(true), ..CookieRule::default() };
+        let nothing = contradictions(&[Rule { cookies: publishes, ..Rule::default() }]);
+        assert!(nothing.len() == 1 && nothing[0].key == "routes.0.cookies.publish", "{nothing:?}");
+        let alone = contradictions(&[Rule { inherit: false, ..Rule::default() }]);
+        assert!(alone.len() == 1 && alone[0].key == "routes.0.inherit", "{alone:?}");
+    }
+}
