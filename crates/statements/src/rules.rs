@@ -1,0 +1,34 @@
+//! The rules of docs/STATEMENTS.md, each with a switch.
+
+/// Which rules hold. All do, except in tests that show what a rule protects.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Q13: an equality also depends on inserts whose value is unknown, and on the columns that decide.
+    pub membership: bool,
+    /// Q13: an answer that deletions elsewhere can shift or empty depends on the window.
+    pub window: bool,
+    /// Q14: an answer depends on the rows it shows, or on the values of all.
+    pub values: bool,
+    /// Q15: an insert touches the values that it brings.
+    pub inserts: bool,
+    /// Q16: an update touches the columns that it moves, and a write without a key touches the table.
+    pub updates: bool,
+    /// Q17: a value has a name only in the form in which the database compares it.
+    pub exact: bool,
+    /// A read that collapses keeps the names that every insert, update and delete touches.
+    pub collapse: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules {
+            membership: true,
+            window: true,
+            values: true,
+            inserts: true,
+            updates: true,
+            exact: true,
+            collapse: true,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Values that may stand in a name: equal for the database must mean equal for us (rule Q17).
+
+use crate::Rules;
+
+/// How the database compares the values of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// A signed or unsigned integer.
+    Integer,
+    /// Text or bytes that are equal only if their bytes are: no padding, no folding of case.
+    Bytes,
+    /// All else: float, decimal, date, enum, JSON, text of another collation.
+    Other,
+}
+
+/// A value as the statement gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Literal<'a> {
+    /// A number without quotes, or an integer parameter, in decimal digits.
+    Number(&'a [u8]),
+    /// A text or bytes, after its quotes and escapes were read.
+    Text(&'a [u8]),
+}
+
+/// A number without quotes has a name up to this many digits: beyond, SQLite compares floating-point numbers.
+const MAX_DIGITS: usize = 18;
+/// A text of digits has a name up to this many: MySQL compares a text with an integer as doubles, exact below 2^53.
+const MAX_TEXT_DIGITS: usize = 15;
+
+/// The one form of a value of a column, or nothing if it has no name.
+pub fn canonical(rules: Rules, column: ColumnType, literal: Literal<'_>) -> Option<Vec<u8>> {
+    match (column, literal) {
+        (_, Literal::Number(bytes) | Literal::Text(bytes)) if !rules.exact => Some(bytes.to_vec()),
+        (ColumnType::Integer, Literal::Number(digits)) => integer(digits, MAX_DIGITS),
+        (ColumnType::Integer, Literal::Text(digits)) => integer(digits, MAX_TEXT_DIGITS),
+        (ColumnType::Bytes, Literal::Text(bytes)) => Some(bytes.to_vec()),
+        // In MySQL, `s = 7` finds '7', '07' and '7a'.
+        (ColumnType::Bytes, Literal::Number(_)) | (ColumnType::Other, _) => None,
+    }
+}
+
+/// Decimal digits without leading zeros, with a minus sign if the value is below zero.
+fn integer(text: &[u8], most: usize) -> Option<Vec<u8>> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > most || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    Some(match &digits[zeros..] {
+        [] => vec![b'0'],
+        digits if negative => [b"-", digits].concat(),
+        digits => digits.to_vec(),
+    })
+}
