@@ -79,6 +79,15 @@ pub enum Outcome {
 pub enum UpdaterAction {
     /// Send a message to its addressee. May be lost.
     Send(Message),
+    /// Put the update into the record of open updates, before anything that follows (rule P6).
+    Opened {
+        /// Its number in this incarnation.
+        number: u64,
+        /// What it touches.
+        scope: Scope,
+    },
+    /// The update of this number is over: take it out of the record.
+    Ended(u64),
     /// Forward the update to the application now, then say [`Updater::finished`].
     Forward(UpdateId),
     /// The update could not begin in time: answer 503. Nothing was sent.
@@ -229,6 +238,11 @@ impl Updater {
             (stream.home, self.updates.values().filter(is_late).filter(is_said).count())
         };
         self.streams.iter().enumerate().map(waits_for).filter(|&(_, updates)| updates > 0).collect()
+    }
+
+    /// The open updates by number, with what they touch: what the record of a new incarnation begins with (rule P6).
+    pub fn open_set(&self) -> impl Iterator<Item = (u64, &Scope)> {
+        self.updates.values().map(|update| (update.number, &update.scope))
     }
 
     /// The acknowledgement words that homes write, to be read and given to [`acknowledged`](Self::acknowledged).
@@ -444,12 +458,16 @@ impl Updater {
         let state = State::Confirming { deadline: now + self.limits.begin_deadline, client_waits: true };
         self.open(id, update.scope, state, now, out);
         self.say(Body::End { number: update.number }, now, out);
+        out.push(UpdaterAction::Ended(update.number));
         self.advance(now, out);
     }
 
     fn open(&mut self, id: UpdateId, scope: Scope, state: State, now: Time, out: &mut Vec<UpdaterAction>) {
         let number = self.next_number;
         self.next_number += 1;
+        if self.rules.recorded_first {
+            out.push(UpdaterAction::Opened { number, scope: scope.clone() });
+        }
         let body = Body::Begin { number, scope: scope.clone() };
         let begun = self.say(body, now, out);
         self.updates.insert(id, Update { number, scope, state, begun });
@@ -458,6 +476,7 @@ impl Updater {
     fn end(&mut self, id: UpdateId, now: Time, out: &mut Vec<UpdaterAction>) {
         if let Some(update) = self.updates.remove(&id) {
             self.say(Body::End { number: update.number }, now, out);
+            out.push(UpdaterAction::Ended(update.number));
         }
     }
 
