@@ -19,6 +19,8 @@
 //! open set; the view may be acknowledged when every home of it has that, and from the moment that the view is learnt
 //! nothing is begun or forwarded in the older one.
 
+mod state;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use thiserror::Error;
 use verbena_cluster::{Lease, Role, View};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use self::state::{Check, State};
 use crate::names::Scope;
 use crate::rules::Rules;
 use crate::stream::{Letterhead, Stream};
@@ -156,21 +159,6 @@ struct Update {
     state: State,
     /// For each stream, the message by which the home knows of it.
     begun: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum State {
-    Beginning { deadline: Time },
-    Forwarded(Check),
-    Unknown { until: Time },
-    Confirming { deadline: Time, client_waits: bool },
-}
-
-/// Under what an update was forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Check {
-    view: ViewNumber,
-    tenure: u64,
 }
 
 impl Updater {
@@ -532,30 +520,6 @@ impl Updater {
     fn letterhead(&self) -> Option<Letterhead> {
         let Updater { me: from, names, .. } = *self;
         self.view.map(|view| Letterhead { view, from, names, frame_bytes: self.limits.frame_bytes })
-    }
-}
-
-impl State {
-    /// Since when it waits for homes, if it does.
-    fn waits_since(self, limits: UpdaterLimits) -> Option<Time> {
-        match self {
-            // Its client has stopped waiting: the deadline is over.
-            State::Confirming { client_waits: false, .. } => Some(Time::ZERO),
-            State::Beginning { deadline } | State::Confirming { deadline, .. } => {
-                Some(deadline - limits.begin_deadline)
-            }
-            State::Forwarded(_) | State::Unknown { .. } => None,
-        }
-    }
-
-    fn deadline(self) -> Option<Time> {
-        match self {
-            State::Beginning { deadline } | State::Confirming { deadline, .. } => {
-                Some(deadline).filter(|&at| at != Time::FAR)
-            }
-            State::Unknown { until } => Some(until),
-            State::Forwarded(_) => None,
-        }
     }
 }
 
