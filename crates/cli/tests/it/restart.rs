@@ -19,7 +19,7 @@ const LONGEST_TRANSACTION: Duration = Duration::from_secs(4);
 /// Within this a page is in the cache again if nobody is waited for: one lease.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Answers every GET; breaks the connection in every POST, but for `/held`, whose answer never comes.
+/// Answers every GET and each POST of `/write`; breaks the connection in every other POST, but for `/held`, whose answer never comes.
 fn application() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -34,10 +34,10 @@ fn application() -> String {
 fn answer(mut stream: TcpStream) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
     while let Some(first) = lines.next() {
-        if lines.by_ref().find(String::is_empty).is_none() || first.starts_with("POST") && !first.contains("/held") {
+        if lines.by_ref().find(String::is_empty).is_none() || breaks(&first) {
             return;
         }
-        if first.starts_with("POST") {
+        if first.starts_with("POST /held") {
             // Until the other side closes.
             let _ = stream.read(&mut [0]);
             return;
@@ -46,6 +46,10 @@ fn answer(mut stream: TcpStream) {
             return;
         }
     }
+}
+
+fn breaks(first: &str) -> bool {
+    first.starts_with("POST") && !first.starts_with("POST /held") && !first.starts_with("POST /write")
 }
 
 struct Proxy {
@@ -144,16 +148,83 @@ fn after_a_clean_stop_pages_are_cached_again_at_once_and_the_stop_reads_like_one
     }
 }
 
-#[test]
-fn after_a_kill_pages_are_cached_when_the_longest_transaction_is_over() {
+/// Kills a proxy with nothing open, does something to its state, and says how long the next is without a hit.
+fn first_hit_after_kill(meanwhile: impl Fn(&Proxy), then: impl Fn(&Path)) -> Duration {
     let (directory, origin) = (tempfile::tempdir().unwrap(), application());
     let proxy = Proxy::start(directory.path(), &origin);
     proxy.first_hit();
+    meanwhile(&proxy);
     proxy.signal(Signal::KILL);
     proxy.ended();
-    let proxy = Proxy::start(directory.path(), &origin);
-    let first = proxy.first_hit();
+    then(&directory.path().join("state/open-updates"));
+    Proxy::start(directory.path(), &origin).first_hit()
+}
+
+#[test]
+fn after_a_kill_with_nothing_open_pages_are_cached_again_without_waiting_for_a_transaction() {
+    let first = first_hit_after_kill(|_| {}, |records| assert!(records.is_dir()));
+    assert!(first < LONGEST_TRANSACTION, "{first:?}");
+}
+
+/// Writes that have ended are open no more, however often the node dies. `VERBENA_LONG=1` kills it 100 times.
+#[test]
+fn kill_after_kill_pages_are_cached_again_without_waiting_for_a_transaction() {
+    let kills = if std::env::var_os("VERBENA_LONG").is_some() { 100 } else { 3 };
+    let (directory, origin) = (tempfile::tempdir().unwrap(), application());
+    let mut proxy = Proxy::start(directory.path(), &origin);
+    let (mut spans, mut writes) = (vec![], 0);
+    proxy.first_hit();
+    for _ in 0..kills {
+        for _ in 0..3 {
+            assert_eq!(Client::new(&proxy.address).ask("POST", "/write").status, 200);
+            writes += 1;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        proxy.signal(Signal::KILL);
+        proxy.ended();
+        proxy = Proxy::start(directory.path(), &origin);
+        spans.push(proxy.first_hit());
+    }
+    spans.sort();
+    let at = |part: usize| spans[(spans.len() - 1) * part / 100];
+    println!(
+        "{kills} kills, {writes} writes: a hit after {:?} at the median, {:?} at the 99th percentile",
+        at(50),
+        at(99)
+    );
+    assert!(at(100) < LONGEST_TRANSACTION, "{spans:?}");
+}
+
+#[test]
+fn after_a_kill_with_an_update_open_what_it_touches_waits_for_the_longest_transaction() {
+    let held = |proxy: &Proxy| {
+        let mut held = TcpStream::connect(&proxy.address).unwrap();
+        held.write_all(b"POST /held HTTP/1.1\r\nhost: shop\r\ncontent-length: 0\r\n\r\n").unwrap();
+        let (mut client, until) = (Client::new(&proxy.address), Instant::now() + PATIENCE);
+        while client.ask("GET", "/page").hit {
+            assert!(Instant::now() < until, "the write does not begin");
+        }
+        // It goes with the process, and not before.
+        std::mem::forget(held);
+    };
+    let first = first_hit_after_kill(held, |_| {});
     assert!(first > LONGEST_TRANSACTION, "{first:?}");
+}
+
+#[test]
+fn after_a_kill_without_a_sound_record_pages_wait_for_the_longest_transaction() {
+    let files =
+        |records: &Path| -> Vec<_> { std::fs::read_dir(records).unwrap().map(|file| file.unwrap().path()).collect() };
+    let removed = first_hit_after_kill(|_| {}, |records| std::fs::remove_dir_all(records).unwrap());
+    assert!(removed > LONGEST_TRANSACTION, "{removed:?}");
+    let truncated = first_hit_after_kill(
+        |_| {},
+        |records| {
+            assert!(!files(records).is_empty());
+            files(records).iter().for_each(|file| std::fs::write(file, "").unwrap());
+        },
+    );
+    assert!(truncated > LONGEST_TRANSACTION, "{truncated:?}");
 }
 
 /// Two departures, one in order and one not, with an update whose outcome nobody knows in each.
