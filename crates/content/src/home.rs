@@ -84,6 +84,14 @@ pub enum HomeAction {
     },
     /// Send a message to its addressee. May be lost.
     Send(Message),
+    /// Read the record of open updates that this departed incarnation kept, and give it to [`Home::recorded`] (rule P6).
+    /// A record that nobody can read is not given: the incarnation is settled in time.
+    ReadRecord {
+        /// The incarnation.
+        of: Incarnation,
+        /// It forwards nothing more. Otherwise its record counts only if its process is gone.
+        lease_is_over: bool,
+    },
     /// Tell the cluster that this departed incarnation is settled here (rules C3, P6).
     Settled(Incarnation),
 }
@@ -194,7 +202,7 @@ impl Home {
             open: self.open.len(),
             open_everything: self.open.values().filter(|open| open.scope == Scope::Everything).count(),
             awaiting: self.awaiting.as_ref().map_or(1, BTreeSet::len),
-            leaving: self.leaving.values().filter(|departure| **departure != Departure::Settled).count(),
+            leaving: self.leaving.values().filter(|departure| !departure.is_settled()).count(),
             clock: self.board.clock(),
         }
     }
@@ -221,7 +229,7 @@ impl Home {
             }
             self.awaiting = Some(updaters);
         }
-        self.notice_departures(view, now);
+        self.notice_departures(view, now, out);
         self.tick(now, out);
     }
 

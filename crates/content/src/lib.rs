@@ -25,6 +25,7 @@ mod home;
 mod names;
 mod pages;
 mod reader;
+pub mod record;
 mod rules;
 mod serialised;
 pub mod service;

@@ -24,6 +24,10 @@ pub struct Rules {
     pub dead_outlast: bool,
     /// P6: the dead are settled at all.
     pub dead_settled: bool,
+    /// P6: an update is in the record of open updates before it begins.
+    pub recorded_first: bool,
+    /// P6: the record of an incarnation that may still act is not read.
+    pub records_outlast: bool,
     /// P6: who says that it leaves at rest has nothing open.
     pub rest_is_true: bool,
     /// P6: who leaves begins nothing more.
@@ -49,6 +53,8 @@ impl Rules {
         begun_again: true,
         dead_outlast: true,
         dead_settled: true,
+        recorded_first: true,
+        records_outlast: true,
         rest_is_true: true,
         leavers_begin_nothing: true,
         checked_again: true,

@@ -19,6 +19,8 @@
 //! open set; the view may be acknowledged when every home of it has that, and from the moment that the view is learnt
 //! nothing is begun or forwarded in the older one.
 
+mod state;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use thiserror::Error;
 use verbena_cluster::{Lease, Role, View};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use self::state::{Check, State};
 use crate::names::Scope;
 use crate::rules::Rules;
 use crate::stream::{Letterhead, Stream};
@@ -79,6 +82,15 @@ pub enum Outcome {
 pub enum UpdaterAction {
     /// Send a message to its addressee. May be lost.
     Send(Message),
+    /// Put the update into the record of open updates, before anything that follows (rule P6).
+    Opened {
+        /// Its number in this incarnation.
+        number: u64,
+        /// What it touches.
+        scope: Scope,
+    },
+    /// The update of this number is over: take it out of the record.
+    Ended(u64),
     /// Forward the update to the application now, then say [`Updater::finished`].
     Forward(UpdateId),
     /// The update could not begin in time: answer 503. Nothing was sent.
@@ -149,21 +161,6 @@ struct Update {
     begun: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum State {
-    Beginning { deadline: Time },
-    Forwarded(Check),
-    Unknown { until: Time },
-    Confirming { deadline: Time, client_waits: bool },
-}
-
-/// Under what an update was forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Check {
-    view: ViewNumber,
-    tenure: u64,
-}
-
 impl Updater {
     /// An updater that is in no view yet.
     pub fn new(me: Incarnation, names_fingerprint: u64, limits: UpdaterLimits) -> Self {
@@ -229,6 +226,11 @@ impl Updater {
             (stream.home, self.updates.values().filter(is_late).filter(is_said).count())
         };
         self.streams.iter().enumerate().map(waits_for).filter(|&(_, updates)| updates > 0).collect()
+    }
+
+    /// The open updates by number, with what they touch: what the record of a new incarnation begins with (rule P6).
+    pub fn open_set(&self) -> impl Iterator<Item = (u64, &Scope)> {
+        self.updates.values().map(|update| (update.number, &update.scope))
     }
 
     /// The acknowledgement words that homes write, to be read and given to [`acknowledged`](Self::acknowledged).
@@ -444,12 +446,16 @@ impl Updater {
         let state = State::Confirming { deadline: now + self.limits.begin_deadline, client_waits: true };
         self.open(id, update.scope, state, now, out);
         self.say(Body::End { number: update.number }, now, out);
+        out.push(UpdaterAction::Ended(update.number));
         self.advance(now, out);
     }
 
     fn open(&mut self, id: UpdateId, scope: Scope, state: State, now: Time, out: &mut Vec<UpdaterAction>) {
         let number = self.next_number;
         self.next_number += 1;
+        if self.rules.recorded_first {
+            out.push(UpdaterAction::Opened { number, scope: scope.clone() });
+        }
         let body = Body::Begin { number, scope: scope.clone() };
         let begun = self.say(body, now, out);
         self.updates.insert(id, Update { number, scope, state, begun });
@@ -458,6 +464,7 @@ impl Updater {
     fn end(&mut self, id: UpdateId, now: Time, out: &mut Vec<UpdaterAction>) {
         if let Some(update) = self.updates.remove(&id) {
             self.say(Body::End { number: update.number }, now, out);
+            out.push(UpdaterAction::Ended(update.number));
         }
     }
 
@@ -513,30 +520,6 @@ impl Updater {
     fn letterhead(&self) -> Option<Letterhead> {
         let Updater { me: from, names, .. } = *self;
         self.view.map(|view| Letterhead { view, from, names, frame_bytes: self.limits.frame_bytes })
-    }
-}
-
-impl State {
-    /// Since when it waits for homes, if it does.
-    fn waits_since(self, limits: UpdaterLimits) -> Option<Time> {
-        match self {
-            // Its client has stopped waiting: the deadline is over.
-            State::Confirming { client_waits: false, .. } => Some(Time::ZERO),
-            State::Beginning { deadline } | State::Confirming { deadline, .. } => {
-                Some(deadline - limits.begin_deadline)
-            }
-            State::Forwarded(_) | State::Unknown { .. } => None,
-        }
-    }
-
-    fn deadline(self) -> Option<Time> {
-        match self {
-            State::Beginning { deadline } | State::Confirming { deadline, .. } => {
-                Some(deadline).filter(|&at| at != Time::FAR)
-            }
-            State::Unknown { until } => Some(until),
-            State::Forwarded(_) => None,
-        }
     }
 }
 

@@ -31,6 +31,7 @@ use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
 use crate::memory::Memory;
 use crate::neighbours::Neighbours;
+use crate::open_updates::OpenUpdates;
 use crate::pages::{self, Pages};
 use crate::place::Place;
 use crate::records::Records;
@@ -181,9 +182,12 @@ impl Helper {
         let (waker, path) = (server.waker(), server.path());
         let http_socket = path.with_extension("http.sock");
         let (listeners, http_address) = api::listen(&http_socket, settings.node.api)?;
+        // Beside the key of names, where the nodes of this machine share one: each reads the records of the others.
+        let shared = names.as_deref().and_then(Path::parent).unwrap_or(&state);
+        let records = OpenUpdates::in_directory(shared.join("open-updates"));
         let mut pages = settings.pages.clone();
         pages.key = pages.key.or(names);
-        let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?)?;
+        let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?, records)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
         let (locks, lock_service) = Locks::start(&settings.locks, settings.cluster.lease.0, server.board(), &metrics)?;

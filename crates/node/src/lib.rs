@@ -40,6 +40,7 @@ mod mark;
 mod membership;
 mod memory;
 mod neighbours;
+mod open_updates;
 mod pages;
 mod parcel;
 mod place;

@@ -6,6 +6,7 @@ use verbena_metrics::{Registry, RegistryError};
 use verbena_terms::{Incarnation, ViewNumber};
 
 use crate::life::Life;
+use crate::open_updates::OpenUpdates;
 use crate::service::{Replies, Service};
 
 /// The service of pages.
@@ -18,8 +19,8 @@ impl Pages {
     ///
     /// # Errors
     /// If there can be no thread for it.
-    pub(crate) fn start(options: Options) -> verbena_fabric::Result<(Pages, Content)> {
-        let content = Content::start(options)?;
+    pub(crate) fn start(options: Options, records: OpenUpdates) -> verbena_fabric::Result<(Pages, Content)> {
+        let content = Content::start_with_records(options, Box::new(records))?;
         Ok((Pages { content: content.clone() }, content))
     }
 }

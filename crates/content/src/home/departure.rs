@@ -7,14 +7,33 @@ use verbena_cluster::{Role, View};
 use verbena_terms::{Incarnation, Time};
 
 use super::{Home, HomeAction};
+use crate::names::Scope;
 
 /// How far the settling of one departed incarnation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Departure {
-    /// Its lease, and the longest transaction after that, end then.
-    At(Time),
+    /// It may still have something at the database.
+    Waiting {
+        /// When its record is read, if that is to come: its lease ends then.
+        read: Option<Time>,
+        /// When it is settled whatever its record says: its lease, and the longest transaction after that, end then.
+        until: Time,
+    },
     /// Done; remembered for as long as views name it as departed.
     Settled,
+}
+
+impl Departure {
+    pub(super) fn is_settled(&self) -> bool {
+        *self == Departure::Settled
+    }
+
+    fn next(&self) -> Option<Time> {
+        match *self {
+            Departure::Waiting { read, until } => Some(read.unwrap_or(until).min(until)),
+            Departure::Settled => None,
+        }
+    }
 }
 
 /// Whose updates a home that begins in this view cannot know: the updaters of this view and of every earlier one.
@@ -25,27 +44,60 @@ pub(super) fn updaters_until(view: &View) -> BTreeSet<Incarnation> {
 }
 
 impl Home {
-    /// Time has passed: settles whoever is dead for long enough.
+    /// Time has passed: settles the members that are dead for long enough, and asks for the records of those whose lease
+    /// has ended.
     pub fn tick(&mut self, now: Time, out: &mut Vec<HomeAction>) {
-        let is_due = |departure: &Departure| matches!(departure, Departure::At(at) if *at <= now);
-        let due: Vec<Incarnation> =
-            self.leaving.iter().filter(|(_, departure)| is_due(departure)).map(|(&who, _)| who).collect();
-        for who in due {
-            self.settle(who, out);
+        let is_due = |departure: &Departure| departure.next().is_some_and(|at| at <= now);
+        let due: Vec<(Incarnation, Departure)> =
+            self.leaving.iter().filter(|(_, departure)| is_due(departure)).map(|(&who, &how)| (who, how)).collect();
+        for (who, departure) in due {
+            match departure {
+                Departure::Waiting { until, .. } if until <= now => self.settle(who, out),
+                Departure::Waiting { until, .. } => {
+                    self.leaving.insert(who, Departure::Waiting { read: None, until });
+                    out.push(HomeAction::ReadRecord { of: who, lease_is_over: true });
+                }
+                Departure::Settled => {}
+            }
         }
     }
 
     /// When [`tick`](Self::tick) has something to do next.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadline = |departure: &Departure| match departure {
-            Departure::At(at) => Some(*at),
-            Departure::Settled => None,
-        };
-        self.leaving.values().filter_map(deadline).min()
+        self.leaving.values().filter_map(Departure::next).min()
     }
 
-    pub(super) fn notice_departures(&mut self, view: &View, now: Time) {
-        self.leaving.retain(|who, departure| *departure != Departure::Settled || view.has_departed(*who));
+    /// The record of a departed incarnation, read when that could forward nothing more: these updates were open, and no
+    /// other can reach the database. With none it is settled; otherwise what they touch waits, and nothing else.
+    pub fn recorded(&mut self, who: Incarnation, open: &[(u64, Scope)], out: &mut Vec<HomeAction>) {
+        let Some(&Departure::Waiting { until, .. }) = self.leaving.get(&who) else { return };
+        if open.is_empty() {
+            return self.settle(who, out);
+        }
+        self.leaving.insert(who, Departure::Waiting { read: None, until });
+        let over: Vec<u64> =
+            self.numbers_of(who).filter(|held| open.iter().all(|(number, _)| number != held)).collect();
+        for (number, scope) in open {
+            if !self.open.contains_key(&(who, *number)) {
+                self.begin(who, *number, scope.clone(), out);
+            }
+        }
+        for number in over {
+            self.end(who, number, out);
+        }
+        self.no_longer_awaits(who, out);
+    }
+
+    /// How long the updates of departed incarnations keep pages out of the cache, at most: until when, for each.
+    pub fn kept_out(&self) -> impl Iterator<Item = (Incarnation, Time)> + '_ {
+        self.leaving.iter().filter_map(|(&who, departure)| match *departure {
+            Departure::Waiting { until, .. } => Some((who, until)),
+            Departure::Settled => None,
+        })
+    }
+
+    pub(super) fn notice_departures(&mut self, view: &View, now: Time, out: &mut Vec<HomeAction>) {
+        self.leaving.retain(|who, departure| !departure.is_settled() || view.has_departed(*who));
         if !self.rules.dead_settled {
             return;
         }
@@ -54,17 +106,22 @@ impl Home {
             false => Duration::ZERO,
         };
         let known = self.open.keys().map(|&(updater, _)| updater).chain(self.streams.keys().copied());
-        // Nothing of who left at rest can reach the database, and its own word says so.
-        for gone in view.departed().iter().filter(|gone| gone.at_rest) {
-            self.leaving.entry(gone.incarnation).or_insert(Departure::At(now));
-        }
         let gone: BTreeSet<Incarnation> = known
             .chain(self.awaiting.iter().flatten().copied())
             .filter(|&who| view.member(who).is_none())
             .chain(view.departed().iter().map(|gone| gone.incarnation))
+            .filter(|who| !self.leaving.contains_key(who))
             .collect();
-        for who in gone {
-            self.leaving.entry(who).or_insert(Departure::At(now + wait));
+        for of in gone {
+            // Nothing of who left at rest can reach the database, and its own word says so.
+            if view.departed().iter().any(|gone| gone.incarnation == of && gone.at_rest) {
+                self.leaving.insert(of, Departure::Waiting { read: None, until: now });
+                continue;
+            }
+            let outlasts = self.rules.records_outlast;
+            let read = outlasts.then(|| now + self.limits.lease);
+            self.leaving.insert(of, Departure::Waiting { read, until: now + wait });
+            out.push(HomeAction::ReadRecord { of, lease_is_over: !outlasts });
         }
     }
 

@@ -277,6 +277,9 @@ fn a_new_home_is_busy_until_everybody_has_spoken() {
     assert_eq!(home.counts().awaiting, 2, "the sync's begin is still to come");
     home.receive(frame(1, UPDATER, 2, vec![begin(1, on(&[10]))]), at(0), &mut out);
     assert_eq!(home.counts().awaiting, 1);
+    assert_eq!(home.next_deadline(), Some(at(2)), "the lease of the dead ends: its record counts");
+    home.tick(at(2), &mut out);
+    assert_eq!(out.last(), Some(&HomeAction::ReadRecord { of: dead, lease_is_over: true }));
     let due = home.next_deadline().unwrap();
     assert_eq!(due, at(32), "lease and longest transaction");
     home.tick(at(31), &mut out);
@@ -331,13 +334,69 @@ fn p6_who_left_at_rest_is_settled_at_once_and_the_others_in_time() {
     let view = View::new(VIEW, view(1, &[ME], &[]).members().to_vec(), [quiet, dead].iter().map(departed).collect());
     home.view(&Arc::new(view.unwrap()), at(0), &mut out);
     home.lease(lease(1));
-    assert_eq!(out, [HomeAction::Settled(quiet)]);
+    let read = |lease_is_over| HomeAction::ReadRecord { of: dead, lease_is_over };
+    assert_eq!(out, [read(false), HomeAction::Settled(quiet)]);
     home.receive(frame(1, ME, 1, vec![sync(&[])]), at(0), &mut out);
     assert!(home.board.everything().is_busy(), "the other is not settled");
     home.tick(at(31), &mut out);
     assert!(home.board.everything().is_busy());
     home.tick(at(32), &mut out);
     assert!(!home.board.everything().is_busy());
+}
+
+/// A home of view 2, which the updater has left with updates 1 and 2 open here.
+fn left_with_two_open(out: &mut Vec<HomeAction>) -> Home {
+    let mut home = home();
+    say(&mut home, 2, begin(1, on(&[10])));
+    say(&mut home, 3, begin(2, on(&[11])));
+    home.view(&view(2, &[ME, OTHER], &[UPDATER]), at(10), out);
+    home.lease(lease(2));
+    assert_eq!(out.last(), Some(&HomeAction::ReadRecord { of: UPDATER, lease_is_over: false }));
+    home
+}
+
+#[test]
+fn p6_a_record_with_nothing_open_settles_the_dead() {
+    let mut out = Vec::new();
+    let mut home = left_with_two_open(&mut out);
+    home.recorded(UPDATER, &[], &mut out);
+    assert_eq!((home.counts().open, home.counts().leaving, home.next_deadline()), (0, 0, None));
+    assert_eq!(out.last(), Some(&HomeAction::Settled(UPDATER)));
+    out.clear();
+    home.recorded(UPDATER, &[(1, on(&[10]))], &mut out);
+    home.tick(at(500), &mut out);
+    assert_eq!(out, [], "settled once");
+}
+
+#[test]
+fn p6_what_the_record_of_the_dead_names_waits_and_nothing_else() {
+    let mut out = Vec::new();
+    let mut home = left_with_two_open(&mut out);
+    home.recorded(UPDATER, &[(2, on(&[11])), (3, on(&[12]))], &mut out);
+    let open: Vec<u64> = home.numbers_of(UPDATER).collect();
+    assert_eq!(open, [2, 3], "1 is over, and of 3 this home had not heard");
+    assert_eq!(home.next_deadline(), Some(at(42)), "as long as ever");
+    assert!(!out.contains(&HomeAction::Settled(UPDATER)));
+    home.tick(at(42), &mut out);
+    assert_eq!((home.counts().open, home.counts().leaving), (0, 0));
+}
+
+#[test]
+fn p6_a_new_home_knows_from_the_record_what_the_dead_have_open() {
+    let mut home = Home::new(ME, NAMES, limits());
+    let mut out = Vec::new();
+    home.view(&view(1, &[ME, OTHER], &[UPDATER]), at(0), &mut out);
+    home.lease(lease(1));
+    for who in [ME, OTHER] {
+        home.receive(frame(1, who, 1, vec![sync(&[])]), at(0), &mut out);
+    }
+    assert!(home.board.everything().is_busy());
+    home.recorded(UPDATER, &[(1, on(&[10]))], &mut out);
+    assert!(!home.board.everything().is_busy(), "the rest is cached again");
+    let touched = fill(&home);
+    assert_eq!(register(&mut home, touched), Err(Refusal::DependencyBusy));
+    let other = Register { scope: on(&[50]), ..fill(&home) };
+    assert!(register(&mut home, other).is_ok());
 }
 
 #[test]

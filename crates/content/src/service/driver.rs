@@ -20,6 +20,8 @@ use super::opening::{Opened, Opening};
 use super::routes::{Routes, Table};
 use super::{Command, Counts, Finish, Membership, Options, Refused, Shared};
 use crate::home::{Home, HomeAction};
+use crate::names::Scope;
+use crate::record::{Recorded, Records};
 use crate::rules::Rules;
 use crate::updater::{Outcome, UpdateId, Updater, UpdaterAction, UpdaterCounts};
 use crate::wire::{Message, Registered};
@@ -42,6 +44,7 @@ pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     options: Options,
     rules: Rules,
+    records: Box<dyn Records>,
     /// Between two lives there is none.
     pub(super) life: Option<Life>,
     updater: Updater,
@@ -72,13 +75,14 @@ pub(super) enum Woken {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, options: Options, rules: Rules) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, options: Options, rules: Rules, records: Box<dyn Records>) -> Self {
         let (nobody, names) = (Incarnation::default(), options.names.fingerprint());
         let updater = Updater::with_rules(nobody, names, options.updater, rules);
         Driver {
             shared,
             options,
             rules,
+            records,
             life: None,
             updater,
             begins: HashMap::new(),
@@ -271,6 +275,7 @@ impl Driver {
         self.membership = Some(membership);
         self.leaving = view.member(life.me()).is_none().then(|| view.number());
         self.at_home(|home, out| home.view(view, now, out));
+        self.records.forget(view);
         let mut updated = Vec::new();
         self.updater.view(view, now, &mut updated);
         self.update(updated);
@@ -278,6 +283,9 @@ impl Driver {
 
     fn live(&mut self, fabric: Arc<dyn Fabric>) -> verbena_fabric::Result<()> {
         let life = Life::begin(fabric, &self.options, self.rules)?;
+        // Before a home hears of this incarnation: what is open goes on in it.
+        let open: Vec<(u64, Scope)> = self.updater.open_set().map(|(number, scope)| (number, scope.clone())).collect();
+        self.records.begin(life.me(), self.options.names.fingerprint(), &open);
         self.updater.rejoined(life.me());
         self.shared.identity.store(life.me().to_word(), Ordering::SeqCst);
         self.life = Some(life);
@@ -364,6 +372,7 @@ impl Driver {
                     }
                 }
                 HomeAction::Send(message) => self.send(message),
+                HomeAction::ReadRecord { of, lease_is_over } => self.read_record(of, lease_is_over),
                 HomeAction::Settled(who) => {
                     if let Some(membership) = &self.membership {
                         membership.settled(who);
@@ -373,11 +382,40 @@ impl Driver {
         }
     }
 
+    /// Rule P6. Says at the end of the lease what is kept out of the cache, why, and until when.
+    fn read_record(&mut self, of: Incarnation, lease_is_over: bool) {
+        let recorded = self.records.read(of, self.options.names.fingerprint(), lease_is_over);
+        let open = match &recorded {
+            Recorded::Open(open) => {
+                self.at_home(|home, out| home.recorded(of, open, out));
+                open.len()
+            }
+            Recorded::InUse => return,
+            Recorded::Unknown(_) if !lease_is_over => return,
+            Recorded::Unknown(_) => 0,
+        };
+        let until = self.life.as_ref().and_then(|life| life.home.kept_out().find(|(who, _)| *who == of));
+        let Some((_, until)) = until else { return };
+        let seconds = until.since(self.now()).as_secs_f32().ceil();
+        match recorded {
+            Recorded::Unknown(reason) => tracing::warn!(
+                updater = %of, reason, seconds,
+                "a node died and left no record of its open updates: what they may touch is not cached until its longest transaction is over"
+            ),
+            _ => tracing::warn!(
+                updater = %of, open, seconds,
+                "a node died with updates open: what they touch is not cached until its longest transaction is over"
+            ),
+        }
+    }
+
     fn update(&mut self, actions: Vec<UpdaterAction>) {
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             match action {
                 UpdaterAction::Send(message) => self.send(message),
+                UpdaterAction::Opened { number, scope } => self.records.opened(number, &scope),
+                UpdaterAction::Ended(number) => self.records.ended(number),
                 UpdaterAction::Forward(id) => {
                     let reply = self.begins.remove(&id);
                     // Whoever wanted it is gone: then it was not forwarded.

@@ -30,6 +30,7 @@ use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::home::{HomeCounts, HomeLimits};
 use crate::names::{Names, PageId, Scope};
+use crate::record::{NoRecords, Records};
 use crate::rules::Rules;
 use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits};
 use crate::wire::{Register, Registered};
@@ -153,7 +154,15 @@ impl Content {
     /// # Errors
     /// If there can be no thread.
     pub fn start(options: Options) -> verbena_fabric::Result<Content> {
-        let (content, driver, received) = Content::with_driver(options, Rules::ALL, Arc::new(BootClock));
+        Content::start_with_records(options, Box::new(NoRecords))
+    }
+
+    /// As [`start`](Self::start), with the records that the nodes of this machine keep of their open updates (rule P6).
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start_with_records(options: Options, records: Box<dyn Records>) -> verbena_fabric::Result<Content> {
+        let (content, driver, received) = Content::with_driver(options, Rules::ALL, Arc::new(BootClock), records);
         thread::spawn(driver, content.commands.downgrade(), received)?;
         Ok(content)
     }
@@ -162,6 +171,7 @@ impl Content {
         options: Options,
         rules: Rules,
         clock: Arc<dyn Clock>,
+        records: Box<dyn Records>,
     ) -> (Content, Driver, mpsc::UnboundedReceiver<Command>) {
         let shared = Arc::new(Shared {
             clock,
@@ -174,7 +184,7 @@ impl Content {
             waiting: AtomicUsize::new(0),
         });
         let (commands, received) = mpsc::unbounded_channel();
-        let driver = Driver::new(shared.clone(), options, rules);
+        let driver = Driver::new(shared.clone(), options, rules, records);
         (Content { shared, commands }, driver, received)
     }
 

@@ -10,6 +10,7 @@ use verbena_terms::{Clock, Time};
 
 use super::driver::{Driver, Woken};
 use super::{Command, Content, Options};
+use crate::record::{NoRecords, Records};
 use crate::rules::Rules;
 
 /// A driver whose turns somebody else gives it.
@@ -22,7 +23,12 @@ pub struct Stepped {
 impl Stepped {
     /// A service on this clock, which must be that of its fabrics, with these rules.
     pub fn new(options: Options, rules: Rules, clock: Arc<dyn Clock>) -> Stepped {
-        let (content, driver, received) = Content::with_driver(options, rules, clock);
+        Stepped::with_records(options, rules, clock, Box::new(NoRecords))
+    }
+
+    /// The same, with records of open updates.
+    pub fn with_records(options: Options, rules: Rules, clock: Arc<dyn Clock>, records: Box<dyn Records>) -> Stepped {
+        let (content, driver, received) = Content::with_driver(options, rules, clock, records);
         Stepped { content, driver, received }
     }
 

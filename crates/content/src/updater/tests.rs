@@ -86,7 +86,10 @@ impl Bench {
     }
 
     fn decisions(&mut self) -> Vec<UpdaterAction> {
-        std::mem::take(&mut self.out).into_iter().filter(|a| !matches!(a, UpdaterAction::Send(_))).collect()
+        let is_said = |a: &UpdaterAction| {
+            matches!(a, UpdaterAction::Send(_) | UpdaterAction::Opened { .. } | UpdaterAction::Ended(_))
+        };
+        std::mem::take(&mut self.out).into_iter().filter(|a| !is_said(a)).collect()
     }
 }
 

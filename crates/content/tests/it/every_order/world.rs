@@ -110,6 +110,8 @@ pub(crate) enum Action {
     Learn(usize),
     LeaseEnds,
     Settle(usize),
+    /// The home reads the record of the proxy that left.
+    Record(usize),
 }
 
 fn view(
@@ -189,7 +191,8 @@ impl World {
                 HomeAction::Send(message) => {
                     state.wire.insert(message.encode());
                 }
-                HomeAction::Settled(_) => {}
+                // A record is read at any moment at which it may be: see `Action::Record`.
+                HomeAction::ReadRecord { .. } | HomeAction::Settled(_) => {}
             }
         }
     }
@@ -212,6 +215,7 @@ impl World {
                         state.acknowledged += 1;
                     }
                 }
+                UpdaterAction::Opened { .. } | UpdaterAction::Ended(_) => {}
                 UpdaterAction::Abort(_) | UpdaterAction::Close(_) | UpdaterAction::Prepared(_) => {}
             }
         }
@@ -421,6 +425,9 @@ impl Model for World {
                 actions.push(Action::LeaseEnds);
             }
             // What P6 assumes: lease and longest transaction are over, so nothing of it can commit any more.
+            if state.learnt[1] && state.homes[1].kept_out().next().is_some() {
+                actions.push(Action::Record(1));
+            }
             let over = !matches!(leaver.writing, Writing::Checked(_));
             if state.learnt[1] && over && state.homes[1].next_deadline().is_some() {
                 actions.push(Action::Settle(1));
@@ -469,6 +476,14 @@ impl Model for World {
             Action::LeaseEnds => {
                 state.proxies[1].lease.until = Time::ZERO;
                 self.publish(&mut state);
+            }
+            Action::Record(home) => {
+                let updater = &state.proxies[1].updater;
+                let open: Vec<(u64, Scope)> =
+                    updater.open_set().map(|(number, scope)| (number, scope.clone())).collect();
+                let mut out = Vec::new();
+                state.homes[home].recorded(PROXIES[1], &open, &mut out);
+                self.home_actions(&mut state, home, out);
             }
             Action::Settle(home) => {
                 let mut out = Vec::new();

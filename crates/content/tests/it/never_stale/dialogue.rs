@@ -34,6 +34,7 @@ pub fn play(script: &str, change: impl Fn(&mut Settings)) -> Vec<String> {
         faults: Faults::default(),
         network: sim::Faults::none(),
         capabilities: sim::capabilities(),
+        machines: 0,
         shortest: true,
         pages_kept: 100,
         pages_share_ids: false,
@@ -186,6 +187,44 @@ fn p6_a_transaction_outlives_its_updater() {
         read 3 page@2 : any
     ";
     shows(script, |_| {}, |settings| settings.rules.dead_outlast = false);
+}
+
+/// An updater dies with an update open. Its record says so to the homes: what it touches waits, and nothing else.
+#[test]
+fn p6_a_record_that_lacks_an_open_update_leaves_stale_pages() {
+    let script = "
+        wait 600ms
+        write 4 part@2 takes 290ms
+        wait 1ms
+        kill 4
+        wait 150ms
+        read 3 page@2 : origin
+        read 3 page@2 : any         # a hit, were it stored
+        wait 190ms                  # committed
+        read 1 page@2 : any
+        read 3 page@2 : any
+    ";
+    shows(script, |settings| settings.machines = 1, |settings| settings.rules.recorded_first = false);
+}
+
+/// All are killed with nothing open: pages are stored again long before the longest transaction is over.
+#[test]
+fn p6_who_died_with_nothing_open_is_not_waited_for() {
+    let script = "
+        wait 600ms
+        write 4 part@2 : acknowledged
+        wait 5ms
+        kill 4
+        kill 2
+        wait 20ms
+        start 2
+        wait 250ms
+        read 3 page@2 : origin
+        read 3 page@2 : hit
+    ";
+    assert_eq!(play(script, |settings| settings.machines = 1), Vec::<String>::new());
+    let waits = script.replace("page@2 : hit", "page@2 : origin");
+    assert_eq!(play(&waits, |settings| settings.machines = 0), Vec::<String>::new(), "without records they are");
 }
 
 /// A node leaves while nobody knows whether its transaction is still at the database: others wait for that as if it had died.

@@ -14,6 +14,7 @@ mod membership;
 mod outside;
 mod process;
 mod proxy;
+mod records;
 mod register;
 mod restarts;
 mod rules_off;

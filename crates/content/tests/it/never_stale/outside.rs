@@ -9,11 +9,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use verbena_cluster::Answer;
 use verbena_content::Names;
+use verbena_content::record::{NoRecords, Records};
 use verbena_fabric::sim::{self, Dice};
 use verbena_terms::{Incarnation, Time};
 
 use crate::never_stale::checker::{Checker, Sent};
 use crate::never_stale::database::{Content, Database, Row, State};
+use crate::never_stale::records::{Machine, OfProcess};
 use crate::never_stale::register::Register;
 use crate::never_stale::settings::{Settings, ms, us};
 
@@ -85,6 +87,8 @@ pub struct Outside {
     pub transaction_takes: Cell<Duration>,
     /// The connection to the application breaks when a write was sent.
     pub connection_breaks: Cell<bool>,
+    /// What each machine keeps of the open updates of its nodes.
+    pub machines: Vec<Arc<Machine>>,
     database: RefCell<Database>,
     dice: RefCell<Dice>,
     events: RefCell<BTreeMap<u64, Event>>,
@@ -104,11 +108,20 @@ impl Outside {
             calm: Cell::new(false),
             transaction_takes: Cell::new(Duration::ZERO),
             connection_breaks: Cell::new(false),
+            machines: (0..settings.machines.max(1)).map(|_| Arc::default()).collect(),
             database: RefCell::default(),
             dice: RefCell::new(Dice::new(settings.seed)),
             events: RefCell::default(),
             next: Cell::new(0),
             settings,
+        }
+    }
+
+    /// The records of the machine that this node is on.
+    pub fn records(&self, at: usize) -> Box<dyn Records> {
+        match self.settings.machines {
+            0 => Box::new(NoRecords),
+            machines => Box::new(OfProcess::new(&self.machines[at % machines])),
         }
     }
 

@@ -70,7 +70,7 @@ impl Process {
                 frame_bytes: 200,
             },
         };
-        let service = Stepped::new(options, settings.rules, outside.sim.clock(rank(at)));
+        let service = Stepped::with_records(options, settings.rules, outside.sim.clock(rank(at)), outside.records(at));
         // The machine's clock is there before anybody looks at it.
         let first = first_life(at, outside, &disk.borrow());
         let fabric = outside.sim.node(first);

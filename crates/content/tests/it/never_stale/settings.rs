@@ -31,6 +31,8 @@ pub struct Faults {
     pub questions_lost: u32,
     /// Answers of the application that never come.
     pub outcome_unknown: u32,
+    /// Crashes that are of a whole machine: its records of open updates are lost.
+    pub records_lost: u32,
     /// Lives that end and leave their memory readable.
     pub memory_outlives: u32,
     /// Between two things that the page protocol's thread does others act: up to so long, or many times that where a process is slow.
@@ -43,6 +45,8 @@ pub struct Settings {
     pub seed: Seed,
     pub rules: Rules,
     pub cluster_rules: verbena_cluster::Rules,
+    /// Machines that the nodes are on, in turn; with none, no records of open updates are kept.
+    pub machines: usize,
     /// The keeper is not always the same: whoever holds an office of a register, and each life has a rank of its own.
     pub office_moves: bool,
     /// P1: the lease is looked at before a copy is served.
@@ -84,9 +88,13 @@ pub fn settings(seed: Seed) -> Settings {
         register_away: 0,
         questions_lost: 0,
         outcome_unknown: sometimes(100) as u32,
+        records_lost: 0,
         memory_outlives: sometimes(1000) as u32,
         slowness: us(sometimes(20)),
     };
+    let mut dice = Dice::new(seed.number() ^ 0x0bed);
+    let (machines, records_lost) = (dice.below(4) as usize, dice.below(500) as u32);
+    let faults = Faults { records_lost, ..faults };
     let swarm = sim::Faults::swarm(seed, ms(80));
     let network = sim::Faults {
         // Two clocks differ by at most four per cent, and the drift allowance is five of each lease.
@@ -103,6 +111,7 @@ pub fn settings(seed: Seed) -> Settings {
         seed,
         rules: Rules::ALL,
         cluster_rules: verbena_cluster::Rules::ALL,
+        machines,
         office_moves: false,
         lease_looked_at: true,
         faults,

@@ -226,6 +226,9 @@ impl World {
         if outside.strikes(faults.crashes) && self.nodes[at].process.is_some() {
             self.struck.crashes += 1;
             self.kill(at, outside.strikes(faults.memory_outlives));
+            if outside.strikes(faults.records_lost) {
+                outside.machines[at % outside.machines.len()].loses_all();
+            }
             outside.later(outside.between(ms(1), ms(400)), Event::Boot { at });
         }
         if let Some(process) = &mut self.nodes[at].process
