@@ -39,7 +39,7 @@ static void null_and_nonsense(verbena_memory *memory) {
     expect(memcmp(&segment, &NONE, sizeof NONE), 0);
     expect(verbena_memory_allocate(memory, NULL, 0, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
     expect(verbena_memory_allocate(memory, NULL, (16 << 20) + 1, NULL, 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
-    expect(verbena_memory_allocate(memory, NULL, 16 << 20, NULL, 0, 0, NULL, &segment), VERBENA_NO_ROOM);
+    expect(verbena_memory_allocate(memory, NULL, 16 << 20, NULL, 8, 0, NULL, &segment), VERBENA_NO_ROOM);
     expect(says("are too many"), 1);
     expect(verbena_memory_allocate(memory, NULL, 8, "string", 0, 0, NULL, &segment), VERBENA_BAD_ARGUMENT);
     expect(says("\"string\" is no coherence"), 1);

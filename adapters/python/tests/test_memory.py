@@ -194,7 +194,7 @@ def test_what_cannot_be(nodes: list[Node]) -> None:
             (LookupError, "no segment y", lambda: here.release("y")),
             (ValueError, "0 bytes", lambda: here.allocate(0)),
             (ValueError, "16777217 bytes", lambda: here.allocate((16 << 20) + 1)),
-            (verbena.NoRoom, "too many", lambda: here.allocate(16 << 20)),
+            (verbena.NoRoom, "too many", lambda: here.allocate(16 << 20, writers=8)),
             (ValueError, "no coherence", lambda: here.allocate(8, coherence="string")),
             (ValueError, "no node nobody", lambda: here.allocate(8, placement="nobody")),
             (ValueError, ".", lambda: here.allocate(8, "two\nlines")),
