@@ -144,14 +144,14 @@ impl<M: Machine, H: Host<M>> Driver<M, H> {
         &self.machine
     }
 
-    /// The host.
-    pub fn host(&mut self) -> &mut H {
-        &mut self.host
+    /// The host, to read.
+    pub fn host(&self) -> &H {
+        &self.host
     }
 
-    /// The host, to read.
-    pub fn host_ref(&self) -> &H {
-        &self.host
+    /// The host, to take what it has.
+    pub fn host_mut(&mut self) -> &mut H {
+        &mut self.host
     }
 
     /// The node's lease; [`Lease::NONE`] before the first incarnation.
@@ -202,13 +202,15 @@ impl<M: Machine, H: Host<M>> Driver<M, H> {
 
     /// Gives an event to the machine and carries out what it wants done. The host is there for what must be known before that.
     pub fn act<T>(&mut self, event: impl FnOnce(&mut M, &mut H, Time, &mut Vec<M::Action>) -> T) -> T {
+        self.act_at(self.clock.now(), event)
+    }
+
+    /// The same, at a time that was read just now.
+    fn act_at<T>(&mut self, now: Time, event: impl FnOnce(&mut M, &mut H, Time, &mut Vec<M::Action>) -> T) -> T {
         let mut actions = vec![];
-        let result = event(&mut self.machine, &mut self.host, self.clock.now(), &mut actions);
+        let result = event(&mut self.machine, &mut self.host, now, &mut actions);
         self.host.before_actions(&self.machine);
-        if actions.is_empty() {
-            return result;
-        }
-        let (now, mut actions) = (self.clock.now(), VecDeque::from(actions));
+        let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             self.host.act(action, &mut self.machine, self.endpoint.as_mut(), now, &mut actions);
         }
@@ -267,7 +269,7 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
                 self.act(|machine, _, now, out| machine.frame(frame, now, out));
             }
             Ok(frame) => {
-                let named = format_args!("a frame of {} in {}", frame.sender(), frame.view()).to_string();
+                let named = format!("a frame of {} in {}", frame.sender(), frame.view());
                 self.drop_message(message.from, &named);
             }
             Err(error) => self.drop_message(message.from, &error),
@@ -275,10 +277,10 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
     }
 
     fn advance(&mut self) {
-        self.act(|machine, _, now, out| machine.tick(now, out));
-        let mut has_completed = false;
+        let (mut now, mut has_completed) = (self.clock.now(), false);
+        self.act_at(now, |machine, _, now, out| machine.tick(now, out));
         while let Some(endpoint) = &mut self.endpoint {
-            let ended = endpoint.poll(self.clock.now());
+            let ended = endpoint.poll(now);
             if ended.is_empty() {
                 break;
             }
@@ -288,9 +290,10 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
             for (id, outcome) in ended {
                 self.act(|machine, _, now, out| machine.completed(id, outcome, now, out));
             }
+            now = self.clock.now();
         }
-        self.act(|machine, _, now, out| machine.flush(now, out));
-        self.host.turn_ended(&self.machine, has_completed, self.clock.now());
+        self.act_at(now, |machine, _, now, out| machine.flush(now, out));
+        self.host.turn_ended(&self.machine, has_completed, now);
     }
 
     fn has_batches(&self) -> bool {

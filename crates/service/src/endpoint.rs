@@ -69,11 +69,11 @@ impl<R: Request> Endpoint<R> {
         self.batches.poll(now, &*self.fabric, |member| peers.region(member).cloned())
     }
 
-    /// Sends a message, which may be lost: the protocol repeats it. False if there is no connection to the member.
-    pub fn send(&mut self, to: Incarnation, view: ViewNumber, body: &[u8]) -> bool {
+    /// Sends a message, which may be lost: the protocol repeats it. False if there is no connection to the member; then nothing is encoded.
+    pub fn send(&mut self, to: Incarnation, view: ViewNumber, encode: impl FnOnce() -> Vec<u8>) -> bool {
         let Some(peer) = self.peers.peer(to) else { return false };
         self.sent += 1;
-        if let Err(error) = peer.send(Class::Control, view, self.port, self.sent, body) {
+        if let Err(error) = peer.send(Class::Control, view, self.port, self.sent, &encode()) {
             tracing::debug!(%to, %error, port = self.port.0, "a message was not sent");
         }
         true

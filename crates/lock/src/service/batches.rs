@@ -1,5 +1,6 @@
 //! What a batch on the words of one lock does on the fabric, and what its outcome is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_fabric::{Class, Completed, Fabric, Operation};
@@ -20,11 +21,11 @@ pub struct WordBatch {
     /// What is not executed yet.
     rest: Batch,
     outcome: Outcome,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 impl WordBatch {
-    pub(super) fn new(id: PostId, slot: Slot, batch: Batch, metrics: Metrics) -> Self {
+    pub(super) fn new(id: PostId, slot: Slot, batch: Batch, metrics: Arc<Metrics>) -> Self {
         WordBatch { id, slot, rest: batch, outcome: Outcome::default(), metrics }
     }
 

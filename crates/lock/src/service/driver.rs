@@ -47,7 +47,8 @@ pub(super) struct LockHost {
     /// When something was last asked for or came.
     stirred: Time,
     violations: Complaints,
-    metrics: Metrics,
+    /// Shared with the batches in flight.
+    metrics: Arc<Metrics>,
     /// Since when this home waits for members.
     awaits_since: Option<Time>,
     /// Limits the log of members that a home waits for to a line a second.
@@ -74,7 +75,7 @@ pub(super) fn new(
         attention,
         stirred: Time::ZERO,
         violations: Complaints::default(),
-        metrics,
+        metrics: Arc::new(metrics),
         awaits_since: None,
         late: Complaints::default(),
         listings: Listings::default(),
@@ -232,7 +233,7 @@ impl Host<Locks> for LockHost {
             (LocksAction::Store { at, word }, Some(_)) => words::store(self.words.as_deref(), at, word),
             (LocksAction::Open(key), Some(endpoint)) => endpoint.learn(key, now),
             (LocksAction::Send(frame), Some(endpoint)) => {
-                if endpoint.send(frame.to, frame.view, &frame.encode()) {
+                if endpoint.send(frame.to, frame.view, || frame.encode()) {
                     self.metrics.frames.increment();
                     self.metrics.messages.add(frame.messages.len() as u64);
                 }

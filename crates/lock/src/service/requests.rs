@@ -110,7 +110,7 @@ impl Service for RequestTable {
 
     fn deliver_answers(&mut self) {
         self.keeps.store(self.driver.machine().keeps(), Ordering::Relaxed);
-        for Answered { id, answer, losses } in self.driver.host().answers() {
+        for Answered { id, answer, losses } in self.driver.host_mut().answers() {
             let Some(asked) = self.open.get_mut(&id) else { continue };
             let requests = &self.metrics.requests;
             let is_over = match &answer {

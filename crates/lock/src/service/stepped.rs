@@ -100,7 +100,7 @@ impl Stepped {
 
     /// What became of requests since this was asked last.
     pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
-        self.driver.host().answers().into_iter().map(|answered| (answered.id, answered.answer)).collect()
+        self.driver.host_mut().answers().into_iter().map(|answered| (answered.id, answered.answer)).collect()
     }
 
     /// How the words of this home stand.
@@ -110,7 +110,7 @@ impl Stepped {
 
     /// What broke the protocol or could not be read, so far.
     pub fn violation(&self) -> u64 {
-        self.driver.dropped() + self.driver.host_ref().violations()
+        self.driver.dropped() + self.driver.host().violations()
     }
 
     /// Does what there is to do. Gives when the next turn is due if nothing arrives before.

@@ -80,7 +80,7 @@ impl Host<Memory> for MemoryHost {
                 endpoint.submit(post, now);
             }
             (Action::Send(frame), Some(endpoint)) => {
-                if endpoint.send(frame.to, frame.view, &frame.encode()) {
+                if endpoint.send(frame.to, frame.view, || frame.encode()) {
                     self.metrics.frames.increment();
                 }
             }

@@ -77,7 +77,7 @@ impl Service for RequestTable {
     }
 
     fn deliver_answers(&mut self) {
-        for (id, answer) in self.driver.host().answers() {
+        for (id, answer) in self.driver.host_mut().answers() {
             let Some(OpenRequest { kind, since, told }) = self.open.remove(&id) else { continue };
             self.metrics.ended(kind, BootClock.now().since(since), &answer);
             told(answer);

@@ -80,7 +80,7 @@ impl Stepped {
 
     /// What became of requests since this was asked last.
     pub fn answers(&mut self) -> Vec<(RequestId, Answer)> {
-        self.driver.host().answers()
+        self.driver.host_mut().answers()
     }
 
     /// How often it has forgotten anything that programs read in place.
@@ -95,7 +95,7 @@ impl Stepped {
         if self.driver.now() >= until || self.forgets() != forgets {
             return Look::Over;
         }
-        let own = self.driver.host_ref().region().own_of(view);
+        let own = self.driver.host().region().own_of(view);
         own.map_or(Look::Elsewhere, |own| look(own, segment).map_or(Look::Over, Look::Shown))
     }
 

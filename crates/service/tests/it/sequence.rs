@@ -237,8 +237,8 @@ impl Host<Sequence> for Node {
             (Action::Add { id, home }, Some(endpoint)) => endpoint.submit(Add { id, home, count: None }, now),
             (Action::Open(key), Some(endpoint)) => endpoint.learn(key, now),
             (Action::Send(to, message), Some(endpoint)) => {
-                let body = postcard::to_allocvec(&message).expect("invariant: a message is a few words");
-                endpoint.send(to, message.view, &body);
+                let encode = || postcard::to_allocvec(&message).expect("invariant: a message is a few words");
+                endpoint.send(to, message.view, encode);
             }
             (_, None) => {}
         }

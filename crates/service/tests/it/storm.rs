@@ -96,7 +96,7 @@ impl Simulation for Cluster {
 
     fn hear(&mut self, at: usize) {
         let Some(service) = &mut self.world.nodes[at].service else { return };
-        let answers = std::mem::take(&mut service.host().answers);
+        let answers = std::mem::take(&mut service.host_mut().answers);
         for (id, number) in answers {
             let Some((_, run, floor)) = self.floor.remove(&id) else { continue };
             if number <= floor && floor > 0 {
