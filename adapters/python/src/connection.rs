@@ -40,6 +40,12 @@ pub(crate) struct Wanted<'a, 'py> {
     pub(crate) stop: Option<&'a Bound<'py, PyAny>>,
 }
 
+/// Where a helper is that was told nothing else. The directory is not made, nor looked at.
+#[pyfunction]
+pub fn usual_directory() -> PathBuf {
+    verbena_client::usual_directory()
+}
+
 impl Shared {
     pub(crate) fn connect(py: Python<'_>, path: Option<PathBuf>, timeout: f64) -> PyResult<Arc<Self>> {
         let patience = arguments::duration(timeout)?;

@@ -28,6 +28,8 @@ mod _native {
     #[pymodule_export]
     use super::checkpoints::{CheckpointState, Checkpoints, Joined};
     #[pymodule_export]
+    use super::connection::usual_directory;
+    #[pymodule_export]
     use super::hold::Hold;
     #[pymodule_export]
     use super::locks::Locks;

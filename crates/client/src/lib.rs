@@ -43,6 +43,7 @@ pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};
 #[cfg(feature = "updates")]
 pub use updates::{PATIENCE, Update, Updates};
+pub use verbena_ipc::usual_directory;
 pub use verbena_protocol::api::{self, Outcome};
 pub use verbena_protocol::{memory as memory_wire, wire};
 pub use verbena_terms::{Coherence, Incarnation, SegmentId};

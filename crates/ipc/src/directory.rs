@@ -19,18 +19,22 @@ use rustix::fs::FlockOperation;
 
 use crate::error::Error;
 
-/// The user's directory for sockets: `$XDG_RUNTIME_DIR/verbena`, else `/run/user/UID/verbena`, else `/tmp/verbena-UID`.
-/// Made with mode 0700 if it is not there; an error if it is not ours alone.
+/// The user's directory for sockets. Made with mode 0700 if it is not there; an error if it is not ours alone.
 pub fn runtime_directory() -> Result<PathBuf, Error> {
+    let path = usual_directory();
+    private_directory(&path, rustix::process::geteuid().as_raw())?;
+    Ok(path)
+}
+
+/// Where the user's directory for sockets is, or would be: `$XDG_RUNTIME_DIR/verbena`, else `/run/user/UID/verbena`, else `/tmp/verbena-UID`.
+pub fn usual_directory() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let of_the_user = PathBuf::from(format!("/run/user/{uid}"));
-    let path = match named.or_else(|| of_the_user.is_dir().then_some(of_the_user)) {
+    match named.or_else(|| of_the_user.is_dir().then_some(of_the_user)) {
         Some(base) => base.join("verbena"),
         None => PathBuf::from(format!("/tmp/verbena-{uid}")),
-    };
-    private_directory(&path, uid)?;
-    Ok(path)
+    }
 }
 
 fn private_directory(path: &Path, uid: u32) -> Result<(), Error> {

@@ -34,6 +34,7 @@
 
 mod beacon;
 mod bell;
+mod boot;
 mod config;
 mod connection;
 mod cores;
@@ -67,10 +68,11 @@ mod watchdog;
 mod wires;
 
 pub use beacon::BoardReader;
+pub use boot::boot_id;
 pub use config::IpcConfig;
 pub use connection::{Connection, MAX_OUTSTANDING, Response};
 pub use counters::{ConnectionCounters, Counters, ModeCounters};
-pub use directory::{Claim, hold, runtime_directory};
+pub use directory::{Claim, hold, runtime_directory, usual_directory};
 pub use error::{Breach, Error, Over, Refusal};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -26,6 +26,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use verbena_terms::{Format, HEADER_BYTES};
 
+use crate::boot::boot_id;
 use crate::error::Error;
 use crate::queue::{LONGEST_TEXT, Queue};
 
@@ -84,11 +85,7 @@ impl Record {
 
 impl Realm {
     fn here() -> Result<Realm, Error> {
-        let path = Path::new("/proc/sys/kernel/random/boot_id");
-        let text = fs::read_to_string(path).map_err(|error| Error::file("read", path, error))?;
-        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        let boot = u128::from_str_radix(&digits, 16)
-            .map_err(|_| Error::file("read", path, io::Error::new(ErrorKind::InvalidData, "it is no number")))?;
+        let boot = boot_id()?;
         let path = Path::new("/proc/self/ns/ipc");
         let namespace = fs::metadata(path).map_err(|error| Error::file("look at", path, error))?.ino();
         Ok(Realm { boot: boot.to_le_bytes(), namespace })

@@ -38,7 +38,6 @@ const SLOT_HEAD: usize = 3;
 const MOST_DEPENDENCIES: usize = SLOT / 8 - SLOT_HEAD;
 const EVERYTHING: u64 = u64::MAX;
 const END: u64 = (HEAD + MAX_OPEN_UPDATES * SLOT) as u64;
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The directory in which the nodes of one machine keep their records.
 pub(crate) struct OpenUpdates {
@@ -59,9 +58,7 @@ struct Own {
 impl OpenUpdates {
     /// Those in this directory, which is made when the first incarnation begins.
     pub(crate) fn in_directory(directory: PathBuf) -> OpenUpdates {
-        let boot = fs::read_to_string(BOOT_ID).ok();
-        let boot = boot.and_then(|text| u128::from_str_radix(&text.trim().replace('-', ""), 16).ok());
-        OpenUpdates { directory, boot, own: None }
+        OpenUpdates { directory, boot: verbena_ipc::boot_id().ok(), own: None }
     }
 
     fn path(&self, who: Incarnation) -> PathBuf {

@@ -1,4 +1,5 @@
 import os
+import pathlib
 import threading
 from types import TracebackType
 from typing import Any, Callable, Mapping, TypeVar, final
@@ -20,6 +21,7 @@ __all__ = [
     "Wan",
     "Window",
     "guard",
+    "usual_directory",
 ]
 
 _T = TypeVar("_T")
@@ -27,6 +29,7 @@ _T = TypeVar("_T")
 GUARD_ARGUMENT: str
 
 def guard(maker: int, sites: list[int]) -> None: ...
+def usual_directory() -> pathlib.Path: ...
 
 @final
 class Locks:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tomllib
 
+from ._native import usual_directory
+
 CONFIG = "VERBENA_CONFIG"
 
 
@@ -25,15 +27,6 @@ def socket() -> str | None:
     if runtime is None and name is None:
         return None
     return os.path.join(runtime or usual_directory(), f"{name or 'local'}.sock")
-
-
-def usual_directory() -> str:
-    """The user's own directory for sockets, where a helper is that was told nothing else."""
-    user = os.geteuid()
-    named, of_the_user = os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"
-    if os.path.isabs(named) or os.path.isdir(of_the_user):
-        return os.path.join(named if os.path.isabs(named) else of_the_user, "verbena")
-    return f"/tmp/verbena-{user}"
 
 
 def http_socket() -> str:
