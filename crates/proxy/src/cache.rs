@@ -71,6 +71,15 @@ struct Fills {
     next_waiter: Waiter,
 }
 
+impl Fills {
+    /// Gives a request that waits the page, or lets it go without. Its client may have hung up.
+    fn tell(&mut self, waiter: Waiter, copy: Option<Shared>) {
+        if let Some(sender) = self.waiting.remove(&waiter) {
+            let _ = sender.send(copy);
+        }
+    }
+}
+
 /// What is kept for a request.
 pub(crate) struct Found {
     /// Under which a fill for it may be shared: of the page, or of the variant if the page is known to vary.
@@ -165,10 +174,7 @@ impl Cache {
     pub fn slow(&self, fill: FillId) {
         let mut fills = self.fills.lock();
         for waiter in fills.reader.slow(fill) {
-            if let Some(sender) = fills.waiting.remove(&waiter) {
-                // A client that waited may have hung up.
-                let _ = sender.send(None);
-            }
+            fills.tell(waiter, None);
         }
     }
 
@@ -232,17 +238,11 @@ impl Cache {
             _ => None,
         };
         let mut fills = self.fills.lock();
-        let mut tell = |waiter, copy| {
-            if let Some(sender) = fills.waiting.remove(&waiter) {
-                // Whoever waited may have hung up.
-                let _ = sender.send(copy);
-            }
-        };
         for waiter in settled.serve {
-            tell(waiter, shared.clone());
+            fills.tell(waiter, shared.clone());
         }
         for waiter in settled.forward {
-            tell(waiter, None);
+            fills.tell(waiter, None);
         }
         shared
     }

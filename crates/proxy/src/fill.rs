@@ -133,11 +133,12 @@ async fn pump(mut passing: Passing, mut kept: Kept, puts: Puts, share: Arc<Share
     let expected = passing.incoming.size_hint().exact().unwrap_or(0);
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0).min(kept.largest) + FIELDS);
     let reason = loop {
+        // Also where it comes all the time.
+        if waited_for.take_if(|until| *until <= Instant::now()).is_some() {
+            kept.leader.slow();
+        }
         let frame = match timeout_at(waited_for.unwrap_or(give_up).min(give_up), passing.next()).await {
-            Err(_) if waited_for.take().is_some_and(|until| until < give_up) => {
-                kept.leader.slow();
-                continue;
-            }
+            Err(_) if Instant::now() < give_up => continue,
             Err(_) => break Reason::TooSlow,
             Ok(None) => {
                 return puts
@@ -162,11 +163,6 @@ async fn pump(mut passing: Passing, mut kept: Kept, puts: Puts, share: Arc<Share
             }
         };
         puts.frame(frame);
-        if waited_for.is_some_and(|until| until <= Instant::now()) {
-            // It comes all the time, and takes long all the same.
-            waited_for = None;
-            kept.leader.slow();
-        }
         if let Some(reason) = refused {
             break reason;
         }

@@ -1,11 +1,11 @@
 //! An application on a unix socket.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::scene::{PATIENCE, Scene};
+use crate::scene::{PATIENCE, Scene, next_head};
 
 /// Listens there, says what it was asked, and answers each request of a connection with the number that it has among all.
 fn application(path: &Path) -> Receiver<String> {
@@ -22,18 +22,7 @@ fn application(path: &Path) -> Receiver<String> {
 
 fn answer(mut stream: UnixStream, asks: &Sender<String>) {
     let mut read = vec![];
-    loop {
-        let end = loop {
-            if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
-            }
-            let mut buffer = [0; 4096];
-            match stream.read(&mut buffer) {
-                Ok(n) if n > 0 => read.extend_from_slice(&buffer[..n]),
-                _ => return,
-            }
-        };
-        let head = String::from_utf8(read.drain(..end).collect()).unwrap();
+    while let Some(head) = next_head(&mut stream, &mut read) {
         let page = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello";
         if asks.send(head).is_err() || stream.write_all(page.as_bytes()).is_err() {
             return;

@@ -18,7 +18,7 @@ use verbena_proxy::{Proxy, ProxyConfig};
 use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
 pub use client::Client;
-pub use origin::Origin;
+pub use origin::{Origin, next_head};
 
 use origin::Asked;
 

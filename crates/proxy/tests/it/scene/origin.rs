@@ -71,20 +71,24 @@ impl Origin {
     }
 }
 
+/// The head of the next request of a connection; `None` where that ends. What was read beyond it stays in `read`.
+pub fn next_head(stream: &mut impl Read, read: &mut Vec<u8>) -> Option<String> {
+    let end = loop {
+        if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at + 4;
+        }
+        let mut buffer = [0; 4096];
+        match stream.read(&mut buffer) {
+            Ok(n) if n > 0 => read.extend_from_slice(&buffer[..n]),
+            _ => return None,
+        }
+    };
+    Some(String::from_utf8(read.drain(..end).collect()).unwrap())
+}
+
 fn converse(mut stream: TcpStream, asks: &Sender<Asked>) {
     let mut read = Vec::new();
-    loop {
-        let end = loop {
-            if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
-            }
-            let mut buffer = [0; 4096];
-            match stream.read(&mut buffer) {
-                Ok(n) if n > 0 => read.extend_from_slice(&buffer[..n]),
-                _ => return,
-            }
-        };
-        let head = String::from_utf8(read.drain(..end).collect()).unwrap();
+    while let Some(head) = next_head(&mut stream, &mut read) {
         let (turn, done) = channel();
         let own = stream.try_clone().unwrap();
         if asks.send(Asked { head, stream: own, body: std::mem::take(&mut read), _turn: turn }).is_err() {
