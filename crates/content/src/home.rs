@@ -21,6 +21,7 @@ use std::time::Duration;
 use verbena_cluster::{Lease, Role, View};
 use verbena_terms::{Incarnation, MAX_DEPENDENCIES, Time, ViewNumber};
 
+pub use self::departure::KeptOut;
 use self::departure::{Departure, updaters_until};
 use crate::board::Board;
 use crate::names::{Dependency, Scope};

@@ -42,7 +42,7 @@ pub use dependencies::{Declared, DependencyField, Undeclared};
 #[doc(hidden)]
 pub use fuzzing::{Headers, content_message, dependency_header};
 pub use hit::{Stamp, Verdict, Words, look};
-pub use home::{Home, HomeAction, HomeCounts, HomeLimits};
+pub use home::{Home, HomeAction, HomeCounts, HomeLimits, KeptOut};
 pub use names::{Dependency, Names, PageId, Scope};
 pub use reader::{Alone, FillId, NotStored, Reader, ReaderLimits, Settled, Start, Unstorable, Waiter};
 #[doc(hidden)]

@@ -163,7 +163,7 @@ impl Readings {
             Request::View { after, from } => self.status.view_after(after, from),
             Request::Work => Answer::Work(Work { pages: pages(&self.content), leaving: self.status.leaving() }),
             Request::Details { from } => self.neighbours.details(from),
-            Request::Departed { from } => self.status.departed(from),
+            Request::Departed { from } => self.status.departed(from, &self.content),
             Request::Loads { from } => self.neighbours.loads(from),
             // Locks and memory are answered elsewhere.
             Request::Drain | Request::Lock(_) | Request::Memory { .. } => return None,

@@ -239,7 +239,13 @@ impl Api {
         let status = self.sources.status.read(0);
         let healthy = status.lease_left_ms > 0;
         let code = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        answer(code, &json!({"healthy": healthy, "lease_left_ms": status.lease_left_ms}))
+        let mut shown = json!({"healthy": healthy, "lease_left_ms": status.lease_left_ms});
+        let departed = self.sources.status.all_departed(&self.sources.content).1;
+        let kept_out: Vec<_> = departed.into_iter().filter(|gone| gone.keeps_out.is_some()).collect();
+        if let (Some(shown), false) = (shown.as_object_mut(), kept_out.is_empty()) {
+            shown.insert("kept_out".into(), json!(kept_out));
+        }
+        answer(code, &shown)
     }
 
     fn status_json(&self) -> Answer {
@@ -262,7 +268,7 @@ impl Api {
         let mut shown = serde_json::to_value(self.sources.status.read(0)).unwrap_or(Value::Null);
         if let Some(shown) = shown.as_object_mut() {
             shown.insert("pages".into(), json!(pages(&self.sources.content)));
-            shown.insert("departed_list".into(), json!(self.sources.status.all_departed().1));
+            shown.insert("departed_list".into(), json!(self.sources.status.all_departed(&self.sources.content).1));
         }
         shown
     }

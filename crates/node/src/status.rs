@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_cluster::{LeaseWord, Membership, Notice, Parting, Refusal, View, home_of};
+use verbena_content::KeptOut;
+use verbena_content::service::Content;
 use verbena_fabric::Address;
 use verbena_protocol::wire::{self, PART_NAMES, SAMPLED_KEYS};
 use verbena_terms::{BootClock, Clock, Incarnation, Rank, Time, ViewNumber};
@@ -206,22 +208,30 @@ impl Status {
     }
 
     /// Who left and is not settled, from the `from`th on, for [`wire::Request::Departed`].
-    pub(crate) fn departed(&self, from: u32) -> wire::Answer {
-        let (view, all) = self.all_departed();
+    pub(crate) fn departed(&self, from: u32, content: &Content) -> wire::Answer {
+        let (view, all) = self.all_departed(content);
         let more = all.len() > (from as usize).saturating_add(PART_NAMES);
         let departed = all.into_iter().skip(from as usize).take(PART_NAMES).collect();
         wire::Answer::Departed { view, departed, more }
     }
 
-    /// The newest view, and who left and is not settled.
-    pub(crate) fn all_departed(&self) -> (ViewNumber, Vec<wire::Departed>) {
+    /// The newest view, and who left and is not settled, with what that keeps out of the cache here.
+    pub(crate) fn all_departed(&self, content: &Content) -> (ViewNumber, Vec<wire::Departed>) {
         let Some(view) = self.facts.lock().view.clone() else { return (ViewNumber(0), vec![]) };
         let history = self.history.lock();
+        let (kept, now) = (content.kept_out(), content.now());
+        let keeps_out = |kept: &KeptOut| wire::KeepsOut {
+            everything: kept.everything,
+            updates: kept.updates as u64,
+            unread: kept.is_unread,
+            left_ms: u64::try_from(kept.until.since(now).as_millis()).unwrap_or(u64::MAX),
+        };
         let unsettled = view.departed().iter().filter(|gone| !gone.at_rest);
         let departed = unsettled.map(|gone| wire::Departed {
             name: history.name_of(gone.incarnation).map(str::to_owned),
             incarnation: gone.incarnation,
             since: gone.since,
+            keeps_out: kept.iter().find(|kept| kept.by == gone.incarnation).map(keeps_out),
         });
         (view.number(), departed.collect())
     }

@@ -1,5 +1,7 @@
 //! What a helper tells of the members of its cluster: parts of the answers in [`wire`](crate::wire).
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use verbena_terms::{Incarnation, Load, ViewNumber};
 
@@ -53,6 +55,39 @@ pub struct Departed {
     pub incarnation: Incarnation,
     /// The first view without it.
     pub since: ViewNumber,
+    /// What it keeps out of the cache at the home that tells this; nothing if it keeps nothing out there.
+    #[serde(default)]
+    pub keeps_out: Option<KeepsOut>,
+}
+
+/// What the updates of an incarnation that left keep out of the cache at a home, and how long (rule P6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepsOut {
+    /// No page of the home is cached: it is not known what was open, or an open update touches everything.
+    pub everything: bool,
+    /// Updates that are known to be open. With `everything` unset, only pages that they touch are not cached.
+    pub updates: u64,
+    /// The record of open updates that it left is read when its lease is over, which may end this at once.
+    pub unread: bool,
+    /// Milliseconds until it ends by itself at the latest.
+    pub left_ms: u64,
+}
+
+impl fmt::Display for KeepsOut {
+    /// What is not cached, why, and for how long yet: `no page of this home is cached: what it had open is not known; 31 s more at most`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.left_ms.div_ceil(1000);
+        match (self.everything, self.updates) {
+            (true, 0) => f.write_str("no page of this home is cached: what it had open is not known")?,
+            (true, _) => f.write_str("no page of this home is cached: it had an update of everything open")?,
+            (false, 1) => f.write_str("what the update touches that it had open is not cached")?,
+            (false, updates) => write!(f, "what the {updates} updates touch that it had open is not cached")?,
+        }
+        if self.unread {
+            f.write_str("; its record is read when its lease is over")?;
+        }
+        write!(f, "; {seconds} s more at most")
+    }
 }
 
 /// A view that a helper has learnt, or a part of it.

@@ -21,13 +21,13 @@ use verbena_terms::{Format, Incarnation, ViewNumber};
 use crate::error::{Error, Result};
 
 pub use crate::lock::{LockAnswer, LockAt, LockMode, LockRequest, LockUser};
-pub use crate::member::{Change, Concerned, Departed, Detail, LoadOf, Member, Seen, Why};
+pub use crate::member::{Change, Concerned, Departed, Detail, KeepsOut, LoadOf, Member, Seen, Why};
 use crate::memory::{MemoryAnswer, MemoryRequest};
 
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);
 /// Marks an answer.
-pub const ANSWER: Format = Format::new(*b"VANS", 4);
+pub const ANSWER: Format = Format::new(*b"VANS", 5);
 
 /// The word of the helper's board that says until when its node has a lease: nanoseconds of CLOCK_BOOTTIME (rule L6). What is
 /// held is held until then, and longer if the word has grown by then.
@@ -44,7 +44,7 @@ pub const PART_BYTES: usize = 8 << 10;
 pub const PART_MEMBERS: usize = 12;
 
 /// Names of incarnations that one answer carries at most, with what is to be said of each.
-pub const PART_NAMES: usize = 28;
+pub const PART_NAMES: usize = 27;
 
 /// Names whose homes are counted for [`Detail::keys`]: the same ones each time.
 pub const SAMPLED_KEYS: u32 = 1 << 16;
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         assert_eq!(Request::Members { from: 300 }.encode(), [b"VQUE\x01\0\0\0".as_slice(), &[1, 0xac, 2]].concat());
-        assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x04\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
+        assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x05\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
     }
 
     #[test]
@@ -395,7 +395,8 @@ mod tests {
         let part = Answer::Loads { view: ViewNumber(u32::MAX), loads, more: true };
         assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());
         assert_eq!(Answer::decode(&part.encode()).unwrap(), part);
-        let departed = Departed { name: Some("n".repeat(255)), incarnation, since: ViewNumber(u32::MAX) };
+        let keeps_out = Some(KeepsOut { everything: true, updates: most, unread: true, left_ms: most });
+        let departed = Departed { name: Some("n".repeat(255)), incarnation, since: ViewNumber(u32::MAX), keeps_out };
         let departed = vec![departed; PART_NAMES];
         let part = Answer::Departed { view: ViewNumber(u32::MAX), departed, more: true };
         assert!(part.encode().len() <= PART_BYTES, "{} bytes", part.encode().len());

@@ -106,9 +106,13 @@ fn print(out: &mut Output, Roll { status, nodes, departed, work }: &Roll) -> Res
     let Pages { registered, open_updates_here, awaiting, own_updates, .. } = work.pages;
     writeln!(out, "updates  {own_updates} of this node open, {open_updates_here} open at this home")?;
     writeln!(out, "pages    {registered} at this home{}", if awaiting > 0 { AWAITING } else { "" })?;
-    for Departed { name, incarnation, since } in departed {
-        let name = name.as_deref().unwrap_or("-");
-        writeln!(out, "departed {name} {incarnation} is not settled, gone since {since}")?;
+    for Departed { name, incarnation, since, keeps_out } in departed {
+        let name = name.as_deref().map(|name| format!("{name} ")).unwrap_or_default();
+        let why = keeps_out.map_or_else(
+            || "another home waits for what it may have open".to_owned(),
+            |keeps_out| format!("{BAD}{keeps_out}{BAD:#}"),
+        );
+        writeln!(out, "departed {name}{incarnation} died before view {since}: {why}")?;
     }
     if let Some(refused) = &status.refused {
         writeln!(out, "refused  {BAD}{refused}{BAD:#}")?;

@@ -99,11 +99,22 @@ const STATES = {
   leaving: ["leaving", "warn"],
 };
 
+function keptOut({ name, incarnation, keeps_out: kept }) {
+  const who = name ?? `${incarnation.rank}.${incarnation.start}`;
+  const what = kept.everything
+    ? "no page of this home is cached, because it is not known what it had open"
+    : `what its ${count(kept.updates)} open updates touch is not cached`;
+  return `${who} died: ${what}; ${Math.ceil(kept.left_ms / 1000)} s more at most`;
+}
+
 function heading({ status }) {
   document.title = `${status.name} · verbena`;
   find("node").textContent = status.name;
   set(find("state"), ...STATES[status.state]);
   find("about").textContent = `${status.fabric.provider} · version ${status.version} · process ${status.pid} · up ${duration(status.uptime_ms)}`;
+  const kept = (status.departed_list ?? []).filter((gone) => gone.keeps_out);
+  find("kept").hidden = kept.length === 0;
+  find("kept").textContent = kept.map(keptOut).join(" · ");
   find("view").textContent = `view ${status.view}${status.departed ? `, ${count(status.departed)} departed not settled` : ""}`;
 }
 

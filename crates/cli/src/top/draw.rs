@@ -54,7 +54,7 @@ pub fn draw(frame: &mut Frame<'_>, history: &History) {
     let fixed = 1 + 1 + 2 + 1 + 1;
     let charts = area.height.saturating_sub(fixed + 1 + members.min(area.height / 3));
     let charts = if charts < CHART_LINES { 0 } else { charts };
-    let [top, _, tiles, _, plots, nodes, foot] = Layout::vertical([
+    let [top, below, tiles, _, plots, nodes, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(2),
@@ -64,6 +64,9 @@ pub fn draw(frame: &mut Frame<'_>, history: &History) {
         Constraint::Length(1),
     ])
     .areas(area);
+    if let Some(words) = reading.kept_out() {
+        frame.render_widget(Line::from(words.yellow()), below);
+    }
     heading(frame, top, reading, history.trouble.as_deref());
     numbers(frame, tiles, history.moments.back());
     if charts > 0 {

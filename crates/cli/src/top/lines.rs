@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use verbena_client::api::Node;
+use verbena_client::wire::Departed;
 
 use super::history::Moment;
 use super::reading::Reading;
@@ -18,6 +19,7 @@ pub struct Line<'a> {
     #[serde(flatten)]
     moment: &'a Moment,
     members: &'a [Node],
+    departed_list: &'a [Departed],
 }
 
 impl<'a> Line<'a> {
@@ -32,6 +34,7 @@ impl<'a> Line<'a> {
             in_effect: status.in_effect,
             moment,
             members: &reading.members,
+            departed_list: &reading.departed,
         }
     }
 }
@@ -48,8 +51,9 @@ pub fn heading() -> String {
 pub fn in_words(reading: &Reading, moment: &Moment) -> String {
     let or = |value: Option<f64>, words: fn(f64) -> String| value.map_or_else(|| "-".into(), words);
     let status = &reading.status;
+    let kept_out = reading.kept_out().map(|words| format!("  {words}")).unwrap_or_default();
     format!(
-        "{:>10} {:>7} {:>9} {:>9} {:>9} {:>9} {:>4.1} s {:>5} {:>6}",
+        "{:>10} {:>7} {:>9} {:>9} {:>9} {:>9} {:>4.1} s {:>5} {:>6}{kept_out}",
         rate(moment.requests_per_second),
         or(moment.hit_ratio, percent),
         or(moment.median_seconds, seconds),

@@ -165,9 +165,19 @@ fn after_a_kill(directory: &Path, meanwhile: impl Fn(&Proxy), then: impl Fn(&Pat
     Proxy::start(directory, &origin)
 }
 
-/// Its pages wait for the longest transaction, which is longer than any test is patient.
-fn waits(directory: &Path, proxy: &Proxy) {
+/// Its pages wait for the longest transaction, which is longer than any test is patient, and `verbena status` says so, and this why.
+fn waits(directory: &Path, proxy: &Proxy, why: &str) {
     assert_eq!(departed(directory), 1, "the life that was killed");
+    let (began, mut said) = (Instant::now(), String::new());
+    while !said.contains(why) {
+        assert!(began.elapsed() < PATIENCE, "{said}");
+        let status = verbena(&["status", "--node-runtime", "run"]).current_dir(directory).output().unwrap();
+        said = String::from_utf8_lossy(&status.stdout).into_owned();
+    }
+    let list = json(&["status", "--json", "--node-runtime", "run"], directory).1["departed_list"].clone();
+    let keeps_out = &list[0]["keeps_out"];
+    assert_eq!(keeps_out["everything"], true, "{list}");
+    assert!(keeps_out["left_ms"].as_u64().is_some_and(|left| left > 60_000), "{list}");
     let mut client = Client::new(&proxy.address);
     for _ in 0..20 {
         let answer = client.ask("GET", "/page");
@@ -222,7 +232,7 @@ fn after_a_kill_with_an_update_open_what_it_touches_waits_for_the_longest_transa
     };
     let directory = tempfile::tempdir().unwrap();
     let proxy = after_a_kill(directory.path(), held, |_| {});
-    waits(directory.path(), &proxy);
+    waits(directory.path(), &proxy, "it had an update of everything open");
 }
 
 #[test]
@@ -231,14 +241,14 @@ fn after_a_kill_without_a_sound_record_pages_wait_for_the_longest_transaction() 
         |records: &Path| -> Vec<_> { std::fs::read_dir(records).unwrap().map(|file| file.unwrap().path()).collect() };
     let directory = tempfile::tempdir().unwrap();
     let proxy = after_a_kill(directory.path(), |_| {}, |records| std::fs::remove_dir_all(records).unwrap());
-    waits(directory.path(), &proxy);
+    waits(directory.path(), &proxy, "what it had open is not known");
     let directory = tempfile::tempdir().unwrap();
     let truncate = |records: &Path| {
         assert!(!files(records).is_empty());
         files(records).iter().for_each(|file| std::fs::write(file, "").unwrap());
     };
     let proxy = after_a_kill(directory.path(), |_| {}, truncate);
-    waits(directory.path(), &proxy);
+    waits(directory.path(), &proxy, "what it had open is not known");
 }
 
 /// Two departures, one in order and one not, with an update whose outcome nobody knows in the first.

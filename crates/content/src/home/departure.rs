@@ -23,6 +23,21 @@ pub(super) enum Departure {
     Settled,
 }
 
+/// What the updates of a departed incarnation keep out of the cache at a home (rule P6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptOut {
+    /// Whose updates.
+    pub by: Incarnation,
+    /// Those of them that this home knows to be open.
+    pub updates: usize,
+    /// No page of this home is cached: what was open is not known, or one of them touches everything.
+    pub everything: bool,
+    /// Its record of open updates is to be read yet, when its lease is over.
+    pub is_unread: bool,
+    /// When it is settled at the latest: its lease and the longest transaction after that are over then.
+    pub until: Time,
+}
+
 impl Departure {
     pub(super) fn is_settled(&self) -> bool {
         *self == Departure::Settled
@@ -88,10 +103,17 @@ impl Home {
         self.no_longer_awaits(who, out);
     }
 
-    /// How long the updates of departed incarnations keep pages out of the cache, at most: until when, for each.
-    pub fn kept_out(&self) -> impl Iterator<Item = (Incarnation, Time)> + '_ {
-        self.leaving.iter().filter_map(|(&who, departure)| match *departure {
-            Departure::Waiting { until, .. } => Some((who, until)),
+    /// The departed incarnations whose updates keep pages of this home out of the cache.
+    pub fn kept_out(&self) -> impl Iterator<Item = KeptOut> + '_ {
+        self.leaving.iter().filter_map(|(&by, departure)| match *departure {
+            Departure::Waiting { until, read } => {
+                let known: Vec<_> = self.numbers_of(by).collect();
+                let is_everything =
+                    |number: &u64| self.open.get(&(by, *number)).is_some_and(|open| open.scope == Scope::Everything);
+                let unknown = self.awaiting.iter().flatten().any(|who| *who == by);
+                let everything = unknown || known.iter().any(is_everything);
+                Some(KeptOut { by, updates: known.len(), everything, is_unread: read.is_some(), until })
+            }
             Departure::Settled => None,
         })
     }

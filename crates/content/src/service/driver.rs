@@ -19,7 +19,7 @@ use super::life::{Life, PROTOCOL};
 use super::opening::{Opened, Opening};
 use super::routes::{Routes, Table};
 use super::{Command, Counts, Finish, Membership, Options, Refused, Shared};
-use crate::home::{Home, HomeAction};
+use crate::home::{Home, HomeAction, KeptOut};
 use crate::names::Scope;
 use crate::record::{Recorded, Records};
 use crate::rules::Rules;
@@ -194,6 +194,8 @@ impl Driver {
         let home = self.life.as_ref().map(|life| life.home.counts()).unwrap_or_default();
         *self.shared.counts.lock() =
             Counts { home, updater: self.updater.counts(), unusable: self.complaints.counted(), begun: 0 };
+        let kept_out = self.life.iter().flat_map(|life| life.home.kept_out());
+        *self.shared.kept_out.lock() = kept_out.collect();
     }
 
     /// One home that does not acknowledge holds up every update: whoever runs the node has to know which.
@@ -394,8 +396,8 @@ impl Driver {
             Recorded::Unknown(_) if !lease_is_over => return,
             Recorded::Unknown(_) => 0,
         };
-        let until = self.life.as_ref().and_then(|life| life.home.kept_out().find(|(who, _)| *who == of));
-        let Some((_, until)) = until else { return };
+        let until = self.life.as_ref().and_then(|life| life.home.kept_out().find(|kept| kept.by == of));
+        let Some(KeptOut { until, .. }) = until else { return };
         let seconds = until.since(self.now()).as_secs_f32().ceil();
         match recorded {
             Recorded::Unknown(reason) => tracing::warn!(

@@ -28,7 +28,7 @@ use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
-use crate::home::{HomeCounts, HomeLimits};
+use crate::home::{HomeCounts, HomeLimits, KeptOut};
 use crate::names::{Names, PageId, Scope};
 use crate::record::{NoRecords, Records};
 use crate::rules::Rules;
@@ -127,6 +127,7 @@ struct Shared {
     lease: OnceLock<Arc<LeaseWord>>,
     /// As the thread last said, but for what is counted in words of its own.
     counts: Mutex<Counts>,
+    kept_out: Mutex<Vec<KeptOut>>,
     begun: AtomicU64,
     /// Who this node is, as a word.
     identity: AtomicU64,
@@ -177,6 +178,7 @@ impl Content {
             clock,
             lease: OnceLock::new(),
             counts: Mutex::default(),
+            kept_out: Mutex::default(),
             begun: AtomicU64::new(0),
             identity: AtomicU64::new(0),
             routes: ArcSwap::from_pointee(Routes::default()),
@@ -232,6 +234,11 @@ impl Content {
     /// How it was a moment ago.
     pub fn counts(&self) -> Counts {
         Counts { begun: self.shared.begun.load(Ordering::Relaxed), ..*self.shared.counts.lock() }
+    }
+
+    /// What the updates of departed nodes keep out of the cache at this home, as of a moment ago (rule P6).
+    pub fn kept_out(&self) -> Vec<KeptOut> {
+        self.shared.kept_out.lock().clone()
     }
 
     /// The cluster has a newer view. `membership` is told when this node may acknowledge it as far as pages go (rule P5).
