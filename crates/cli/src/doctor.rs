@@ -5,6 +5,7 @@
 
 mod machine;
 mod providers;
+mod running;
 mod verbs;
 
 use serde::Serialize;
@@ -17,7 +18,7 @@ use crate::config::Config;
 pub struct Report {
     /// Providers of this build, the best first, and those that it lacks.
     pub providers: Vec<Provider>,
-    /// Limits, clocks, directories.
+    /// Limits, clocks, directories, and the nodes that run.
     pub machine: Vec<Check>,
     /// What the configuration gets.
     pub choice: Choice,
@@ -105,8 +106,10 @@ pub fn examine(config: &Config) -> Report {
     let mut providers = providers::all(config);
     providers.push(verbs);
     let choice = choose(config, &providers);
+    let mut machine = machine::checks(config);
+    machine.extend(running::checks(config));
     Report {
-        machine: machine::checks(config),
+        machine,
         providers,
         choice,
         #[cfg(feature = "verbs")]

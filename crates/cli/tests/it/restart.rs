@@ -178,6 +178,9 @@ fn waits(directory: &Path, proxy: &Proxy, why: &str) {
     let keeps_out = &list[0]["keeps_out"];
     assert_eq!(keeps_out["everything"], true, "{list}");
     assert!(keeps_out["left_ms"].as_u64().is_some_and(|left| left > 60_000), "{list}");
+    let doctor = verbena(&["doctor", "--node-runtime", "run"]).current_dir(directory).output().unwrap();
+    let doctor = String::from_utf8_lossy(&doctor.stdout);
+    assert!(doctor.contains("running node: ") && doctor.contains(why), "{doctor}");
     let mut client = Client::new(&proxy.address);
     for _ in 0..20 {
         let answer = client.ask("GET", "/page");
