@@ -20,6 +20,8 @@ if [ "$what" = test ]; then
     # c++: libFuzzer, which the fuzz targets are linked with.
     commands+=(c++:g++ curl:curl ip:iproute2 ss:iproute2 iptables:iptables pkill:procps script:bsdutils git:git)
     commands+=(etcd:etcd-server etcdctl:etcd-client redis-server:redis-server setpriv:util-linux)
+    # Loads the extension that has databases in segments.
+    commands+=(sqlite3:sqlite3)
     # A network file system beside memory.apps.
     commands+=(glusterfsd:glusterfs-server glusterfs:glusterfs-client)
 fi

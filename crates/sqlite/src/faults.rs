@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use self::model::{Fault, Kind, State, World};
 use crate::{Options, Vfs, last_error};
@@ -71,8 +71,16 @@ fn vfs() -> (Vfs, World) {
     (Vfs::register_at(&name, world.clone(), options).unwrap(), world)
 }
 
+/// Opens a database of the VFS, and makes it if there is none.
+fn open(vfs: &Vfs, database: &str) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let connection = Connection::open_with_flags_and_vfs(database, flags, vfs.name())?;
+    connection.execute_batch(&vfs.pragmas())?;
+    Ok(connection)
+}
+
 fn opened(vfs: &Vfs, journal: &str, syncs: &str, spills: bool) -> rusqlite::Result<Connection> {
-    let database = vfs.open("d")?;
+    let database = open(vfs, "d")?;
     database.query_row(&format!("PRAGMA journal_mode = {journal}"), [], |_| Ok(()))?;
     database.pragma_update(None, "synchronous", syncs)?;
     database.pragma_update(None, "cache_size", if spills { 2 } else { 100 })?;
@@ -309,7 +317,7 @@ fn a_call_fails_in_a_transaction_of_two_databases() {
             world.0.lock().fails(None);
             let at = format!("{kind:?} after {after} calls, for good: {lasts}, {done:?}");
             let there = ["d", "e"].map(|name| {
-                let database = vfs.open(name).unwrap_or_else(|error| panic!("{at}: {error}, {:?}", last_error()));
+                let database = open(&vfs, name).unwrap_or_else(|error| panic!("{at}: {error}, {:?}", last_error()));
                 number(&database, "SELECT number FROM rows").unwrap_or_else(|error| panic!("{at}: {error}"))
             });
             assert!(there == [0; 2] || there == [1; 2], "{at}: {there:?}");

@@ -11,7 +11,6 @@ use rsqlite_vfs::{
     AccessMode, FileKind, MemChunksFile, OpenAccess, OpenOptions, OpenRequest, OpenedFile, OsCallback, SQLiteIoMethods,
     SQLiteVfs, VfsError, VfsErrorCode, VfsResult, VfsStore, register_vfs,
 };
-use rusqlite::{Connection, OpenFlags};
 use verbena_client::{Placement, Socket};
 
 use crate::error::{Error, note, noted};
@@ -77,7 +76,7 @@ impl Vfs {
         let _one = ONE_AT_A_TIME.lock();
         // SAFETY: the callbacks and the layout of open files are the library's own, with the types that `Segments` names. `Files` is `Sync` and its sessions are each behind a
         // mutex, so callbacks may come from any thread; what is registered is never freed. Registrations of this crate are serialised by the lock, and SQLite is built with
-        // its own mutexes (rusqlite refuses to open a connection otherwise).
+        // its own mutexes, as rusqlite, Debian and Python have it.
         let registered = unsafe { register_vfs::<Segments<C>, Segments<C>>(name, files, false) }?;
         registered.into_raw();
         Ok(Vfs { name: name.to_owned(), block_bytes })
@@ -88,16 +87,9 @@ impl Vfs {
         &self.name
     }
 
-    /// Opens a database, and makes it if there is none: with pages as long as blocks. Its journal persists, which is fewer segments that come and go.
-    ///
-    /// # Errors
-    /// As of SQLite; [`last_error`](crate::last_error) has the reason.
-    pub fn open(&self, database: &str) -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let connection = Connection::open_with_flags_and_vfs(database, flags, self.name.as_str())?;
-        connection.pragma_update(None, "page_size", self.block_bytes)?;
-        connection.query_row("PRAGMA journal_mode = persist", [], |_| Ok(()))?;
-        Ok(connection)
+    /// What a connection is told when it has opened a database: pages as long as blocks, and a journal that persists, which is fewer segments that come and go.
+    pub fn pragmas(&self) -> String {
+        format!("PRAGMA page_size = {}; PRAGMA journal_mode = persist;", self.block_bytes)
     }
 }
 

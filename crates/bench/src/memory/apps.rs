@@ -13,7 +13,7 @@ mod server;
 use std::time::{Duration, Instant};
 
 use rand_core::Rng;
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 use verbena_client::{Memory, NewSegment, Placement, Socket};
 use verbena_fabric::Provider;
@@ -211,7 +211,10 @@ impl Cluster {
             let vfs = Vfs::register(&name, socket, options);
             let vfs =
                 vfs.map_err(|error| BenchError::Target { doing: "register".into(), reason: error.to_string() })?;
-            let database = vfs.open("indices").map_err(in_sqlite("open a database in segments"))?;
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+            let opened = Connection::open_with_flags_and_vfs("indices", flags, vfs.name());
+            let opened = opened.and_then(|database| database.execute_batch(&vfs.pragmas()).map(|()| database));
+            let database = opened.map_err(in_sqlite("open a database in segments"))?;
             Ok(Program { memory, database })
         };
         let mut programs = Mode::ALL.into_iter().map(open).collect::<Result<Vec<Program>, BenchError>>()?;

@@ -71,7 +71,7 @@ fn a_crate_imports_only_from_floors_below_its_own() {
     assert!(checked > 20, "only {checked} imports were looked at");
 }
 
-/// The client alone; tests have their kit besides, and the package for Python a WAN in a box.
+/// The client alone; tests have their kit besides, the package for Python a WAN in a box, and the extension for SQLite its file system.
 #[test]
 fn an_adapter_imports_the_client_alone() {
     let mut checked = 0;
@@ -83,8 +83,11 @@ fn an_adapter_imports_the_client_alone() {
         let is_kit = |(name, is_dev): &(&str, bool)| *is_dev && *name == TESTKIT;
         let imports = dependencies(package).filter(|import| import.0.starts_with("verbena-") && !is_kit(import));
         for (dependency, _) in imports {
-            let is_wan_in_tests = (name, dependency) == ("verbena-python", "verbena-wan");
-            assert!(dependency == "verbena-client" || is_wan_in_tests, "{dependency} is imported by {name}");
+            let others = [("verbena-python", "verbena-wan"), ("verbena-sqlite-extension", "verbena-sqlite")];
+            assert!(
+                dependency == "verbena-client" || others.contains(&(name, dependency)),
+                "{dependency} is imported by {name}"
+            );
             checked += 1;
         }
     }

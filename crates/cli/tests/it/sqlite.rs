@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use verbena_client::{Memory, NewSegment, Placement, Socket};
 use verbena_sqlite::{Error, LONGEST_NAME, Options, Vfs, last_error};
 use verbena_testkit::nodes::{Cluster, Node, are_in};
@@ -36,6 +36,14 @@ fn vfs(cluster: &Cluster, node: &str) -> Vfs {
     vfs_with(socket(cluster, node), Options::default())
 }
 
+/// Opens a database of the VFS, and makes it if there is none.
+fn open(vfs: &Vfs, database: &str) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let connection = Connection::open_with_flags_and_vfs(database, flags, vfs.name())?;
+    connection.execute_batch(&vfs.pragmas())?;
+    Ok(connection)
+}
+
 fn is_whole(database: &Connection) {
     let said: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(said, "ok");
@@ -61,14 +69,14 @@ fn what_one_program_writes_another_reads() {
         let _nodes = three(&cluster);
         for (page, journal) in [(8192, "persist"), (4096, "delete"), (16_384, "truncate"), (512, "memory")] {
             let name = format!("of {page}");
-            let written = vfs(&cluster, "a").open(&name).unwrap();
+            let written = open(&vfs(&cluster, "a"), &name).unwrap();
             written.pragma_update(None, "page_size", page).unwrap();
             written.query_row(&format!("PRAGMA journal_mode = {journal}"), [], |_| Ok(())).unwrap();
             fill(&written);
             written.execute_batch("CREATE VIRTUAL TABLE places USING rtree(id, west, east, south, north)").unwrap();
             written.execute("INSERT INTO places SELECT id, id, id + 1, -id, 1 - id FROM rows", []).unwrap();
 
-            let read = vfs(&cluster, "b").open(&name).unwrap();
+            let read = open(&vfs(&cluster, "b"), &name).unwrap();
             assert_eq!(number(&read, "PRAGMA page_size"), page);
             assert_eq!(number(&read, "SELECT sum(length(filling)) FROM rows"), 200 * 500);
             assert_eq!(number(&read, "SELECT count(*) FROM places WHERE west >= 10 AND east <= 20"), 10);
@@ -93,14 +101,14 @@ fn what_one_program_writes_another_reads() {
 fn programs_at_all_nodes_take_turns() {
     let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
-    fill(&vfs(&cluster, "a").open("shared").unwrap());
+    fill(&open(&vfs(&cluster, "a"), "shared").unwrap());
     let until = Instant::now() + Duration::from_secs(4);
     let (added, looked) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for (nth, node) in NAMES.iter().cycle().take(6).enumerate() {
             let (cluster, added, looked) = (&cluster, &added, &looked);
             scope.spawn(move || {
-                let mut database = vfs(cluster, node).open("shared").unwrap();
+                let mut database = open(&vfs(cluster, node), "shared").unwrap();
                 database.busy_timeout(Duration::from_secs(20)).unwrap();
                 while Instant::now() < until {
                     if nth < 3 {
@@ -118,7 +126,7 @@ fn programs_at_all_nodes_take_turns() {
             });
         }
     });
-    let database = vfs(&cluster, "c").open("shared").unwrap();
+    let database = open(&vfs(&cluster, "c"), "shared").unwrap();
     let (added, looked) = (added.into_inner(), looked.into_inner());
     assert_eq!(number(&database, "SELECT number FROM rows WHERE id = 1"), added as i64);
     assert!(added > 20 && looked > 20, "{added} {looked}");
@@ -131,7 +139,7 @@ fn plays_a_program_that_adds() {
     let Ok(told) = std::env::var(PLAYS) else { return };
     let [run, node, journal, syncs] = told.split(' ').collect::<Vec<_>>()[..] else { panic!("{told}") };
     let socket = Socket::new(Some(run.as_ref()), Some(node)).unwrap();
-    let database = vfs_with(socket, Options::default()).open("killed").unwrap();
+    let database = open(&vfs_with(socket, Options::default()), "killed").unwrap();
     database.busy_timeout(Duration::from_secs(20)).unwrap();
     // So that most transactions begin to write to the database before their end.
     database.pragma_update(None, "cache_size", 2).unwrap();
@@ -148,8 +156,8 @@ fn plays_a_program_that_adds() {
 fn a_program_that_is_killed_leaves_the_database_whole() {
     let cluster = Cluster::on_shm("1s");
     let _nodes = three(&cluster);
-    fill(&vfs(&cluster, "a").open("killed").unwrap());
-    let watcher = vfs(&cluster, "b").open("killed").unwrap();
+    fill(&open(&vfs(&cluster, "a"), "killed").unwrap());
+    let watcher = open(&vfs(&cluster, "b"), "killed").unwrap();
     watcher.busy_timeout(Duration::from_secs(20)).unwrap();
     let mut memory = Memory::connect(&socket(&cluster, "b"), Duration::from_secs(10)).unwrap();
     let (mut committed, mut hot) = (0, 0);
@@ -188,8 +196,8 @@ fn a_program_that_is_killed_leaves_the_database_whole() {
 fn a_page_is_put_over_the_version_that_was_read() {
     let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
-    fill(&vfs(&cluster, "a").open("fenced").unwrap());
-    let database = vfs(&cluster, "a").open("fenced").unwrap();
+    fill(&open(&vfs(&cluster, "a"), "fenced").unwrap());
+    let database = open(&vfs(&cluster, "a"), "fenced").unwrap();
     database.execute_batch("BEGIN IMMEDIATE; UPDATE rows SET number = 1").unwrap();
     let mut memory = Memory::connect(&socket(&cluster, "b"), Duration::from_secs(10)).unwrap();
     let page = memory.get("fenced/5").unwrap();
@@ -202,7 +210,7 @@ fn a_page_is_put_over_the_version_that_was_read() {
         last_error()
     );
     drop(database);
-    let database = vfs(&cluster, "c").open("fenced").unwrap();
+    let database = open(&vfs(&cluster, "c"), "fenced").unwrap();
     assert_eq!(number(&database, "SELECT sum(number) FROM rows"), 0);
     is_whole(&database);
 }
@@ -222,24 +230,24 @@ fn what_cannot_be_is_said() {
     assert!(matches!(twice, Error::Register(_)) && twice.to_string().contains(there.name()), "{twice}");
 
     let said = |opened: rusqlite::Result<Connection>| (opened.unwrap_err().sqlite_error_code(), last_error().unwrap());
-    let (code, text) = said(there.open(&"x".repeat(LONGEST_NAME + 1)));
+    let (code, text) = said(open(&there, &"x".repeat(LONGEST_NAME + 1)));
     assert_eq!(code, Some(ErrorCode::CannotOpen));
     assert!(text.contains("1 to 200 bytes"), "{text}");
     // A segment that is no file.
     let mut memory = Memory::connect(&socket(&cluster, "a"), Duration::from_secs(10)).unwrap();
     let other = memory.allocate(NewSegment::of(32).named("other")).unwrap().id;
     memory.put(other, &[7; 32]).unwrap();
-    let (code, text) = said(there.open("other"));
+    let (code, text) = said(open(&there, "other"));
     assert!(code == Some(ErrorCode::CannotOpen) && text.contains("other is no file"), "{text}");
     assert_eq!(memory.get(other).unwrap().bytes, [7; 32]);
     let ballast = memory.allocate(NewSegment::of(200_000)).unwrap().id;
     // No helper.
     let nobody = vfs_with(Socket::new(Some(cluster.path()), Some("nobody")).unwrap(), Options::default());
-    let (_, text) = said(nobody.open("db"));
+    let (_, text) = said(open(&nobody, "db"));
     assert!(text.contains("no helper runs"), "{text}");
 
     // There is no log that is written ahead: it would want memory that connections map.
-    let database = there.open("db").unwrap();
+    let database = open(&there, "db").unwrap();
     let mode: String = database.query_row("PRAGMA journal_mode = wal", [], |row| row.get(0)).unwrap();
     assert_eq!(mode, "persist");
 
@@ -252,7 +260,7 @@ fn what_cannot_be_is_said() {
     let (id, error) = full.unwrap();
     assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DiskFull), "{error}");
     assert!(last_error().is_some_and(|text| text.contains("bytes")), "{:?}", last_error());
-    let other = vfs(&cluster, "b").open("db").unwrap();
+    let other = open(&vfs(&cluster, "b"), "db").unwrap();
     assert_eq!(number(&other, "SELECT count(*) FROM t"), id);
     is_whole(&other);
     // With room again it goes on.
@@ -268,10 +276,10 @@ fn a_home_is_lost() {
     let [_a, b, _c] = three(&cluster);
     let at_b = |copies| Options { copies, placement: Placement::Node("b".into()), ..Options::default() };
     let [one, two] = [1, 2].map(|copies| vfs_with(socket(&cluster, "a"), at_b(copies)));
-    let [one, first] = [one.open("one").unwrap(), two.open("two").unwrap()];
+    let [one, first] = [open(&one, "one").unwrap(), open(&two, "two").unwrap()];
     [&one, &first].into_iter().for_each(fill);
     // Its own pages are wherever there is room: nothing new can be at a node that is gone.
-    let two = vfs_with(socket(&cluster, "a"), Options { copies: 2, ..Options::default() }).open("two").unwrap();
+    let two = open(&vfs_with(socket(&cluster, "a"), Options { copies: 2, ..Options::default() }), "two").unwrap();
     two.execute("UPDATE rows SET number = number + 1", []).unwrap();
     let before = number(&two, "SELECT sum(number) FROM rows");
     b.kill();
