@@ -22,6 +22,9 @@ section! {
         ///
         /// Not set: an origin that is given by an IP address is on the machine of the node with that address, one on loopback on this machine.
         pub origin_nodes: Vec<String> as "NAMES" = Vec::new(),
+        /// Start although a proxy of another cluster on this machine stands before the same application. Neither learns what is written through the other, and each goes on
+        /// serving the pages that it has: right only where nothing is written through one of them.
+        pub shared_origin: bool as "BOOL" = false,
         /// Pages that are fetched from each of them at once, for the cache. More wait in order, 32 for each of these and for `origin_timeout` at
         /// most, and are refused (503) beyond that. What writes, and what would not be answered from the cache, does not wait.
         ///

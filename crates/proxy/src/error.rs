@@ -24,6 +24,17 @@ pub enum ProxyError {
         /// What the system said.
         reason: std::io::Error,
     },
+    /// A proxy of another cluster stands before the same application (rule P11).
+    #[error(
+        "process {process} is a verbena proxy before {origin} too, and of another cluster: each would go on serving what is written through the other; start this one where it \
+         finds that one (the same user, node.runtime and node.state, or cluster.members), stop that one, or say proxy.shared_origin = true if one of them never writes"
+    )]
+    OtherCache {
+        /// Which application.
+        origin: String,
+        /// The other proxy's process.
+        process: u32,
+    },
     /// A thread or its runtime could not be made.
     #[error("a thread of the proxy could not be started: {0}")]
     Thread(std::io::Error),

@@ -24,6 +24,7 @@ mod exchange;
 mod fill;
 mod health;
 mod heap;
+mod mark;
 mod observed;
 mod origin;
 mod page;
@@ -36,4 +37,5 @@ mod upload;
 
 pub use config::ProxyConfig;
 pub use error::ProxyError;
+pub use mark::Marks;
 pub use server::Proxy;

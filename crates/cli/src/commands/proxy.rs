@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
-use verbena_proxy::{Proxy, ProxyConfig};
+use verbena_proxy::{Marks, Proxy, ProxyConfig};
 use verbena_terms::Section;
 
 use super::running::{self, Signals, in_words, page, say};
@@ -81,7 +81,19 @@ impl Command {
             Proxy::check(&proxy)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
-            let running = Proxy::start(&proxy, helper.content().clone(), helper.loads(), &registry)?;
+            let marks = Marks::take(&proxy, helper.content().names().fingerprint());
+            let started = marks.and_then(|marks| {
+                let running = Proxy::start(&proxy, helper.content().clone(), helper.loads(), &registry)?;
+                Ok((running, marks))
+            });
+            let (running, _marks) = match started {
+                Ok(started) => started,
+                Err(error) => {
+                    // In order, so that nobody waits for what it might have open.
+                    helper.stop()?;
+                    return Err(error.into());
+                }
+            };
             let (http, api) = helper.http();
             let serving = Serving {
                 event: "serving",

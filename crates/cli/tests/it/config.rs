@@ -85,7 +85,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         | "fabric.verbs_polling"
         | "fabric.verbs_rdma_cm"
         | "fabric.verbs_send"
-        | "proxy.pass_dependencies" => ("true", true.into()),
+        | "proxy.pass_dependencies"
+        | "proxy.shared_origin" => ("true", true.into()),
         "fabric.xdp_interfaces" => ("eth1,lo", serde_json::json!(["eth1", "lo"])),
         "fabric.xdp_mode" => ("generic", "generic".into()),
         "fabric.verbs_device" => ("mlx5_0", "mlx5_0".into()),

@@ -23,6 +23,7 @@
 //! | `mistakes` | mistakes that users make, and what they are told |
 //! | `node` | one helper |
 //! | `operating` | nodes that are drained, expelled and restarted |
+//! | `other_caches` | two caches before one application |
 //! | `overview` | one page that shows all nodes |
 //! | `plain` | proxies and nodes that nobody configured |
 //! | `purge` | `verbena purge` |
@@ -58,6 +59,7 @@ mod mem;
 mod mistakes;
 mod node;
 mod operating;
+mod other_caches;
 mod overview;
 mod plain;
 mod purge;

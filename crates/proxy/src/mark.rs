@@ -1,0 +1,137 @@
+//! One cluster's caches before an application: the mark that says whose (rule P11).
+//!
+//! Two caches that do not know of each other serve stale pages: what is written through the one never reaches the other. So each proxy marks its
+//! applications with the name of an abstract socket, which all users of a network namespace see and which is gone with its process. Nothing is sent over it: the name is
+//! all there is to read, also while its process stands still.
+//!
+//! ```text
+//! @verbena-origin.APPLICATION.CLUSTER.PROCESS      hashes of 64 bits in hexadecimal, and a number
+//! ```
+
+use std::fs;
+use std::hash::Hasher;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process;
+
+use http::uri::Authority;
+use siphasher::sip::SipHasher13;
+
+use crate::config::ProxyConfig;
+use crate::error::ProxyError;
+use crate::origin::Address;
+
+const BEGINNING: &str = "verbena-origin.";
+/// Where the kernel lists the names of this network namespace (proc_net(5)).
+const LIST: &str = "/proc/net/unix";
+
+/// The marks of a proxy, which hold until they are dropped.
+#[derive(Debug)]
+pub struct Marks {
+    _sockets: Vec<UnixDatagram>,
+}
+
+impl Marks {
+    /// Marks the applications of a proxy. `cluster` is the fingerprint of the key of names, which differs between any two clusters.
+    ///
+    /// Of two proxies that begin at the same moment both see the other, since each marks first and looks then.
+    ///
+    /// # Errors
+    /// [`ProxyError::OtherCache`] if a proxy of another cluster stands before one of them.
+    pub fn take(config: &ProxyConfig, cluster: u64) -> Result<Marks, ProxyError> {
+        let mut sockets = Vec::new();
+        for origin in &config.origin {
+            let Ok(address) = origin.parse::<Address>() else { continue };
+            let application = hashed(&canonical(&address));
+            let name = format!("{BEGINNING}{application:016x}.{cluster:016x}.{}", process::id());
+            match SocketAddr::from_abstract_name(&name).and_then(|name| UnixDatagram::bind_addr(&name)) {
+                Ok(socket) => sockets.push(socket),
+                // An origin that is named twice.
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+                Err(error) => {
+                    tracing::warn!(%error, origin, "the application cannot be marked: another cache before it would not be noticed")
+                }
+            }
+            let list = match fs::read_to_string(LIST) {
+                Ok(list) => list,
+                Err(error) => {
+                    tracing::warn!(%error, origin, "{LIST} cannot be read: another cache before the application would not be noticed");
+                    continue;
+                }
+            };
+            let other = others(&list, application, cluster).next();
+            if let Some(process) = other.filter(|_| !config.shared_origin) {
+                return Err(ProxyError::OtherCache { origin: origin.clone(), process });
+            }
+            if let Some(process) = other {
+                tracing::warn!(
+                    origin,
+                    process,
+                    "a proxy of another cluster stands before this application: what is written through it stays in this cache"
+                );
+            }
+        }
+        Ok(Marks { _sockets: sockets })
+    }
+}
+
+/// The processes of other clusters that have marked an application, by the kernel's list.
+fn others(list: &str, application: u64, cluster: u64) -> impl Iterator<Item = u32> + '_ {
+    let marks = list.lines().filter_map(|line| line.split_once('@')?.1.strip_prefix(BEGINNING));
+    marks.filter_map(move |mark| {
+        let mut parts = mark.split('.');
+        let mut hash = || u64::from_str_radix(parts.next()?, 16).ok();
+        let (of, theirs) = (hash()?, hash()?);
+        let process = parts.next()?.parse().ok()?;
+        (of == application && theirs != cluster).then_some(process)
+    })
+}
+
+fn hashed(text: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
+/// One text for each spelling of where an application listens, as far as names tell.
+fn canonical(address: &Address) -> String {
+    match address {
+        Address::Tcp(authority) => format!("{}:{}", host(authority), authority.port_u16().unwrap_or(80)),
+        Address::Unix(path) => format!("unix:{}", path.canonicalize().unwrap_or_else(|_| path.clone()).display()),
+    }
+}
+
+fn host(authority: &Authority) -> String {
+    let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
+    let is_loopback =
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    if is_loopback { "loopback".to_owned() } else { host }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_application_are_one() {
+        let text = |origin: &str| canonical(&origin.parse().unwrap());
+        assert_eq!(text("http://localhost:80"), text("http://127.0.0.1"));
+        assert_eq!(text("http://[::1]:80"), text("http://LOCALHOST"));
+        assert_eq!(text("http://App:81"), text("http://app:81"));
+        assert_ne!(text("http://app:81"), text("http://app:82"));
+        assert_eq!(text("unix:/tmp/../tmp"), text("unix:/tmp"));
+    }
+
+    #[test]
+    fn the_others_are_those_of_other_clusters_before_the_same_application() {
+        let line = |name: &str| format!("0000000000000000: 00000002 00000000 00000000 0002 01 12345 {name}\n");
+        let mark = |application: u64, cluster: u64, process: u32| {
+            line(&format!("@{BEGINNING}{application:016x}.{cluster:016x}.{process}"))
+        };
+        let list =
+            [mark(1, 7, 10), mark(1, 8, 11), mark(2, 8, 12), line("/run/x"), line("@other"), line("@verbena-origin.x")];
+        let list = list.concat();
+        assert_eq!(others(&list, 1, 7).collect::<Vec<_>>(), [11]);
+        assert_eq!(others(&list, 2, 8).count(), 0);
+    }
+}
