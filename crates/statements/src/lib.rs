@@ -5,12 +5,14 @@
 //! answer shares a name with it. The law is in docs/STATEMENTS.md. This crate holds the names, their bound and the
 //! values in them; the statements themselves are described to it by [`Read`] and [`Write`].
 
+mod fills;
 mod name;
 mod read;
 mod rules;
 mod value;
 mod write;
 
+pub use fills::{Charged, Fill, FillRules, Fills, Moment, Tag, Whose, Why};
 pub use name::{MAX_NAMES, Name, Names, Side};
 pub use read::{Equality, Read};
 pub use rules::Rules;

@@ -1,0 +1,223 @@
+//! What the fills under way have read (rules Q1 to Q3, Q6, Q7).
+//!
+//! A fill is a request that a proxy has forwarded and may store. The relay says what each statement read before it passes
+//! on the answer; a fill that ends is given all that can be its own. A read without a tag, or with a tag that no fill
+//! has, counts for every fill that is open: attribution narrows, never widens.
+//!
+//! ```text
+//!  proxy   begin ----------------------------------- finish     names, everything, or not stored
+//!  relay            read  read       wrote  read                of this fill by its tag, or of all
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Name, Names, Rules, Side};
+
+/// The tag of a fill: 64 random bits that the proxy sends along and the application's statements may carry.
+pub type Tag = u64;
+
+/// A fill that is open. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fill(u64);
+
+/// A moment between begins of fills, by which a transaction is found to be older than a fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(u64);
+
+/// Why the list of a page is not what its statements named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// A statement was not understood.
+    NotUnderstood,
+    /// There are more names than a page may have, in more tables than can be named whole.
+    TooMany,
+    /// The request wrote: its answer may show what is rolled back later (Q6).
+    Wrote,
+    /// A transaction or a cursor that is older than the request answered, and may show the past (Q7).
+    OldSnapshot,
+    /// The answer depends on the time, on chance, on the connection or on the user (Q18).
+    Volatile,
+    /// The relay was not there, or not sure, for a part of the time.
+    Relay,
+}
+
+impl Why {
+    /// In one word, for metrics and Cache-Status.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Why::NotUnderstood => "query-not-understood",
+            Why::TooMany => "too-many-names",
+            Why::Wrote => "own-write",
+            Why::OldSnapshot => "old-snapshot",
+            Why::Volatile => "volatile-query",
+            Why::Relay => "relay",
+        }
+    }
+}
+
+/// What a fill has read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Charged {
+    /// These names; none where it asked the database nothing.
+    Names(Names),
+    /// More than is known.
+    Everything(Why),
+    /// What must not be stored.
+    NotStored(Why),
+}
+
+/// Whose a statement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// It said no tag, or one that no fill has.
+    Anybody,
+    /// Of the fill with this tag, if that is open.
+    Tagged(Tag),
+}
+
+#[derive(Debug)]
+struct Open {
+    tag: Option<Tag>,
+    began: Moment,
+    charged: Charged,
+}
+
+/// Which rules of this file hold. All do, except in tests that show what a rule protects.
+#[derive(Clone, Copy, Debug)]
+pub struct FillRules {
+    /// Q3: a read without a tag counts for every fill.
+    pub untagged: bool,
+    /// Q6: a fill that wrote is not stored.
+    pub own_writes: bool,
+    /// Q7: a fill that read in a transaction older than itself is not stored.
+    pub snapshots: bool,
+}
+
+impl Default for FillRules {
+    fn default() -> Self {
+        FillRules { untagged: true, own_writes: true, snapshots: true }
+    }
+}
+
+/// The fills of one proxy.
+#[derive(Debug)]
+pub struct Fills {
+    rules: FillRules,
+    next: u64,
+    open: BTreeMap<Fill, Open>,
+    tags: BTreeMap<Tag, Fill>,
+}
+
+impl Fills {
+    /// None is open.
+    pub fn new(rules: FillRules) -> Fills {
+        Fills { rules, next: 0, open: BTreeMap::new(), tags: BTreeMap::new() }
+    }
+
+    /// A fill begins: before it is forwarded, and before the words of its page are read.
+    pub fn begin(&mut self, tag: Option<Tag>) -> Fill {
+        let fill = Fill(self.tick().0);
+        let charged = Charged::Names(Names::Of(BTreeMap::new()));
+        self.open.insert(fill, Open { tag, began: Moment(fill.0), charged });
+        if let Some(tag) = tag {
+            self.tags.insert(tag, fill);
+        }
+        fill
+    }
+
+    /// The moment of a transaction's beginning, to be given to [`read`](Self::read) with each of its reads.
+    pub fn tick(&mut self) -> Moment {
+        self.next += 1;
+        Moment(self.next)
+    }
+
+    /// A statement read what these names stand for, in a transaction that began at `since`, if it is in one.
+    pub fn read(&mut self, whose: Whose, names: &Names, since: Option<Moment>) {
+        let rules = self.rules;
+        self.each(whose, |open| match since {
+            Some(since) if since < open.began && rules.snapshots => open.not_stored(Why::OldSnapshot),
+            _ => open.add(names),
+        });
+    }
+
+    /// A statement read more than can be named.
+    pub fn read_everything(&mut self, whose: Whose, why: Why) {
+        self.each(whose, |open| open.everything(why));
+    }
+
+    /// A statement answered what must not be stored.
+    pub fn read_unstorable(&mut self, whose: Whose, why: Why) {
+        self.each(whose, |open| open.not_stored(why));
+    }
+
+    /// A statement wrote.
+    pub fn wrote(&mut self, whose: Whose) {
+        if self.rules.own_writes {
+            self.each(whose, |open| open.not_stored(Why::Wrote));
+        }
+    }
+
+    /// The fill's last byte is here: what it read. After this nothing counts for it.
+    pub fn finish(&mut self, fill: Fill) -> Charged {
+        let Some(open) = self.open.remove(&fill) else { return Charged::NotStored(Why::Relay) };
+        if let Some(tag) = open.tag.filter(|tag| self.tags.get(tag) == Some(&fill)) {
+            self.tags.remove(&tag);
+        }
+        open.charged
+    }
+
+    /// Fills that are open.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Does it to the fills whose the statement may be.
+    fn each(&mut self, whose: Whose, mut what: impl FnMut(&mut Open)) {
+        let of_one = match whose {
+            Whose::Tagged(tag) => self.tags.get(&tag).and_then(|fill| self.open.get_mut(fill)),
+            Whose::Anybody => None,
+        };
+        match of_one {
+            Some(open) => what(open),
+            None if !self.rules.untagged => {}
+            None => self.open.values_mut().for_each(what),
+        }
+    }
+}
+
+impl Open {
+    fn add(&mut self, more: &Names) {
+        let Charged::Names(Names::Of(tables)) = &mut self.charged else { return };
+        let Names::Of(others) = more else { return self.everything(Why::NotUnderstood) };
+        let is_new =
+            |(table, names): (&Vec<u8>, &BTreeSet<Name>)| tables.get(table).is_none_or(|known| !names.is_subset(known));
+        if !others.iter().any(is_new) {
+            return;
+        }
+        let known = std::mem::take(tables).into_iter();
+        let pairs = known
+            .chain(others.clone())
+            .flat_map(|(table, names)| names.into_iter().map(move |name| (table.clone(), name)));
+        self.charged = match Names::bounded(Rules::default(), Side::Read, pairs) {
+            Names::Everything => Charged::Everything(Why::TooMany),
+            names => Charged::Names(names),
+        };
+    }
+
+    fn everything(&mut self, why: Why) {
+        if let Charged::Names(_) = self.charged {
+            self.charged = Charged::Everything(why);
+        }
+    }
+
+    fn not_stored(&mut self, why: Why) {
+        if !matches!(self.charged, Charged::NotStored(_)) {
+            self.charged = Charged::NotStored(why);
+        }
+    }
+}
