@@ -290,7 +290,7 @@ mod tests {
         for_origin(&mut alone, Intent::Look, Conditions::All, &route, Ipv4Addr::LOCALHOST.into(), &via());
         assert_eq!(alone["cookie"], "sid=1", "nobody else gets the answer");
         let mut update = came;
-        let writes = Intent::Update { announced: false };
+        let writes = Intent::Update(crate::request::Bracket::Everything);
         for_origin(&mut update, writes, Conditions::Withheld, &route, Ipv4Addr::LOCALHOST.into(), &via());
         assert!(update.contains_key("cookie") && update.contains_key("if-none-match"));
     }

@@ -69,7 +69,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
             assert!(head.method.is_safe(), "an update would not be noticed");
             outcomes.passed += 1;
         }
-        Intent::Update { .. } => outcomes.updates += 1,
+        Intent::Update(_) => outcomes.updates += 1,
     }
     let announced = Route { writes: Writes::Announced, ..route.clone() };
     assert_eq!(request.key, Request::of(&head, true, &announced, &keys).key, "a page is the same whoever announces");

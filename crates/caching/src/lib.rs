@@ -46,7 +46,7 @@ pub use key::{Key, Keys};
 pub use names::{ANALYTICS, Names};
 pub use query::{Query, for_page};
 pub use reason::Reason;
-pub use request::{Intent, Request};
+pub use request::{Bracket, Intent, Request};
 pub use route::{Cookies, Route, Routes, Writes};
 pub use rule::{CookieRule, QueryRule, Rule, parents, resolve};
 pub use status::CacheStatus;

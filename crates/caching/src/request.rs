@@ -17,11 +17,19 @@ pub enum Intent {
     Look,
     /// Go to the origin, neither look nor store.
     Pass(Reason),
-    /// It writes: bracket it with an update. `announced`: the application announces what it touches, itself.
-    Update {
-        /// Whether the application brackets it.
-        announced: bool,
-    },
+    /// It writes.
+    Update(Bracket),
+}
+
+/// Which update is around a request that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bracket {
+    /// One of everything.
+    Everything,
+    /// One of whatever is not in the database: of all pages but those whose list of dependencies is complete (rule Q11).
+    BesideDatabase,
+    /// The application's own: it announces what it touches.
+    Announced,
 }
 
 /// What the headers of a request say about caching.
@@ -64,12 +72,13 @@ impl Request {
 fn intent(head: &request::Parts, fields: Fields, has_body: bool, route: &Route, control: CacheControl) -> Intent {
     let reads = matches!(head.method, Method::GET | Method::HEAD);
     if asks_for_another(head, fields) {
-        return Intent::Update { announced: false };
+        return Intent::Update(Bracket::Everything);
     }
     match route.writes {
-        Writes::Always => return Intent::Update { announced: false },
-        Writes::Announced if !head.method.is_safe() => return Intent::Update { announced: true },
-        Writes::UnsafeMethods if !head.method.is_safe() => return Intent::Update { announced: false },
+        Writes::Always => return Intent::Update(Bracket::Everything),
+        Writes::Announced if !head.method.is_safe() => return Intent::Update(Bracket::Announced),
+        Writes::Database if !head.method.is_safe() => return Intent::Update(Bracket::BesideDatabase),
+        Writes::UnsafeMethods if !head.method.is_safe() => return Intent::Update(Bracket::Everything),
         _ => {}
     }
     if !reads {
@@ -117,31 +126,31 @@ mod tests {
         let plain = Route::default();
         for method in ["POST", "PUT", "DELETE", "PATCH", "PURGE"] {
             let request = of(get("/").method(method).header("cache-control", "no-store"), &plain);
-            assert_eq!(request.intent, Intent::Update { announced: false }, "{method}");
+            assert_eq!(request.intent, Intent::Update(Bracket::Everything), "{method}");
         }
         assert_eq!(of(get("/").method("OPTIONS"), &plain).intent, Intent::Pass(Reason::Method));
         let announced = Route { writes: Writes::Announced, ..Route::default() };
-        assert_eq!(of(get("/").method("POST"), &announced).intent, Intent::Update { announced: true });
+        assert_eq!(of(get("/").method("POST"), &announced).intent, Intent::Update(Bracket::Announced));
         assert_eq!(of(get("/"), &announced).intent, Intent::Look);
         for (method, name, value, announced_to) in [
             ("GET", "x-http-method-override", "DELETE", None),
             ("GET", "x-original-url", "/cart", None),
             ("POST", "x-rewrite-url", "/cart", None),
-            ("POST", "x-http-method", "PUT", Some(Intent::Update { announced: true })),
+            ("POST", "x-http-method", "PUT", Some(Intent::Update(Bracket::Announced))),
             ("GET", "x-original-uri", "/a?b", Some(Intent::Look)),
             ("GET", "x-method-override", "GET", Some(Intent::Look)),
         ] {
             let request = of(get("/a?b").method(method).header(name, value), &announced);
-            let expected = announced_to.unwrap_or(Intent::Update { announced: false });
+            let expected = announced_to.unwrap_or(Intent::Update(Bracket::Everything));
             assert_eq!(request.intent, expected, "{method} with {name}: {value}");
         }
         let reading = Route { writes: Writes::Never, ..Route::default() };
         assert_eq!(of(get("/").method("POST"), &reading).intent, Intent::Pass(Reason::Method));
         assert_eq!(of(get("/"), &reading).intent, Intent::Look);
         let overriding = get("/").method("POST").header("x-original-url", "/cart");
-        assert_eq!(of(overriding, &reading).intent, Intent::Update { announced: false }, "perhaps another path");
+        assert_eq!(of(overriding, &reading).intent, Intent::Update(Bracket::Everything), "perhaps another path");
         let writing = Route { writes: Writes::Always, ..Route::default() };
-        assert_eq!(of(get("/"), &writing).intent, Intent::Update { announced: false });
+        assert_eq!(of(get("/"), &writing).intent, Intent::Update(Bracket::Everything));
     }
 
     #[test]

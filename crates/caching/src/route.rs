@@ -40,9 +40,10 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Of the configured rules, with what they inherit.
-    pub fn of(rules: &[Rule]) -> Self {
-        Routes::new(resolve(rules))
+    /// Of the configured rules, with what they inherit. `writes` holds where none says what requests do.
+    pub fn of(rules: &[Rule], writes: Writes) -> Self {
+        let elsewhere = Route { writes, ..Route::default() };
+        Routes { elsewhere: elsewhere.clone(), ..Routes::new(resolve(rules, &elsewhere)) }
     }
 
     /// Of what holds under each prefix.
@@ -85,13 +86,13 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         return one;
     }
     let writes = [one.writes, other.writes];
-    let writes = [Writes::Always, Writes::UnsafeMethods, Writes::Announced, Writes::Never]
+    let writes = [Writes::Always, Writes::UnsafeMethods, Writes::Database, Writes::Announced, Writes::Never]
         .into_iter()
         .find(|kind| writes.contains(kind));
     let cookies = one.cookies.more_careful(&other.cookies);
     let query = Query { ignore: one.query.ignore.and(&other.query.ignore), sort: one.query.sort && other.query.sort };
     let prefix = one.prefix.clone();
-    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the four") })
+    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the five") })
 }
 
 /// The length of a prefix that a path begins with, if it ends at its own last slash, at the path's end, or before a border.
@@ -172,6 +173,8 @@ pub enum Writes {
     /// Unsafe methods write; each is an update of everything.
     #[default]
     UnsafeMethods,
+    /// Unsafe methods write, into the database, where the relay sees what; what else they change touches all pages whose dependencies are not known whole.
+    Database,
     /// Unsafe methods write; the application announces what, by a bracket of its own.
     Announced,
     /// Every request writes, GET too.

@@ -131,14 +131,14 @@ pub fn parents(rules: &[Rule]) -> Vec<Option<usize>> {
     (0..rules.len()).map(parent).collect()
 }
 
-/// What holds under each prefix, in the order of the rules.
-pub fn resolve(rules: &[Rule]) -> Vec<Route> {
+/// What holds under each prefix, in the order of the rules, where `elsewhere` holds outside of them.
+pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
     let parents = parents(rules);
     let resolved = |at: usize| {
         // A chain ends, for each prefix on it is shorter than the one before.
         let chain: Vec<usize> =
             std::iter::successors(Some(at), |at| parents[*at].filter(|_| rules[*at].inherit)).collect();
-        chain.iter().rev().fold(Route::default(), |around, at| rules[*at].over(&around))
+        chain.iter().rev().fold(elsewhere.clone(), |around, at| rules[*at].over(&around))
     };
     (0..rules.len()).map(resolved).collect()
 }
@@ -186,7 +186,7 @@ mod tests {
             rule("/shopping"),
         ];
         assert_eq!(parents(&rules), [Some(2), None, Some(1), Some(2), Some(3), Some(1)]);
-        let [view, front, shop, account, out, shopping] = resolve(&rules).try_into().unwrap();
+        let [view, front, shop, account, out, shopping] = resolve(&rules, &Route::default()).try_into().unwrap();
         assert!(view.cookies.ignores(b"sid") && view.cookies.ignores(b"_ga_1") && view.cookies.key.contains("lang"));
         assert_eq!((view.writes, view.query.sort), (Writes::Announced, true));
         assert_eq!((shop.cookies, shop.query), (front.cookies.clone(), front.query.clone()));
@@ -201,7 +201,7 @@ mod tests {
             let around =
                 CookieRule { ignore: names(&["sid"]), key: names(&["lang", "theme"]), ..CookieRule::default() };
             let rules = [Rule { cookies: around, ..rule("/") }, Rule { cookies, ..rule("/a") }];
-            resolve(&rules).remove(1).cookies
+            resolve(&rules, &Route::default()).remove(1).cookies
         };
         let keyed = below(CookieRule { key: names(&["sid"]), ..CookieRule::default() });
         assert!(!keyed.ignores(b"sid") && keyed.knows(b"sid"), "its value makes a page");

@@ -14,11 +14,13 @@ use hyper::ext::ReasonPhrase;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
-    Answer, CacheStatus, Conditions, Hidden, Intent, Key, Keys, Reason, Request as Wanted, Route, Routes, Via,
+    Answer, Bracket, CacheStatus, Conditions, Hidden, Intent, Key, Keys, Reason, Request as Wanted, Route, Routes, Via,
     for_client, for_origin, for_page, has_tag, received, store,
 };
 use verbena_content::service::Reading;
-use verbena_content::{Declared, DependencyField, PageId, Scope, Unstorable, Verdict, Words, look};
+use verbena_content::{
+    Declared, Dependency, DependencyField, PageId, Scope, Undeclared, Unstorable, Verdict, Words, look,
+};
 use verbena_metrics::Latency;
 use verbena_terms::ViewNumber;
 
@@ -30,6 +32,7 @@ use crate::fill::{Kept, Leader, fill};
 use crate::observed::{Counted, Done};
 use crate::origin::{Connections, Failure, Place};
 use crate::page::Page;
+use crate::queries::{Depends, FILL, Queries, beside_database};
 use crate::responding::Responding;
 use crate::update;
 use crate::upload::Upload;
@@ -58,6 +61,8 @@ pub(crate) struct Exchange {
     /// Watched by the updates that are under way.
     pub unfinished: watch::Sender<()>,
     pub via: Via,
+    /// Where a relay of this process sees the queries of the application.
+    pub queries: Option<Queries>,
 }
 
 /// A request that is not answered at once.
@@ -133,14 +138,18 @@ impl Exchange {
                 let noted = forwarded("bypass", Some(reason.name()));
                 (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, None, Conditions::All, noted).await))
             }
-            Intent::Update { announced: true } => {
+            Intent::Update(Bracket::Announced) => {
                 let noted = forwarded("method", Some("announced"));
                 (Done::Pass, &observed.update_latency, Ok(self.pass(wants, None, Conditions::All, noted).await))
             }
-            Intent::Update { announced: false } => {
+            Intent::Update(bracket) => {
                 let (head, _) =
                     self.outgoing(wants.head, wants.wanted.intent, Conditions::All, &wants.route, wants.client);
-                (Done::Update, &observed.update_latency, update::respond(self.clone(), head, wants.body).await)
+                let scope = match bracket {
+                    Bracket::BesideDatabase => beside_database(self.cache.content.names()),
+                    Bracket::Everything | Bracket::Announced => Scope::Everything,
+                };
+                (Done::Update, &observed.update_latency, update::respond(self.clone(), scope, head, wants.body).await)
             }
         };
         self.answered(done, latency, began, &answer);
@@ -280,7 +289,11 @@ impl Exchange {
             leader.waited(id).await;
         }
         let asked = self.cache.content.now();
-        let (outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, &route, client);
+        let (mut outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, &route, client);
+        let charging = self.queries.as_ref().map(Queries::begin);
+        if let Some(charging) = &charging {
+            charging.mark(&mut outgoing.headers);
+        }
         let sent = self.connections.read(&outgoing, Some(&mut place)).await;
         let (answered, incoming) = match sent.and_then(|answered| asked_for(&outgoing, wanted.intent, answered)) {
             Ok(answered) => answered.into_parts(),
@@ -306,16 +319,16 @@ impl Exchange {
         let passing = Passing::new(incoming, self.patience);
         let (stored, detail, body) = match keep {
             Ok(mut stored) => {
-                if let Err(why) = declared.because {
-                    self.cache.observed.undeclared.with([why.name()]).increment();
-                }
-                let scope = self.by_address(declared.scope, &head, &route, wanted.key);
+                let undeclared = declared.because.err().map(Undeclared::name);
+                let addresses = self.addresses(&head, &route, wanted.key);
+                let depends = Depends { declared: declared.scope, addresses, charging };
                 self.withhold_dependencies(&mut stored.headers);
                 let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let expires = stored.lifetime.map(|lifetime| asked + lifetime);
                 let (page, largest) = (wanted.key, self.largest);
-                let kept = Kept { leader, page, key, stored, expires, scope, largest, carried, place };
+                let kept =
+                    Kept { leader, page, id, key, stored, expires, depends, undeclared, largest, carried, place };
                 (true, detail, fill(passing, kept))
             }
             Err(reason) => {
@@ -377,17 +390,13 @@ impl Exchange {
         }
     }
 
-    /// What a page depends on that is asked for by this request: also on its address alone, by which it is purged, where its key has more than
-    /// that, and on its path where an address with another query may be meant.
-    fn by_address(&self, scope: Scope, head: &request::Parts, route: &Route, key: Key) -> Scope {
+    /// Dependencies by which a page is purged that is asked for by this request: its address alone, where its key has more than that, and its path, where an
+    /// address with another query may be meant.
+    fn addresses(&self, head: &request::Parts, route: &Route, key: Key) -> Vec<Dependency> {
         let keys = &self.cache.keys;
         let address = Some(keys.of_address_alone(head, route)).filter(|address| *address != key);
         let any_query = (!route.query.is_plain()).then(|| keys.of_any_query(head));
-        let more = address.into_iter().chain(any_query).map(|key| self.cache.page_of(key).into());
-        match scope {
-            Scope::On(set) => Scope::of(set.into_iter().chain(more)),
-            scope => scope,
-        }
+        address.into_iter().chain(any_query).map(|key| self.cache.page_of(key).into()).collect()
     }
 
     /// Forwards a request and its answer, and stores nothing.
@@ -477,6 +486,8 @@ impl Exchange {
         if intent == Intent::Look {
             for_page(&mut head, route);
         }
+        // A client says nothing about whose statements are whose (rule Q3).
+        head.headers.remove(FILL);
         let hidden = for_origin(&mut head.headers, intent, conditions, route, client, &self.via);
         (head, hidden)
     }

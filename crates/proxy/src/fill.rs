@@ -16,6 +16,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
 use verbena_caching::{Carried, Key, Reason, Stored};
 use verbena_content::{FillId, PageId, Scope, Unstorable};
+use verbena_statements::Why;
 use verbena_terms::Time;
 
 use crate::ahead::{Next, Puts, Takes, ahead};
@@ -23,6 +24,7 @@ use crate::body::{Body, Cut, Passing};
 use crate::cache::{Cache, Fetched};
 use crate::origin::Place;
 use crate::page::Page;
+use crate::queries::Depends;
 
 /// The longest that a body may take from its head to its end to be stored.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -77,12 +79,15 @@ pub(crate) struct Kept {
     pub leader: Leader,
     /// The page, whatever its variants.
     pub page: Key,
+    pub id: PageId,
     /// Among the page's variants.
     pub key: Key,
     pub stored: Stored,
     /// When the lifetime that the origin set is over.
     pub expires: Option<Time>,
-    pub scope: Scope,
+    pub depends: Depends,
+    /// Why the answer itself does not say what it depends on.
+    pub undeclared: Option<&'static str>,
     pub largest: usize,
     /// What its body must not carry.
     pub carried: Carried,
@@ -215,9 +220,22 @@ impl Filled {
 impl Kept {
     /// Stores it, if its home agrees.
     async fn register(self, body: Vec<u8>) -> Option<Page> {
-        let Kept { mut leader, page, key, mut stored, expires, scope, place, .. } = self;
+        let Kept { mut leader, page, id, key, mut stored, expires, depends, undeclared, place, .. } = self;
         drop(place);
         let fill = leader.fill?;
+        let scope = match depends.on(leader.cache.content.names(), id.into()) {
+            Ok((scope, why)) => {
+                if let Some(why) = why.map(Why::name).or(undeclared).filter(|_| scope == Scope::Everything) {
+                    leader.cache.observed.undeclared.with([why]).increment();
+                }
+                scope
+            }
+            Err(why) => {
+                leader.cache.observed.not_stored.with([why.name()]).increment();
+                leader.unstorable(Unstorable::Answer);
+                return None;
+            }
+        };
         if !stored.headers.contains_key(ETAG) {
             stored.headers.insert(ETAG, leader.cache.keys.entity_tag_of(&body));
         }

@@ -1,6 +1,6 @@
 //! What is wrong with the rules of `proxy.routes`: a rule, a list or a name that has no effect is a mistake, because its author believes that it has one.
 
-use verbena_caching::{ANALYTICS, Names, Rule, parents, resolve};
+use verbena_caching::{ANALYTICS, Names, Route, Rule, parents, resolve};
 use verbena_terms::Contradiction;
 
 /// What a list of names is of.
@@ -13,7 +13,7 @@ enum Kind {
 /// All contradictions of the rules, by the keys of the section.
 pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
     let mut found = Vec::new();
-    let (parents, resolved) = (parents(rules), resolve(rules));
+    let (parents, resolved) = (parents(rules), resolve(rules, &Route::default()));
     for (at, (rule, parent)) in rules.iter().zip(parents).enumerate() {
         let mut say = |key: &str, problem: String| {
             let dot = if key.is_empty() { "" } else { "." };

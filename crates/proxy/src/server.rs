@@ -12,7 +12,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use verbena_caching::Routes;
+use verbena_caching::{Routes, Writes};
 use verbena_content::service::Content;
 use verbena_metrics::Registry;
 use verbena_monitor::Loads;
@@ -25,6 +25,7 @@ use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
 use crate::observed::{Counted, Done, Observed};
 use crate::origin::{Address, Connections, Machines, Origins};
+use crate::queries::Queries;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -59,11 +60,13 @@ impl Proxy {
         look_for_another(config.listen)
     }
 
-    /// Listens, and answers from then on. `loads` says how loaded the machines of the origins are.
+    /// Listens, and answers from then on. `loads` says how loaded the machines of the origins are, `queries` what the application asks its database, where a relay of
+    /// this process sees it.
     pub fn start(
         config: &ProxyConfig,
         content: Content,
         loads: &Loads,
+        queries: Option<Queries>,
         registry: &Registry,
     ) -> Result<Proxy, ProxyError> {
         Proxy::check(config)?;
@@ -102,7 +105,8 @@ impl Proxy {
         for _ in 1..threads {
             listeners.push(listen(address)?);
         }
-        let routes = Arc::new(Routes::of(&config.routes));
+        let routes =
+            Arc::new(Routes::of(&config.routes, if queries.is_some() { Writes::Database } else { Writes::default() }));
         let (stop, stopped) = watch::channel(false);
         let mut proxy = Proxy { address, cache, origins, stop, threads: Vec::new() };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));
@@ -114,6 +118,7 @@ impl Proxy {
                 origins: proxy.origins.clone(),
                 config: config.clone(),
                 routes: routes.clone(),
+                queries: queries.clone(),
                 probes: at == 0,
                 connections: connections.clone(),
                 stopped: stopped.clone(),
@@ -177,6 +182,7 @@ struct Worker {
     origins: Arc<Origins>,
     config: ProxyConfig,
     routes: Arc<Routes>,
+    queries: Option<Queries>,
     probes: bool,
     connections: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
@@ -195,6 +201,7 @@ impl Worker {
             cache: self.cache.clone(),
             connections: Connections::new(self.origins.clone()),
             routes: self.routes.clone(),
+            queries: self.queries.clone(),
             largest: usize::try_from(self.config.largest.0).unwrap_or(usize::MAX / 2),
             pass_dependencies: self.config.pass_dependencies,
             patience: self.config.origin_timeout.0,

@@ -1,4 +1,4 @@
-//! A request that writes: bracketed by an update of everything (rules P3, P4, P7).
+//! A request that writes: bracketed by an update of everything, or of what is not in a database that is seen (rules P3, P4, P7, Q11).
 
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ const READ_FIRST: usize = 64 << 10;
 /// nothing of this: it goes on in a task of its own.
 pub(crate) async fn respond(
     exchange: Arc<Exchange>,
+    scope: Scope,
     head: request::Parts,
     body: Incoming,
 ) -> Result<Response<Body>, Unanswered> {
@@ -37,14 +38,19 @@ pub(crate) async fn respond(
     }
     let unfinished = exchange.unfinished.subscribe();
     let update = async move {
-        let answered = update(exchange, head, body).await;
+        let answered = update(exchange, scope, head, body).await;
         (answered, unfinished)
     };
     tokio::spawn(update).await.map_or(Err(Unanswered), |(answered, _)| answered)
 }
 
-async fn update(exchange: Arc<Exchange>, head: request::Parts, body: Upload) -> Result<Response<Body>, Unanswered> {
-    let ticket = match exchange.cache.content.begin(Scope::Everything).await {
+async fn update(
+    exchange: Arc<Exchange>,
+    scope: Scope,
+    head: request::Parts,
+    body: Upload,
+) -> Result<Response<Body>, Unanswered> {
+    let ticket = match exchange.cache.content.begin(scope).await {
         Ok(ticket) => ticket,
         Err(refused) => return Ok(not_begun(&refused)),
     };

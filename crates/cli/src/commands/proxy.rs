@@ -83,7 +83,7 @@ impl Command {
             helper.show(dashboard::FILES);
             let marks = Marks::take(&proxy, helper.content().names().fingerprint());
             let started = marks.and_then(|marks| {
-                let running = Proxy::start(&proxy, helper.content().clone(), helper.loads(), &registry)?;
+                let running = Proxy::start(&proxy, helper.content().clone(), helper.loads(), None, &registry)?;
                 Ok((running, marks))
             });
             let (running, _marks) = match started {

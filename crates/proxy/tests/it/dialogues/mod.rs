@@ -4,6 +4,7 @@ mod bounds;
 mod collapsing;
 mod conditions;
 mod connections;
+mod database;
 mod fills;
 mod forms;
 mod halves;

@@ -14,7 +14,7 @@ use verbena_content::Scope;
 use verbena_content::service::{Finish, Ticket};
 use verbena_content::testing::{Node, assemble, assemble_in};
 use verbena_metrics::Registry;
-use verbena_proxy::{Proxy, ProxyConfig};
+use verbena_proxy::{Proxy, ProxyConfig, Queries};
 use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
 pub use client::Client;
@@ -41,6 +41,11 @@ impl Scene {
     }
 
     pub fn with(change: impl FnOnce(&mut ProxyConfig)) -> Scene {
+        Scene::before_a_database(None, change)
+    }
+
+    /// Where a relay sees what the application asks its database.
+    pub fn before_a_database(queries: Option<Queries>, change: impl FnOnce(&mut ProxyConfig)) -> Scene {
         let origin = Origin::start();
         let registry = Registry::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -64,7 +69,8 @@ impl Scene {
             ..ProxyConfig::default()
         };
         change(&mut config);
-        let proxy = Proxy::start(&config, node.content.clone(), &verbena_monitor::Loads::default(), &registry).unwrap();
+        let proxy = Proxy::start(&config, node.content.clone(), &verbena_monitor::Loads::default(), queries, &registry)
+            .unwrap();
         Scene { node, proxy, origin, registry, runtime, others: Vec::new() }
     }
 

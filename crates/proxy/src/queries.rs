@@ -1,0 +1,148 @@
+//! What the queries of a fill read, where a relay sees them (rules Q1 to Q3).
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use verbena_content::{Dependency, Names, Scope};
+use verbena_statements::{Charged, Fill, Fills, Tag, Whose, Why};
+
+/// By which the application's statements may say for which request they are.
+pub(crate) const FILL: HeaderName = HeaderName::from_static("verbena-fill");
+
+/// The name that every request touches that writes where the database is seen (rule Q11): no page has it in its list, so it reaches those without one.
+const REQUEST: &[u8] = b"\0request";
+
+/// What a proxy and the relay of its process share.
+#[derive(Clone)]
+pub struct Queries {
+    /// The fills under way, and what the relay has seen for each.
+    pub fills: Arc<Mutex<Fills>>,
+    /// The identity of the database, in front of each name.
+    pub identity: Arc<[u8]>,
+    /// Pages are made of the database alone: the configuration promises it.
+    pub is_complete: bool,
+}
+
+/// A fill, from before it is forwarded until its last byte is here.
+pub(crate) struct Charging {
+    queries: Queries,
+    fill: Option<Fill>,
+    tag: Tag,
+}
+
+/// What a page depends on, as far as it is known when its head is here.
+pub(crate) struct Depends {
+    /// What the answer says of itself.
+    pub declared: Scope,
+    /// Its own address, and how it is purged.
+    pub addresses: Vec<Dependency>,
+    /// What its queries read; nothing where no relay sees them.
+    pub charging: Option<Charging>,
+}
+
+impl Queries {
+    /// The dependency of a name.
+    pub fn dependency(&self, names: &Names, name: &[u8]) -> Dependency {
+        names.dependency(&[&*self.identity, name].concat())
+    }
+
+    /// The dependencies of a set of names; everything if it is that.
+    pub fn scope(&self, names: &Names, set: &verbena_statements::Names) -> Scope {
+        match set {
+            verbena_statements::Names::Everything => Scope::Everything,
+            verbena_statements::Names::Of(tables) => Scope::of(self.dependencies(names, tables)),
+        }
+    }
+
+    fn dependencies<'a>(
+        &'a self,
+        names: &'a Names,
+        tables: &'a std::collections::BTreeMap<Vec<u8>, std::collections::BTreeSet<verbena_statements::Name>>,
+    ) -> impl Iterator<Item = Dependency> + 'a {
+        let pairs = tables.iter().flat_map(|(table, set)| set.iter().map(move |name| name.bytes(table)));
+        pairs.map(|name| self.dependency(names, &name))
+    }
+
+    /// A fill begins.
+    pub(crate) fn begin(&self) -> Charging {
+        let tag = tag();
+        Charging { queries: self.clone(), fill: Some(self.fills.lock().begin(Some(tag))), tag }
+    }
+}
+
+/// Nobody guesses a tag and has a read counted for another fill alone.
+fn tag() -> Tag {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// What a request touches that writes where the database is seen.
+pub(crate) fn beside_database(names: &Names) -> Scope {
+    Scope::of([names.dependency(REQUEST)])
+}
+
+impl Charging {
+    /// Tells the application for which fill its statements are.
+    pub fn mark(&self, headers: &mut HeaderMap) {
+        if let Ok(value) = HeaderValue::try_from(format!("{:016x}", self.tag)) {
+            headers.insert(FILL, value);
+        }
+    }
+
+    fn finish(&mut self) -> Charged {
+        match self.fill.take() {
+            Some(fill) => self.queries.fills.lock().finish(fill),
+            None => Charged::NotStored(Why::Relay),
+        }
+    }
+}
+
+impl Drop for Charging {
+    fn drop(&mut self) {
+        if self.fill.is_some() {
+            self.finish();
+        }
+    }
+}
+
+impl Depends {
+    /// What the page depends on, and why it is everything if it is. The last byte of its answer is here.
+    ///
+    /// # Errors
+    /// Why it must not be stored.
+    pub fn on(self, names: &Names, page: Dependency) -> Result<(Scope, Option<Why>), Why> {
+        let Depends { declared, addresses, charging } = self;
+        let mut why = None;
+        let list = match charging {
+            None => None,
+            Some(mut charging) => match charging.finish() {
+                Charged::NotStored(why) => return Err(why),
+                Charged::Everything(reason) => {
+                    why = Some(reason);
+                    None
+                }
+                Charged::Names(_) if !charging.queries.is_complete => None,
+                Charged::Names(verbena_statements::Names::Everything) => None,
+                Charged::Names(verbena_statements::Names::Of(tables)) => {
+                    Some(charging.queries.dependencies(names, &tables).collect::<Vec<_>>())
+                }
+            },
+        };
+        let scope = match (declared, list) {
+            (Scope::Everything, None) => return Ok((Scope::Everything, why)),
+            (declared, list) => {
+                let all = declared.dependencies().iter().copied().chain(list.into_iter().flatten()).chain(addresses);
+                // One that asked nothing of the database depends on itself.
+                Scope::of(all.chain([page]))
+            }
+        };
+        let is_too_long = scope == Scope::Everything;
+        Ok((scope, is_too_long.then_some(Why::TooMany)))
+    }
+}
+
+/// Whose a statement is that carries this tag.
+pub fn whose(tag: Option<Tag>) -> Whose {
+    tag.map_or(Whose::Anybody, Whose::Tagged)
+}
