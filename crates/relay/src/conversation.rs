@@ -28,6 +28,8 @@ pub trait Conversation: Send {
     fn to_server(&mut self) -> &mut Vec<u8>;
     /// More bytes of the client are welcome.
     fn reads_client(&self) -> bool;
+    /// No command is unanswered and no transaction open.
+    fn is_idle(&self) -> bool;
 }
 
 /// What a conversation asks of its driver.
@@ -92,7 +94,7 @@ pub struct Limits {
     pub held_bytes: usize,
     /// The commands that may be unanswered at one time.
     pub pipelined: usize,
-    /// What is read of a side before the other side has taken what was read before.
+    /// No further command is taken while the server has more than this to take.
     pub buffer_bytes: usize,
 }
 

@@ -11,9 +11,17 @@
 //! A [`Conversation`] is one connection as a state machine without input or output: [`mysql::Mysql`] and
 //! `postgres::Postgres`.
 
+mod bracket;
 mod conversation;
 mod judge;
 pub mod mysql;
+mod serve;
+mod shared;
+mod socket;
 
+pub use bracket::Bracket;
 pub use conversation::{Action, Conversation, Error, Limits, Outcome, Rejection};
 pub use judge::{Answer, Column, Command, Format, Judge, Kind, Origin, Row, State, Transaction, Verdict};
+pub use serve::{ServeLimits, serve};
+pub use shared::{Shared, Step};
+pub use socket::{Listener, Upstream};

@@ -267,6 +267,11 @@ impl<J: Judge> Conversation for Mysql<J> {
     fn reads_client(&self) -> bool {
         self.phase != Phase::Closed && !self.client_is_gone && self.backlog.is_empty()
     }
+
+    fn is_idle(&self) -> bool {
+        let is_unanswered = !self.replies.is_empty() || self.waiting.is_some() || self.hold != Hold::None;
+        self.phase != Phase::Commands || !is_unanswered && self.state.transaction == Transaction::Closed
+    }
 }
 
 /// The error that clients know as *nothing was committed, try again*, or as *read only*.
