@@ -2,7 +2,9 @@
 //!
 //! - `dialogue`, `words`: a conversation line by line, and a judge by first words, for the others.
 //! - `kit`, `mariadb`, `tap`: programs that tests start, and what reaches the database, in the log of the brackets.
+//! - `memory`: long results and files through a relay whose memory is looked at.
 //! - `mysql_machine`: conversations of MySQL, line by line.
+//! - `mysql_raw`: commands that no client at hand sends, at a real server.
 //! - `mysql_real`: clients of MariaDB with the relay and without.
 //! - `shared`: every order of events of commits that share a bracket.
 
@@ -11,7 +13,9 @@
 mod dialogue;
 mod kit;
 mod mariadb;
+mod memory;
 mod mysql_machine;
+mod mysql_raw;
 mod mysql_real;
 mod shared;
 mod tap;

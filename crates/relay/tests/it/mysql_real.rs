@@ -14,14 +14,14 @@ use crate::words::{Log, Words};
 const PYTHON: &str = "/usr/bin/python3";
 
 /// A relay with a tap behind it, in a directory of its own.
-struct Site {
+pub struct Site {
     directory: tempfile::TempDir,
     relay: Relay,
-    log: Log,
+    pub log: Log,
 }
 
 impl Site {
-    fn new(server: &Mariadb, refuses: Option<(&'static str, Rejection)>) -> Self {
+    pub fn new(server: &Mariadb, refuses: Option<(&'static str, Rejection)>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let log = Log::default();
         let tapped = directory.path().join("tap");
@@ -33,7 +33,7 @@ impl Site {
         Self { directory, relay, log }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.directory.path().join("relay")
     }
 }
