@@ -1,0 +1,110 @@
+//! What the server offers and the client takes.
+//!
+//! The relay clears what it does not know in both: another layout of the answers would have no end that it finds. The
+//! proof of a password covers none of these bits.
+
+use super::packets::HEAD;
+use super::wire::Reader;
+
+/// The client's dialect is MySQL's. Where it is absent, the last four bytes of the filler are MariaDB's own bits.
+const MYSQL: u32 = 1;
+const PROTOCOL_41: u32 = 0x0200;
+pub(crate) const SSL: u32 = 0x0800;
+const DEPRECATE_EOF: u32 = 1 << 24;
+/// Everything up to DEPRECATE_EOF, and several factors of authentication; of these without COMPRESS and SSL. Not:
+/// metadata that is left out, zstd, attributes of queries (they stand before the text), and what has no name yet.
+const KNOWN: u32 = (0x01FF_FFFF | 1 << 28) & !0x20 & !SSL;
+
+const EXTENDED_TYPES: u32 = 1 << 3;
+const CACHED_METADATA: u32 = 1 << 4;
+/// Progress, bulk statements, extended types, cached metadata. Not: COM_MULTI (1), results of units in bulk (5).
+const KNOWN_OF_MARIADB: u32 = 1 | 1 << 2 | EXTENDED_TYPES | CACHED_METADATA;
+
+/// What both sides use, as far as the relay must know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Agreed {
+    /// Rows end with an OK packet, and nothing stands between columns and rows.
+    pub(crate) no_eof: bool,
+    /// Column definitions have one string more.
+    pub(crate) extended_types: bool,
+    /// The number of columns is followed by a byte that says whether their definitions follow.
+    pub(crate) cached_metadata: bool,
+}
+
+/// What the server's greeting offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Offer {
+    bits: u32,
+    mariadb: u32,
+}
+
+/// What the first answer of the client is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Response {
+    /// It logs in.
+    Login(Agreed),
+    /// It wants to encrypt although nothing of this was offered.
+    Encrypt,
+}
+
+/// Clears in a greeting, as a whole packet, what the relay does not know. `None`: it is no greeting of version 10.
+///
+/// ```text
+/// 10, version 0, thread u32, scramble 8, 0, low bits u16, character set, status u16, high bits u16,
+/// length of scramble, filler 6, bits of MariaDB u32, ...
+/// ```
+pub(crate) fn greeting(raw: &mut [u8]) -> Option<Offer> {
+    let mut reader = Reader(raw.get(HEAD..)?);
+    if reader.u8()? != 10 {
+        return None;
+    }
+    reader.terminated()?;
+    reader.bytes(4 + 8 + 1)?;
+    let low_at = raw.len() - reader.0.len();
+    let low = u32::from(reader.u16()?);
+    reader.bytes(1 + 2)?;
+    let high_at = raw.len() - reader.0.len();
+    let bits = (low | u32::from(reader.u16()?) << 16) & KNOWN;
+    reader.bytes(1 + 6)?;
+    let mariadb_at = raw.len() - reader.0.len();
+    let mariadb = reader.u32()?;
+    let mariadb = if bits & MYSQL == 0 { mariadb & KNOWN_OF_MARIADB } else { 0 };
+    if bits & PROTOCOL_41 == 0 {
+        return None;
+    }
+    raw[low_at..low_at + 2].copy_from_slice(&(bits as u16).to_le_bytes());
+    raw[high_at..high_at + 2].copy_from_slice(&((bits >> 16) as u16).to_le_bytes());
+    if bits & MYSQL == 0 {
+        raw[mariadb_at..mariadb_at + 4].copy_from_slice(&mariadb.to_le_bytes());
+    }
+    Some(Offer { bits, mariadb })
+}
+
+/// Clears the same in the client's response, and says what both sides use.
+///
+/// ```text
+/// bits u32, longest packet u32, character set, filler 19, bits of MariaDB u32, user 0, ...
+/// ```
+pub(crate) fn response(raw: &mut [u8], offer: Offer) -> Option<Response> {
+    let bits = Reader(raw.get(HEAD..)?).u32()?;
+    if bits & SSL != 0 {
+        return Some(Response::Encrypt);
+    }
+    if bits & PROTOCOL_41 == 0 || raw.len() < HEAD + 32 {
+        return None;
+    }
+    // Bits that the client sets on its own account (FOUND_ROWS, INTERACTIVE) need no offer.
+    let bits = bits & KNOWN;
+    raw[HEAD..HEAD + 4].copy_from_slice(&bits.to_le_bytes());
+    let mut mariadb = 0;
+    if bits & MYSQL == 0 && offer.bits & MYSQL == 0 {
+        mariadb = Reader(&raw[HEAD + 28..]).u32()? & KNOWN_OF_MARIADB;
+        raw[HEAD + 28..HEAD + 32].copy_from_slice(&mariadb.to_le_bytes());
+    }
+    let (both, both_of_mariadb) = (bits & offer.bits, mariadb & offer.mariadb);
+    Some(Response::Login(Agreed {
+        no_eof: both & DEPRECATE_EOF != 0,
+        extended_types: both_of_mariadb & EXTENDED_TYPES != 0,
+        cached_metadata: both_of_mariadb & CACHED_METADATA != 0,
+    }))
+}

@@ -1,0 +1,166 @@
+//! What the server sends.
+
+use super::packets::Piece;
+use super::reply::{self, Event};
+use super::*;
+use super::{login, wire};
+use crate::{Format, Row};
+
+impl<J: Judge> Mysql<J> {
+    pub(super) fn take_server(&mut self, bytes: &[u8]) {
+        let mut input = bytes;
+        let mut packets = std::mem::take(&mut self.server_packets);
+        while self.phase != Phase::Closed {
+            packets.limit = match self.replies.front() {
+                Some(reply) if reply.is_in_rows() => self.limits.answer_bytes,
+                _ => CONTROL_BYTES,
+            };
+            let Some(piece) = packets.next(&mut input) else { break };
+            match piece {
+                Piece::Packet { raw, is_whole } => self.server_packet(raw, is_whole),
+                Piece::More { raw } => {
+                    self.pass_to_client(raw);
+                    self.release_beyond_limit();
+                }
+            }
+        }
+        self.server_packets = packets;
+    }
+
+    fn server_packet(&mut self, raw: &[u8], is_whole: bool) {
+        let payload = &raw[HEAD..];
+        match self.phase {
+            Phase::Greeting => self.greeting(raw, is_whole),
+            Phase::Login if payload.first() != Some(&0xFF) => self.login(raw, is_whole),
+            Phase::Response | Phase::Login => self.refusal(raw),
+            Phase::Refused => self.pass_to_client(raw),
+            Phase::Commands if self.replies.is_empty() => self.unasked(raw),
+            Phase::Commands => self.reply(raw, is_whole),
+            Phase::Closed => {}
+        }
+    }
+
+    fn greeting(&mut self, raw: &[u8], is_whole: bool) {
+        if raw.get(HEAD) == Some(&0xFF) {
+            return self.refusal(raw);
+        }
+        let mut raw = raw.to_vec();
+        match login::greeting(&mut raw).filter(|_| is_whole) {
+            Some(offer) => {
+                self.offer = offer;
+                self.phase = Phase::Response;
+                self.pass_to_client(&raw);
+            }
+            None => self.close(Some(Error::Server("no greeting of version 10"))),
+        }
+    }
+
+    /// The server ends the login with an error, and closes.
+    fn refusal(&mut self, raw: &[u8]) {
+        if raw.get(HEAD) != Some(&0xFF) {
+            return self.close(Some(Error::Server("a packet before the client's response")));
+        }
+        self.phase = Phase::Refused;
+        self.pass_to_client(raw);
+    }
+
+    fn login(&mut self, raw: &[u8], is_whole: bool) {
+        let payload = &raw[HEAD..];
+        match payload.first() {
+            Some(0x00) => {
+                let Some(status) = wire::ok_status(payload).filter(|_| is_whole) else {
+                    return self.close(Some(Error::Server("a status that is cut short")));
+                };
+                self.state = reply::state(status);
+                self.answers_login = false;
+                self.phase = Phase::Commands;
+            }
+            // caching_sha2_password found the proof in its cache: a status follows, and the client says nothing.
+            _ => self.answers_login = payload != [1, 3],
+        }
+        self.pass_to_client(raw);
+    }
+
+    /// A server that shuts down, or that waited too long, says so without being asked.
+    fn unasked(&mut self, raw: &[u8]) {
+        if raw.get(HEAD) != Some(&0xFF) {
+            return self.close(Some(Error::Server("an answer without a command")));
+        }
+        self.pass_to_client(raw);
+    }
+
+    fn reply(&mut self, raw: &[u8], is_whole: bool) {
+        let payload = &raw[HEAD..];
+        let Some(reply) = self.replies.front_mut() else { return };
+        let event = match reply.packet(payload, is_whole, raw[..3] == [0xFF; 3], self.agreed) {
+            Ok(event) => event,
+            Err(problem) => return self.close(Some(Error::Server(problem))),
+        };
+        let (number, is_shown) = (reply.number, reply.is_shown);
+        let format = if reply.is_binary() { Format::MysqlBinary } else { Format::MysqlText };
+        match event {
+            Event::Part => {}
+            Event::Columns(columns) if is_shown => self.judge.columns(number, columns.as_deref()),
+            Event::Row if is_shown => self.judge.row(number, &Row { bytes: payload, format, is_whole }),
+            Event::Columns(_) | Event::Row => {}
+            Event::File | Event::Question => {
+                self.answers_login = event == Event::Question;
+                self.pass_to_client(raw);
+                return self.release_answer();
+            }
+            Event::Progress => {
+                let is_first = self.withheld.is_empty();
+                self.pass_to_client(raw);
+                return if is_first {
+                    self.release_answer()
+                };
+            }
+            Event::Ended(ending) => return self.answered(raw, ending),
+        }
+        self.pass_to_client(raw);
+        self.release_beyond_limit();
+    }
+
+    fn answered(&mut self, raw: &[u8], ending: Ending) {
+        let Some(reply) = self.replies.pop_front() else { return };
+        self.answers_login = false;
+        match ending.status {
+            Some(status) => self.state = reply::state(status),
+            // A deadlock, say, has rolled back the transaction, and the error does not tell.
+            None if ending.is_error && reply.form.may_end_transaction() => {
+                self.state.transaction = Transaction::Unknown;
+            }
+            None => {}
+        }
+        if self.hold == Hold::RollingBack {
+            self.hold = Hold::None;
+            self.release();
+            if ending.is_error {
+                self.close(Some(Error::Rollback));
+            }
+            return;
+        }
+        if let Some((statement, columns)) = &ending.prepared {
+            self.judge.prepared(reply.number, *statement, columns);
+        }
+        self.judge.answered(reply.number, &Answer { is_error: ending.is_error, state: self.state });
+        self.pass_to_client(raw);
+        if self.hold == Hold::Forwarded {
+            self.hold = Hold::Ending;
+            self.actions.push_back(Action::End(Outcome::Answered));
+        }
+    }
+
+    /// Rows before the last packet of a long held answer may go: the application does not know its end.
+    fn release_beyond_limit(&mut self) {
+        if self.withheld.len() > self.limits.held_bytes {
+            self.release_answer();
+        }
+    }
+
+    fn release_answer(&mut self) {
+        if self.hold == Hold::Forwarded {
+            self.release();
+        }
+    }
+}

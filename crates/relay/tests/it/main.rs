@@ -1,0 +1,22 @@
+//! The relay's machines by dialogues, and the relay between real clients and real servers.
+//!
+//! - `dialogue`, `words`: a conversation line by line, and a judge by first words, for the others.
+//! - `kit`, `mariadb`, `tap`: programs that tests start, and what reaches the database, in the log of the brackets.
+//! - `memory`: long results and files through a relay whose memory is looked at.
+//! - `mysql_machine`: conversations of MySQL, line by line.
+//! - `mysql_raw`: commands that no client at hand sends, at a real server.
+//! - `mysql_real`: clients of MariaDB with the relay and without.
+//! - `shared`: every order of events of commits that share a bracket.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod dialogue;
+mod kit;
+mod mariadb;
+mod memory;
+mod mysql_machine;
+mod mysql_raw;
+mod mysql_real;
+mod shared;
+mod tap;
+mod words;
