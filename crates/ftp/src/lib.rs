@@ -1,0 +1,40 @@
+//! An FTP server that every client can talk to, and that is never wrong about what it stored.
+//!
+//! [`Machine`] is one control connection without input and output: lines in, replies and work out. [`Root`] reaches files
+//! by the kernel's own confinement, so that no name leads out of the served directory. [`Server`] runs both on sockets.
+//! docs/FTP.md is for users; the rules are T14 to T16 of docs/TRANSFER.md.
+
+mod address;
+mod ascii;
+mod command;
+mod conduct;
+mod data;
+mod date;
+mod error;
+mod files;
+mod line;
+mod listing;
+mod machine;
+mod moving;
+mod options;
+mod outcome;
+mod path;
+mod rights;
+mod serve;
+mod session;
+mod users;
+mod work;
+mod xferlog;
+
+pub use command::{Command, CommandError, Extended, Representation};
+pub use date::Date;
+pub use error::{FileError, TransferError};
+pub use files::{Entries, Facts, From, Kind, Part, Root};
+pub use line::{ENDLESS_LINE, LONG_LINE, Line, Lines};
+pub use listing::{FactSet, Form};
+pub use machine::{Action, FileAnswer, FileWork, Machine, Outcome, Place, Settings, Tls, Transfer, What};
+pub use options::{ServeError, ServeOptions};
+pub use path::VirtualPath;
+pub use rights::{Login, Rights};
+pub use serve::Server;
+pub use users::{Users, UsersError, set_password};

@@ -1,0 +1,105 @@
+//! What a server is started with.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::rights::Rights;
+use crate::users::UsersError;
+
+/// Options of a server. [`ServeOptions::new`] is read-only, anonymous and on loopback.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The directory that is served.
+    pub root: PathBuf,
+    /// Where control connections come in.
+    pub listen: SocketAddr,
+    /// The file of users.
+    pub users: Option<PathBuf>,
+    /// What `anonymous` and `ftp` may do; `None` lets nobody in without a password.
+    pub anonymous: Option<Rights>,
+    /// Whether anonymous uploads replace whole files (rule T5).
+    pub atomic_stores: bool,
+    /// Ports of passive data connections; `None` lets the system choose.
+    pub passive_ports: Option<RangeInclusive<u16>>,
+    /// The IPv4 address that answers of `PASV` name, for a server behind a translator of addresses.
+    pub outer_address: Option<Ipv4Addr>,
+    /// Names that `HOST` takes; empty takes any.
+    pub hosts: Vec<String>,
+    /// Until a login must have succeeded.
+    pub login_timeout: Duration,
+    /// The longest silence of a control connection.
+    pub idle_timeout: Duration,
+    /// Until a data connection must be there.
+    pub connect_timeout: Duration,
+    /// The longest time in which a data connection moves nothing.
+    pub stall_timeout: Duration,
+    /// How long running transfers may go on after the server is told to stop.
+    pub drain_timeout: Duration,
+    /// Control connections at a time.
+    pub most_sessions: usize,
+    /// Control connections of one address at a time.
+    pub most_sessions_per_address: usize,
+    /// Where a line is appended for each transfer, in the format of xferlog(5).
+    pub transfer_log: Option<PathBuf>,
+}
+
+impl ServeOptions {
+    /// Serves `root` to anonymous readers on 127.0.0.1, port 2121.
+    pub fn new(root: impl Into<PathBuf>) -> ServeOptions {
+        ServeOptions {
+            root: root.into(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 2121)),
+            users: None,
+            anonymous: Some(Rights::READ),
+            atomic_stores: false,
+            passive_ports: None,
+            outer_address: None,
+            hosts: Vec::new(),
+            login_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(300),
+            connect_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(30),
+            most_sessions: 1000,
+            most_sessions_per_address: 100,
+            transfer_log: None,
+        }
+    }
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The served directory cannot be opened.
+    #[error("{}: {reason} Give a directory that this user can read", path.display())]
+    Root {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: crate::error::FileError,
+    },
+    /// The port cannot be had.
+    #[error("cannot listen on {address}: {error}; ports below 1024 need root or CAP_NET_BIND_SERVICE")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The file of users is wrong.
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    /// The transfer log cannot be written.
+    #[error("cannot write the transfer log {}: {error}", path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Neither anonymous nor users.
+    #[error("nobody could log in: give a file of users, or allow anonymous logins")]
+    Nobody,
+}

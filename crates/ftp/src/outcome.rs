@@ -1,0 +1,151 @@
+//! What a command answers once its work has an outcome.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::address::pasv_text;
+use crate::date::Date;
+use crate::error::{FileError, TransferError};
+use crate::files::{Facts, Kind};
+use crate::listing::write_facts;
+use crate::machine::{DataPlace, FileAnswer, MOST_WRONG_PASSWORDS, Machine, Outcome, Question, Waiting};
+use crate::rights::{Login, Rights};
+
+impl Machine {
+    pub(crate) fn on_outcome(&mut self, outcome: Outcome) {
+        match (outcome, self.waiting.take()) {
+            (Outcome::Progress(bytes), waiting) => {
+                self.waiting = waiting;
+                self.reply_lines(211, "Status:", format!(" {bytes} bytes moved\r\n").as_bytes(), "End");
+            }
+            (Outcome::Login(login), Some(Waiting::Login)) => self.on_login(login),
+            (Outcome::Listening(address), Some(Waiting::Listen { is_extended })) => {
+                self.on_listening(address, is_extended);
+            }
+            (Outcome::File(answer), Some(Waiting::File(question))) => match answer {
+                Ok(answer) => self.on_file(answer, question),
+                Err(error) => self.reply(error.code(), &error.to_string()),
+            },
+            (Outcome::Opened { size, name }, Some(Waiting::Transfer { is_aborted, name: path, .. })) => {
+                self.on_opened(size, name.as_deref(), &path);
+                self.waiting = Some(Waiting::Transfer { is_open: true, is_aborted, name: path });
+            }
+            (Outcome::Ended(result), Some(Waiting::Transfer { is_open, is_aborted, .. })) => {
+                self.on_ended(result, is_open, is_aborted);
+            }
+            // An outcome that nothing waits for changes nothing.
+            (_, waiting) => self.waiting = waiting,
+        }
+    }
+
+    fn on_login(&mut self, login: Option<Login>) {
+        match login {
+            Some(login) => {
+                self.login = Some(login);
+                self.reply(230, "Logged in.");
+            }
+            None => {
+                self.wrong_passwords += 1;
+                if self.wrong_passwords >= MOST_WRONG_PASSWORDS {
+                    self.end(421, "Too many wrong passwords; closing.");
+                } else {
+                    self.reply(530, "Wrong name or password.");
+                }
+            }
+        }
+    }
+
+    fn on_listening(&mut self, address: Option<SocketAddr>, is_extended: bool) {
+        match address {
+            None => self.reply(425, "No port is free; try again later."),
+            Some(address) => {
+                self.data = Some(DataPlace::Passive);
+                let port = address.port();
+                if is_extended {
+                    self.reply(229, &format!("Entering Extended Passive Mode (|||{port}|)"));
+                } else {
+                    let host = match address.ip().to_canonical() {
+                        IpAddr::V4(host) => host,
+                        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+                    };
+                    self.reply(227, &format!("Entering Passive Mode {}.", pasv_text(host, port)));
+                }
+            }
+        }
+    }
+
+    fn on_opened(&mut self, size: Option<u64>, name: Option<&[u8]>, path: &[u8]) {
+        match (name, size) {
+            // The form that clients look for (RFC 1123, section 4.1.2.9).
+            (Some(name), _) => self.reply_bytes(150, &[b"FILE: ", name].concat()),
+            (None, Some(size)) => {
+                let text = [b"Opening data connection for ", path, format!(" ({size} bytes).").as_bytes()].concat();
+                self.reply_bytes(150, &text);
+            }
+            (None, None) => self.reply(150, "Opening data connection."),
+        }
+    }
+
+    fn on_ended(&mut self, result: Result<(), TransferError>, is_open: bool, is_aborted: bool) {
+        if !is_open {
+            self.actions.push(crate::machine::Action::CloseListener);
+        }
+        match result {
+            Ok(()) => self.reply(226, "Transfer complete."),
+            Err(_) if is_aborted => self.reply(426, "Transfer aborted."),
+            Err(error) => self.reply(error.code(), &error.to_string()),
+        }
+        if is_aborted {
+            self.reply(226, "Abort done.");
+        }
+    }
+
+    fn on_file(&mut self, answer: FileAnswer, question: Question) {
+        match (question, answer) {
+            (Question::Cwd(path), FileAnswer::Done) => {
+                self.directory = path;
+                self.reply(250, "Directory changed.");
+            }
+            (Question::Rnfr(path), FileAnswer::Done) => {
+                self.rename_from = Some(path);
+                self.reply(350, "RNTO, please.");
+            }
+            (Question::Mkd(path), FileAnswer::Done) => {
+                self.reply_bytes(257, &[path.quoted(), b" was made.".to_vec()].concat());
+            }
+            (Question::Done(text), FileAnswer::Done) => self.reply(250, text),
+            (Question::Mfmt(seconds, path), FileAnswer::Done) => {
+                let date = Date::of(seconds).compact();
+                self.reply_bytes(213, &[format!("Modify={date}; ").into_bytes(), path.display()].concat());
+            }
+            (Question::SiteUtime, FileAnswer::Done) => self.reply(213, "The time is set."),
+            (Question::SiteChmod, FileAnswer::Done) => self.reply(200, "The mode is set."),
+            (Question::Size, FileAnswer::Facts(facts)) if facts.kind == Kind::File => {
+                self.reply(213, &facts.size.to_string());
+            }
+            (Question::Size, FileAnswer::Facts(_)) => self.reply(550, &FileError::NotRegular.to_string()),
+            (Question::Mdtm, FileAnswer::Facts(facts)) => self.reply(213, &Date::of(facts.modified).compact()),
+            (Question::Mlst(path), FileAnswer::Facts(facts)) => self.on_mlst(&path.display(), &facts),
+            (Question::Hash(path), FileAnswer::Hash(digits, from, to)) => {
+                let range = format!("SHA-256 {from}-{} {digits} ", to.saturating_sub(1));
+                self.reply_bytes(213, &[range.into_bytes(), path].concat());
+            }
+            (Question::Xsha256, FileAnswer::Hash(digits, ..)) => self.reply(250, &digits.to_ascii_uppercase()),
+            (Question::Stat(path), FileAnswer::Lines(lines)) => {
+                let name = String::from_utf8_lossy(&path.display()).into_owned();
+                self.reply_lines(212, &format!("Status of {name}:"), &lines, "End");
+            }
+            // The caller answers another question than it was asked.
+            _ => self.reply(451, "Internal error."),
+        }
+    }
+
+    fn on_mlst(&mut self, path: &[u8], facts: &Facts) {
+        let rights = self.login.as_ref().map_or(Rights::default(), |login| login.rights);
+        let mut line = vec![b' '];
+        write_facts(self.facts, facts, rights, &mut line);
+        line.push(b' ');
+        line.extend_from_slice(path);
+        line.extend_from_slice(b"\r\n");
+        self.reply_lines(250, "Listing", &line, "End");
+    }
+}

@@ -1,0 +1,9 @@
+//! The machine by scripts, and the server as clients see it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod bench;
+mod clients;
+mod dialogue;
+mod hostile;
+mod sockets;
