@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 const FLOORS: [(i32, &[&str]); 8] = [
     (-1, &["terms"]),
     (0, &["fabric", "cluster", "ipc", "metrics", "namespaces", "protocol"]),
-    (1, &["client", "etcd", "service"]),
+    (1, &["client", "etcd", "memcache", "service"]),
     (2, &["lock", "memory", "monitor", "sqlite", "wan"]),
-    (3, &["content", "caching", "statements"]),
+    (3, &["content", "caching", "statements", "coop"]),
     (4, &["node", "proxy", "relay", "bench", "ftp"]),
     (5, &["cli"]),
     // Above all, so that no program can import it.
