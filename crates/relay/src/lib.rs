@@ -13,6 +13,7 @@
 
 mod bracket;
 mod conversation;
+mod gate;
 mod judge;
 pub mod mysql;
 mod serve;
