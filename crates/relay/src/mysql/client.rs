@@ -150,6 +150,9 @@ impl<J: Judge> Mysql<J> {
             Some(login::Response::Login(agreed)) => {
                 self.agreed = agreed;
                 self.phase = Phase::Login;
+                if let Some((user, database)) = login::session(&raw) {
+                    self.judge.login(user, database);
+                }
                 self.gate.to_server.extend_from_slice(&raw);
             }
             Some(login::Response::Encrypt) => self.close(Some(Error::Client("encryption that was not offered"))),
@@ -224,7 +227,7 @@ impl<J: Judge> Mysql<J> {
         if self.state.transaction == Transaction::Closed && self.state.autocommit {
             self.gate.hold = Hold::None;
             self.gate.to_client.extend_from_slice(&packet);
-            return;
+            return self.judge.answered(number, &Answer { is_error: true, state: Some(self.state) });
         }
         self.gate.roll_back(&wire::packet(0, b"\x03ROLLBACK"), packet);
         self.replies.push_back(Reply::new(number, Form::Status, false));

@@ -126,6 +126,7 @@ impl<J: Judge> Mysql<J> {
         }
         if self.gate.hold == Hold::RollingBack {
             self.gate.rolled_back();
+            self.judge.answered(reply.number, &Answer { is_error: true, state: Some(self.state) });
             if ending.is_error {
                 self.close(Some(Error::Rollback));
             }
@@ -134,7 +135,7 @@ impl<J: Judge> Mysql<J> {
         if let Some((statement, columns)) = &ending.prepared {
             self.judge.prepared(reply.number, *statement, columns);
         }
-        self.judge.answered(reply.number, &Answer { is_error: ending.is_error, state: self.state });
+        self.judge.answered(reply.number, &Answer { is_error: ending.is_error, state: Some(self.state) });
         self.gate.pass(raw);
         self.gate.answered();
     }
