@@ -8,6 +8,11 @@ pub trait Judge: Send {
     /// What a held command writes, as the bracket takes it.
     type Write: Send + 'static;
 
+    /// A client asks for a session. The server has not agreed, and a command may change both.
+    fn login(&mut self, user: &[u8], database: &[u8]) {
+        let _ = (user, database);
+    }
+
     /// Decides what becomes of a command. `state` is what the server last reported, and `None` while earlier commands
     /// are unanswered. A command that is to be held is then judged again, with the state, when they have been
     /// answered: the pipeline is cut there (Q10). Names of a read are recorded here or with its rows, never later.
@@ -29,7 +34,8 @@ pub trait Judge: Send {
         let _ = (number, row);
     }
 
-    /// The answer has ended, and its last bytes have not been passed on.
+    /// The answer has ended, and its last bytes have not been passed on. A command whose bracket was not begun ends with
+    /// an error too, after the rollback.
     fn answered(&mut self, number: u64, answer: &Answer) {
         let _ = (number, answer);
     }
@@ -72,6 +78,8 @@ pub enum Kind {
     Execute,
     /// COM_STMT_BULK_EXECUTE.
     ExecuteBulk,
+    /// Describe, whose columns are those of a later Execute.
+    Describe,
     /// COM_STMT_FETCH.
     Fetch,
     /// COM_STMT_SEND_LONG_DATA. Only its beginning is shown.
@@ -126,8 +134,8 @@ pub struct State {
 pub struct Answer {
     /// It ended with an error.
     pub is_error: bool,
-    /// The state after it.
-    pub state: State,
+    /// The state after it. `None` where the server has not said it (PostgreSQL: before ReadyForQuery).
+    pub state: Option<State>,
 }
 
 /// A column of a result.
@@ -197,7 +205,7 @@ impl<'a> Row<'a> {
         match self.format {
             Format::MysqlText => crate::mysql::text_values(self.bytes, columns.len()),
             Format::MysqlBinary => crate::mysql::binary_values(self.bytes, columns),
-            Format::Postgres => Vec::new(),
+            Format::Postgres => crate::postgres::values(self.bytes, columns.len()),
         }
     }
 }

@@ -9,12 +9,14 @@
 //! the rows of the answer before their bytes are passed on (Q1). A [`Bracket`] begins and ends updates.
 //!
 //! A [`Conversation`] is one connection as a state machine without input or output: [`mysql::Mysql`] and
-//! `postgres::Postgres`.
+//! [`postgres::Postgres`].
 
 mod bracket;
 mod conversation;
+mod gate;
 mod judge;
 pub mod mysql;
+pub mod postgres;
 mod serve;
 mod shared;
 mod socket;

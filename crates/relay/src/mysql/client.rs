@@ -48,17 +48,17 @@ impl<J: Judge> Mysql<J> {
     /// Takes up what waits as far as it may go.
     pub(super) fn advance(&mut self) {
         if self.phase == Phase::Commands
-            && self.hold == Hold::None
+            && self.gate.hold == Hold::None
             && self.replies.is_empty()
             && let Some(waiting) = self.waiting.take()
         {
             let Waiting { number, raw, is_whole } = waiting;
             self.command(number, &raw, is_whole);
         }
-        if !self.backlog.is_empty() && self.phase != Phase::Closed {
+        if !self.backlog.is_empty() && !self.gate.is_closed() {
             let backlog = std::mem::take(&mut self.backlog);
             let used = self.take_client(&backlog);
-            if self.phase != Phase::Closed {
+            if !self.gate.is_closed() {
                 self.backlog = backlog;
                 self.backlog.drain(..used);
                 self.backlog.shrink_to(4 << 10);
@@ -78,7 +78,7 @@ impl<J: Judge> Mysql<J> {
             };
             let Some(piece) = packets.next(&mut input) else { break };
             match piece {
-                Piece::More { raw } if self.client_rest == Rest::Pass => self.to_server.extend_from_slice(raw),
+                Piece::More { raw } if self.client_rest == Rest::Pass => self.gate.to_server.extend_from_slice(raw),
                 Piece::More { .. } => {}
                 Piece::Packet { raw, is_whole } => {
                     self.client_rest = Rest::Pass;
@@ -98,10 +98,10 @@ impl<J: Judge> Mysql<J> {
     /// The next packet of the client may be taken.
     fn takes_client(&self, is_inside: bool) -> bool {
         if is_inside {
-            return self.waiting.is_none() && self.phase != Phase::Closed;
+            return self.waiting.is_none() && !self.gate.is_closed();
         }
         match self.phase {
-            Phase::Greeting | Phase::Refused | Phase::Closed => false,
+            Phase::Greeting | Phase::Refused => false,
             Phase::Response => true,
             Phase::Login => self.answers_login,
             Phase::Commands => self.sends_file() || self.answers_login || self.takes_command(),
@@ -111,9 +111,9 @@ impl<J: Judge> Mysql<J> {
     fn takes_command(&self) -> bool {
         let is_in_login = self.replies.back().is_some_and(|reply| reply.form == Form::Login);
         self.waiting.is_none()
-            && self.hold == Hold::None
+            && self.gate.hold == Hold::None
             && self.replies.len() < self.limits.pipelined
-            && self.to_server.len() < self.limits.buffer_bytes
+            && self.gate.to_server.len() < self.limits.buffer_bytes
             && !is_in_login
     }
 
@@ -126,10 +126,10 @@ impl<J: Judge> Mysql<J> {
             Phase::Response => self.response(raw, is_whole),
             _ if self.answers_login => {
                 self.answers_login = false;
-                self.to_server.extend_from_slice(raw);
+                self.gate.to_server.extend_from_slice(raw);
             }
             _ if self.sends_file() => {
-                self.to_server.extend_from_slice(raw);
+                self.gate.to_server.extend_from_slice(raw);
                 if raw.len() == HEAD
                     && let Some(reply) = self.replies.front_mut()
                 {
@@ -150,7 +150,10 @@ impl<J: Judge> Mysql<J> {
             Some(login::Response::Login(agreed)) => {
                 self.agreed = agreed;
                 self.phase = Phase::Login;
-                self.to_server.extend_from_slice(&raw);
+                if let Some((user, database)) = login::session(&raw) {
+                    self.judge.login(user, database);
+                }
+                self.gate.to_server.extend_from_slice(&raw);
             }
             Some(login::Response::Encrypt) => self.close(Some(Error::Client("encryption that was not offered"))),
             None => self.close(Some(Error::Client("no response to a greeting"))),
@@ -175,7 +178,7 @@ impl<J: Judge> Mysql<J> {
             Way::Refused if !is_whole => return self.close(Some(Error::Client("a long command of no known kind"))),
             Way::Refused => {
                 let message = "verbena does not relay this command; connect to the database itself for it";
-                self.to_client.extend_from_slice(&wire::error(1, 1047, b"08S01", message));
+                self.gate.to_client.extend_from_slice(&wire::error(1, 1047, b"08S01", message));
                 return;
             }
             Way::Silent => None,
@@ -187,11 +190,10 @@ impl<J: Judge> Mysql<J> {
             Verdict::Hold(_) if !is_settled => self.waiting = Some(waiting()),
             Verdict::Hold(write) if form.is_some() => {
                 self.waiting = Some(waiting());
-                self.hold = Hold::Asked;
-                self.actions.push_back(Action::Begin(write));
+                self.gate.ask(write);
             }
             verdict => {
-                self.to_server.extend_from_slice(raw);
+                self.gate.to_server.extend_from_slice(raw);
                 let is_shown = !matches!(verdict, Verdict::Pass);
                 self.replies.extend(form.map(|form| Reply::new(number, form, is_shown)));
             }
@@ -201,8 +203,8 @@ impl<J: Judge> Mysql<J> {
     /// The bracket is begun.
     pub(super) fn forward_held(&mut self) {
         let Some(waiting) = self.waiting.take() else { return };
-        self.hold = Hold::Forwarded;
-        self.to_server.extend_from_slice(&waiting.raw);
+        self.gate.hold = Hold::Forwarded;
+        self.gate.to_server.extend_from_slice(&waiting.raw);
         if let (_, Way::Answered(form)) = way(waiting.raw[HEAD]) {
             self.replies.push_back(Reply::new(waiting.number, form, true));
         }
@@ -211,7 +213,7 @@ impl<J: Judge> Mysql<J> {
     /// The bracket is not begun: nothing of the transaction may stay.
     pub(super) fn reject(&mut self, rejection: Rejection) {
         let Some(waiting) = self.waiting.take() else { return };
-        self.hold = Hold::RollingBack;
+        self.gate.hold = Hold::RollingBack;
         if waiting.is_whole {
             self.answer_rejected(waiting.number, waiting.raw[3], rejection);
         } else {
@@ -223,12 +225,11 @@ impl<J: Judge> Mysql<J> {
     fn answer_rejected(&mut self, number: u64, sequence: u8, rejection: Rejection) {
         let packet = rejection_packet(rejection, sequence.wrapping_add(1));
         if self.state.transaction == Transaction::Closed && self.state.autocommit {
-            self.hold = Hold::None;
-            self.to_client.extend_from_slice(&packet);
-            return;
+            self.gate.hold = Hold::None;
+            self.gate.to_client.extend_from_slice(&packet);
+            return self.judge.answered(number, &Answer { is_error: true, state: Some(self.state) });
         }
-        self.withheld = packet;
-        self.to_server.extend_from_slice(&wire::packet(0, b"\x03ROLLBACK"));
+        self.gate.roll_back(&wire::packet(0, b"\x03ROLLBACK"), packet);
         self.replies.push_back(Reply::new(number, Form::Status, false));
     }
 }

@@ -108,3 +108,25 @@ pub(crate) fn response(raw: &mut [u8], offer: Offer) -> Option<Response> {
         cached_metadata: both_of_mariadb & CACHED_METADATA != 0,
     }))
 }
+
+const CONNECT_WITH_DATABASE: u32 = 8;
+const SECURE_CONNECTION: u32 = 0x8000;
+const LENGTH_OF_PROOF: u32 = 1 << 21;
+
+/// The user and the database of a response, which follow its first 32 bytes.
+pub(crate) fn session(raw: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut reader = Reader(raw.get(HEAD..)?);
+    let bits = reader.u32()?;
+    reader.bytes(28)?;
+    let user = reader.terminated()?;
+    if bits & LENGTH_OF_PROOF != 0 {
+        reader.string()?;
+    } else if bits & SECURE_CONNECTION != 0 {
+        let length = reader.u8()?;
+        reader.bytes(usize::from(length))?;
+    } else {
+        reader.terminated()?;
+    }
+    let has_database = bits & CONNECT_WITH_DATABASE != 0;
+    Some((user, if has_database { reader.terminated()? } else { b"" }))
+}

@@ -9,13 +9,6 @@
 //! In `Commands` each command of the client that has an answer becomes a [`Reply`](reply::Reply) at the end of a queue;
 //! the packets of the server belong to the reply at its front. A command that the judge holds waits until the queue is
 //! empty, then until its bracket is begun; then it is forwarded, and what follows it waits until the bracket is ended.
-//!
-//! A held command goes through `Hold`:
-//!
-//! ```text
-//! None --judged--> Asked --begun--> Forwarded --answered--> Ending --ended--> None
-//!                    `--rejected--> RollingBack --answered--> None
-//! ```
 
 mod client;
 mod login;
@@ -26,12 +19,13 @@ mod wire;
 
 use std::collections::VecDeque;
 
+use crate::gate::{Gate, Hold, message};
 use login::{Agreed, Offer};
 use packets::{HEAD, Packets};
 use reply::{Ending, Form, Reply};
 pub(crate) use wire::{binary_values, text_values};
 
-use crate::{Action, Answer, Conversation, Error, Judge, Limits, Outcome, Rejection, State, Transaction};
+use crate::{Action, Answer, Conversation, Error, Judge, Limits, Rejection, State, Transaction};
 
 /// A connection of MySQL or MariaDB as a state machine.
 pub struct Mysql<J: Judge> {
@@ -57,13 +51,7 @@ pub struct Mysql<J: Judge> {
     /// Commands so far.
     commands: u64,
     state: State,
-    hold: Hold,
-    /// The answer of the held command.
-    withheld: Vec<u8>,
-    to_client: Vec<u8>,
-    to_server: Vec<u8>,
-    actions: VecDeque<Action<J::Write>>,
-    client_is_gone: bool,
+    gate: Gate<J::Write>,
 }
 
 /// The longest packet of a login, column definition or status that the relay takes.
@@ -80,20 +68,6 @@ enum Phase {
     Commands,
     /// The server ended the login with an error and closes.
     Refused,
-    Closed,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    None,
-    /// The bracket is being begun.
-    Asked,
-    /// The command is at the server.
-    Forwarded,
-    /// The bracket was not begun, and the server rolls back.
-    RollingBack,
-    /// The bracket is being ended.
-    Ending,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,12 +104,7 @@ impl<J: Judge> Mysql<J> {
             replies: VecDeque::new(),
             commands: 0,
             state: State { transaction: Transaction::Unknown, autocommit: true, flags: 0 },
-            hold: Hold::None,
-            withheld: Vec::new(),
-            to_client: Vec::new(),
-            to_server: Vec::new(),
-            actions: VecDeque::new(),
-            client_is_gone: false,
+            gate: Gate::new(),
         }
     }
 
@@ -145,38 +114,9 @@ impl<J: Judge> Mysql<J> {
     }
 
     fn close(&mut self, error: Option<Error>) {
-        if self.phase == Phase::Closed {
-            return;
-        }
-        self.phase = Phase::Closed;
+        self.gate.close(error);
         self.backlog = Vec::new();
         self.waiting = None;
-        if self.hold == Hold::Forwarded {
-            self.hold = Hold::Ending;
-            self.actions.push_back(Action::End(Outcome::Unknown));
-        }
-        if self.hold == Hold::RollingBack {
-            // Nothing was committed, and with this connection nothing will be.
-            self.release();
-        }
-        self.withheld = Vec::new();
-        self.actions.push_back(Action::Close(error));
-    }
-
-    /// Passes what the server sent, or keeps it back with the rest of a held answer.
-    fn pass_to_client(&mut self, raw: &[u8]) {
-        match self.hold {
-            Hold::RollingBack => {}
-            Hold::Forwarded | Hold::Ending => {
-                self.withheld.extend_from_slice(raw);
-            }
-            Hold::None | Hold::Asked => self.to_client.extend_from_slice(raw),
-        }
-    }
-
-    /// Gives out a held answer that has not ended.
-    fn release(&mut self) {
-        self.to_client.append(&mut self.withheld);
     }
 }
 
@@ -184,12 +124,12 @@ impl<J: Judge> Conversation for Mysql<J> {
     type Write = J::Write;
 
     fn client(&mut self, bytes: &[u8]) {
-        if self.phase == Phase::Closed {
+        if self.gate.is_closed() {
             return;
         }
         if self.backlog.is_empty() {
             let used = self.take_client(bytes);
-            if self.phase != Phase::Closed {
+            if !self.gate.is_closed() {
                 self.backlog.extend_from_slice(&bytes[used..]);
             }
         } else {
@@ -204,11 +144,7 @@ impl<J: Judge> Conversation for Mysql<J> {
     }
 
     fn client_closed(&mut self) {
-        self.client_is_gone = true;
-        // A held command that is at the server: its answer ends the bracket.
-        if !matches!(self.hold, Hold::Forwarded) {
-            self.close(None);
-        }
+        self.gate.client_closed();
     }
 
     fn server_closed(&mut self) {
@@ -216,74 +152,48 @@ impl<J: Judge> Conversation for Mysql<J> {
     }
 
     fn begun(&mut self, result: Result<(), Rejection>) {
-        if self.hold != Hold::Asked {
-            return;
-        }
-        if self.phase == Phase::Closed {
-            self.hold = Hold::None;
-            if result.is_ok() {
-                self.hold = Hold::Ending;
-                self.actions.push_back(Action::End(Outcome::Unsent));
+        if self.gate.begun(result.is_ok()) {
+            match result {
+                Ok(()) => self.forward_held(),
+                Err(rejection) => self.reject(rejection),
             }
-            return;
+            self.advance();
         }
-        match result {
-            Ok(()) => self.forward_held(),
-            Err(rejection) => self.reject(rejection),
-        }
-        self.advance();
     }
 
     fn ended(&mut self, is_confirmed: bool) {
-        if self.hold != Hold::Ending {
-            return;
+        if self.gate.ended(is_confirmed) {
+            self.advance();
         }
-        self.hold = Hold::None;
-        if self.phase == Phase::Closed {
-            return;
-        }
-        if !is_confirmed {
-            return self.close(Some(Error::Unconfirmed));
-        }
-        self.release();
-        if self.client_is_gone {
-            return self.close(None);
-        }
-        self.advance();
     }
 
     fn next_action(&mut self) -> Option<Action<J::Write>> {
-        self.actions.pop_front()
+        self.gate.next_action()
     }
 
     fn to_client(&mut self) -> &mut Vec<u8> {
-        &mut self.to_client
+        &mut self.gate.to_client
     }
 
     fn to_server(&mut self) -> &mut Vec<u8> {
-        &mut self.to_server
+        &mut self.gate.to_server
     }
 
     fn reads_client(&self) -> bool {
-        self.phase != Phase::Closed && !self.client_is_gone && self.backlog.is_empty()
+        self.gate.reads_client() && self.backlog.is_empty()
     }
 
     fn is_idle(&self) -> bool {
-        let is_unanswered = !self.replies.is_empty() || self.waiting.is_some() || self.hold != Hold::None;
+        let is_unanswered = !self.replies.is_empty() || self.waiting.is_some() || self.gate.hold != Hold::None;
         self.phase != Phase::Commands || !is_unanswered && self.state.transaction == Transaction::Closed
     }
 }
 
 /// The error that clients know as *nothing was committed, try again*, or as *read only*.
 fn rejection_packet(rejection: Rejection, sequence: u8) -> Vec<u8> {
-    match rejection {
-        Rejection::Retry => {
-            let message = "Lock wait timeout exceeded; try restarting transaction (verbena: update not begun)";
-            wire::error(sequence, 1205, b"HY000", message)
-        }
-        Rejection::ReadOnly => {
-            let message = "The server is running with the --read-only option (verbena: relay without a lease)";
-            wire::error(sequence, 1290, b"HY000", message)
-        }
-    }
+    let code = match rejection {
+        Rejection::Retry => 1205,
+        Rejection::ReadOnly => 1290,
+    };
+    wire::error(sequence, code, b"HY000", message(rejection))
 }

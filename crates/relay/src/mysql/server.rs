@@ -10,7 +10,7 @@ impl<J: Judge> Mysql<J> {
     pub(super) fn take_server(&mut self, bytes: &[u8]) {
         let mut input = bytes;
         let mut packets = std::mem::take(&mut self.server_packets);
-        while self.phase != Phase::Closed {
+        while !self.gate.is_closed() {
             packets.limit = match self.replies.front() {
                 Some(reply) if reply.is_in_rows() => self.limits.answer_bytes,
                 _ => CONTROL_BYTES,
@@ -19,8 +19,8 @@ impl<J: Judge> Mysql<J> {
             match piece {
                 Piece::Packet { raw, is_whole } => self.server_packet(raw, is_whole),
                 Piece::More { raw } => {
-                    self.pass_to_client(raw);
-                    self.release_beyond_limit();
+                    self.gate.pass(raw);
+                    self.gate.release_beyond(self.limits.held_bytes);
                 }
             }
         }
@@ -33,10 +33,9 @@ impl<J: Judge> Mysql<J> {
             Phase::Greeting => self.greeting(raw, is_whole),
             Phase::Login if payload.first() != Some(&0xFF) => self.login(raw, is_whole),
             Phase::Response | Phase::Login => self.refusal(raw),
-            Phase::Refused => self.pass_to_client(raw),
+            Phase::Refused => self.gate.pass(raw),
             Phase::Commands if self.replies.is_empty() => self.unasked(raw),
             Phase::Commands => self.reply(raw, is_whole),
-            Phase::Closed => {}
         }
     }
 
@@ -49,7 +48,7 @@ impl<J: Judge> Mysql<J> {
             Some(offer) => {
                 self.offer = offer;
                 self.phase = Phase::Response;
-                self.pass_to_client(&raw);
+                self.gate.pass(&raw);
             }
             None => self.close(Some(Error::Server("no greeting of version 10"))),
         }
@@ -61,7 +60,7 @@ impl<J: Judge> Mysql<J> {
             return self.close(Some(Error::Server("a packet before the client's response")));
         }
         self.phase = Phase::Refused;
-        self.pass_to_client(raw);
+        self.gate.pass(raw);
     }
 
     fn login(&mut self, raw: &[u8], is_whole: bool) {
@@ -78,7 +77,7 @@ impl<J: Judge> Mysql<J> {
             // caching_sha2_password found the proof in its cache: a status follows, and the client says nothing.
             _ => self.answers_login = payload != [1, 3],
         }
-        self.pass_to_client(raw);
+        self.gate.pass(raw);
     }
 
     /// A server that shuts down, or that waited too long, says so without being asked.
@@ -86,7 +85,7 @@ impl<J: Judge> Mysql<J> {
         if raw.get(HEAD) != Some(&0xFF) {
             return self.close(Some(Error::Server("an answer without a command")));
         }
-        self.pass_to_client(raw);
+        self.gate.pass(raw);
     }
 
     fn reply(&mut self, raw: &[u8], is_whole: bool) {
@@ -105,20 +104,13 @@ impl<J: Judge> Mysql<J> {
             Event::Columns(_) | Event::Row => {}
             Event::File | Event::Question => {
                 self.answers_login = event == Event::Question;
-                self.pass_to_client(raw);
-                return self.release_answer();
+                return self.gate.pass_now(raw);
             }
-            Event::Progress => {
-                let is_first = self.withheld.is_empty();
-                self.pass_to_client(raw);
-                return if is_first {
-                    self.release_answer()
-                };
-            }
+            Event::Progress => return self.gate.pass_beside(raw),
             Event::Ended(ending) => return self.answered(raw, ending),
         }
-        self.pass_to_client(raw);
-        self.release_beyond_limit();
+        self.gate.pass(raw);
+        self.gate.release_beyond(self.limits.held_bytes);
     }
 
     fn answered(&mut self, raw: &[u8], ending: Ending) {
@@ -132,9 +124,9 @@ impl<J: Judge> Mysql<J> {
             }
             None => {}
         }
-        if self.hold == Hold::RollingBack {
-            self.hold = Hold::None;
-            self.release();
+        if self.gate.hold == Hold::RollingBack {
+            self.gate.rolled_back();
+            self.judge.answered(reply.number, &Answer { is_error: true, state: Some(self.state) });
             if ending.is_error {
                 self.close(Some(Error::Rollback));
             }
@@ -143,24 +135,8 @@ impl<J: Judge> Mysql<J> {
         if let Some((statement, columns)) = &ending.prepared {
             self.judge.prepared(reply.number, *statement, columns);
         }
-        self.judge.answered(reply.number, &Answer { is_error: ending.is_error, state: self.state });
-        self.pass_to_client(raw);
-        if self.hold == Hold::Forwarded {
-            self.hold = Hold::Ending;
-            self.actions.push_back(Action::End(Outcome::Answered));
-        }
-    }
-
-    /// Rows before the last packet of a long held answer may go: the application does not know its end.
-    fn release_beyond_limit(&mut self) {
-        if self.withheld.len() > self.limits.held_bytes {
-            self.release_answer();
-        }
-    }
-
-    fn release_answer(&mut self) {
-        if self.hold == Hold::Forwarded {
-            self.release();
-        }
+        self.judge.answered(reply.number, &Answer { is_error: ending.is_error, state: Some(self.state) });
+        self.gate.pass(raw);
+        self.gate.answered();
     }
 }

@@ -1,6 +1,6 @@
 //! A conversation line by line: what comes in, and what must come out.
 
-use verbena_relay::{Action, Conversation, Limits, Outcome, mysql::Mysql};
+use verbena_relay::{Action, Conversation, Limits, Outcome, mysql::Mysql, postgres::Postgres};
 
 use crate::words::{Log, Words};
 
@@ -66,8 +66,8 @@ pub fn response(bits: u32, extended: u32) -> Vec<u8> {
 pub const USUAL: u32 = 0x0200 | 0x2000 | 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x8_0000;
 pub const DEPRECATE_EOF: u32 = 1 << 24;
 
-pub struct Dialogue {
-    pub machine: Mysql<Words>,
+pub struct Dialogue<C = Mysql<Words>> {
+    pub machine: C,
     pub log: Log,
 }
 
@@ -92,7 +92,35 @@ impl Dialogue {
     pub fn usual() -> Self {
         Self::with(Limits::default(), USUAL, 0)
     }
+}
 
+/// A message of PostgreSQL.
+pub fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
+    [&[kind][..], &(payload.len() as u32 + 4).to_be_bytes(), payload].concat()
+}
+
+/// Parse, Bind and Execute of an unnamed statement.
+pub fn extended(statement: &str) -> Vec<u8> {
+    let parse = message(b'P', format!("\0{statement}\0\0\0").as_bytes());
+    [parse, message(b'B', &[0; 8]), message(b'E', &[0; 5])].concat()
+}
+
+impl Dialogue<Postgres<Words>> {
+    pub fn started(limits: Limits) -> Self {
+        let log = Log::default();
+        let mut dialogue = Self { machine: Postgres::new(Words::of_postgres(log.clone(), true), limits), log };
+        dialogue.passes(b"\0\0\0\x13\0\x03\0\0user\0me\0\0\0\0");
+        dialogue
+    }
+
+    pub fn postgres(limits: Limits) -> Self {
+        let mut dialogue = Self::started(limits);
+        dialogue.answers(&[message(b'R', &[0, 0, 0, 0]), message(b'Z', b"I")].concat());
+        dialogue
+    }
+}
+
+impl<C: Conversation<Write = String>> Dialogue<C> {
     pub fn client(&mut self, bytes: &[u8]) {
         self.machine.client(bytes);
     }
@@ -127,6 +155,13 @@ impl Dialogue {
         self.server(bytes);
         assert_eq!(self.hears(), bytes);
         assert_eq!(self.action(), None);
+    }
+
+    /// The server sends `bytes`, which are passed at once; a held command is next.
+    pub fn answers_then_begins(&mut self, bytes: &[u8], write: &str) {
+        self.server(bytes);
+        assert_eq!(self.hears(), bytes);
+        assert_eq!(self.action(), Some(Action::Begin(write.into())));
     }
 
     /// The client sends `bytes`, which wait for a bracket.

@@ -92,8 +92,9 @@ impl Relay {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                told.send(tcp.local_addr().unwrap().port()).unwrap();
+                let port = tcp.local_addr().unwrap().port();
                 let listeners = vec![Listener::Tcp(tcp), Listener::Unix(UnixListener::bind(&socket).unwrap())];
+                told.send(port).unwrap();
                 let stop = async { drop(stopped.await) };
                 serve(listeners, upstream, ServeLimits::default(), bracket, conversation, stop).await;
             });

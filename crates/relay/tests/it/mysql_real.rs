@@ -66,7 +66,7 @@ fn pymysql_prints_the_same_and_each_write_is_bracketed() {
     let mut site = Site::new(&server, None);
     same(&direct, &run(&format!("unix:{}", site.socket().display())));
     site.relay.stop();
-    let held = check(&site.log.lines());
+    let held = check(&site.log.lines(), Protocol::Mysql);
     let of = |start: &str| held.iter().filter(|write| write.starts_with(start)).count();
     // 16 of the 20 rows are committed; two tables, a procedure; the file is loaded once, and once not found.
     assert_eq!((of("commit"), of("create"), of("load"), of("alter"), of("call")), (16, 3, 2, 1, 1), "{held:#?}");
@@ -95,7 +95,7 @@ fn the_client_mariadb_prints_the_same() {
     let mut site = Site::new(&server, None);
     same(&direct, &run(&site.socket()));
     site.relay.stop();
-    assert!(check(&site.log.lines()).len() > 8);
+    assert!(check(&site.log.lines(), Protocol::Mysql).len() > 8);
 }
 
 #[test]

@@ -25,11 +25,14 @@ pub struct Words {
     pub log: Log,
     /// Show rows in the log.
     pub shows_rows: bool,
-    pipelined: Vec<(u64, String)>,
+    is_postgres: bool,
+    /// MySQL: what is being prepared, what is prepared, and what was last.
+    preparing: Vec<(u64, String)>,
     prepared: HashMap<u32, String>,
-    /// PostgreSQL: names of prepared statements and portals.
-    named: HashMap<Vec<u8>, String>,
     latest: String,
+    /// PostgreSQL: statements and portals by name, and what this pipeline wrote.
+    named: HashMap<Vec<u8>, String>,
+    written: Option<String>,
     columns: Vec<Column>,
 }
 
@@ -38,80 +41,98 @@ impl Words {
         Self { log, shows_rows, ..Self::default() }
     }
 
+    pub fn of_postgres(log: Log, shows_rows: bool) -> Self {
+        Self { is_postgres: true, ..Self::new(log, shows_rows) }
+    }
+
     /// The statement that a command runs, if it runs one.
     fn statement(&mut self, command: &Command<'_>) -> Option<String> {
-        let text = String::from_utf8_lossy(command.bytes).trim_end_matches('\0').trim_start().to_lowercase();
-        let zero = |bytes: &[u8]| bytes.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_matches(['\0', ' ']).to_lowercase();
+        let parts: Vec<_> = command.bytes.split(|byte| *byte == 0).collect();
+        let portal = |name: &[u8]| [b"portal ", name].concat();
         match command.kind {
-            Kind::Statements => Some(text),
-            Kind::Prepare if text.starts_with('\0') || command.bytes.contains(&0) => {
-                let parts = zero(command.bytes);
-                let statement = String::from_utf8_lossy(&parts[1]).trim_start().to_lowercase();
-                self.named.insert(parts[0].clone(), statement);
-                None
-            }
-            Kind::Prepare => {
-                self.pipelined.push((command.number, text.clone()));
-                self.latest = text;
+            Kind::Statements => Some(text(command.bytes)),
+            Kind::Prepare if self.is_postgres => {
+                self.named.insert(parts[0].to_vec(), text(parts.get(1)?));
                 None
             }
             Kind::Bind => {
-                let parts = zero(command.bytes);
-                let statement = self.named.get(&parts[1]).cloned().unwrap_or_default();
-                self.named.insert([b"portal ", &parts[0][..]].concat(), statement);
+                let statement = self.named.get(*parts.get(1)?).cloned().unwrap_or_default();
+                self.named.insert(portal(parts[0]), statement);
                 None
             }
-            Kind::Execute if command.bytes.contains(&0) && command.bytes.len() < 9 => {
-                let parts = zero(command.bytes);
-                self.named.get(&[b"portal ", &parts[0][..]].concat()).cloned()
+            Kind::Execute if self.is_postgres => self.named.get(&portal(parts[0])).cloned(),
+            Kind::Prepare => {
+                self.preparing.push((command.number, text(command.bytes)));
+                self.latest = text(command.bytes);
+                None
             }
             Kind::Execute | Kind::ExecuteBulk => {
-                let id = u32::from_le_bytes(command.bytes[..4].try_into().unwrap());
-                Some(if id == u32::MAX {
-                    self.latest.clone()
-                } else {
-                    self.prepared.get(&id).cloned().unwrap_or_default()
-                })
+                let id = u32::from_le_bytes(*command.bytes.first_chunk()?);
+                Some(if id == u32::MAX { self.latest.clone() } else { self.prepared.get(&id).cloned()? })
             }
             _ => None,
         }
     }
+
+    fn is_held(&self, statement: &str, state: Option<&State>) -> bool {
+        let is_outside = !state.is_some_and(|state| {
+            state.transaction == Transaction::Open || state.transaction == Transaction::Closed && !state.autocommit
+        });
+        statement.split(';').map(str::trim).any(|one| {
+            let begins = |words: &[&str]| words.iter().any(|word| one.starts_with(word));
+            let writes = begins(&WRITES) && !one.contains("to stdout");
+            if self.is_postgres {
+                return begins(&["commit", "end"]) || is_outside && (writes || begins(&CHANGES));
+            }
+            begins(&["commit", "set autocommit", "lock tables", "xa commit"])
+                || begins(&CHANGES)
+                || writes && (is_outside || one.contains("myisam"))
+                || begins(&["begin", "start"]) && state.is_none_or(|state| state.transaction == Transaction::Open)
+        })
+    }
 }
 
 const WRITES: [&str; 8] = ["insert", "update", "delete", "replace", "load", "copy", "call", "truncate"];
-/// Commit whatever is open, or make something visible in any case.
-const ALWAYS: [&str; 9] =
-    ["commit", "create", "drop", "alter", "set autocommit", "lock tables", "xa commit", "rename", "end"];
-
-fn is_held(statement: &str, state: Option<&State>) -> bool {
-    let is_outside = !state.is_some_and(|state| {
-        state.transaction == Transaction::Open || state.transaction == Transaction::Closed && !state.autocommit
-    });
-    statement.split(';').map(str::trim).any(|one| {
-        let begins = |words: &[&str]| words.iter().any(|word| one.starts_with(word));
-        begins(&ALWAYS)
-            || begins(&WRITES) && (is_outside || one.contains("myisam")) && !one.contains("to stdout")
-            || begins(&["begin", "start"]) && state.is_none_or(|state| state.transaction == Transaction::Open)
-    })
-}
+const CHANGES: [&str; 4] = ["create", "drop", "alter", "rename"];
 
 impl Judge for Words {
     type Write = String;
 
+    fn login(&mut self, user: &[u8], database: &[u8]) {
+        let text = String::from_utf8_lossy;
+        self.log.push(format!("login {} {}", text(user), text(database)));
+    }
+
     fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<String> {
-        match self.statement(command) {
-            Some(statement) if is_held(&statement, state) => {
-                Verdict::Hold(statement.chars().take(60).collect::<String>())
+        let short = |statement: &str| statement.chars().take(60).collect::<String>();
+        let statement = self.statement(command);
+        match statement {
+            // What a pipeline writes outside a block is visible after its Sync.
+            Some(statement) if self.is_postgres && command.kind == Kind::Execute => {
+                if statement.starts_with("commit") || statement.starts_with("end") {
+                    return Verdict::Hold(short(&statement));
+                }
+                if self.is_held(&statement, None) {
+                    self.written = Some(short(&statement));
+                }
+                Verdict::Tell
             }
+            Some(statement) if self.is_held(&statement, state) => Verdict::Hold(short(&statement)),
             Some(_) => Verdict::Tell,
-            None if matches!(command.kind, Kind::Fetch | Kind::Prepare) => Verdict::Tell,
+            None if command.kind == Kind::Sync
+                && state.is_none_or(|state| state.transaction == Transaction::Closed) =>
+            {
+                self.written.as_ref().map_or(Verdict::Pass, |written| Verdict::Hold(format!("sync after {written}")))
+            }
+            None if matches!(command.kind, Kind::Fetch | Kind::Prepare | Kind::Describe) => Verdict::Tell,
             None => Verdict::Pass,
         }
     }
 
     fn prepared(&mut self, number: u64, statement: u32, columns: &[Column]) {
-        if let Some(at) = self.pipelined.iter().position(|(known, _)| *known == number) {
-            let (_, text) = self.pipelined.remove(at);
+        if let Some(at) = self.preparing.iter().position(|(known, _)| *known == number) {
+            let (_, text) = self.preparing.remove(at);
             self.prepared.insert(statement, text);
         }
         self.log.push(format!("{number} prepared with {} columns", columns.len()));
@@ -138,6 +159,10 @@ impl Judge for Words {
 
     fn answered(&mut self, number: u64, answer: &Answer) {
         let what = if answer.is_error { "error" } else { "answered" };
-        self.log.push(format!("{number} {what} {:?}", answer.state.transaction));
+        let state = answer.state.map_or("-".into(), |state| format!("{:?}", state.transaction));
+        self.log.push(format!("{number} {what} {state}"));
+        if answer.state.is_some() {
+            self.written = None;
+        }
     }
 }

@@ -1,0 +1,129 @@
+//! What stands in messages.
+
+use crate::{Column, Origin};
+
+/// Reads a payload from its front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// A string that ends with a zero byte, which is taken too.
+    fn terminated(&mut self) -> Option<&'a [u8]> {
+        let length = self.0.iter().position(|byte| *byte == 0)?;
+        let taken = self.bytes(length)?;
+        self.bytes(1)?;
+        Some(taken)
+    }
+}
+
+/// The columns of a RowDescription.
+pub(crate) fn columns(payload: &[u8]) -> Option<Vec<Column>> {
+    let mut reader = Reader(payload);
+    let count = reader.u16()?;
+    (0..count).map(|_| column(&mut reader)).collect()
+}
+
+/// ```text
+/// label 0, table u32, column i16, type u32, size i16, modifier i32, format i16
+/// ```
+fn column(reader: &mut Reader<'_>) -> Option<Column> {
+    let label = reader.terminated()?.to_vec();
+    let table = reader.u32()?;
+    let column = reader.u16()? as i16;
+    let type_number = reader.u32()?;
+    reader.bytes(2 + 4)?;
+    let encoding = reader.u16()?;
+    let origin = if table == 0 { Origin::None } else { Origin::Numbered { table, column } };
+    Some(Column { label, origin, type_number, encoding, flags: 0 })
+}
+
+/// The values of a DataRow. NULL has the length -1.
+pub(crate) fn values(bytes: &[u8], columns: usize) -> Vec<Option<&[u8]>> {
+    let mut reader = Reader(bytes);
+    let count = reader.u16().map_or(0, usize::from).min(columns);
+    let mut values = Vec::with_capacity(count);
+    while values.len() < count {
+        let value = match reader.u32() {
+            Some(u32::MAX) => None,
+            Some(length) => match reader.bytes(length as usize) {
+                Some(value) => Some(value),
+                None => break,
+            },
+            None => break,
+        };
+        values.push(value);
+    }
+    values
+}
+
+/// The value of a parameter of a startup message.
+pub(crate) fn parameter<'a>(startup: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut reader = Reader(startup);
+    reader.u32()?;
+    loop {
+        let key = reader.terminated().filter(|key| !key.is_empty())?;
+        let value = reader.terminated()?;
+        if key == name {
+            return Some(value);
+        }
+    }
+}
+
+/// Whether an ErrorResponse is the last that its server says. Each field is a byte and a string.
+pub(crate) fn is_fatal(payload: &[u8]) -> bool {
+    let mut fields = payload.split(|byte| *byte == 0);
+    fields.any(|field| matches!(field, b"VFATAL" | b"VPANIC"))
+}
+
+/// A whole message.
+pub(crate) fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut raw = Vec::with_capacity(5 + payload.len());
+    raw.push(kind);
+    raw.extend_from_slice(&(payload.len() as u32 + 4).to_be_bytes());
+    raw.extend_from_slice(payload);
+    raw
+}
+
+/// An ErrorResponse.
+pub(crate) fn error(code: &str, text: &str) -> Vec<u8> {
+    message(b'E', format!("SERROR\0VERROR\0C{code}\0M{text}\0\0").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stop_where_the_row_is_cut() {
+        let row = b"\0\x03\0\0\0\x02hi\xFF\xFF\xFF\xFF\0\0\0\0";
+        assert_eq!(values(row, 3), [Some(&b"hi"[..]), None, Some(b"")]);
+        assert_eq!(values(&row[..12], 3), [Some(&b"hi"[..]), None]);
+        assert_eq!(values(&row[..7], 3), [] as [Option<&[u8]>; 0]);
+    }
+
+    #[test]
+    fn parameters_of_a_startup_message() {
+        let startup = b"\0\x03\0\0user\0me\0database\0shop\0\0";
+        assert_eq!(parameter(startup, b"database"), Some(&b"shop"[..]));
+        assert_eq!(parameter(startup, b"options"), None);
+    }
+}
