@@ -8,9 +8,9 @@ pub trait Judge: Send {
     /// What a held command writes, as the bracket takes it.
     type Write: Send + 'static;
 
-    /// A client asks for a session. The server has not agreed, and a command may change both.
-    fn login(&mut self, user: &[u8], database: &[u8]) {
-        let _ = (user, database);
+    /// The client logs in, or changes its user. The server may still refuse it.
+    fn login(&mut self, login: &Login) {
+        let _ = login;
     }
 
     /// Decides what becomes of a command. `state` is what the server last reported, and `None` while earlier commands
@@ -18,9 +18,9 @@ pub trait Judge: Send {
     /// answered: the pipeline is cut there (Q10). Names of a read are recorded here or with its rows, never later.
     fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<Self::Write>;
 
-    /// A statement was prepared: the server's identity of it, and the columns of its result.
-    fn prepared(&mut self, number: u64, statement: u32, columns: &[Column]) {
-        let _ = (number, statement, columns);
+    /// A statement was prepared: the server's identity of it, how many parameters it has, and the columns of its result.
+    fn prepared(&mut self, number: u64, statement: u32, parameters: usize, columns: &[Column]) {
+        let _ = (number, statement, parameters, columns);
     }
 
     /// A result begins. `None`: the server left its columns out, because the client knows them from the last time that
@@ -39,6 +39,17 @@ pub trait Judge: Send {
     fn answered(&mut self, number: u64, answer: &Answer) {
         let _ = (number, answer);
     }
+}
+
+/// What a client says of its session when it logs in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    /// Who.
+    pub user: Vec<u8>,
+    /// MySQL: the number of the character set and collation of its statements.
+    pub character_set: Option<u16>,
+    /// Its default database.
+    pub database: Option<Vec<u8>>,
 }
 
 /// What becomes of a command.

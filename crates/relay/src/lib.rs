@@ -23,7 +23,7 @@ mod socket;
 
 pub use bracket::Bracket;
 pub use conversation::{Action, Conversation, Error, Limits, Outcome, Rejection};
-pub use judge::{Answer, Column, Command, Format, Judge, Kind, Origin, Row, State, Transaction, Verdict};
+pub use judge::{Answer, Column, Command, Format, Judge, Kind, Login, Origin, Row, State, Transaction, Verdict};
 pub use serve::{ServeLimits, serve};
 pub use shared::{Shared, Step};
 pub use socket::{Listener, Upstream};

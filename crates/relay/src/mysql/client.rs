@@ -150,9 +150,7 @@ impl<J: Judge> Mysql<J> {
             Some(login::Response::Login(agreed)) => {
                 self.agreed = agreed;
                 self.phase = Phase::Login;
-                if let Some((user, database)) = login::session(&raw) {
-                    self.judge.login(user, database);
-                }
+                self.judge.login(&login::session(&raw));
                 self.gate.to_server.extend_from_slice(&raw);
             }
             Some(login::Response::Encrypt) => self.close(Some(Error::Client("encryption that was not offered"))),
@@ -184,6 +182,9 @@ impl<J: Judge> Mysql<J> {
             Way::Silent => None,
             Way::Answered(form) => Some(form),
         };
+        if kind == Kind::ChangeUser {
+            self.judge.login(&login::changed(bytes));
+        }
         let command = Command { number, kind, bytes, is_whole };
         let state = is_settled.then_some(&self.state);
         match self.judge.judge(&command, state) {

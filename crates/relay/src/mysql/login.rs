@@ -5,6 +5,7 @@
 
 use super::packets::HEAD;
 use super::wire::Reader;
+use crate::Login;
 
 /// The client's dialect is MySQL's. Where it is absent, the last four bytes of the filler are MariaDB's own bits.
 const MYSQL: u32 = 1;
@@ -109,24 +110,77 @@ pub(crate) fn response(raw: &mut [u8], offer: Offer) -> Option<Response> {
     }))
 }
 
-const CONNECT_WITH_DATABASE: u32 = 8;
-const SECURE_CONNECTION: u32 = 0x8000;
-const LENGTH_OF_PROOF: u32 = 1 << 21;
+const CONNECT_WITH_DATABASE: u32 = 1 << 3;
+const SECURE_CONNECTION: u32 = 1 << 15;
+const PROOF_WITH_LENGTH: u32 = 1 << 21;
 
-/// The user and the database of a response, which follow its first 32 bytes.
-pub(crate) fn session(raw: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut reader = Reader(raw.get(HEAD..)?);
-    let bits = reader.u32()?;
-    reader.bytes(28)?;
-    let user = reader.terminated()?;
-    if bits & LENGTH_OF_PROOF != 0 {
-        reader.string()?;
-    } else if bits & SECURE_CONNECTION != 0 {
-        let length = reader.u8()?;
-        reader.bytes(usize::from(length))?;
-    } else {
-        reader.terminated()?;
+/// What a response says of the session. What cannot be read is not known.
+///
+/// ```text
+/// bits u32, longest packet u32, character set, filler 23, user 0, proof, [database 0], ...
+/// ```
+pub(crate) fn session(raw: &[u8]) -> Login {
+    let read = || {
+        let mut reader = Reader(raw.get(HEAD..)?);
+        let bits = reader.u32()?;
+        reader.bytes(4)?;
+        let character_set = u16::from(reader.u8()?);
+        reader.bytes(23)?;
+        let user = reader.terminated()?.to_vec();
+        let database = match bits & CONNECT_WITH_DATABASE != 0 {
+            true => {
+                if bits & PROOF_WITH_LENGTH != 0 {
+                    reader.string()?;
+                } else if bits & SECURE_CONNECTION != 0 {
+                    let length = usize::from(reader.u8()?);
+                    reader.bytes(length)?;
+                } else {
+                    reader.terminated()?;
+                }
+                Some(reader.terminated()?.to_vec()).filter(|name| !name.is_empty())
+            }
+            false => None,
+        };
+        Some(Login { user, character_set: Some(character_set), database })
+    };
+    read().unwrap_or_default()
+}
+
+/// The same of a change of user. Its proof has a length of one byte, as every server that is alive wants it.
+///
+/// ```text
+/// user 0, proof, database 0, character set u16, ...
+/// ```
+pub(crate) fn changed(bytes: &[u8]) -> Login {
+    let read = || {
+        let mut reader = Reader(bytes);
+        let user = reader.terminated()?.to_vec();
+        let length = usize::from(reader.u8()?);
+        reader.bytes(length)?;
+        let database = Some(reader.terminated()?.to_vec()).filter(|name| !name.is_empty());
+        Some(Login { user, character_set: reader.u16(), database })
+    };
+    read().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_says_its_character_set_and_database() {
+        let head = |bits: u32| [&[0; HEAD][..], &bits.to_le_bytes(), &[0; 4], &[45], &[0; 23], b"shop\0"].concat();
+        let all = CONNECT_WITH_DATABASE | SECURE_CONNECTION;
+        let known = Login { user: b"shop".to_vec(), character_set: Some(45), database: Some(b"store".to_vec()) };
+        let raw = [&head(all)[..], b"\x03abcstore\0mysql_native_password\0"].concat();
+        assert_eq!(session(&raw), known);
+        let raw = [&head(all | PROOF_WITH_LENGTH)[..], b"\xFC\x03\0abcstore\0"].concat();
+        assert_eq!(session(&raw), known);
+        assert_eq!(session(&head(SECURE_CONNECTION)), Login { database: None, ..known.clone() });
+        for cut in 0..raw.len() {
+            session(&raw[..cut]);
+        }
+        assert_eq!(changed(b"shop\0\x03abcstore\0\x2D\0"), known);
+        assert_eq!(changed(b"shop\0\0\0"), Login { user: b"shop".to_vec(), ..Login::default() });
     }
-    let has_database = bits & CONNECT_WITH_DATABASE != 0;
-    Some((user, if has_database { reader.terminated()? } else { b"" }))
 }

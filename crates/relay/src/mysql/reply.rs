@@ -73,7 +73,16 @@ pub(crate) struct Ending {
     pub(crate) status: Option<u16>,
     pub(crate) is_error: bool,
     /// Of a prepared statement, where its description ended the answer.
-    pub(crate) prepared: Option<(u32, Vec<Column>)>,
+    pub(crate) prepared: Option<Prepared>,
+}
+
+/// A statement that was prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    /// The server's identity of it.
+    pub(crate) statement: u32,
+    pub(crate) parameters: usize,
+    pub(crate) columns: Vec<Column>,
 }
 
 /// An answer that has not ended.
@@ -85,7 +94,8 @@ pub(crate) struct Reply {
     pub(crate) is_shown: bool,
     stage: Stage,
     columns: Vec<Column>,
-    statement: u32,
+    /// Of a prepared statement: the server's identity of it, and how many parameters it has.
+    statement: (u32, usize),
 }
 
 type Result<T> = std::result::Result<T, &'static str>;
@@ -96,7 +106,7 @@ const MOST_COLUMNS: u64 = u16::MAX as u64;
 impl Reply {
     pub(crate) fn new(number: u64, form: Form, is_shown: bool) -> Self {
         let stage = if form == Form::Rows { Stage::Rows } else { Stage::First };
-        Self { number, form, is_shown, stage, columns: Vec::new(), statement: 0 }
+        Self { number, form, is_shown, stage, columns: Vec::new(), statement: (0, 0) }
     }
 
     pub(crate) fn is_in_rows(&self) -> bool {
@@ -235,7 +245,7 @@ impl Reply {
         let mut reader = Reader(payload);
         let mut counts = || Some((reader.u8()?, reader.u32()?, reader.u16()?, reader.u16()?));
         let (_, statement, columns, parameters) = counts().filter(|_| first == 0).ok_or("no prepared statement")?;
-        self.statement = statement;
+        self.statement = (statement, usize::from(parameters));
         let end = u64::from(!agreed.no_eof);
         // Where EOF is used it counts as one definition more.
         let count = |definitions: u16| u64::from(definitions) + if definitions > 0 { end } else { 0 };
@@ -262,7 +272,8 @@ impl Reply {
         if parameters + columns > 0 {
             return Ok(Event::Part);
         }
-        let prepared = Some((self.statement, std::mem::take(&mut self.columns)));
+        let (statement, parameters) = self.statement;
+        let prepared = Some(Prepared { statement, parameters, columns: std::mem::take(&mut self.columns) });
         Ok(Event::Ended(Ending { status: None, is_error: false, prepared }))
     }
 }

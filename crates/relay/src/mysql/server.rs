@@ -132,8 +132,8 @@ impl<J: Judge> Mysql<J> {
             }
             return;
         }
-        if let Some((statement, columns)) = &ending.prepared {
-            self.judge.prepared(reply.number, *statement, columns);
+        if let Some(reply::Prepared { statement, parameters, columns }) = &ending.prepared {
+            self.judge.prepared(reply.number, *statement, *parameters, columns);
         }
         self.judge.answered(reply.number, &Answer { is_error: ending.is_error, state: Some(self.state) });
         self.gate.pass(raw);

@@ -2,7 +2,7 @@
 
 use super::messages::Piece;
 use super::*;
-use crate::{Command, Kind, Verdict};
+use crate::{Command, Kind, Login, Verdict};
 
 const CANCEL: u32 = 80_877_102;
 const SSL: u32 = 80_877_103;
@@ -132,7 +132,9 @@ impl<J: Judge> Postgres<J> {
             Some(version) if version >> 16 == 3 => {
                 self.phase = Phase::Login;
                 let user = wire::parameter(payload, b"user").unwrap_or_default();
-                self.judge.login(user, wire::parameter(payload, b"database").unwrap_or(user));
+                let database = wire::parameter(payload, b"database").unwrap_or(user);
+                let (user, database) = (user.to_vec(), Some(database.to_vec()));
+                self.judge.login(&Login { user, database, ..Login::default() });
                 self.gate.to_server.extend_from_slice(raw);
             }
             _ => self.close(Some(Error::Client("no startup message of version 3"))),

@@ -130,7 +130,7 @@ impl Judge for Words {
         }
     }
 
-    fn prepared(&mut self, number: u64, statement: u32, columns: &[Column]) {
+    fn prepared(&mut self, number: u64, statement: u32, _: usize, columns: &[Column]) {
         if let Some(at) = self.preparing.iter().position(|(known, _)| *known == number) {
             let (_, text) = self.preparing.remove(at);
             self.prepared.insert(statement, text);
