@@ -2,19 +2,19 @@
 
 use crate::{Name, Rules};
 
-/// One `column = value` among the conditions that must all hold.
-#[derive(Clone, Debug)]
+/// One `column = value`, or `column in (values)`, among the conditions that must all hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equality {
     /// The column.
     pub column: Vec<u8>,
-    /// The value, in the form of [`crate::canonical`].
-    pub value: Vec<u8>,
+    /// The values, in the form of [`crate::canonical`].
+    pub values: Vec<Vec<u8>>,
     /// Whether the column alone is a unique key.
     pub unique: bool,
 }
 
 /// One table in a statement that reads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
     /// The table.
     pub table: Vec<u8>,
@@ -31,15 +31,24 @@ pub struct Read {
 impl Read {
     /// The names that the answer depends on.
     pub fn names(&self, rules: Rules) -> Vec<(Vec<u8>, Name)> {
+        let mut names = self.before(rules);
+        let mut found = self.rows.clone().unwrap_or_default();
+        found.sort_unstable();
+        found.dedup();
+        names.extend(self.after(rules, found.len()));
+        if rules.values {
+            names.extend(found.into_iter().map(Name::Row));
+        }
+        names.into_iter().map(|name| (self.table.clone(), name)).collect()
+    }
+
+    /// The names that do not depend on which rows are found.
+    pub(crate) fn before(&self, rules: Rules) -> Vec<Name> {
         let mut names = vec![Name::Table];
         match &self.equality {
             Some(equality) => {
-                names.push(Name::Value(equality.column.clone(), equality.value.clone()));
-                // While the one row that can match stands, no other can be inserted.
-                let found = equality.unique && self.rows.as_ref().is_some_and(|rows| !rows.is_empty());
-                if rules.membership && !found {
-                    names.push(Name::New(equality.column.clone()));
-                }
+                let value = |value: &Vec<u8>| Name::Value(equality.column.clone(), value.clone());
+                names.extend(equality.values.iter().map(value));
             }
             None => names.push(Name::Rows),
         }
@@ -49,11 +58,17 @@ impl Read {
         if rules.window && self.window {
             names.push(Name::Window);
         }
-        match &self.rows {
-            _ if !rules.values => {}
-            Some(rows) => names.extend(rows.iter().cloned().map(Name::Row)),
-            None => names.extend([Name::Values, Name::Gone]),
+        if rules.values && self.rows.is_none() {
+            names.extend([Name::Values, Name::Gone]);
         }
-        names.into_iter().map(|name| (self.table.clone(), name)).collect()
+        names
+    }
+
+    /// The name that is needed unless each row that can match was found, given how many different ones were.
+    pub(crate) fn after(&self, rules: Rules, found: usize) -> Option<Name> {
+        let equality = self.equality.as_ref().filter(|_| rules.membership)?;
+        // While the rows that can match stand, no other can be inserted.
+        let complete = equality.unique && found >= equality.values.len();
+        (!complete).then(|| Name::New(equality.column.clone()))
     }
 }

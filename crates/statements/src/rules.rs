@@ -1,7 +1,7 @@
 //! The rules of docs/STATEMENTS.md, each with a switch.
 
 /// Which rules hold. All do, except in tests that show what a rule protects.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Q13: an equality also depends on inserts whose value is unknown, and on the columns that decide.
     pub membership: bool,
@@ -15,7 +15,15 @@ pub struct Rules {
     pub updates: bool,
     /// Q17: a value has a name only in the form in which the database compares it.
     pub exact: bool,
-    /// A read that collapses keeps the names that every insert, update and delete touches.
+    /// Q17: a value that the column may store in another form has no name.
+    pub fits: bool,
+    /// Q18: a view is its tables.
+    pub views: bool,
+    /// Q18: what a trigger does is part of the statement that fires it.
+    pub triggers: bool,
+    /// Q18: what a foreign key does to other tables is part of the statement.
+    pub cascades: bool,
+    /// A read that has the table's name alone, or collapses to it, is touched by each write.
     pub collapse: bool,
 }
 
@@ -28,6 +36,10 @@ impl Default for Rules {
             inserts: true,
             updates: true,
             exact: true,
+            fits: true,
+            views: true,
+            triggers: true,
+            cascades: true,
             collapse: true,
         }
     }

@@ -9,6 +9,8 @@ pub enum ColumnType {
     Integer,
     /// Text or bytes that are equal only if their bytes are: no padding, no folding of case.
     Bytes,
+    /// Text that is equal if its bytes are, with A to Z like a to z (SQLite's `NOCASE`).
+    AsciiCase,
     /// All else: float, decimal, date, enum, JSON, text of another collation.
     Other,
 }
@@ -27,15 +29,21 @@ const MAX_DIGITS: usize = 18;
 /// A text of digits has a name up to this many: MySQL compares a text with an integer as doubles, exact below 2^53.
 const MAX_TEXT_DIGITS: usize = 15;
 
+/// A longer text has no name. Names are kept for each row that is inserted, and a row is not looked up by its body.
+const MAX_TEXT: usize = 255;
+
 /// The one form of a value of a column, or nothing if it has no name.
 pub fn canonical(rules: Rules, column: ColumnType, literal: Literal<'_>) -> Option<Vec<u8>> {
     match (column, literal) {
         (_, Literal::Number(bytes) | Literal::Text(bytes)) if !rules.exact => Some(bytes.to_vec()),
         (ColumnType::Integer, Literal::Number(digits)) => integer(digits, MAX_DIGITS),
         (ColumnType::Integer, Literal::Text(digits)) => integer(digits, MAX_TEXT_DIGITS),
-        (ColumnType::Bytes, Literal::Text(bytes)) => Some(bytes.to_vec()),
+        (ColumnType::Bytes | ColumnType::AsciiCase, Literal::Text(text)) if text.len() > MAX_TEXT => None,
+        (ColumnType::Bytes, Literal::Text(text)) => Some(text.to_vec()),
+        // SQLite's NOCASE ends at a zero byte.
+        (ColumnType::AsciiCase, Literal::Text(text)) => (!text.contains(&0)).then(|| text.to_ascii_lowercase()),
         // In MySQL, `s = 7` finds '7', '07' and '7a'.
-        (ColumnType::Bytes, Literal::Number(_)) | (ColumnType::Other, _) => None,
+        (ColumnType::Bytes | ColumnType::AsciiCase, Literal::Number(_)) | (ColumnType::Other, _) => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{Name, Rules};
 
 /// What a statement does to a table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// INSERT: each column of the table, with its value where the statement says it in a form that has a name.
     Insert(Vec<(Vec<u8>, Option<Vec<u8>>)>),
@@ -16,7 +16,7 @@ pub enum Change {
 }
 
 /// One table in a statement that writes. REPLACE and ON CONFLICT are an insert, an update and a delete.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The table.
     pub table: Vec<u8>,
@@ -50,6 +50,9 @@ impl Write {
                 }
             }
             Change::Unknown => names.push(Name::Table),
+        }
+        if rules.collapse {
+            names.push(Name::Any);
         }
         names.into_iter().map(|name| (self.table.clone(), name)).collect()
     }

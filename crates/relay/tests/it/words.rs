@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use verbena_relay::{Answer, Column, Command, Judge, Kind, Row, State, Transaction, Verdict};
+use verbena_relay::{Answer, Column, Command, Judge, Kind, Login, Row, State, Transaction, Verdict};
 
 /// What happened on all connections, in order.
 #[derive(Debug, Clone, Default)]
@@ -99,9 +99,10 @@ const CHANGES: [&str; 4] = ["create", "drop", "alter", "rename"];
 impl Judge for Words {
     type Write = String;
 
-    fn login(&mut self, user: &[u8], database: &[u8]) {
+    fn login(&mut self, login: &Login) {
         let text = String::from_utf8_lossy;
-        self.log.push(format!("login {} {}", text(user), text(database)));
+        let database = login.database.clone().unwrap_or_default();
+        self.log.push(format!("login {} {}", text(&login.user), text(&database)));
     }
 
     fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<String> {

@@ -1,5 +1,6 @@
 //! The law of names against a table that is really read and written.
 
+mod analysis;
 mod bound;
 mod fills;
 mod oracle;

@@ -69,7 +69,7 @@ impl Query {
             table: b"t".to_vec(),
             equality: self.equality.map(|(column, value)| Equality {
                 column: COLUMNS[column].to_vec(),
-                value: text(value),
+                values: vec![text(value)],
                 unique: column == 0,
             }),
             deciding: deciding.into_iter().map(|column| COLUMNS[column].to_vec()).collect(),
