@@ -12,7 +12,7 @@ use verbena_wan::GUARD_ARGUMENT;
 use crate::commands::man;
 use crate::commands::wan::guard;
 use crate::commands::{
-    bench, cluster, completions, config, doctor, keys, lock, mem, node, proxy, purge, status, top, traces, wan,
+    bench, cluster, completions, config, doctor, ftp, keys, lock, mem, node, proxy, purge, status, top, traces, wan,
 };
 use crate::config::listed;
 use crate::error::{EXIT_CODES, Result};
@@ -53,6 +53,8 @@ enum Subcommands {
     Mem(mem::Command),
     #[command(subcommand)]
     Wan(wan::Command),
+    #[command(subcommand)]
+    Ftp(ftp::Command),
     Top(top::Command),
     Doctor(doctor::Command),
     #[command(subcommand, after_long_help = listed())]
@@ -94,6 +96,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Lock(lock) => return lock.run(file),
         Subcommands::Mem(mem) => return mem.run(file),
         Subcommands::Wan(wan) => return wan.run(),
+        Subcommands::Ftp(ftp) => ftp.run(),
         Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),
         Subcommands::Config(config) => config.run(file),

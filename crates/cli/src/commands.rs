@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod completions;
 pub mod config;
 pub mod doctor;
+pub mod ftp;
 pub mod keys;
 pub mod lock;
 #[cfg(feature = "man")]
@@ -15,6 +16,7 @@ pub mod node;
 pub mod proxy;
 pub mod purge;
 mod reach;
+mod relay;
 mod running;
 mod signals;
 pub mod status;

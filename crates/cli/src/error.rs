@@ -45,6 +45,15 @@ pub enum Error {
     /// The proxy cannot be started.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// The relay before the database cannot be started.
+    #[error(transparent)]
+    Database(#[from] verbena_database::DatabaseError),
+    /// The FTP server cannot be started.
+    #[error(transparent)]
+    Ftp(#[from] verbena_ftp::ServeError),
+    /// A file of FTP users cannot be used.
+    #[error(transparent)]
+    FtpUsers(#[from] verbena_ftp::UsersError),
     /// The helper cannot be asked.
     #[error(transparent)]
     Client(#[from] verbena_client::Error),
@@ -202,6 +211,7 @@ impl Error {
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
             Error::NoWan { .. } => 3,
+            Error::FtpUsers(_) | Error::Ftp(verbena_ftp::ServeError::Users(_) | verbena_ftp::ServeError::Nobody) => 2,
             Error::NoSuchNode { .. } => 2,
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
             Error::Wan(verbena_wan::Error::NoSite { .. } | verbena_wan::Error::NoLink { .. }) => 2,
@@ -211,6 +221,8 @@ impl Error {
             | Error::Client(_)
             | Error::Fabric(_)
             | Error::Proxy(_)
+            | Error::Ftp(_)
+            | Error::Database(_)
             | Error::Bench(_)
             | Error::Trace(_)
             | Error::Wan(_)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use verbena_content::{Dependency, Names, Scope};
-use verbena_statements::{Charged, Fill, Fills, Tag, Whose, Why};
+use verbena_statements::{Charged, Fill, Fills, Tag, Whose, Why, spelled};
 
 /// By which the application's statements may say for which request they are.
 pub(crate) const FILL: HeaderName = HeaderName::from_static("verbena-fill");
@@ -22,11 +22,15 @@ pub struct Queries {
     pub identity: Arc<[u8]>,
     /// Pages are made of the database alone: the configuration promises it.
     pub is_complete: bool,
+    /// Whether no other relay of the cluster can see queries of its fills, at this moment.
+    pub is_only: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// A fill, from before it is forwarded until its last byte is here.
 pub(crate) struct Charging {
     queries: Queries,
+    /// No other relay saw queries when it began.
+    was_only: bool,
     fill: Option<Fill>,
     tag: Tag,
 }
@@ -42,32 +46,19 @@ pub(crate) struct Depends {
 }
 
 impl Queries {
-    /// The dependency of a name.
-    pub fn dependency(&self, names: &Names, name: &[u8]) -> Dependency {
-        names.dependency(&[&*self.identity, name].concat())
-    }
-
     /// The dependencies of a set of names; everything if it is that.
     pub fn scope(&self, names: &Names, set: &verbena_statements::Names) -> Scope {
-        match set {
-            verbena_statements::Names::Everything => Scope::Everything,
-            verbena_statements::Names::Of(tables) => Scope::of(self.dependencies(names, tables)),
-        }
+        self.dependencies(names, set).map_or(Scope::Everything, Scope::of)
     }
 
-    fn dependencies<'a>(
-        &'a self,
-        names: &'a Names,
-        tables: &'a std::collections::BTreeMap<Vec<u8>, std::collections::BTreeSet<verbena_statements::Name>>,
-    ) -> impl Iterator<Item = Dependency> + 'a {
-        let pairs = tables.iter().flat_map(|(table, set)| set.iter().map(move |name| name.bytes(table)));
-        pairs.map(|name| self.dependency(names, &name))
+    fn dependencies(&self, names: &Names, set: &verbena_statements::Names) -> Option<Vec<Dependency>> {
+        Some(spelled(set, &self.identity)?.iter().map(|name| names.dependency(name)).collect())
     }
 
     /// A fill begins.
     pub(crate) fn begin(&self) -> Charging {
-        let tag = tag();
-        Charging { queries: self.clone(), fill: Some(self.fills.lock().begin(Some(tag))), tag }
+        let (tag, was_only) = (tag(), (self.is_only)());
+        Charging { queries: self.clone(), was_only, fill: Some(self.fills.lock().begin(Some(tag))), tag }
     }
 }
 
@@ -91,9 +82,12 @@ impl Charging {
     }
 
     fn finish(&mut self) -> Charged {
-        match self.fill.take() {
-            Some(fill) => self.queries.fills.lock().finish(fill),
-            None => Charged::NotStored(Why::Relay),
+        let Some(fill) = self.fill.take() else { return Charged::NotStored(Why::Relay) };
+        let charged = self.queries.fills.lock().finish(fill);
+        match charged {
+            // What another relay saw is not among it.
+            Charged::Names(_) if !self.was_only || !(self.queries.is_only)() => Charged::Everything(Why::Relay),
+            charged => charged,
         }
     }
 }
@@ -123,10 +117,7 @@ impl Depends {
                     None
                 }
                 Charged::Names(_) if !charging.queries.is_complete => None,
-                Charged::Names(verbena_statements::Names::Everything) => None,
-                Charged::Names(verbena_statements::Names::Of(tables)) => {
-                    Some(charging.queries.dependencies(names, &tables).collect::<Vec<_>>())
-                }
+                Charged::Names(set) => charging.queries.dependencies(names, &set),
             },
         };
         let scope = match (declared, list) {

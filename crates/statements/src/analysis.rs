@@ -137,6 +137,11 @@ impl Analyser {
         }
     }
 
+    /// Of a command that cannot be looked at, such as one of which not all is at hand: it may read, touch and commit anything.
+    pub fn unknown(&self, reason: &'static str) -> Analysis {
+        self.refused(reason)
+    }
+
     fn refused(&self, reason: Refusal) -> Analysis {
         let mut analysis = Analysis::nothing(self.rules);
         analysis.add(&Plan::everything(reason), Vec::new());

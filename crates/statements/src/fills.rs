@@ -75,6 +75,13 @@ pub enum Whose {
     Tagged(Tag),
 }
 
+/// The bytes of each name of a set, with the identity of the database before them; nothing if the set is everything.
+pub fn spelled(names: &Names, identity: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let Names::Of(tables) = names else { return None };
+    let all = tables.iter().flat_map(|(table, set)| set.iter().map(move |name| name.bytes(table)));
+    Some(all.map(|name| [identity, &name].concat()).collect())
+}
+
 #[derive(Debug)]
 struct Open {
     tag: Option<Tag>,

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use verbena_database::{Database, DatabaseConfig};
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
 use verbena_proxy::{Marks, Proxy, ProxyConfig};
 use verbena_terms::Section;
 
+use super::relay::{self, Only};
 use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::output::Format;
 
 /// Run a cache in front of a web application, whose every answer is what the application could have answered at that moment.
@@ -28,11 +30,16 @@ use crate::output::Format;
 Examples:
   verbena proxy --origin http://127.0.0.1:8000 --listen 127.0.0.1:8080
   verbena proxy --origin http://127.0.0.1:8000 --origin http://127.0.0.1:8001 --node-api 127.0.0.1:9090
+  verbena proxy --origin http://127.0.0.1:8000 --database mysql://shop:secret@127.0.0.1:3306 --database-complete true
   verbena proxy --config /etc/verbena.toml --cluster-name proxy-1")]
 pub struct Command {
     /// The application: http://HOST:PORT, or unix:/PATH for a unix socket. Several are used in turn, those that answer. The key proxy.origin.
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
+
+    /// The application's database, mysql://USER:PASSWORD@HOST:PORT: a relay before it tells the cache what pages depend on. The key database.to.
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
 
     /// Where clients reach the cache; port 0 takes a free one. The key proxy.listen; 127.0.0.1:8080 if it is not set.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
@@ -62,6 +69,16 @@ struct Serving<'a> {
     socket: &'a Path,
     http: &'a Path,
     api: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<Relay<'a>>,
+}
+
+/// Where the application finds its database.
+#[derive(Serialize)]
+struct Relay<'a> {
+    address: SocketAddr,
+    socket: &'a Path,
+    to: String,
 }
 
 impl Command {
@@ -82,16 +99,19 @@ impl Command {
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
             let marks = Marks::take(&proxy, helper.content().names().fingerprint());
-            let started = marks.and_then(|marks| {
-                let running = Proxy::start(&proxy, helper.content().clone(), helper.loads(), None, &registry)?;
-                Ok((running, marks))
+            let started = marks.map_err(Error::from).and_then(|marks| {
+                let database = relay(&loaded.config.database, &helper, &registry)?;
+                let content = helper.content();
+                let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
+                let running = Proxy::start(&proxy, content.clone(), helper.loads(), queries, &registry)?;
+                Ok((running, database, marks))
             });
-            let (running, _marks) = match started {
+            let (running, database, _marks) = match started {
                 Ok(started) => started,
                 Err(error) => {
                     // In order, so that nobody waits for what it might have open.
                     helper.stop()?;
-                    return Err(error.into());
+                    return Err(error);
                 }
             };
             let (http, api) = helper.http();
@@ -103,12 +123,19 @@ impl Command {
                 socket: helper.socket(),
                 http,
                 api,
+                database: database.as_ref().map(|(database, _)| Relay {
+                    address: database.address(),
+                    socket: database.socket(),
+                    to: database.upstream().to_string(),
+                }),
             };
             say(json, &Line::Serving(serving), words);
             signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
             // Clients first: their requests need the helper.
             let stop = move || {
                 running.stop();
+                // The application writes no more when the relay is gone, and its lock goes before its helper.
+                drop(database);
                 helper.stop()
             };
             signals.leave(stop).await?;
@@ -127,7 +154,21 @@ impl Command {
         if let Some(listen) = self.listen {
             lay("listen", listen.to_string());
         }
+        if let Some(database) = &self.database {
+            self.flags.0.push(Flag { section: DatabaseConfig::NAME, key: "to", value: database.clone() });
+        }
     }
+}
+
+/// The relay that the configuration asks for, with the lock that keeps it the only one.
+fn relay(config: &DatabaseConfig, helper: &Helper, registry: &Registry) -> Result<Option<(Database, Only)>> {
+    if config.to.is_none() {
+        return Ok(None);
+    }
+    let only = Only::take(helper.socket(), helper.content())?;
+    let place = helper.socket().with_extension("");
+    let database = Database::start(config, helper.content().clone(), &place, registry)?;
+    Ok(database.map(|database| (database, only)))
 }
 
 fn address(given: &str) -> std::result::Result<SocketAddr, String> {
@@ -137,11 +178,15 @@ fn address(given: &str) -> std::result::Result<SocketAddr, String> {
 /// A line, for people.
 fn words(line: &Line<'_>) -> String {
     match line {
-        Line::Serving(Serving { address, origins, pid, http, api, .. }) => format!(
-            "open http://{address} - in front of {} (process {pid}); status and updates at {}{}",
+        Line::Serving(Serving { address, origins, pid, http, api, database, .. }) => format!(
+            "open http://{address} - in front of {} (process {pid}); status and updates at {}{}{}",
             origins.join(", "),
             http.display(),
-            page(*api)
+            page(*api),
+            database.as_ref().map_or_else(String::new, |Relay { address, socket, to }| format!(
+                "\ndatabase for your application, instead of {to}: {address} and {}",
+                socket.display()
+            ))
         ),
         Line::Happened(event) => in_words(event),
         Line::Ended { .. } => "ended".into(),

@@ -74,7 +74,7 @@ pub(super) fn reload(file: Option<&Path>, flags: &Flags, running: &Loaded) {
 
 /// What a signal says.
 #[derive(PartialEq)]
-enum Told {
+pub(super) enum Told {
     /// Leave and end.
     End,
     /// Read the configuration again.
@@ -131,7 +131,7 @@ impl Signals {
         Ok(())
     }
 
-    async fn next(&mut self) -> Told {
+    pub(super) async fn next(&mut self) -> Told {
         tokio::select! {
             _ = self.terminate.recv() => Told::End,
             _ = self.interrupt.recv() => Told::End,

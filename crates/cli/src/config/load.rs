@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use verbena_cluster::{ClusterConfig, Provider};
 use verbena_content::service::PagesConfig;
+use verbena_database::DatabaseConfig;
 use verbena_etcd::EtcdConfig;
 use verbena_fabric::tcp::keys;
 use verbena_fabric::{Choice, FabricConfig, choose};
@@ -51,6 +52,8 @@ pub struct Config {
     pub monitor: MonitorConfig,
     /// The proxy.
     pub proxy: ProxyConfig,
+    /// The database behind the application.
+    pub database: DatabaseConfig,
 }
 
 /// Something that is done with each section in turn.
@@ -78,6 +81,7 @@ impl Config {
         visit.section(&mut self.memory);
         visit.section(&mut self.monitor);
         visit.section(&mut self.proxy);
+        visit.section(&mut self.database);
     }
 }
 

@@ -1,0 +1,236 @@
+//! `verbena ftp`: a directory, served to every FTP client.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use verbena_ftp::{Rights, ServeOptions, Server, set_password};
+use verbena_terms::Lapse;
+
+use super::running::{self, Signals, Told};
+use crate::error::{Error, Result};
+use crate::output::{Format, output, write_json};
+
+/// Serve files over FTP, to every client.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Serve(Box<Serve>),
+    Passwd(Passwd),
+}
+
+/// Serve a directory over FTP: read-only, to anonymous users and on this machine alone, unless options say more.
+///
+/// Every FTP client can talk to it (docs/FTP.md). No name leads out of the directory. SIGTERM and SIGINT take no more connections and let transfers under way end, for at most
+/// --drain; a second one ends it at once.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp serve --root /srv/data
+  verbena ftp serve --root /srv/data --listen 0.0.0.0:2121 --users users.toml --no-anonymous
+  curl ftp://127.0.0.1:2121/")]
+pub struct Serve {
+    /// The directory.
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// Where clients connect; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 2121)))]
+    listen: SocketAddr,
+    /// A file of users, with their passwords' hashes, homes and rights; `verbena ftp passwd` writes it.
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Let nobody in without a password.
+    #[arg(long, requires = "users")]
+    no_anonymous: bool,
+    /// Let anonymous users upload and replace files.
+    #[arg(long, conflicts_with = "no_anonymous")]
+    anonymous_write: bool,
+    /// An anonymous upload replaces a file when it is whole, and not before. Clients cannot resume it then.
+    #[arg(long)]
+    atomic: bool,
+    /// Ports of passive data connections, such as 50000-50100; the system's choice if it is not given.
+    #[arg(long, value_name = "FROM-TO", value_parser = ports)]
+    passive_ports: Option<RangeInclusive<u16>>,
+    /// The IPv4 address that clients reach this server at, where a translator of addresses is between them.
+    #[arg(long, value_name = "ADDRESS")]
+    outer_address: Option<Ipv4Addr>,
+    /// Append a line for each transfer to this file, in the form of xferlog(5).
+    #[arg(long, value_name = "FILE")]
+    transfer_log: Option<PathBuf>,
+    /// Connections at one time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    connections: usize,
+    /// Connections of one address at one time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    connections_per_address: usize,
+    /// How long transfers under way may go on after the signal to stop.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
+    drain: Lapse,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Set the password of a user in a file of users; both are made if they are not there.
+///
+/// The password is asked for twice, or is the first line of standard input where that is no terminal. The file has its Argon2id hash.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp passwd users.toml alice
+  echo 'correct horse' | verbena ftp passwd users.toml alice")]
+pub struct Passwd {
+    /// The file of users.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The user.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+#[derive(Serialize)]
+struct Serving<'a> {
+    event: &'static str,
+    address: SocketAddr,
+    url: &'a str,
+    pid: u32,
+}
+
+impl Command {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Command::Serve(serve) => serve.run(),
+            Command::Passwd(passwd) => passwd.run(),
+        }
+    }
+}
+
+impl Serve {
+    fn run(self) -> Result<()> {
+        // A control connection, its data connection and a file.
+        running::raise_open_files(3 * self.connections as u64 + 64);
+        let (json, options) = (self.format.json, self.options());
+        running::block_on(async {
+            let mut signals = Signals::listen()?;
+            let server = Server::bind(options)?;
+            let (address, url) = (server.address(), server.url());
+            let mut out = output();
+            if json {
+                write_json(&mut out, &Serving { event: "serving", address, url: &url, pid: std::process::id() })?;
+            } else {
+                writeln!(out, "serving {} at {url} (process {})", self.root.display(), std::process::id())?;
+            }
+            out.flush()?;
+            let (told, stop) = tokio::sync::oneshot::channel::<()>();
+            let running = server.run(async {
+                // Its sender is dropped when a signal came.
+                let _ = stop.await;
+            });
+            tokio::pin!(running);
+            let mut told = Some(told);
+            loop {
+                tokio::select! {
+                    () = &mut running => break,
+                    signal = signals.next() => match (signal, told.take()) {
+                        (Told::Reload, kept) => told = kept,
+                        (Told::End, Some(told)) => drop(told),
+                        // Told twice.
+                        (Told::End, None) => break,
+                    },
+                }
+            }
+            if json {
+                write_json(&mut out, &serde_json::json!({"event": "ended"}))?;
+            } else {
+                writeln!(out, "ended")?;
+            }
+            Ok(())
+        })
+    }
+
+    fn options(&self) -> ServeOptions {
+        let anonymous = match (self.no_anonymous, self.anonymous_write) {
+            (true, _) => None,
+            (false, true) => Some(Rights { write: true, ..Rights::READ }),
+            (false, false) => Some(Rights::READ),
+        };
+        ServeOptions {
+            listen: self.listen,
+            users: self.users.clone(),
+            anonymous,
+            atomic_stores: self.atomic,
+            passive_ports: self.passive_ports.clone(),
+            outer_address: self.outer_address,
+            transfer_log: self.transfer_log.clone(),
+            most_sessions: self.connections,
+            most_sessions_per_address: self.connections_per_address,
+            drain_timeout: self.drain.0,
+            ..ServeOptions::new(&self.root)
+        }
+    }
+}
+
+impl Passwd {
+    fn run(self) -> Result<()> {
+        let password = match std::io::stdin().is_terminal() {
+            true => asked_twice(&self.name)?,
+            false => line()?,
+        };
+        if password.is_empty() {
+            return Err(Error::Refused {
+                problem: "an empty password lets everybody in: nothing was changed".into(),
+                exit_code: 2,
+            });
+        }
+        set_password(Path::new(&self.file), &self.name, password.as_bytes())?;
+        Ok(writeln!(output(), "the password of {} is in {}", self.name, self.file.display())?)
+    }
+}
+
+fn asked_twice(name: &str) -> Result<String> {
+    let first = hidden(&format!("password of {name}: "))?;
+    let second = hidden("once more: ")?;
+    if first != second {
+        return Err(Error::Refused { problem: "the two are not the same: nothing was changed".into(), exit_code: 1 });
+    }
+    Ok(first)
+}
+
+/// Asks on the terminal, which does not show what is typed.
+fn hidden(prompt: &str) -> Result<String> {
+    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+    let system = |error: rustix::io::Errno| Error::System { doing: "hide what is typed", source: error.into() };
+    let stdin = std::io::stdin();
+    let shown = tcgetattr(&stdin).map_err(system)?;
+    let mut silent = shown.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    let mut stderr = std::io::stderr();
+    write!(stderr, "{prompt}")?;
+    stderr.flush()?;
+    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(system)?;
+    let typed = line();
+    tcsetattr(&stdin, OptionalActions::Flush, &shown).map_err(system)?;
+    writeln!(stderr)?;
+    typed
+}
+
+fn line() -> Result<String> {
+    let mut line = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|source| Error::System { doing: "read the password", source })?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+fn ports(given: &str) -> std::result::Result<RangeInclusive<u16>, String> {
+    let wrong = || "not FROM-TO, for example 50000-50100".to_owned();
+    let (from, to) = given.split_once('-').ok_or_else(wrong)?;
+    let (from, to): (u16, u16) = (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
+    if from == 0 || from > to {
+        return Err(format!("{from}-{to} has no ports"));
+    }
+    Ok(from..=to)
+}

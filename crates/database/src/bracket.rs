@@ -1,0 +1,71 @@
+//! Updates around commits (rules Q4, Q5, Q9, Q19).
+
+use std::sync::Arc;
+
+use verbena_content::Scope;
+use verbena_content::service::{Content, Finish, Ticket};
+use verbena_metrics::{Counter, Family};
+use verbena_relay::{Bracket, Outcome, Rejection};
+use verbena_statements::{Names, Rules, Side};
+
+/// Begins and ends them at the homes of the cluster.
+pub(crate) struct Homes {
+    pub content: Content,
+    pub identity: Arc<[u8]>,
+    pub begun: Family<Counter, 1>,
+}
+
+/// What the homes are told that a set of names is.
+pub(crate) fn scope(content: &Content, identity: &[u8], names: &Names) -> Scope {
+    match verbena_statements::spelled(names, identity) {
+        Some(all) => Scope::of(all.iter().map(|name| content.names().dependency(name))),
+        None => Scope::Everything,
+    }
+}
+
+impl Bracket for Homes {
+    type Write = Names;
+    type Ticket = Ticket;
+
+    async fn begin(&self, writes: Vec<Names>) -> Result<Ticket, Rejection> {
+        if self.content.lease().valid_at(self.content.now()).is_none() {
+            self.begun.with(["no-lease"]).increment();
+            return Err(Rejection::ReadOnly);
+        }
+        let all = writes.into_iter().try_fold(Vec::new(), |mut all, names| match names {
+            Names::Everything => None,
+            Names::Of(tables) => {
+                all.extend(
+                    tables.into_iter().flat_map(|(table, set)| set.into_iter().map(move |name| (table.clone(), name))),
+                );
+                Some(all)
+            }
+        });
+        let names = all.map_or(Names::Everything, |all| Names::bounded(Rules::default(), Side::Write, all));
+        let scope = scope(&self.content, &self.identity, &names);
+        let kind = if scope == Scope::Everything { "everything" } else { "names" };
+        match self.content.begin(scope).await {
+            Ok(ticket) => {
+                self.begun.with([kind]).increment();
+                Ok(ticket)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a commit was held back, rolled back and refused");
+                self.begun.with(["refused"]).increment();
+                Err(Rejection::Retry)
+            }
+        }
+    }
+
+    async fn end(&self, ticket: Ticket, outcome: Outcome) -> bool {
+        match outcome {
+            Outcome::Answered => ticket.answered().await == Finish::Answer,
+            Outcome::Unsent => {
+                ticket.not_sent();
+                true
+            }
+            // Dropped, it is of unknown outcome.
+            Outcome::Unknown => false,
+        }
+    }
+}

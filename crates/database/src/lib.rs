@@ -1,0 +1,30 @@
+//! Dependencies from SQL: a relay between an application and its database, and what it tells the caches.
+//!
+//! [`verbena_relay`] passes the frames and knows where commands end; [`verbena_statements`] knows what a statement reads and touches. Here they meet:
+//!
+//! ```text
+//!   application ---> relay ---> database
+//!                      | each statement, each row            the catalog, read by a connection of its own
+//!                      v                                           v
+//!                    Session (a judge) ---- analysis of the statement under the catalog
+//!                      | read: names                         | commit: names
+//!                      v                                     v
+//!                    Fills (those of this process's proxy)   an update of content, around the commit
+//! ```
+//!
+//! docs/DATABASE.md says what it promises and what it assumes.
+
+mod address;
+mod bracket;
+mod catalog;
+mod config;
+mod error;
+mod parameters;
+mod session;
+mod start;
+
+pub use address::{Address, Product};
+pub use catalog::Catalog;
+pub use config::DatabaseConfig;
+pub use error::DatabaseError;
+pub use start::Database;
