@@ -3,4 +3,5 @@
 mod analysis;
 mod bound;
 mod oracle;
+mod sqlite;
 mod values;
