@@ -1,6 +1,7 @@
 //! The law of names against a table that is really read and written.
 
 mod analysis;
+mod applications;
 mod bound;
 mod oracle;
 mod sqlite;
