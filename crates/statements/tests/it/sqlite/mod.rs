@@ -282,3 +282,26 @@ fn no_answer_of_sqlite_changes_without_its_names_meeting() {
         assert_eq!(*missed > 0, !matches!(*rule, "fits" | "collapse"), "{rule}: {missed}");
     }
 }
+
+#[test]
+fn a_kept_shape_says_the_same_for_other_literals() {
+    let (mut random, mut texts_seen) = (Random(0x5EED), 0);
+    for _ in 0..5 {
+        let model = Model::random(&mut random);
+        let mut kept = Analyser::new(Product::Sqlite, model.schema());
+        let mut fresh = Analyser::new(Product::Sqlite, model.schema()).keeping(0);
+        for _ in 0..300 {
+            let mut texts = Texts::new(&mut random, &model);
+            let read = texts.read();
+            for text in [texts.write(&read), read] {
+                let sql = format!("/* {texts_seen} */ {}", text.sql);
+                let look = |analyser: &mut Analyser| {
+                    analyser.analyse(&Dialect::new(Product::Sqlite), sql.as_bytes(), &literals(&text))
+                };
+                assert_eq!(look(&mut kept), look(&mut fresh), "{}", text.sql);
+                texts_seen += 1;
+            }
+        }
+        assert!(kept.shapes() < 600, "no shape was seen twice");
+    }
+}
