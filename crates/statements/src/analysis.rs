@@ -266,7 +266,9 @@ impl Reads {
     pub fn start(&self) -> Vec<(Vec<u8>, Name)> {
         let mut names = Vec::new();
         for table in &self.whole {
-            names.push((table.clone(), Name::Table));
+            if self.rules.table {
+                names.push((table.clone(), Name::Table));
+            }
             if self.rules.collapse {
                 names.push((table.clone(), Name::Any));
             }

@@ -44,7 +44,7 @@ impl Read {
 
     /// The names that do not depend on which rows are found.
     pub(crate) fn before(&self, rules: Rules) -> Vec<Name> {
-        let mut names = vec![Name::Table];
+        let mut names = if rules.table { vec![Name::Table] } else { Vec::new() };
         match &self.equality {
             Some(equality) => {
                 let value = |value: &Vec<u8>| Name::Value(equality.column.clone(), value.clone());

@@ -3,6 +3,8 @@
 /// Which rules hold. All do, except in tests that show what a rule protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
+    /// Q12: each read has its table's name.
+    pub table: bool,
     /// Q13: an equality also depends on inserts whose value is unknown, and on the columns that decide.
     pub membership: bool,
     /// Q13: an answer that deletions elsewhere can shift or empty depends on the window.
@@ -30,6 +32,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Rules {
+            table: true,
             membership: true,
             window: true,
             values: true,
