@@ -28,6 +28,9 @@ fn kind_of(kind: u8) -> Option<Kind> {
 impl<J: Judge> Postgres<J> {
     /// Takes up what waits as far as it may go.
     pub(super) fn advance(&mut self) {
+        if self.gate.is_closed() {
+            return;
+        }
         if self.phase == Phase::Commands
             && self.gate.hold == Hold::None
             && self.replies.is_empty()
@@ -36,7 +39,7 @@ impl<J: Judge> Postgres<J> {
             let Waiting { number, kind, raw, is_whole } = waiting;
             self.command(number, kind, &raw, is_whole);
         }
-        if !self.backlog.is_empty() && !self.gate.is_closed() {
+        if !self.backlog.is_empty() {
             let backlog = std::mem::take(&mut self.backlog);
             let used = self.take_client(&backlog);
             if !self.gate.is_closed() {

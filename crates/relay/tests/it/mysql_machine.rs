@@ -383,7 +383,8 @@ fn malformed_bytes_close_their_connection() {
     let cases: [&[u8]; 4] = [&packet(0, b""), &packet(1, b"\x03select 1"), &packet(9, b"\x0E"), &packet(0, b"")];
     for bytes in cases {
         let mut dialogue = Dialogue::usual();
-        dialogue.client(bytes);
+        dialogue.client(&[bytes, &query("select 1")].concat());
+        assert_eq!(dialogue.gets(), b"", "forwarded after the close");
         assert!(matches!(dialogue.action(), Some(Action::Close(Some(Error::Client(_))))), "{bytes:?}");
     }
     let cases: [&[u8]; 5] =

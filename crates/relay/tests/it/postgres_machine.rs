@@ -242,7 +242,8 @@ fn malformed_bytes_close_their_connection() {
     let cases: [&[u8]; 3] = [b"Q\0\0\0\x01", &message(b'!', b""), b"S\x7F\xFF\xFF\xFF"];
     for bytes in cases {
         let mut dialogue = usual();
-        dialogue.client(bytes);
+        dialogue.client(&[bytes, &query("select 1")].concat());
+        assert_eq!(dialogue.gets(), b"", "forwarded after the close");
         assert!(matches!(dialogue.action(), Some(Action::Close(Some(Error::Client(_))))), "{bytes:?}");
     }
     for bytes in [message(b'1', b""), message(b'T', b"\0\x09"), message(b'Z', b"?"), b"Z\0\0\0\0".to_vec()] {
