@@ -2,7 +2,7 @@
 
 use super::messages::Piece;
 use super::*;
-use crate::{Command, Kind, Verdict};
+use crate::{Answer, Command, Kind, Verdict};
 
 const CANCEL: u32 = 80_877_102;
 const SSL: u32 = 80_877_103;
@@ -37,7 +37,13 @@ impl<J: Judge> Postgres<J> {
             && let Some(waiting) = self.waiting.take()
         {
             let Waiting { number, kind, raw, is_whole } = waiting;
-            self.command(number, kind, &raw, is_whole);
+            if self.skips && kind != b'S' {
+                // What came before it has failed, and the server will not look at it.
+                self.gate.to_server.extend_from_slice(&raw);
+                self.judge.answered(number, &Answer { is_error: true, state: None });
+            } else {
+                self.command(number, kind, &raw, is_whole);
+            }
         }
         if !self.backlog.is_empty() {
             let backlog = std::mem::take(&mut self.backlog);

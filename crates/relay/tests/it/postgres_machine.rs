@@ -191,6 +191,21 @@ fn after_an_error_everything_is_ignored_up_to_the_sync() {
 }
 
 #[test]
+fn what_waits_when_a_pipeline_fails_is_ignored_with_it() {
+    let mut dialogue = usual();
+    let (failing, commit) = (extended("select 1 / 0"), extended("commit"));
+    dialogue.client(&[failing.clone(), commit.clone(), sync()].concat());
+    let before = &commit[..commit.len() - 10];
+    assert_eq!(dialogue.gets(), [&failing[..], before, &flush()].concat());
+    dialogue.server(&error());
+    // The server answers nothing before the Sync: a bracket for the commit would never end.
+    assert_eq!(dialogue.action(), None);
+    assert_eq!(dialogue.gets(), [message(b'E', &[0; 5]), sync()].concat());
+    dialogue.hears();
+    dialogue.answers(&ready("I"));
+}
+
+#[test]
 fn a_sync_that_came_before_the_data_of_a_copy_has_no_answer() {
     let mut dialogue = usual();
     dialogue.client(&[extended("copy t from stdin"), sync()].concat());

@@ -160,8 +160,8 @@ fn messages_that_few_clients_send_have_the_same_answers() {
     let Some(server) = Postgresql::get() else { return };
     let site = Site::new(&server, None);
     // The same table in both: its number stands in the descriptions of rows.
-    output(&mut server.psql("create table raw_t (a int primary key, b text)"));
-    let fresh = || output(&mut server.psql("truncate raw_t"));
+    output(&mut server.psql("create table public.raw_t (a int primary key, b text)"));
+    let fresh = || output(&mut server.psql("truncate public.raw_t"));
     let direct = conversation(&server.socket(), "raw_t");
     fresh();
     let relayed = conversation(&site.directory.path().join(SOCKET), "raw_t");
@@ -180,7 +180,7 @@ fn messages_that_few_clients_send_have_the_same_answers() {
 #[test]
 fn a_refused_pipeline_leaves_nothing() {
     let Some(server) = Postgresql::get() else { return };
-    output(&mut server.psql("drop table if exists piped; create table piped (a int)"));
+    output(&mut server.psql("drop table if exists public.piped; create table public.piped (a int)"));
     for word in ["sync", "commit"] {
         let site = Site::new(&server, Some((word, Rejection::Retry)));
         let mut raw = Raw::connect(&site.directory.path().join(SOCKET));

@@ -275,14 +275,14 @@ fn is_the_same_however_it_is_cut<M: Make>(inputs: &[Input]) {
         assert!(whole == pieces, "other bytes, cut at {rest} of {every}");
     };
     same(1, 0);
-    // Each byte is once where a piece of 61 begins.
-    (0..61).for_each(|rest| same(61, rest));
+    // Each byte is once where a piece of 23 begins.
+    (0..23).for_each(|rest| same(23, rest));
 }
 
 /// Changes some bytes: no machine panics, and none asks for what it may not.
 fn survives_changes<M: Make>(inputs: &[Input]) {
     let changes = vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..6);
-    proptest!(cases(150), |(changes in changes, step in 1_usize..5000)| {
+    proptest!(cases(50), |(changes in changes, step in 1_usize..5000)| {
         let mut inputs = inputs.to_vec();
         for (input, place, byte) in changes {
             let index = input.index(inputs.len());
@@ -312,7 +312,7 @@ fn a_conversation_of_mariadb_is_the_same_however_it_is_cut() {
 #[test]
 fn a_conversation_of_postgresql_is_the_same_however_it_is_cut() {
     let Some(server) = Postgresql::get() else { return };
-    output(&mut server.psql("create table replayed (a int primary key, b text)"));
+    output(&mut server.psql("create table public.replayed (a int primary key, b text)"));
     let inputs = record::<OfPostgres>(&server.socket(), "relay", |at| {
         crate::postgres_raw::conversation(at, "replayed");
     });
@@ -350,7 +350,7 @@ const OF_SERVER: &[u8] = &[0, 0, 1, 2, 3, 0xFB, 0xFE, 0xFE, 0xFF];
 #[test]
 fn no_bytes_make_the_machine_of_mysql_panic() {
     let held = packet(0, b"\x03drop table t");
-    proptest!(cases(1500), |(inputs in inputs(OF_CLIENT, OF_SERVER, true), holds in any::<bool>())| {
+    proptest!(cases(400), |(inputs in inputs(OF_CLIENT, OF_SERVER, true), holds in any::<bool>())| {
         let log = Log::default();
         Driver::new(OfMysql::make(log)).run(&inputs);
         let mut driver = Driver::new(Dialogue::usual().machine);
@@ -364,7 +364,7 @@ fn no_bytes_make_the_machine_of_mysql_panic() {
 #[test]
 fn no_bytes_make_the_machine_of_postgresql_panic() {
     let held = message(b'Q', b"drop table t\0");
-    proptest!(cases(1500), |(inputs in inputs(b"QPBDECSHFdcfXp", b"ZZET123CDnstGHWIVNSA", false), holds in any::<bool>())| {
+    proptest!(cases(400), |(inputs in inputs(b"QPBDECSHFdcfXp", b"ZZET123CDnstGHWIVNSA", false), holds in any::<bool>())| {
         Driver::new(OfPostgres::make(Log::default())).run(&inputs);
         let mut driver = Driver::new(Dialogue::postgres(limits()).machine);
         if holds {
