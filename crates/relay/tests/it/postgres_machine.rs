@@ -225,6 +225,17 @@ fn a_sync_that_came_before_the_data_of_a_copy_has_no_answer() {
 }
 
 #[test]
+fn the_same_where_nothing_waits() {
+    let mut dialogue = usual();
+    // The judge takes this for a read.
+    dialogue.passes(&[extended("with c copy t from stdin"), sync()].concat());
+    dialogue.answers(&[message(b'1', b""), message(b'2', b""), message(b'G', &[0; 3])].concat());
+    dialogue.passes(&[message(b'd', b"1\n"), message(b'c', b""), sync()].concat());
+    dialogue.answers(&[done("COPY 1"), ready("I")].concat());
+    assert!(dialogue.machine.is_idle(), "an answer is waited for that will not come");
+}
+
+#[test]
 fn a_copy_of_one_query_is_held_while_its_data_goes() {
     let mut dialogue = usual();
     dialogue.holds(&query("copy t from stdin"), "copy t from stdin");
