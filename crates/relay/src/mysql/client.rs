@@ -47,6 +47,9 @@ fn way(command: u8) -> (Kind, Way) {
 impl<J: Judge> Mysql<J> {
     /// Takes up what waits as far as it may go.
     pub(super) fn advance(&mut self) {
+        if self.gate.is_closed() {
+            return;
+        }
         if self.phase == Phase::Commands
             && self.gate.hold == Hold::None
             && self.replies.is_empty()
@@ -55,7 +58,7 @@ impl<J: Judge> Mysql<J> {
             let Waiting { number, raw, is_whole } = waiting;
             self.command(number, &raw, is_whole);
         }
-        if !self.backlog.is_empty() && !self.gate.is_closed() {
+        if !self.backlog.is_empty() {
             let backlog = std::mem::take(&mut self.backlog);
             let used = self.take_client(&backlog);
             if !self.gate.is_closed() {
@@ -101,6 +104,7 @@ impl<J: Judge> Mysql<J> {
             return self.waiting.is_none() && !self.gate.is_closed();
         }
         match self.phase {
+            _ if self.gate.is_closed() => false,
             Phase::Greeting | Phase::Refused => false,
             Phase::Response => true,
             Phase::Login => self.answers_login,

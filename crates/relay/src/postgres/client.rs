@@ -2,7 +2,7 @@
 
 use super::messages::Piece;
 use super::*;
-use crate::{Command, Kind, Login, Verdict};
+use crate::{Answer, Command, Kind, Login, Verdict};
 
 const CANCEL: u32 = 80_877_102;
 const SSL: u32 = 80_877_103;
@@ -28,15 +28,24 @@ fn kind_of(kind: u8) -> Option<Kind> {
 impl<J: Judge> Postgres<J> {
     /// Takes up what waits as far as it may go.
     pub(super) fn advance(&mut self) {
+        if self.gate.is_closed() {
+            return;
+        }
         if self.phase == Phase::Commands
             && self.gate.hold == Hold::None
             && self.replies.is_empty()
             && let Some(waiting) = self.waiting.take()
         {
             let Waiting { number, kind, raw, is_whole } = waiting;
-            self.command(number, kind, &raw, is_whole);
+            if self.skips && kind != b'S' {
+                // What came before it has failed, and the server will not look at it.
+                self.gate.to_server.extend_from_slice(&raw);
+                self.judge.answered(number, &Answer { is_error: true, state: None });
+            } else {
+                self.command(number, kind, &raw, is_whole);
+            }
         }
-        if !self.backlog.is_empty() && !self.gate.is_closed() {
+        if !self.backlog.is_empty() {
             let backlog = std::mem::take(&mut self.backlog);
             let used = self.take_client(&backlog);
             if !self.gate.is_closed() {

@@ -8,6 +8,7 @@
 //! - `mysql_real`: clients of MariaDB with the relay and without.
 //! - `postgres_machine`: conversations of PostgreSQL, line by line.
 //! - `postgres_raw`, `postgres_real`: messages that no client at hand sends, and clients of PostgreSQL.
+//! - `replay`: real conversations cut at every byte or with bytes changed, and bytes that no program sends.
 //! - `shared`: every order of events of commits that share a bracket.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -23,6 +24,7 @@ mod postgres_machine;
 mod postgres_raw;
 mod postgres_real;
 mod postgresql;
+mod replay;
 mod shared;
 mod tap;
 mod words;

@@ -354,6 +354,14 @@ fn a_client_that_goes_leaves_no_bracket_open() {
     dialogue.machine.begun(Ok(()));
     dialogue.ends(Outcome::Unsent);
     assert_eq!(dialogue.gets(), b"");
+    // Before it is asked for, while earlier commands are unanswered: it is not asked for.
+    let mut dialogue = Dialogue::usual();
+    dialogue.passes(&query("select 1"));
+    dialogue.client(&query("delete from t"));
+    dialogue.machine.client_closed();
+    assert_eq!(dialogue.action(), Some(Action::Close(None)));
+    dialogue.server(&ok(1, CLOSED));
+    assert_eq!((dialogue.action(), dialogue.gets()), (None, vec![]));
     // After: the server's answer ends it.
     let mut dialogue = Dialogue::usual();
     dialogue.holds(&query("delete from t"), "delete from t");
@@ -383,7 +391,8 @@ fn malformed_bytes_close_their_connection() {
     let cases: [&[u8]; 4] = [&packet(0, b""), &packet(1, b"\x03select 1"), &packet(9, b"\x0E"), &packet(0, b"")];
     for bytes in cases {
         let mut dialogue = Dialogue::usual();
-        dialogue.client(bytes);
+        dialogue.client(&[bytes, &query("select 1")].concat());
+        assert_eq!(dialogue.gets(), b"", "forwarded after the close");
         assert!(matches!(dialogue.action(), Some(Action::Close(Some(Error::Client(_))))), "{bytes:?}");
     }
     let cases: [&[u8]; 5] =

@@ -12,7 +12,7 @@ use crate::mysql_real::Site;
 
 /// PROTOCOL_41, LOCAL_FILES, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PS_MULTI_RESULTS,
 /// PLUGIN_AUTH.
-const USUAL: u32 = 0x0200 | 0x80 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x8_0000;
+pub const USUAL: u32 = 0x0200 | 0x80 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x8_0000;
 const DEPRECATE_EOF: u32 = 1 << 24;
 const SESSION_TRACK: u32 = 1 << 23;
 
@@ -92,10 +92,11 @@ fn execute(statement: [u8; 4], cursor: u8, parameters: &[u8]) -> Vec<u8> {
 /// No NULLs, types follow: an INT and a text.
 const INT_AND_TEXT: [u8; 6] = [0, 1, 3, 0, 0xFD, 0];
 
-fn conversation(at: &Path, bits: u32, mariadb: u32) -> Vec<Vec<u8>> {
+/// A conversation about a database that is not there yet.
+pub fn conversation(at: &Path, bits: u32, mariadb: u32, database: &str) -> Vec<Vec<u8>> {
     let mut raw = Raw::connect(at, bits, mariadb);
-    raw.step(&query("create database if not exists raw"));
-    raw.step(&packet(0, b"\x02raw"));
+    raw.step(&query(&format!("create database {database}")));
+    raw.step(&packet(0, &[b"\x02", database.as_bytes()].concat()));
     raw.step(&query("create table t (a int primary key, b text)"));
     let insert = raw.prepare("insert into t values (?, ?)");
     raw.execute(insert, 0, &[&INT_AND_TEXT[..], &[1, 0, 0, 0], b"\x03one"].concat());
@@ -139,7 +140,7 @@ fn conversation(at: &Path, bits: u32, mariadb: u32) -> Vec<Vec<u8>> {
     raw.step(&query("select @x, database()"));
     let create = packet(0, b"\x05old");
     raw.step(&create);
-    raw.send(&packet(0, b"\x11root\0\0raw\0\x2D\0mysql_native_password\0"));
+    raw.send(&packet(0, &[b"\x11root\0\0", database.as_bytes(), b"\0\x2D\0mysql_native_password\0"].concat()));
     let answer = raw.read();
     if answer[4] == 0xFE {
         raw.send(&packet(answer[3] + 1, b""));
@@ -148,8 +149,8 @@ fn conversation(at: &Path, bits: u32, mariadb: u32) -> Vec<Vec<u8>> {
     } else {
         raw.heard.push(answer);
     }
-    raw.step(&query("select a, b from raw.t"));
-    raw.step(&query("begin; insert into raw.t values (10, ''); select count(*) from raw.t; rollback"));
+    raw.step(&query("select a, b from t"));
+    raw.step(&query("begin; insert into t values (10, ''); select count(*) from t; rollback"));
     raw.send(&packet(0, b"\x01"));
     assert_eq!(raw.stream.read(&mut [0]).unwrap(), 0, "the server closes after COM_QUIT");
     raw.heard
@@ -164,9 +165,9 @@ fn commands_that_few_clients_send_have_the_same_answers() {
         for mariadb in [0, 0x1D] {
             let fresh = || output(server.client().args(["-e", "drop database if exists raw"]));
             fresh();
-            let direct = conversation(&server.socket(), bits, mariadb);
+            let direct = conversation(&server.socket(), bits, mariadb, "raw");
             fresh();
-            let relayed = conversation(&site.socket(), bits, mariadb);
+            let relayed = conversation(&site.socket(), bits, mariadb, "raw");
             for (place, (direct, relayed)) in direct.iter().zip(&relayed).enumerate() {
                 assert_eq!(direct, relayed, "packet {place} with {bits:x} and {mariadb:x}");
             }

@@ -191,6 +191,21 @@ fn after_an_error_everything_is_ignored_up_to_the_sync() {
 }
 
 #[test]
+fn what_waits_when_a_pipeline_fails_is_ignored_with_it() {
+    let mut dialogue = usual();
+    let (failing, commit) = (extended("select 1 / 0"), extended("commit"));
+    dialogue.client(&[failing.clone(), commit.clone(), sync()].concat());
+    let before = &commit[..commit.len() - 10];
+    assert_eq!(dialogue.gets(), [&failing[..], before, &flush()].concat());
+    dialogue.server(&error());
+    // The server answers nothing before the Sync: a bracket for the commit would never end.
+    assert_eq!(dialogue.action(), None);
+    assert_eq!(dialogue.gets(), [message(b'E', &[0; 5]), sync()].concat());
+    dialogue.hears();
+    dialogue.answers(&ready("I"));
+}
+
+#[test]
 fn a_sync_that_came_before_the_data_of_a_copy_has_no_answer() {
     let mut dialogue = usual();
     dialogue.client(&[extended("copy t from stdin"), sync()].concat());
@@ -207,6 +222,17 @@ fn a_sync_that_came_before_the_data_of_a_copy_has_no_answer() {
     assert_eq!(dialogue.gets(), sync());
     dialogue.server(&ready("I"));
     dialogue.ends(Outcome::Answered);
+}
+
+#[test]
+fn the_same_where_nothing_waits() {
+    let mut dialogue = usual();
+    // The judge takes this for a read.
+    dialogue.passes(&[extended("with c copy t from stdin"), sync()].concat());
+    dialogue.answers(&[message(b'1', b""), message(b'2', b""), message(b'G', &[0; 3])].concat());
+    dialogue.passes(&[message(b'd', b"1\n"), message(b'c', b""), sync()].concat());
+    dialogue.answers(&[done("COPY 1"), ready("I")].concat());
+    assert!(dialogue.machine.is_idle(), "an answer is waited for that will not come");
 }
 
 #[test]
@@ -242,7 +268,8 @@ fn malformed_bytes_close_their_connection() {
     let cases: [&[u8]; 3] = [b"Q\0\0\0\x01", &message(b'!', b""), b"S\x7F\xFF\xFF\xFF"];
     for bytes in cases {
         let mut dialogue = usual();
-        dialogue.client(bytes);
+        dialogue.client(&[bytes, &query("select 1")].concat());
+        assert_eq!(dialogue.gets(), b"", "forwarded after the close");
         assert!(matches!(dialogue.action(), Some(Action::Close(Some(Error::Client(_))))), "{bytes:?}");
     }
     for bytes in [message(b'1', b""), message(b'T', b"\0\x09"), message(b'Z', b"?"), b"Z\0\0\0\0".to_vec()] {
