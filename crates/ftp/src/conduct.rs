@@ -6,8 +6,8 @@ use crate::address::canonical;
 use crate::command::{Command, Extended, Representation};
 use crate::listing::{FactSet, Form};
 use crate::machine::{Action, DataPlace, FileWork, Machine, Place, Question, Tls, Transfer, Waiting, What};
-use crate::path::VirtualPath;
 use crate::rights::{Login, Rights};
+use verbena_transfer::VirtualPath;
 
 impl Machine {
     pub(crate) fn on_command(&mut self, command: Command) {
@@ -353,7 +353,7 @@ impl Machine {
             _ if login.atomic_stores && from == 0 => Place::Whole,
             _ if login.atomic_stores => {
                 self.close_listener();
-                return self.reply(554, &crate::error::FileError::WholeOnly.to_string());
+                return self.reply(554, &verbena_transfer::FileError::WholeOnly.to_string());
             }
             _ => Place::Byte(from),
         };

@@ -16,12 +16,14 @@ use std::time::Duration;
 use verbena_terms::Time;
 
 use crate::command::{Command, CommandError, Representation};
-use crate::error::{FileError, TransferError};
-use crate::files::Facts;
+use verbena_transfer::FileError;
+
+use crate::error::TransferError;
 use crate::line::{Line, Lines};
 use crate::listing::{FactSet, Form};
-use crate::path::VirtualPath;
 use crate::rights::Login;
+use verbena_transfer::Facts;
+use verbena_transfer::VirtualPath;
 
 /// Lines that are kept behind one that waits.
 const MOST_KEPT: usize = 64;

@@ -4,11 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::address::pasv_text;
 use crate::date::Date;
-use crate::error::{FileError, TransferError};
-use crate::files::{Facts, Kind};
+use verbena_transfer::FileError;
+
+use crate::error::{TransferError, file_code};
 use crate::listing::write_facts;
 use crate::machine::{DataPlace, FileAnswer, MOST_WRONG_PASSWORDS, Machine, Outcome, Question, Waiting};
 use crate::rights::{Login, Rights};
+use verbena_transfer::{Facts, Kind};
 
 impl Machine {
     pub(crate) fn on_outcome(&mut self, outcome: Outcome) {
@@ -23,7 +25,7 @@ impl Machine {
             }
             (Outcome::File(answer), Some(Waiting::File(question))) => match answer {
                 Ok(answer) => self.on_file(answer, question),
-                Err(error) => self.reply(error.code(), &error.to_string()),
+                Err(error) => self.reply(file_code(error), &error.to_string()),
             },
             (Outcome::Opened { size, name }, Some(Waiting::Transfer { is_aborted, name: path, .. })) => {
                 self.on_opened(size, name.as_deref(), &path);

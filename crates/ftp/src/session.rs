@@ -16,14 +16,16 @@ use verbena_terms::{BootClock, Clock};
 use crate::address::canonical;
 use crate::command::Representation;
 use crate::data;
-use crate::error::{FileError, TransferError};
-use crate::files::Root;
+use verbena_transfer::FileError;
+
+use crate::error::TransferError;
 use crate::machine::{Action, FileWork, Machine, Outcome, Settings, Tls, Transfer, What};
 use crate::moving::{self, Connection, Context, Opened};
 use crate::rights::{Login, Rights};
 use crate::serve::{Shared, is_anonymous};
 use crate::work;
 use crate::xferlog::Record;
+use verbena_transfer::Root;
 
 /// Bytes that are read from a client at once.
 const READ: usize = 4 << 10;

@@ -333,7 +333,8 @@ impl Receiver {
                     *slot = is_right.then_some(hash);
                 }
                 incoming.since_record += 1;
-                if incoming.since_record >= record_every {
+                // Records of large files are large: no more than some dozens a file.
+                if incoming.since_record >= record_every.max(incoming.hashes.len() / 64) {
                     incoming.since_record = 0;
                     let (identity, hashes) = (incoming.identity, incoming.hashes.clone());
                     self.actions.push(ReceiverAction::Record { file, identity, hashes });

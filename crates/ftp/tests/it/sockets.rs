@@ -207,7 +207,8 @@ fn atomic_uploads_show_nothing_before_they_are_whole() {
     let mut other = Client::anonymous(server.address);
     assert_eq!(other.fetch("RETR a").0, b"old");
     assert_eq!(other.fetch("NLST").0, b"a\r\n", "no listing shows a part");
-    let mut part = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut part =
+        std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let part = part.find(|name| name != "a").unwrap();
     other.expect(&format!("SIZE {part}"), "550");
     other.expect(&format!("DELE {part}"), "550");

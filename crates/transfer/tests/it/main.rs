@@ -2,4 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that cannot go on fails the test")]
 
 mod faults;
+mod real;
+mod store;
 mod world;

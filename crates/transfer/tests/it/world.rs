@@ -126,7 +126,7 @@ impl World {
 
     /// Whether the store refuses a file.
     fn is_denied(&self, file: usize) -> bool {
-        self.denied > 0 && file % self.denied == 0
+        self.denied > 0 && file.is_multiple_of(self.denied)
     }
 
     /// A run: sessions under faults, then one without.
