@@ -120,6 +120,8 @@ pub enum Frame {
         file: FileNumber,
         /// The first byte.
         offset: u64,
+        /// Grows with each chunk of the file: of two that overtake each other, the later one counts.
+        sequence: u64,
         /// Whether it is the whole file.
         is_whole_file: bool,
         /// The hash of the data as it was read.
@@ -133,6 +135,10 @@ pub enum Frame {
         identity: Identity,
         /// The root of what was read.
         root: Hash,
+        /// Chunks of the file that were sent, on all streams: some may still be under way.
+        sent: u64,
+        /// How many `Again` of the file it knows of: one that was asked since leads to another end.
+        again: u32,
     },
     /// Sender: the file will not come.
     Withdrawn {
@@ -271,7 +277,8 @@ mod tests {
         let (lengths, head) = split(&bytes);
         assert_eq!(Frame::lengths(&lengths), Ok((head.len(), 5)));
         assert_eq!(Frame::decode(&lengths, head), Ok(frame));
-        let bytes = Frame::Chunk { session: 1, file: 2, offset: 3, is_whole_file: false, hash: [4; 32] }.encode(9);
+        let bytes =
+            Frame::Chunk { session: 1, file: 2, offset: 3, sequence: 4, is_whole_file: false, hash: [4; 32] }.encode(9);
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -120,6 +120,7 @@ enum State {
 struct Kept {
     stream: u16,
     offset: u64,
+    sequence: u64,
     is_whole_file: bool,
     hash: Hash,
     data: Vec<u8>,
@@ -137,11 +138,26 @@ struct Incoming {
     to_verify: Vec<u64>,
     verifying: usize,
     hashes: Vec<Option<Hash>>,
+    /// The sequence of what stands, by chunk: 0 for what stood before.
+    sequences: Vec<u64>,
     /// What each chunk that is being written should have, and its stream.
     writing: BTreeMap<u64, (Hash, u16, u64)>,
     kept: Vec<Kept>,
     since_record: usize,
-    end: Option<(Identity, Hash)>,
+    /// Chunks that have come.
+    received: u64,
+    /// Chunks that were asked for once more.
+    again: u32,
+    end: Option<End>,
+}
+
+/// What the sender says of a file at its end.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    identity: Identity,
+    root: Hash,
+    sent: u64,
+    again: u32,
 }
 
 /// The machine of the receiving side.
@@ -196,13 +212,14 @@ impl Receiver {
     pub fn frame(&mut self, stream: u16, frame: Frame, data: Vec<u8>) {
         match frame {
             Frame::Offer { file, entry, identity } => self.on_offer(file, entry, identity),
-            Frame::Chunk { session, file, offset, is_whole_file, hash } => {
+            Frame::Chunk { session, file, offset, sequence, is_whole_file, hash } => {
                 let length = data.len() as u64;
                 let is_aligned = offset % self.settings.chunk_bytes == 0 && length <= self.settings.chunk_bytes;
                 let file = self.address(session, file);
                 match self.files.get_mut(&file).filter(|_| is_aligned && length > 0) {
                     Some(incoming) if incoming.state != State::Publishing => {
-                        incoming.kept.push(Kept { stream, offset, is_whole_file, hash, data });
+                        incoming.received += 1;
+                        incoming.kept.push(Kept { stream, offset, sequence, is_whole_file, hash, data });
                         self.go_on(file);
                     }
                     _ => {
@@ -213,9 +230,9 @@ impl Receiver {
                     }
                 }
             }
-            Frame::End { file, identity, root } => {
+            Frame::End { file, identity, root, sent, again } => {
                 if let Some(incoming) = self.files.get_mut(&file) {
-                    incoming.end = Some((identity, root));
+                    incoming.end = Some(End { identity, root, sent, again });
                     self.go_on(file);
                 }
             }
@@ -253,9 +270,12 @@ impl Receiver {
             to_verify: Vec::new(),
             verifying: 0,
             hashes: Vec::new(),
+            sequences: Vec::new(),
             writing: BTreeMap::new(),
             kept: Vec::new(),
             since_record: 0,
+            received: 0,
+            again: 0,
             end: None,
         };
         self.files.insert(file, incoming);
@@ -299,6 +319,7 @@ impl Receiver {
             *slot = hash;
             if is_other {
                 *slot = None;
+                incoming.again += 1;
                 self.actions.push(ReceiverAction::Send { stream: 0, frame: Frame::Again { file, chunk } });
             }
         }
@@ -340,6 +361,7 @@ impl Receiver {
                     self.actions.push(ReceiverAction::Record { file, identity, hashes });
                 }
                 if !is_right {
+                    incoming.again += 1;
                     self.send(0, Frame::Again { file, chunk });
                 }
             }
@@ -447,7 +469,7 @@ impl Receiver {
     }
 
     fn write_kept(&mut self, file: FileNumber) {
-        let chunk_bytes = self.settings.chunk_bytes;
+        let (rules, chunk_bytes) = (self.settings.rules, self.settings.chunk_bytes);
         let Some(incoming) = self.files.get_mut(&file) else { return };
         let mut taken = Vec::new();
         for kept in std::mem::take(&mut incoming.kept) {
@@ -457,8 +479,15 @@ impl Receiver {
             if incoming.hashes.len() as u64 <= chunk {
                 incoming.hashes.resize(chunk as usize + 1, None);
             }
-            if incoming.hashes[chunk as usize] == Some(kept.hash) && !incoming.writing.contains_key(&chunk) {
-                // It stands already: the file was sent before the sender knew.
+            incoming.sequences.resize(incoming.hashes.len(), 0);
+            let is_older = kept.sequence < incoming.sequences[chunk as usize];
+            let stands = incoming.hashes[chunk as usize] == Some(kept.hash) && !incoming.writing.contains_key(&chunk);
+            if is_older && rules.keep_order {
+                // Sent before the source changed, and overtaken on another stream.
+                taken.push((kept.stream, length));
+            } else if stands {
+                // The file was sent before the sender knew.
+                incoming.sequences[chunk as usize] = kept.sequence;
                 taken.push((kept.stream, length));
             } else if incoming.state == State::Cloning || incoming.writing.contains_key(&chunk) {
                 incoming.kept.push(kept);
@@ -468,6 +497,7 @@ impl Receiver {
                 self.actions.push(ReceiverAction::Clone(file));
             } else {
                 incoming.hashes[chunk as usize] = None;
+                incoming.sequences[chunk as usize] = kept.sequence;
                 incoming.writing.insert(chunk, (kept.hash, kept.stream, length));
                 let Kept { offset, is_whole_file, data, .. } = kept;
                 self.actions.push(ReceiverAction::Write { file, chunk, offset, is_whole_file, data });
@@ -482,11 +512,12 @@ impl Receiver {
     fn publish(&mut self, file: FileNumber) {
         let (rules, chunk_bytes) = (self.settings.rules, self.settings.chunk_bytes);
         let Some(incoming) = self.files.get_mut(&file) else { return };
-        let Some((identity, expected)) = incoming.end else { return };
+        let Some(End { identity, root: expected, sent, again }) = incoming.end else { return };
         let is_idle = incoming.writing.is_empty() && incoming.kept.is_empty() && incoming.state == State::Receiving;
         let count = chunk_count(identity.size, chunk_bytes) as usize;
         let hashes: Option<Vec<Hash>> = (0..count).map(|chunk| incoming.hashes.get(chunk).copied().flatten()).collect();
-        let is_complete = is_idle && hashes.is_some();
+        // Chunks may still be under way on other streams, also of what stands (rule T10).
+        let is_complete = is_idle && hashes.is_some() && incoming.received >= sent && incoming.again == again;
         if !is_complete && (rules.count_chunks || !is_idle) {
             return;
         }

@@ -15,6 +15,8 @@ pub struct Rules {
     pub count_chunks: bool,
     /// T10: chunks of files that are not open are dropped.
     pub drop_strays: bool,
+    /// T10: of two versions of a chunk the later one stays, whatever stream it came by.
+    pub keep_order: bool,
     /// T11: dropped bytes count as taken.
     pub credit_dropped: bool,
 }
@@ -28,6 +30,7 @@ impl Rules {
         compare_hashes: true,
         count_chunks: true,
         drop_strays: true,
+        keep_order: true,
         credit_dropped: true,
     };
 }

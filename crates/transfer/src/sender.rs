@@ -93,6 +93,8 @@ struct Outgoing {
     wanted: VecDeque<u64>,
     reading: usize,
     queued: usize,
+    /// Chunks that were sent.
+    sent: u64,
     rounds: u32,
     again: u32,
     /// Whether its chunks stay behind its offer, on stream 0: the receiver has not said that it knows the file.
@@ -174,6 +176,7 @@ impl Sender {
             wanted: VecDeque::new(),
             reading: 0,
             queued: 0,
+            sent: 0,
             rounds: 0,
             again: 0,
             is_ahead: false,
@@ -249,7 +252,8 @@ impl Sender {
                 if is_same || !settings.rules.last_look {
                     outgoing.state = State::Ended;
                     let hashes: Vec<Hash> = outgoing.hashes.iter().map(|hash| hash.unwrap_or_default()).collect();
-                    let frame = Frame::End { file, identity: outgoing.look.identity, root: root(&hashes) };
+                    let (identity, sent, again) = (outgoing.look.identity, outgoing.sent, outgoing.again);
+                    let frame = Frame::End { file, identity, root: root(&hashes), sent, again };
                     self.actions.push(SenderAction::Send { stream: 0, frame, data: Vec::new() });
                 } else if outgoing.rounds >= MOST_ROUNDS {
                     self.withdraw(file, Failure::Changed);
@@ -297,14 +301,15 @@ impl Sender {
 
     fn on_again(&mut self, file: FileNumber, chunk: u64) {
         let Some(outgoing) = self.files.get_mut(&file) else { return };
-        let Some(there) = outgoing.there.get_mut(chunk as usize) else { return };
-        *there = None;
         outgoing.again += 1;
         if outgoing.again > MOST_AGAIN + outgoing.hashes.len() as u32 {
             return self.withdraw(file, Failure::Damaged);
         }
-        if !outgoing.wanted.contains(&chunk) {
-            outgoing.wanted.push_back(chunk);
+        if let Some(there) = outgoing.there.get_mut(chunk as usize) {
+            *there = None;
+            if !outgoing.wanted.contains(&chunk) {
+                outgoing.wanted.push_back(chunk);
+            }
         }
         // Its end is told again, after another look.
         outgoing.state = State::Moving;
@@ -357,12 +362,14 @@ impl Sender {
             self.credit[stream].1 += length;
             if let Some(outgoing) = self.files.get_mut(&file) {
                 outgoing.queued -= 1;
+                outgoing.sent += 1;
                 if let Some(there) = outgoing.there.get_mut(chunk as usize) {
                     *there = Some(hash);
                 }
                 let is_whole_file = outgoing.hashes.len() == 1;
                 let offset = chunk * self.settings.chunk_bytes;
-                let frame = Frame::Chunk { session: self.settings.session, file, offset, is_whole_file, hash };
+                let (session, sequence) = (self.settings.session, outgoing.sent);
+                let frame = Frame::Chunk { session, file, offset, sequence, is_whole_file, hash };
                 self.actions.push(SenderAction::Send { stream: stream as u16, frame, data: bytes });
             }
         }

@@ -221,9 +221,21 @@ impl Store {
         Ok(())
     }
 
-    /// Closes a file. Its part stays.
+    /// Closes a file. Its part stays, unless another session goes on in another one.
     pub fn close(&mut self, file: FileNumber) {
-        self.open.remove(&file);
+        if let Some(Target { parent, name, owner: Some(owner), .. }) = self.open.remove(&file)
+            && read_owner(&parent, &name).is_none_or(|found| found.part != owner.part)
+        {
+            // Published already, mostly: then the name is gone.
+            let _ = rustix::fs::unlinkat(&parent, owned_part_name(&name, owner.part).as_slice(), AtFlags::empty());
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let open: Vec<FileNumber> = self.open.keys().copied().collect();
+        open.into_iter().for_each(|file| self.close(file));
     }
 }
 
