@@ -6,6 +6,7 @@
 
 mod address;
 mod ascii;
+mod client;
 mod command;
 mod conduct;
 mod data;
@@ -20,10 +21,12 @@ mod outcome;
 mod rights;
 mod serve;
 mod session;
+mod trees;
 mod users;
 mod work;
 mod xferlog;
 
+pub use client::{CopyError, CopyOptions, Direction, Location, copy};
 pub use command::{Command, CommandError, Extended, Representation};
 pub use date::Date;
 pub use error::TransferError;
@@ -34,4 +37,5 @@ pub use options::{ServeError, ServeOptions};
 pub use rights::{Login, Rights};
 pub use serve::Server;
 pub use users::{Users, UsersError, set_password};
+pub use verbena_transfer::{Failure, Progress, Summary};
 pub use verbena_transfer::{FileError, Root, VirtualPath};

@@ -65,6 +65,8 @@ pub(crate) fn open(root: &Root, what: &What) -> Result<Opened, FileError> {
             };
             Ok(Opened::Target { target, name, announced: *announced })
         }
+        // The caller runs a session for a tree.
+        What::SendTree { .. } | What::ReceiveTree { .. } => Err(FileError::NotRegular),
         What::List { path, form, prefix } => Ok(Opened::Listing(listing(root, path, *form, prefix)?)),
     }
 }

@@ -23,6 +23,14 @@ impl Machine {
             (Outcome::Listening(address), Some(Waiting::Listen { is_extended })) => {
                 self.on_listening(address, is_extended);
             }
+            (Outcome::Session(session), Some(Waiting::Session)) => match session {
+                None => self.reply(425, "No port is free; try again later."),
+                Some((address, token)) => {
+                    self.data = Some(DataPlace::Session);
+                    let token: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+                    self.reply(229, &format!("Entering Transfer Mode (tcp |||{}| {token})", address.port()));
+                }
+            },
             (Outcome::File(answer), Some(Waiting::File(question))) => match answer {
                 Ok(answer) => self.on_file(answer, question),
                 Err(error) => self.reply(file_code(error), &error.to_string()),
