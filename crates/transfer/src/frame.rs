@@ -187,11 +187,6 @@ pub enum Frame {
         /// The running total.
         total: u64,
     },
-    /// Client: send what stands here.
-    Request {
-        /// The path.
-        path: Vec<u8>,
-    },
     /// Either side gives up, and why.
     Abort {
         /// For people.

@@ -17,6 +17,8 @@ use crate::tree::{Hash, chunk_count, chunk_length, root};
 
 /// Files that a sender may have offered without an end.
 const MOST_FILES: usize = 4096;
+/// Chunks of all open files together: their hashes are in memory.
+const MOST_CHUNKS: u64 = 4 << 20;
 /// Chunks that are hashed at a time to verify what stands.
 const MOST_VERIFIED: usize = 4;
 
@@ -168,6 +170,8 @@ pub struct Receiver {
     last_file: FileNumber,
     /// Bytes taken, and bytes granted, by stream.
     credit: Vec<(u64, u64)>,
+    /// Bytes that have come, by stream.
+    arrived: Vec<u64>,
     actions: Vec<ReceiverAction>,
     is_all_offered: bool,
     is_finished: bool,
@@ -182,6 +186,7 @@ impl Receiver {
             files: BTreeMap::new(),
             last_file: 0,
             credit: vec![(0, settings.window); usize::from(settings.streams)],
+            arrived: vec![0; usize::from(settings.streams)],
             actions: Vec::new(),
             is_all_offered: false,
             is_finished: false,
@@ -214,7 +219,13 @@ impl Receiver {
             Frame::Offer { file, entry, identity } => self.on_offer(file, entry, identity),
             Frame::Chunk { session, file, offset, sequence, is_whole_file, hash } => {
                 let length = data.len() as u64;
-                let is_aligned = offset % self.settings.chunk_bytes == 0 && length <= self.settings.chunk_bytes;
+                if !self.is_granted(stream, length) {
+                    self.actions.push(ReceiverAction::Violation("more data than was granted"));
+                    return;
+                }
+                let is_aligned = offset % self.settings.chunk_bytes == 0
+                    && length <= self.settings.chunk_bytes
+                    && offset / self.settings.chunk_bytes < MOST_CHUNKS;
                 let file = self.address(session, file);
                 match self.files.get_mut(&file).filter(|_| is_aligned && length > 0) {
                     Some(incoming) if incoming.state != State::Publishing => {
@@ -245,6 +256,18 @@ impl Receiver {
         }
     }
 
+    /// Whether a sender keeps to its credit (rule T11).
+    fn is_granted(&mut self, stream: u16, length: u64) -> bool {
+        let stream = usize::from(stream);
+        match (self.arrived.get_mut(stream), self.credit.get(stream)) {
+            (Some(arrived), Some((_, granted))) => {
+                *arrived += length;
+                *arrived <= *granted
+            }
+            _ => false,
+        }
+    }
+
     /// Which file a chunk is for.
     fn address(&self, session: u64, file: FileNumber) -> FileNumber {
         let is_ours = session == self.settings.session && self.files.contains_key(&file);
@@ -261,6 +284,12 @@ impl Receiver {
             return;
         }
         self.last_file = file;
+        let open: u64 = self.files.values().map(|incoming| incoming.hashes.len() as u64).sum();
+        let count = chunk_count(identity.size, self.settings.chunk_bytes);
+        if open.saturating_add(count) > MOST_CHUNKS {
+            self.send(0, Frame::Refused { file, failure: Failure::Target("it is too large for one session".into()) });
+            return;
+        }
         let incoming = Incoming {
             entry: entry.clone(),
             identity,
@@ -269,7 +298,7 @@ impl Receiver {
             is_told: false,
             to_verify: Vec::new(),
             verifying: 0,
-            hashes: Vec::new(),
+            hashes: vec![None; count as usize],
             sequences: Vec::new(),
             writing: BTreeMap::new(),
             kept: Vec::new(),
@@ -287,7 +316,6 @@ impl Receiver {
         let (settings, chunk_bytes) = (self.settings, self.settings.chunk_bytes);
         let Some(incoming) = self.files.get_mut(&file) else { return };
         let count = chunk_count(incoming.identity.size, chunk_bytes);
-        incoming.hashes = vec![None; count as usize];
         incoming.state = State::Verifying;
         match basis {
             Err(failure) => return self.refuse(file, failure),
