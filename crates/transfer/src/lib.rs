@@ -9,6 +9,7 @@ mod files;
 mod frame;
 mod path;
 mod receiver;
+mod receiver_action;
 mod record;
 mod rules;
 mod run;
@@ -25,7 +26,8 @@ pub use frame::{
     Entry, EntryKind, Failure, FileNumber, Frame, FrameError, HELLO, Identity, LENGTHS, LONGEST_DATA, LONGEST_HEAD,
 };
 pub use path::{VirtualPath, is_pattern, matches};
-pub use receiver::{Basis, Receiver, ReceiverAction};
+pub use receiver::Receiver;
+pub use receiver_action::{Basis, ReceiverAction};
 pub use record::{Claims, Owner, decode_claims, decode_owner, encode_record};
 pub use rules::{CHUNK_BYTES, Rules, SessionSettings};
 pub use run::{Progress, SessionError, Summary, receive, send};

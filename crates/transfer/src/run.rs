@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 
 use crate::channel::{Channel, StreamError, read_frame, write_frame};
 use crate::frame::{Entry, Failure, FileNumber, Frame};
-use crate::receiver::{Receiver, ReceiverAction};
+use crate::receiver::Receiver;
+use crate::receiver_action::ReceiverAction;
 use crate::rules::SessionSettings;
 use crate::sender::{Sender, SenderAction};
 use crate::source::Sources;
@@ -269,7 +270,7 @@ fn settle(
 }
 
 enum Received {
-    Prepared(FileNumber, Result<crate::receiver::Basis, Failure>),
+    Prepared(FileNumber, Result<crate::receiver_action::Basis, Failure>),
     Verified(FileNumber, u64, Option<crate::tree::Hash>),
     Cloned(FileNumber, Result<(), Failure>),
     Written(FileNumber, u64, Result<crate::tree::Hash, Failure>),

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::files::{Root, create, random, regular};
 use crate::frame::{Entry, EntryKind, Failure, FileNumber, Identity};
 use crate::path::{VirtualPath, owned_part_name, record_name};
-use crate::receiver::Basis;
+use crate::receiver_action::Basis;
 use crate::record::{Claims, HEAD, Owner, decode_claims, decode_owner, encode_record};
 use crate::tree::{Hash, chunk_hash};
 

@@ -202,7 +202,9 @@ fn a_change_of_the_source_shows() {
     let mut sources = Sources::new(Arc::new(Root::open(from.path()).unwrap()), VirtualPath::root());
     let entry = Entry { path: b"a".to_vec(), kind: EntryKind::File, mode: 0o644 };
     let first = sources.open(1, &entry).unwrap();
-    assert!(!first.is_young, "a file just written is waited for");
+    let (seconds, nanoseconds) = first.identity.changed;
+    let changed = std::time::UNIX_EPOCH + Duration::new(seconds as u64, nanoseconds);
+    assert!(!first.is_young && changed.elapsed().unwrap() >= Duration::from_millis(20), "it is waited for");
     assert_eq!(sources.look(1).unwrap().identity, first.identity);
     std::fs::File::options().write(true).open(from.path().join("a")).unwrap().write_all_at(b"2", 0).unwrap();
     let second = sources.look(1).unwrap();
