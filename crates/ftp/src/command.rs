@@ -52,6 +52,8 @@ pub enum Command {
     Pasv,
     Epsv(Extended),
     Port(SocketAddr),
+    /// Channels in the order of preference, and streams.
+    Tprt(Vec<Vec<u8>>, u16),
     Retr(Vec<u8>),
     Stor(Vec<u8>),
     Appe(Vec<u8>),
@@ -178,6 +180,17 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
             EprtError::Form => CommandError::Syntax("EPRT takes |1|address|port| or |2|address|port|."),
             EprtError::Family => CommandError::Family,
         })?),
+        b"TPRT" => {
+            let (channels, streams) = split(word());
+            let channels: Vec<Vec<u8>> = channels.split(|byte| *byte == b',').map(<[u8]>::to_ascii_lowercase).collect();
+            let most = u64::from(verbena_transfer::MOST_STREAMS);
+            match number(streams.split(|byte| *byte == b' ').next().unwrap_or_default()) {
+                Ok(streams) if (1..=most).contains(&streams) && !channels[0].is_empty() => {
+                    Tprt(channels, streams as u16)
+                }
+                _ => return Err(CommandError::Syntax("TPRT takes channels, as tcp, and 1 to 16 streams.")),
+            }
+        }
         b"RETR" => Retr(path()?),
         b"STOR" => Stor(path()?),
         b"APPE" => Appe(path()?),

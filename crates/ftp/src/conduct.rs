@@ -6,8 +6,8 @@ use crate::address::canonical;
 use crate::command::{Command, Extended, Representation};
 use crate::listing::{FactSet, Form};
 use crate::machine::{Action, DataPlace, FileWork, Machine, Place, Question, Tls, Transfer, Waiting, What};
-use crate::path::VirtualPath;
 use crate::rights::{Login, Rights};
+use verbena_transfer::VirtualPath;
 
 impl Machine {
     pub(crate) fn on_command(&mut self, command: Command) {
@@ -47,6 +47,15 @@ impl Machine {
             }
             Command::Pasv => self.on_pasv(),
             Command::Epsv(which) => self.on_epsv(which),
+            Command::Tprt(channels, streams) => {
+                self.close_listener();
+                if channels.iter().any(|channel| channel == b"tcp") {
+                    self.waiting = Some(Waiting::Session);
+                    self.actions.push(Action::ListenSession { streams });
+                } else {
+                    self.reply(504, "The channel is tcp.");
+                }
+            }
             Command::Port(address) => self.on_port(address, &login.fxp),
             Command::Allo(size) => {
                 self.announced = Some(size);
@@ -229,7 +238,9 @@ impl Machine {
             lines.push_str(&format!(" {feature}\r\n"));
         }
         lines.push_str(&format!(" MLST {}\r\n", self.facts.feature()));
-        for feature in ["RANG STREAM", "REST STREAM", "SITE CHMOD", "SITE UTIME", "SIZE", "TVFS", "UTF8", "XSHA256"] {
+        for feature in
+            ["RANG STREAM", "REST STREAM", "SITE CHMOD", "SITE UTIME", "SIZE", "TPRT tcp", "TVFS", "UTF8", "XSHA256"]
+        {
             lines.push_str(&format!(" {feature}\r\n"));
         }
         self.reply_lines(211, "Features:", lines.as_bytes(), "End");
@@ -237,7 +248,7 @@ impl Machine {
 
     fn on_help(&mut self) {
         let lines = " USER PASS ACCT HOST QUIT AUTH PBSZ PROT FEAT OPTS SYST HELP NOOP STAT\r\n \
-                     TYPE STRU MODE PASV EPSV PORT EPRT ALLO REST RANG RETR STOR APPE STOU ABOR\r\n \
+                     TYPE STRU MODE PASV EPSV PORT EPRT TPRT ALLO REST RANG RETR STOR APPE STOU ABOR\r\n \
                      PWD CWD CDUP MKD RMD DELE RNFR RNTO LIST NLST MLSD MLST SIZE MDTM MFMT\r\n \
                      HASH XSHA256 SITE CHMOD, SITE UTIME, SITE HELP\r\n";
         self.reply_lines(214, "Commands:", lines.as_bytes(), "End");
@@ -316,7 +327,7 @@ impl Machine {
     }
 
     pub(crate) fn close_listener(&mut self) {
-        if self.data.take() == Some(DataPlace::Passive) {
+        if matches!(self.data.take(), Some(DataPlace::Passive | DataPlace::Session)) {
             self.actions.push(Action::CloseListener);
         }
     }
@@ -353,11 +364,14 @@ impl Machine {
             _ if login.atomic_stores && from == 0 => Place::Whole,
             _ if login.atomic_stores => {
                 self.close_listener();
-                return self.reply(554, &crate::error::FileError::WholeOnly.to_string());
+                return self.reply(554, &verbena_transfer::FileError::WholeOnly.to_string());
             }
             _ => Place::Byte(from),
         };
+        let is_session = self.data == Some(DataPlace::Session);
         self.transfer(match command {
+            Command::Retr(_) if is_session => What::SendTree { path },
+            Command::Stor(_) if is_session => What::ReceiveTree { path },
             Command::Retr(_) => What::Retrieve { path, from, to },
             _ => What::Store { path, place, announced },
         });
@@ -379,18 +393,20 @@ impl Machine {
             self.close_listener();
             return self.reply(522, "Data is encrypted here: send PBSZ 0 and PROT P.");
         }
-        let Some(data) = self.data.take() else {
+        let is_tree = matches!(what, What::SendTree { .. } | What::ReceiveTree { .. });
+        let Some(data) = self.data.take().filter(|data| (*data == DataPlace::Session) == is_tree) else {
             return self.reply(425, "Say PASV, EPSV, PORT or EPRT first.");
         };
         let (path, representation) = match &what {
             What::Retrieve { path, .. } | What::Store { path, .. } => (path, self.representation),
+            What::SendTree { path } | What::ReceiveTree { path } => (path, Representation::Image),
             // Lines of listings end with CR LF in each type.
             What::List { path, .. } => (path, Representation::Image),
         };
         let name = path.display();
         let connect = match data {
             DataPlace::Active(address) => Some(address),
-            DataPlace::Passive => None,
+            DataPlace::Passive | DataPlace::Session => None,
         };
         self.waiting = Some(Waiting::Transfer { is_open: false, is_aborted: false, name });
         let is_private = self.is_private;

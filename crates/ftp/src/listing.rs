@@ -1,8 +1,8 @@
 //! Lines of listings: `LIST` as `ls -l` writes them, `NLST`, and facts (RFC 3659, section 7).
 
 use crate::date::Date;
-use crate::files::{Facts, Kind};
 use crate::rights::Rights;
+use verbena_transfer::{Facts, Kind};
 
 /// How a listing is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

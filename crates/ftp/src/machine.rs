@@ -16,12 +16,14 @@ use std::time::Duration;
 use verbena_terms::Time;
 
 use crate::command::{Command, CommandError, Representation};
-use crate::error::{FileError, TransferError};
-use crate::files::Facts;
+use verbena_transfer::FileError;
+
+use crate::error::TransferError;
 use crate::line::{Line, Lines};
 use crate::listing::{FactSet, Form};
-use crate::path::VirtualPath;
 use crate::rights::Login;
+use verbena_transfer::Facts;
+use verbena_transfer::VirtualPath;
 
 /// Lines that are kept behind one that waits.
 const MOST_KEPT: usize = 64;
@@ -73,6 +75,11 @@ pub enum Action {
     File(FileWork),
     /// Listen for one data connection, in the place of an earlier one (rule T14): [`Outcome::Listening`].
     Listen,
+    /// Listen for the streams of one session: [`Outcome::Session`].
+    ListenSession {
+        /// How many there will be.
+        streams: u16,
+    },
     /// Open the file, then the data connection: [`Outcome::Opened`], then [`Outcome::Ended`]; or `Ended` alone.
     Transfer(Transfer),
 
@@ -164,6 +171,16 @@ pub enum What {
         /// What `ALLO` announced.
         announced: Option<u64>,
     },
+    /// A tree to the client, by the streams of a session.
+    SendTree {
+        /// From where.
+        path: VirtualPath,
+    },
+    /// A tree from the client, by the streams of a session.
+    ReceiveTree {
+        /// To where.
+        path: VirtualPath,
+    },
     /// A listing.
     List {
         /// Of which directory or file.
@@ -197,6 +214,8 @@ pub enum Outcome {
     File(Result<FileAnswer, FileError>),
     /// The port, and for IPv4 the address that clients are told. `None`: no port is free.
     Listening(Option<SocketAddr>),
+    /// The port and the token of a session (rule T1). `None`: no port is free.
+    Session(Option<(SocketAddr, [u8; 16])>),
     /// The file is open: its size where known, its name where the client does not know it.
     Opened {
         /// Bytes that will move, for downloads.
@@ -219,6 +238,7 @@ pub(crate) enum Waiting {
     Listen {
         is_extended: bool,
     },
+    Session,
     Transfer {
         is_open: bool,
         is_aborted: bool,
@@ -279,6 +299,7 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataPlace {
     Passive,
+    Session,
     Active(SocketAddr),
 }
 

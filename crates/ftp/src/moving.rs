@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ascii::{FromWire, to_wire};
 use crate::command::Representation;
-use crate::error::{FileError, TransferError};
-use crate::files::{Entries, Facts, From, Kind, Part, Root};
+use verbena_transfer::FileError;
+
+use crate::error::TransferError;
 use crate::listing::Form;
 use crate::machine::{Outcome, Place, What};
-use crate::path::{VirtualPath, is_pattern, matches};
 use crate::rights::Rights;
 use crate::work;
+use verbena_transfer::{Entries, Facts, From, Kind, Part, Root};
+use verbena_transfer::{VirtualPath, is_pattern, matches};
 
 /// Bytes that are read or written at once.
 const BLOCK: usize = 256 << 10;
@@ -63,6 +65,8 @@ pub(crate) fn open(root: &Root, what: &What) -> Result<Opened, FileError> {
             };
             Ok(Opened::Target { target, name, announced: *announced })
         }
+        // The caller runs a session for a tree.
+        What::SendTree { .. } | What::ReceiveTree { .. } => Err(FileError::NotRegular),
         What::List { path, form, prefix } => Ok(Opened::Listing(listing(root, path, *form, prefix)?)),
     }
 }

@@ -78,7 +78,7 @@ pub enum ServeError {
         /// The directory.
         path: PathBuf,
         /// Why.
-        reason: crate::error::FileError,
+        reason: verbena_transfer::FileError,
     },
     /// The port cannot be had.
     #[error("cannot listen on {address}: {error}; ports below 1024 need root or CAP_NET_BIND_SERVICE")]

@@ -4,11 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::address::pasv_text;
 use crate::date::Date;
-use crate::error::{FileError, TransferError};
-use crate::files::{Facts, Kind};
+use verbena_transfer::FileError;
+
+use crate::error::{TransferError, file_code};
 use crate::listing::write_facts;
 use crate::machine::{DataPlace, FileAnswer, MOST_WRONG_PASSWORDS, Machine, Outcome, Question, Waiting};
 use crate::rights::{Login, Rights};
+use verbena_transfer::{Facts, Kind};
 
 impl Machine {
     pub(crate) fn on_outcome(&mut self, outcome: Outcome) {
@@ -21,9 +23,17 @@ impl Machine {
             (Outcome::Listening(address), Some(Waiting::Listen { is_extended })) => {
                 self.on_listening(address, is_extended);
             }
+            (Outcome::Session(session), Some(Waiting::Session)) => match session {
+                None => self.reply(425, "No port is free; try again later."),
+                Some((address, token)) => {
+                    self.data = Some(DataPlace::Session);
+                    let token: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+                    self.reply(229, &format!("Entering Transfer Mode (tcp |||{}| {token})", address.port()));
+                }
+            },
             (Outcome::File(answer), Some(Waiting::File(question))) => match answer {
                 Ok(answer) => self.on_file(answer, question),
-                Err(error) => self.reply(error.code(), &error.to_string()),
+                Err(error) => self.reply(file_code(error), &error.to_string()),
             },
             (Outcome::Opened { size, name }, Some(Waiting::Transfer { is_aborted, name: path, .. })) => {
                 self.on_opened(size, name.as_deref(), &path);

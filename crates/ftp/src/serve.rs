@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 
 use crate::address::canonical;
 use crate::data::Ports;
-use crate::files::Root;
 use crate::options::{ServeError, ServeOptions};
-use crate::path::VirtualPath;
 use crate::rights::Login;
 use crate::session;
 use crate::users::Users;
 use crate::xferlog::TransferLog;
+use verbena_transfer::Root;
+use verbena_transfer::VirtualPath;
 
 /// Passwords that are hashed at a time: each takes 19 MiB and a core.
 const MOST_HASHES: usize = 2;

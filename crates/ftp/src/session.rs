@@ -16,41 +16,54 @@ use verbena_terms::{BootClock, Clock};
 use crate::address::canonical;
 use crate::command::Representation;
 use crate::data;
-use crate::error::{FileError, TransferError};
-use crate::files::Root;
+use verbena_transfer::FileError;
+
+use crate::error::TransferError;
 use crate::machine::{Action, FileWork, Machine, Outcome, Settings, Tls, Transfer, What};
 use crate::moving::{self, Connection, Context, Opened};
 use crate::rights::{Login, Rights};
 use crate::serve::{Shared, is_anonymous};
+use crate::trees;
 use crate::work;
 use crate::xferlog::Record;
+use verbena_transfer::Root;
 
 /// Bytes that are read from a client at once.
 const READ: usize = 4 << 10;
 
 /// A transfer that is running: how it is followed and broken off.
 #[derive(Debug, Default)]
-struct Running {
-    moved: AtomicU64,
+pub(crate) struct Running {
+    pub(crate) moved: AtomicU64,
     is_aborted: AtomicBool,
-    wake: tokio::sync::Notify,
-    connection: Mutex<Option<std::net::TcpStream>>,
+    pub(crate) wake: tokio::sync::Notify,
+    /// Second descriptors of the data connections.
+    connections: Mutex<Vec<std::net::TcpStream>>,
 }
 
 impl Running {
     fn abort(&self) {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_aborted.store(true, Ordering::SeqCst);
-        if let Some(connection) = &*connection {
+        for connection in &*connections {
             let _ = connection.shutdown(std::net::Shutdown::Both);
         }
         self.wake.notify_one();
     }
 
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::SeqCst)
+    }
+
+    /// Closes the second descriptors.
+    pub(crate) fn forget(&self) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Keeps a second descriptor of the connection for `abort`. False if it has been called.
-    fn keep(&self, connection: std::net::TcpStream) -> bool {
-        let mut kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        *kept = Some(connection);
+    pub(crate) fn keep(&self, connection: std::net::TcpStream) -> bool {
+        let mut kept = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(connection);
         !self.is_aborted.load(Ordering::SeqCst)
     }
 }
@@ -70,6 +83,8 @@ struct Session {
     control: Arc<OwnedFd>,
     outcomes: mpsc::UnboundedSender<Outcome>,
     listener: Option<TcpListener>,
+    /// The token and the number of streams, where the listener is for a session.
+    session: Option<([u8; 16], u16)>,
     running: Option<Arc<Running>>,
     user: Vec<u8>,
     account: Arc<Mutex<Option<Account>>>,
@@ -115,6 +130,7 @@ pub(crate) async fn run(
         control: Arc::new(stream.as_fd().try_clone_to_owned()?),
         outcomes,
         listener: None,
+        session: None,
         running: None,
         user: Vec::new(),
         account: Arc::default(),
@@ -186,6 +202,7 @@ impl Session {
             Action::Login { user, password } => self.log_in(user, password),
             Action::File(file_work) => self.work(file_work),
             Action::Listen => self.listen(),
+            Action::ListenSession { streams } => self.listen_session(streams),
             Action::Transfer(transfer) => self.transfer(transfer),
             Action::Progress => {
                 let moved = self.running.as_ref().map_or(0, |running| running.moved.load(Ordering::Relaxed));
@@ -196,7 +213,10 @@ impl Session {
                     running.abort();
                 }
             }
-            Action::CloseListener => self.listener = None,
+            Action::CloseListener => {
+                self.listener = None;
+                self.session = None;
+            }
             // Without a certificate the machine asks for no TLS; the rest is the caller's.
             Action::StartTls | Action::Send(_) | Action::Close => {}
         }
@@ -271,6 +291,15 @@ impl Session {
         self.send(Outcome::Listening(address));
     }
 
+    fn listen_session(&mut self, streams: u16) {
+        self.listener = self.shared.ports.listen(self.local, Instant::now());
+        let mut token = [0; 16];
+        let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let session = address.filter(|_| getrandom::fill(&mut token).is_ok()).map(|address| (address, token));
+        self.session = session.map(|_| (token, streams));
+        self.send(Outcome::Session(session));
+    }
+
     fn transfer(&mut self, transfer: Transfer) {
         let running = Arc::new(Running::default());
         self.running = Some(running.clone());
@@ -284,6 +313,7 @@ impl Session {
             peer: self.peer,
             control: self.control.clone(),
             user: self.user.clone(),
+            session: self.session.take(),
         };
         let root = self.root();
         let outcomes = self.outcomes.clone();
@@ -298,20 +328,21 @@ impl Session {
 }
 
 /// Runs `job` on a thread that may wait. `None` if it panicked, which the runtime has reported.
-fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> impl Future<Output = Option<T>> {
+pub(crate) fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> impl Future<Output = Option<T>> {
     let task = tokio::task::spawn_blocking(job);
     async { task.await.ok() }
 }
 
-struct OneTransfer {
-    shared: Arc<Shared>,
-    outcomes: mpsc::UnboundedSender<Outcome>,
-    running: Arc<Running>,
-    allowed: Vec<IpAddr>,
+pub(crate) struct OneTransfer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) outcomes: mpsc::UnboundedSender<Outcome>,
+    pub(crate) running: Arc<Running>,
+    pub(crate) allowed: Vec<IpAddr>,
     local: IpAddr,
     peer: IpAddr,
     control: Arc<OwnedFd>,
     user: Vec<u8>,
+    pub(crate) session: Option<([u8; 16], u16)>,
 }
 
 impl OneTransfer {
@@ -322,6 +353,10 @@ impl OneTransfer {
         transfer: Transfer,
         listener: Option<TcpListener>,
     ) -> Result<(), TransferError> {
+        if let What::SendTree { path } | What::ReceiveTree { path } = &transfer.what {
+            let (path, is_upload) = (path.clone(), matches!(transfer.what, What::ReceiveTree { .. }));
+            return trees::run(self, root, path, is_upload, listener).await;
+        }
         let begun = Instant::now();
         let what = transfer.what.clone();
         let opened = blocking(move || moving::open(&root, &what)).await.ok_or(TransferError::Broken)??;
@@ -387,7 +422,7 @@ impl OneTransfer {
         let result = moving::transfer(opened, connection, &context);
         // A shut down connection looks to a reader like one that has ended.
         let is_aborted = self.running.is_aborted.load(Ordering::SeqCst);
-        let _ = self.running.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.running.forget();
         if is_aborted { Err(TransferError::Broken) } else { result }
     }
 
@@ -407,7 +442,7 @@ impl OneTransfer {
         let (path, is_upload) = match what {
             What::Retrieve { path, .. } => (path, false),
             What::Store { path, .. } => (path, true),
-            What::List { .. } => return,
+            What::List { .. } | What::SendTree { .. } | What::ReceiveTree { .. } => return,
         };
         log.write(&Record {
             lasted,

@@ -20,8 +20,8 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use serde::Deserialize;
 
-use crate::path::VirtualPath;
 use crate::rights::{Login, Rights};
+use verbena_transfer::VirtualPath;
 
 /// Longer passwords are refused: hashing them would cost what an attacker likes.
 const LONGEST_PASSWORD: usize = 1 << 10;

@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::FileError;
-use crate::files::{Kind, Root};
 use crate::listing::Form;
 use crate::machine::{FileAnswer, FileWork};
-use crate::path::VirtualPath;
 use crate::rights::Rights;
+use verbena_transfer::FileError;
+use verbena_transfer::VirtualPath;
+use verbena_transfer::{Kind, Root};
 
 /// Entries of a directory that `STAT` lists over the control connection.
 const MOST_LINES: usize = 1000;

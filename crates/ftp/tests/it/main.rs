@@ -6,4 +6,5 @@ mod bench;
 mod clients;
 mod dialogue;
 mod hostile;
+mod sessions;
 mod sockets;

@@ -16,6 +16,21 @@ pub(crate) fn is_hidden(name: &[u8]) -> bool {
     name.starts_with(HIDDEN)
 }
 
+/// The names of the record and of a part of a target, which both belong to its name.
+pub(crate) fn record_name(target: &[u8]) -> Vec<u8> {
+    [HIDDEN, &digits(target), b".record"].concat()
+}
+
+/// The name of the part with this random number.
+pub(crate) fn owned_part_name(target: &[u8], part: u64) -> Vec<u8> {
+    [HIDDEN, &digits(target), format!(".{part:016x}.part").as_bytes()].concat()
+}
+
+/// Sixteen digits for a name.
+fn digits(target: &[u8]) -> Vec<u8> {
+    blake3::hash(target).to_hex().as_bytes()[..16].to_vec()
+}
+
 /// The name of a part beside a target, from random bits.
 pub(crate) fn part_name(random: u64) -> Vec<u8> {
     [HIDDEN, format!("{random:016x}.part").as_bytes()].concat()
@@ -39,6 +54,21 @@ impl VirtualPath {
                 b"" | b"." => {}
                 b".." => drop(components.pop()),
                 name => components.push(name.to_vec()),
+            }
+        }
+        Some(VirtualPath { components })
+    }
+
+    /// The path of components below this one, joined by slashes, as another machine names them. `None` for `..`, `.`, an
+    /// empty component or a NUL. The empty path is this one.
+    pub fn descend(&self, relative: &[u8]) -> Option<VirtualPath> {
+        let mut components = self.components.clone();
+        if !relative.is_empty() {
+            for component in relative.split(|byte| *byte == b'/') {
+                if matches!(component, b"" | b"." | b"..") || component.contains(&0) {
+                    return None;
+                }
+                components.push(component.to_vec());
             }
         }
         Some(VirtualPath { components })
@@ -84,12 +114,12 @@ impl VirtualPath {
 }
 
 /// Whether a name has a star or a question mark.
-pub(crate) fn is_pattern(name: &[u8]) -> bool {
+pub fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
 /// Whether `name` matches a pattern of `*` and `?`. Takes at most the product of the two lengths.
-pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut star, mut resume) = (0, None, 0);
     let mut index = 0;
     while index < name.len() {

@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::error::FileError;
+use crate::file_error::FileError;
 use crate::path::{VirtualPath, is_hidden, part_name};
 
 /// How often EAGAIN of `openat2` is tried again.
@@ -108,7 +108,7 @@ impl Root {
     }
 
     /// The parent's descriptor and the last component.
-    fn parent<'a>(&self, path: &'a VirtualPath) -> Result<(OwnedFd, &'a [u8]), FileError> {
+    pub(crate) fn parent<'a>(&self, path: &'a VirtualPath) -> Result<(OwnedFd, &'a [u8]), FileError> {
         let name = path.name().ok_or(FileError::Denied)?;
         if is_hidden(name) {
             return Err(FileError::NotFound);
@@ -256,7 +256,7 @@ pub enum From {
     End,
 }
 
-fn regular(descriptor: &OwnedFd) -> Result<Facts, FileError> {
+pub(crate) fn regular(descriptor: &OwnedFd) -> Result<Facts, FileError> {
     let facts = Facts::of(&rustix::fs::fstat(descriptor)?, None);
     match facts.kind {
         Kind::File => Ok(facts),
@@ -265,12 +265,12 @@ fn regular(descriptor: &OwnedFd) -> Result<Facts, FileError> {
     }
 }
 
-fn create(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+pub(crate) fn create(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o666))
 }
 
-fn random() -> Result<u64, FileError> {
+pub(crate) fn random() -> Result<u64, FileError> {
     getrandom::u64().map_err(|_| FileError::System(Errno::IO))
 }
 

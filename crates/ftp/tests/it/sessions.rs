@@ -1,0 +1,175 @@
+//! TPRT: trees by sessions, killed and resumed; strangers at its port.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use verbena_ftp::{CopyError, CopyOptions, Direction, Location, Rights, copy};
+
+use crate::bench::{Client, LIMIT, Running, options};
+
+fn copying(server: SocketAddr, path: &str, local: &Path, direction: Direction) -> CopyOptions {
+    CopyOptions {
+        remote: Location {
+            host: server.ip().to_string(),
+            port: server.port(),
+            user: "anonymous".into(),
+            password: "x@".into(),
+            path: path.into(),
+        },
+        local: local.to_owned(),
+        direction,
+        streams: 2,
+        is_durable: false,
+        timeout: LIMIT,
+    }
+}
+
+fn fill(root: &Path, size: usize) {
+    std::fs::create_dir_all(root.join("deep")).unwrap();
+    let bytes: Vec<u8> = (0..size as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    std::fs::write(root.join("big"), bytes).unwrap();
+    std::fs::write(root.join("deep/ a\nb"), "odd").unwrap();
+    std::fs::write(root.join("deep/empty"), "").unwrap();
+}
+
+#[track_caller]
+fn same(one: &Path, other: &Path) {
+    let output = Command::new("diff").arg("-r").args([one, other]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_tree_goes_there_and_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let [root, here, back] = ["root", "here", "back"].map(|name| directory.path().join(name));
+    [&root, &here, &back].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    fill(&here, 5_000_001);
+    let server = Running::start(options(&root));
+    let put = copy(&copying(server.address, "in/tree", &here, Direction::Put), &mut |_| true).unwrap();
+    assert_eq!((put.files, put.failures), (5, vec![]));
+    same(&here, &root.join("in/tree"));
+    let mut seen = 0;
+    let count = &mut |progress: &verbena_ftp::Progress| {
+        seen = progress.files;
+        true
+    };
+    let get = copy(&copying(server.address, "in/tree", &back, Direction::Get), count).unwrap();
+    assert_eq!((get.files, get.failures, seen), (5, vec![], 5));
+    same(&here, &back);
+    // Typed again, nothing but small files goes.
+    let again = copy(&copying(server.address, "in/tree", &here, Direction::Put), &mut |_| true).unwrap();
+    assert!(again.bytes < 100_000, "{}", again.bytes);
+    // A tree that is not there, and a user who may not.
+    let missing = copy(&copying(server.address, "nothing", &back, Direction::Get), &mut |_| true);
+    assert!(matches!(&missing, Err(CopyError::Refused { reply, .. }) if reply.starts_with("550")), "{missing:?}");
+    let forged = copy(&copying(server.address, "a\r\nDELE big", &back, Direction::Get), &mut |_| true);
+    assert!(matches!(forged, Err(CopyError::Name(_))), "{forged:?}");
+    let mut readers = options(&root);
+    readers.anonymous = Some(Rights::READ);
+    let readers = Running::start(readers);
+    let denied = copy(&copying(readers.address, "x", &here, Direction::Put), &mut |_| true);
+    assert!(matches!(&denied, Err(CopyError::Refused { reply, .. }) if reply.starts_with("550")), "{denied:?}");
+}
+
+/// The client of the test below, in a process of its own.
+#[test]
+fn child() {
+    let Ok(text) = std::env::var("VERBENA_FTP_CHILD") else { return };
+    let mut words = text.split('|');
+    let (address, direction, local) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+    let direction = if direction == "put" { Direction::Put } else { Direction::Get };
+    copy(&copying(address.parse().unwrap(), "tree", Path::new(local), direction), &mut |_| true).unwrap();
+}
+
+#[test]
+fn a_client_that_is_killed_goes_on_where_it_was() {
+    let rounds = if std::env::var_os("VERBENA_LONG").is_some() { 20 } else { 1 };
+    for round in 0..rounds {
+        for direction in ["put", "get"] {
+            let directory = tempfile::tempdir().unwrap();
+            let (root, local) = (directory.path().join("root"), directory.path().join("local"));
+            std::fs::create_dir_all(root.join("tree")).unwrap();
+            std::fs::create_dir(&local).unwrap();
+            let server = Running::start(options(&root));
+            let (source, target) = match direction {
+                "put" => (local.clone(), root.join("tree")),
+                _ => (root.join("tree"), local.clone()),
+            };
+            fill(&source, 40_000_001);
+            let mut kills = 0;
+            loop {
+                let mut child = Command::new(std::env::current_exe().unwrap())
+                    .args(["--exact", "sessions::child"])
+                    .env("VERBENA_FTP_CHILD", format!("{}|{direction}|{}", server.address, local.display()))
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                // A part that has begun to grow, or the end.
+                let begun = Instant::now();
+                let grows = |bytes: u64| {
+                    let parts = std::fs::read_dir(&target).unwrap().flatten();
+                    let mut parts = parts.filter(|entry| entry.path().extension().is_some_and(|end| end == "part"));
+                    parts.any(|part| part.metadata().is_ok_and(|data| data.len() >= bytes))
+                };
+                let aim = (1 << 20) * (kills as u64 * 9 + 1 + round);
+                while kills < 3 && !grows(aim) && child.try_wait().unwrap().is_none() {
+                    assert!(begun.elapsed() < LIMIT);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                if kills < 3 && child.try_wait().unwrap().is_none() {
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    kills += 1;
+                } else {
+                    assert!(child.wait().unwrap().success());
+                    break;
+                }
+            }
+            same(&local, &root.join("tree"));
+            eprintln!("{direction}: {kills} kills");
+            let left = std::fs::read_dir(&target).unwrap().count();
+            assert_eq!(left, 2, "{direction} after {kills} kills: parts are left");
+        }
+    }
+}
+
+#[test]
+fn strangers_at_the_port_of_a_session_hold_up_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory.path().join("tree")).unwrap();
+    std::fs::write(directory.path().join("tree/a"), "secret").unwrap();
+    let server = Running::start(options(directory.path()));
+    let mut client = Client::anonymous(server.address);
+    assert!(client.expect("FEAT", "211").contains(" TPRT tcp\r\n"));
+    client.expect("TPRT verbs,xdp 1", "504");
+    client.expect("TPRT tcp 17", "501");
+    let reply = client.expect("TPRT shm,tcp 1", "229");
+    let inside = reply.split_once("(tcp |||").unwrap().1.trim_end().trim_end_matches(')').to_owned();
+    let (port, token) = inside.split_once("| ").unwrap();
+    let token: Vec<u8> = (0..16).map(|at| u8::from_str_radix(&token[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let address = SocketAddr::new(server.address.ip(), port.parse().unwrap());
+    client.expect("RETR tree", "150");
+    let silent = TcpStream::connect(address).unwrap();
+    let mut garbage = TcpStream::connect(address).unwrap();
+    garbage.write_all(&[0; 200]).unwrap();
+    let mut thief = TcpStream::connect(address).unwrap();
+    verbena_transfer::say_hello(&mut thief, [9; 16], 0, 1, 1 << 20).unwrap();
+    thief.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut stolen = Vec::new();
+    let _ = thief.read_to_end(&mut stolen);
+    assert_eq!(stolen, b"");
+    let mut ours = TcpStream::connect(address).unwrap();
+    verbena_transfer::say_hello(&mut ours, token.try_into().unwrap(), 0, 1, 1 << 20).unwrap();
+    let (frame, _) = verbena_transfer::read_frame(&mut ours).unwrap();
+    assert!(matches!(frame, verbena_transfer::Frame::Offer { file: 1, .. }), "{frame:?}");
+    drop((silent, ours));
+    assert!(client.reply().starts_with("426"));
+    // A session's port is for a session, and a passive one for a file.
+    client.expect("TPRT tcp 1", "229");
+    client.expect("MLSD", "425");
+    client.passive();
+    client.expect("RETR tree", "550");
+}

@@ -1,0 +1,120 @@
+//! A channel: what a stream of a session goes over. TCP is the first; others give the same ends.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use crate::frame::{Frame, FrameError, HELLO, LENGTHS};
+
+/// The ends of a stream.
+pub struct Ends {
+    /// What the other side sends.
+    pub read: Box<dyn Read + Send>,
+    /// What goes there.
+    pub write: Box<dyn Write + Send>,
+    /// Says that nothing more will be sent.
+    pub finish: Box<dyn Fn() + Send + Sync>,
+    /// Ends both at once, also while other threads wait in them.
+    pub close: Box<dyn Fn() + Send + Sync>,
+}
+
+/// One stream of a session (the paper's *advanced transport interface*, section 9.2.2).
+pub trait Channel: Send {
+    /// Takes it apart.
+    fn ends(self: Box<Self>) -> std::io::Result<Ends>;
+}
+
+impl Channel for TcpStream {
+    fn ends(self: Box<Self>) -> std::io::Result<Ends> {
+        self.set_nodelay(true)?;
+        let (read, finish, close) = (self.try_clone()?, self.try_clone()?, self.try_clone()?);
+        Ok(Ends {
+            read: Box::new(std::io::BufReader::with_capacity(64 << 10, read)),
+            write: self,
+            finish: Box::new(move || {
+                let _ = finish.shutdown(Shutdown::Write);
+            }),
+            close: Box::new(move || {
+                let _ = close.shutdown(Shutdown::Both);
+            }),
+        })
+    }
+}
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The connection broke, or stood still for too long.
+    #[error("the connection broke: {0}")]
+    Io(#[from] std::io::Error),
+    /// The other side ended it between two messages.
+    #[error("the other side has gone")]
+    Ended,
+    /// What came is no message.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The first message is not ours.
+    #[error("the other side does not know this session")]
+    Hello,
+}
+
+/// Writes one message.
+pub fn write_frame(to: &mut dyn Write, frame: &Frame, data: &[u8]) -> std::io::Result<()> {
+    to.write_all(&frame.encode(data.len()))?;
+    to.write_all(data)
+}
+
+/// Reads one message.
+pub fn read_frame(from: &mut dyn Read) -> Result<(Frame, Vec<u8>), StreamError> {
+    let mut lengths = [0; LENGTHS];
+    let mut filled = 0;
+    while filled < LENGTHS {
+        match from.read(&mut lengths[filled..]) {
+            Ok(0) if filled == 0 => return Err(StreamError::Ended),
+            Ok(0) => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let (head_length, data_length) = Frame::lengths(&lengths)?;
+    let mut head = vec![0; head_length];
+    from.read_exact(&mut head)?;
+    let frame = Frame::decode(&lengths, &head)?;
+    // Only chunks have data; its length is known to be within the limit.
+    let mut data = vec![0; data_length];
+    from.read_exact(&mut data)?;
+    Ok((frame, data))
+}
+
+/// The secret of a session: whoever comes without it is closed (rule T1).
+pub type Token = [u8; 16];
+
+/// Says hello on a stream that this side has made.
+pub fn say_hello(
+    stream: &mut TcpStream,
+    token: Token,
+    number: u16,
+    streams: u16,
+    chunk_bytes: u32,
+) -> std::io::Result<()> {
+    let frame = Frame::Hello { header: HELLO.header(), token, stream: number, streams, chunk_bytes };
+    write_frame(stream, &frame, b"")
+}
+
+/// Reads the hello of a stream that was taken: its number, and how many there will be.
+pub fn take_hello(stream: &mut TcpStream, token: &Token, most: Duration) -> Result<(u16, u16), StreamError> {
+    stream.set_read_timeout(Some(most))?;
+    let (frame, _) = read_frame(stream)?;
+    let Frame::Hello { header, token: found, stream: number, streams, .. } = frame else {
+        return Err(StreamError::Hello);
+    };
+    // Compared to the end, so that the time says nothing about where they differ.
+    let differs = token.iter().zip(found).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));
+    let is_known = HELLO.check(&header).is_ok() && differs == 0 && number < streams && streams <= MOST_STREAMS;
+    stream.set_read_timeout(None)?;
+    if is_known { Ok((number, streams)) } else { Err(StreamError::Hello) }
+}
+
+/// Streams of one session.
+pub const MOST_STREAMS: u16 = 16;

@@ -1,0 +1,38 @@
+//! Bulk transfer that is never wrong.
+//!
+//! [`Sender`] and [`Receiver`] are the two sides of a session without input and output. docs/TRANSFER.md has the rules by
+//! number, draws the bytes, and says what each rule prevents.
+
+mod channel;
+mod file_error;
+mod files;
+mod frame;
+mod path;
+mod receiver;
+mod receiver_action;
+mod record;
+mod rules;
+mod run;
+mod sender;
+mod source;
+mod store;
+mod tree;
+mod walk;
+
+pub use channel::{Channel, Ends, MOST_STREAMS, StreamError, Token, read_frame, say_hello, take_hello, write_frame};
+pub use file_error::FileError;
+pub use files::{Entries, Facts, From, Kind, Part, Root};
+pub use frame::{
+    Entry, EntryKind, Failure, FileNumber, Frame, FrameError, HELLO, Identity, LENGTHS, LONGEST_DATA, LONGEST_HEAD,
+};
+pub use path::{VirtualPath, is_pattern, matches};
+pub use receiver::Receiver;
+pub use receiver_action::{Basis, ReceiverAction};
+pub use record::{Claims, Owner, decode_claims, decode_owner, encode_record};
+pub use rules::{CHUNK_BYTES, Rules, SessionSettings};
+pub use run::{Progress, SessionError, Summary, receive, send};
+pub use sender::{Look, Sender, SenderAction};
+pub use source::Sources;
+pub use store::Store;
+pub use tree::{Hash, chunk_count, chunk_hash, chunk_length, root};
+pub use walk::Walk;

@@ -1,0 +1,415 @@
+//! The sending side of a session, without input and output.
+//!
+//! A file goes through these states:
+//! ```text
+//!   Queued --Open--> Opening --opened--> Offered --Ready--> Moving --all read and sent--> Looking --same--> Ended --Stored
+//!                                           (small: at once)  ^                              |
+//!                                                             +------- changed, thrice ------+
+//! ```
+//! Every chunk of the source is read and hashed, also those that the receiver has: the root is a proof of the whole file
+//! (rule T9). Only what differs is sent. A read begins with a buffer in hand (rule T12): reads under way and chunks that
+//! wait for credit are together never more than the buffers of the session.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::frame::{Entry, EntryKind, Failure, FileNumber, Frame, Identity};
+use crate::rules::SessionSettings;
+use crate::tree::{Hash, chunk_count, chunk_length, root};
+
+/// How often a source that has changed is read again.
+const MOST_ROUNDS: u32 = 3;
+/// How often chunks of one file are sent once more because they were damaged.
+const MOST_AGAIN: u32 = 32;
+
+/// Work for the caller of a [`Sender`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SenderAction {
+    /// Open the file and look at it: [`Sender::opened`].
+    Open(FileNumber),
+    /// Read and hash a chunk: [`Sender::read`].
+    Read {
+        /// The file.
+        file: FileNumber,
+        /// The chunk.
+        chunk: u64,
+        /// Its bytes.
+        length: u64,
+        /// Whether it is the whole file.
+        is_whole_file: bool,
+    },
+    /// Look at the file once more: [`Sender::looked`].
+    Look(FileNumber),
+    /// The file is not needed any more.
+    Close(FileNumber),
+    /// Send a frame.
+    Send {
+        /// On which stream.
+        stream: u16,
+        /// What.
+        frame: Frame,
+        /// What follows the head.
+        data: Vec<u8>,
+    },
+    /// A file has its end.
+    Settled {
+        /// Which.
+        file: FileNumber,
+        /// What came of it.
+        result: Result<(), Failure>,
+    },
+    /// Every file has its end, and none will follow.
+    Finished,
+}
+
+/// What a look at a source found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The version.
+    pub identity: Identity,
+    /// Whether it was changed so lately that another change would not show (rule T7).
+    pub is_young: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Queued,
+    Opening,
+    Offered,
+    Moving,
+    Looking,
+    Ended,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    entry: Entry,
+    state: State,
+    look: Look,
+    /// What the receiver holds, by chunk.
+    there: Vec<Option<Hash>>,
+    /// What this look at the source has, by chunk.
+    hashes: Vec<Option<Hash>>,
+    /// Chunks to read.
+    wanted: VecDeque<u64>,
+    reading: usize,
+    queued: usize,
+    /// Chunks that were sent.
+    sent: u64,
+    rounds: u32,
+    again: u32,
+    /// Whether its chunks stay behind its offer, on stream 0: the receiver has not said that it knows the file.
+    is_ahead: bool,
+}
+
+#[derive(Debug)]
+struct Queued {
+    file: FileNumber,
+    chunk: u64,
+    hash: Hash,
+    bytes: Vec<u8>,
+}
+
+/// The machine of the sending side.
+#[derive(Debug)]
+pub struct Sender {
+    settings: SessionSettings,
+    files: BTreeMap<FileNumber, Outgoing>,
+    next_file: FileNumber,
+    queue: VecDeque<Queued>,
+    /// Bytes that may be sent and that were, by stream.
+    credit: Vec<(u64, u64)>,
+    next_stream: usize,
+    reading: usize,
+    actions: Vec<SenderAction>,
+    is_all_offered: bool,
+    is_finished: bool,
+}
+
+impl Sender {
+    /// A sender whose receiver has granted nothing yet.
+    pub fn new(settings: SessionSettings) -> Sender {
+        Sender {
+            settings,
+            files: BTreeMap::new(),
+            next_file: 1,
+            queue: VecDeque::new(),
+            credit: vec![(0, 0); usize::from(settings.streams)],
+            next_stream: 0,
+            reading: 0,
+            actions: Vec::new(),
+            is_all_offered: false,
+            is_finished: false,
+        }
+    }
+
+    /// What is to be done, in order.
+    pub fn actions(&mut self) -> Vec<SenderAction> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Whether another file can be taken.
+    pub fn wants_files(&self) -> bool {
+        self.files.len() < self.settings.open_files
+    }
+
+    /// Files that have no end yet.
+    pub fn unsettled(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether everything has its end.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Takes a file to send.
+    pub fn add(&mut self, entry: Entry) -> FileNumber {
+        let file = self.next_file;
+        self.next_file += 1;
+        let look = Look { identity: Identity::default(), is_young: false };
+        let outgoing = Outgoing {
+            entry,
+            state: State::Queued,
+            look,
+            there: Vec::new(),
+            hashes: Vec::new(),
+            wanted: VecDeque::new(),
+            reading: 0,
+            queued: 0,
+            sent: 0,
+            rounds: 0,
+            again: 0,
+            is_ahead: false,
+        };
+        self.files.insert(file, outgoing);
+        self.pump();
+        file
+    }
+
+    /// No file follows.
+    pub fn all_added(&mut self) {
+        self.is_all_offered = true;
+        self.pump();
+    }
+
+    /// The outcome of `Open`.
+    pub fn opened(&mut self, file: FileNumber, look: Result<Look, Failure>) {
+        let chunk_bytes = self.settings.chunk_bytes;
+        let small = self.settings.small;
+        let Some(outgoing) = self.files.get_mut(&file) else { return };
+        match look {
+            Err(failure) => self.settle(file, Err(failure)),
+            Ok(look) => {
+                outgoing.begin(look, chunk_bytes);
+                let is_file = outgoing.entry.kind == EntryKind::File;
+                // What is no file has no chunks: the offer says it all.
+                outgoing.is_ahead = look.identity.size <= small;
+                outgoing.state = if outgoing.is_ahead { State::Moving } else { State::Offered };
+                if !is_file {
+                    outgoing.state = State::Ended;
+                }
+                let frame = Frame::Offer { file, entry: outgoing.entry.clone(), identity: look.identity };
+                self.actions.push(SenderAction::Send { stream: 0, frame, data: Vec::new() });
+            }
+        }
+        self.pump();
+    }
+
+    /// The outcome of `Read`.
+    pub fn read(&mut self, file: FileNumber, chunk: u64, bytes: Result<(Vec<u8>, Hash), Failure>) {
+        self.reading -= 1;
+        if let Some(outgoing) = self.files.get_mut(&file) {
+            outgoing.reading -= 1;
+            match bytes {
+                Err(failure) => self.withdraw(file, failure),
+                Ok((bytes, hash)) => {
+                    let at = chunk as usize;
+                    let length = chunk_length(outgoing.look.identity.size, chunk, self.settings.chunk_bytes);
+                    if let Some(slot) = outgoing.hashes.get_mut(at) {
+                        *slot = Some(hash);
+                        // A source that was cut short has changed: another round is due, and this chunk is none.
+                        if outgoing.there[at] != Some(hash) && bytes.len() as u64 == length {
+                            outgoing.queued += 1;
+                            self.queue.push_back(Queued { file, chunk, hash, bytes });
+                        }
+                    }
+                }
+            }
+        }
+        self.pump();
+    }
+
+    /// The outcome of `Look`.
+    pub fn looked(&mut self, file: FileNumber, look: Result<Look, Failure>) {
+        let settings = self.settings;
+        // A chunk that was asked for once more since makes another look necessary.
+        let looking = self.files.get_mut(&file).filter(|outgoing| outgoing.state == State::Looking);
+        let Some(outgoing) = looking else { return };
+        match look {
+            Err(failure) => self.withdraw(file, failure),
+            Ok(look) => {
+                let is_same = look.identity == outgoing.look.identity && !outgoing.look.is_young;
+                if is_same || !settings.rules.last_look {
+                    outgoing.state = State::Ended;
+                    let hashes: Vec<Hash> = outgoing.hashes.iter().map(|hash| hash.unwrap_or_default()).collect();
+                    let (identity, sent, again) = (outgoing.look.identity, outgoing.sent, outgoing.again);
+                    let frame = Frame::End { file, identity, root: root(&hashes), sent, again };
+                    self.actions.push(SenderAction::Send { stream: 0, frame, data: Vec::new() });
+                } else if outgoing.rounds >= MOST_ROUNDS {
+                    self.withdraw(file, Failure::Changed);
+                } else {
+                    outgoing.rounds += 1;
+                    outgoing.begin(look, settings.chunk_bytes);
+                    outgoing.state = State::Moving;
+                }
+            }
+        }
+        self.pump();
+    }
+
+    /// A frame of the receiver, and the stream that it came by.
+    pub fn frame(&mut self, stream: u16, frame: Frame) {
+        match frame {
+            Frame::Credit { total } => {
+                if let Some((granted, _)) = self.credit.get_mut(usize::from(stream)) {
+                    // A running total: an older one that arrives late takes nothing back.
+                    *granted = total.max(*granted);
+                }
+            }
+            Frame::Have { file, first, hashes } => {
+                if let Some(outgoing) = self.files.get_mut(&file).filter(|outgoing| outgoing.state == State::Offered) {
+                    for (slot, hash) in outgoing.there.iter_mut().skip(first as usize).zip(hashes) {
+                        *slot = hash;
+                    }
+                }
+            }
+            Frame::Ready { file } => {
+                if let Some(outgoing) = self.files.get_mut(&file).filter(|outgoing| outgoing.state == State::Offered) {
+                    outgoing.state = State::Moving;
+                }
+            }
+            Frame::Again { file, chunk } => self.on_again(file, chunk),
+            Frame::Stored { file } if self.files.get(&file).is_some_and(|outgoing| outgoing.state == State::Ended) => {
+                self.settle(file, Ok(()));
+            }
+            Frame::Refused { file, failure } if self.files.contains_key(&file) => self.settle(file, Err(failure)),
+            // What is for a file that has its end changes nothing.
+            _ => {}
+        }
+        self.pump();
+    }
+
+    fn on_again(&mut self, file: FileNumber, chunk: u64) {
+        let Some(outgoing) = self.files.get_mut(&file) else { return };
+        outgoing.again += 1;
+        if outgoing.again > MOST_AGAIN + outgoing.hashes.len() as u32 {
+            return self.withdraw(file, Failure::Damaged);
+        }
+        if let Some(there) = outgoing.there.get_mut(chunk as usize) {
+            *there = None;
+            if !outgoing.wanted.contains(&chunk) {
+                outgoing.wanted.push_back(chunk);
+            }
+        }
+        // Its end is told again, after another look.
+        outgoing.state = State::Moving;
+    }
+
+    fn withdraw(&mut self, file: FileNumber, failure: Failure) {
+        let frame = Frame::Withdrawn { file, failure: failure.clone() };
+        self.actions.push(SenderAction::Send { stream: 0, frame, data: Vec::new() });
+        self.settle(file, Err(failure));
+    }
+
+    fn settle(&mut self, file: FileNumber, result: Result<(), Failure>) {
+        if self.files.remove(&file).is_some() {
+            self.queue.retain(|queued| queued.file != file);
+            self.actions.push(SenderAction::Close(file));
+            self.actions.push(SenderAction::Settled { file, result });
+        }
+    }
+
+    /// Begins what can begin.
+    fn pump(&mut self) {
+        // One at a time: files are offered in the order of their numbers, which the receiver counts on (rule T10).
+        let next = self.files.iter_mut().find(|(_, outgoing)| matches!(outgoing.state, State::Queued | State::Opening));
+        if let Some((file, outgoing)) = next.filter(|(_, outgoing)| outgoing.state == State::Queued) {
+            outgoing.state = State::Opening;
+            self.actions.push(SenderAction::Open(*file));
+        }
+        self.send_queued();
+        self.read_more();
+        self.look_at_ends();
+        if self.is_all_offered && self.files.is_empty() && !self.is_finished {
+            self.is_finished = true;
+            self.actions.push(SenderAction::Send { stream: 0, frame: Frame::AllOffered, data: Vec::new() });
+            self.actions.push(SenderAction::Finished);
+        }
+    }
+
+    fn send_queued(&mut self) {
+        while let Some(front) = self.queue.front() {
+            let length = front.bytes.len() as u64;
+            let is_ahead = self.files.get(&front.file).is_some_and(|outgoing| outgoing.is_ahead);
+            let streams = if is_ahead { 1 } else { self.credit.len() };
+            let open = (0..streams).map(|step| (self.next_stream + step) % streams).find(|stream| {
+                let (granted, sent) = self.credit[*stream];
+                sent + length <= granted
+            });
+            let Some(stream) = open else { return };
+            let Some(Queued { file, chunk, hash, bytes }) = self.queue.pop_front() else { return };
+            self.next_stream = (stream + 1) % self.credit.len();
+            self.credit[stream].1 += length;
+            if let Some(outgoing) = self.files.get_mut(&file) {
+                outgoing.queued -= 1;
+                outgoing.sent += 1;
+                if let Some(there) = outgoing.there.get_mut(chunk as usize) {
+                    *there = Some(hash);
+                }
+                let is_whole_file = outgoing.hashes.len() == 1;
+                let offset = chunk * self.settings.chunk_bytes;
+                let (session, sequence) = (self.settings.session, outgoing.sent);
+                let frame = Frame::Chunk { session, file, offset, sequence, is_whole_file, hash };
+                self.actions.push(SenderAction::Send { stream: stream as u16, frame, data: bytes });
+            }
+        }
+    }
+
+    fn read_more(&mut self) {
+        for (file, outgoing) in self.files.iter_mut().filter(|(_, outgoing)| outgoing.state == State::Moving) {
+            while self.reading + self.queue.len() < self.settings.buffers {
+                let Some(chunk) = outgoing.wanted.pop_front() else { break };
+                let length = chunk_length(outgoing.look.identity.size, chunk, self.settings.chunk_bytes);
+                outgoing.reading += 1;
+                self.reading += 1;
+                let is_whole_file = outgoing.hashes.len() == 1;
+                self.actions.push(SenderAction::Read { file: *file, chunk, length, is_whole_file });
+            }
+        }
+    }
+
+    fn look_at_ends(&mut self) {
+        for (file, outgoing) in self.files.iter_mut().filter(|(_, outgoing)| outgoing.state == State::Moving) {
+            if outgoing.wanted.is_empty() && outgoing.reading == 0 && outgoing.queued == 0 {
+                outgoing.state = State::Looking;
+                self.actions.push(SenderAction::Look(*file));
+            }
+        }
+    }
+}
+
+impl Outgoing {
+    /// Begins to read one version of the source.
+    fn begin(&mut self, look: Look, chunk_bytes: u64) {
+        let count = chunk_count(look.identity.size, chunk_bytes);
+        let was_one = self.hashes.len() == 1;
+        self.look = look;
+        self.hashes = vec![None; count as usize];
+        self.there.resize(count as usize, None);
+        if was_one != (count == 1) {
+            // The hash of a chunk that is the whole file is another one.
+            self.there.fill(None);
+        }
+        self.wanted = (0..count).collect();
+    }
+}
