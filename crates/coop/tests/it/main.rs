@@ -1,0 +1,7 @@
+//! The machines of cooperative caching, each alone and together.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod holder;
+mod random;
+mod table;
