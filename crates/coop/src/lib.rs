@@ -10,6 +10,7 @@
 pub mod holder;
 pub mod object;
 mod place;
+pub mod placement;
 pub mod table;
 mod version;
 

@@ -5,3 +5,4 @@
 mod holder;
 mod random;
 mod table;
+mod traces;
