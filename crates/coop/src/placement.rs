@@ -33,8 +33,8 @@ pub struct Situation {
     pub is_redundant_passive: bool,
     /// A passive node whose oldest object is older than the oldest here.
     pub passive_older: Option<Rank>,
-    /// Copies here beside those that are the only ones, in hundredths of this node's memory.
-    pub copies_percent: u8,
+    /// Copies here beside those that are the only ones, in ten-thousandths of this node's memory.
+    pub copies_share: u16,
     /// The object lies at a passive node: of a fetch.
     pub is_at_passive: bool,
 }
@@ -61,8 +61,10 @@ pub enum Store {
 pub enum Fetched {
     /// It stays where it is.
     Stay,
-    /// A copy is kept here too, in place of redundant copies, or of any object.
+    /// A copy is kept here too, in place of what this node's replacement lets go.
     Copy,
+    /// A copy is kept here too, in place of a redundant one here.
+    CopyOver,
     /// It comes here, into free memory or over a redundant copy, and leaves there.
     Move,
     /// It changes places with what this node's replacement would let go (rule K8).
@@ -96,9 +98,10 @@ pub trait Scheme {
 /// What a node measured over a while.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measures {
-    /// Hits on copies here whose object lies elsewhere too: each saved a remote read.
-    pub copy_hits: u64,
-    /// Misses of objects that lay here and left while copies were here: each would have been a hit without copies.
+    /// Remote reads of objects of which a copy here left a little while ago: more copies would have saved them.
+    pub ghost_reads: u64,
+    /// Misses of objects that left this node a little while ago, with no copy elsewhere: fewer copies would have saved them.
+    /// Both ghosts reach equally many evictions back.
     pub ghost_misses: u64,
     /// How much longer a remote read takes than a local one.
     pub remote_cost: f64,
@@ -154,10 +157,12 @@ impl Default for Adaptive {
 
 impl Adaptive {
     /// Some copies always, so that their gain is seen.
-    const LEAST_PERCENT: f64 = 1.0;
+    const LEAST_PERCENT: f64 = 0.1;
     const MOST_PERCENT: f64 = 90.0;
-    /// How fast the share follows: more than the least that grows in one step.
-    const STEP: f64 = 1.3;
+    /// In one measure.
+    const GROWTH: f64 = 1.03;
+    /// In one measure.
+    const DECLINE: f64 = 0.95;
 
     /// Hundredths of this node's memory that copies may take now.
     pub fn share_percent(&self) -> f64 {
@@ -262,10 +267,12 @@ impl Scheme for Hybrid {
     }
 
     fn fetched(&mut self, situation: &Situation) -> Fetched {
-        if self.duplicates_small && situation.bytes < self.small_bytes {
-            Fetched::Copy
-        } else {
+        if !self.duplicates_small || situation.bytes >= self.small_bytes {
             in_one_place(situation)
+        } else if situation.has_local_redundant && !situation.has_local_free {
+            Fetched::CopyOver
+        } else {
+            Fetched::Copy
         }
     }
 }
@@ -283,10 +290,12 @@ impl Scheme for Adaptive {
         in_order(situation, true)
     }
 
-    /// A copy while there is room for it; over the share, what is single comes nearer and nothing is lost.
+    /// A copy more while there is room for it. At the share, one for another.
     fn fetched(&mut self, situation: &Situation) -> Fetched {
-        if situation.has_local_free || f64::from(situation.copies_percent) < self.share_percent {
+        if situation.has_local_free || f64::from(situation.copies_share) < 100.0 * self.share_percent {
             Fetched::Copy
+        } else if situation.has_local_redundant {
+            Fetched::CopyOver
         } else if situation.is_at_passive {
             Fetched::Swap
         } else {
@@ -294,14 +303,15 @@ impl Scheme for Adaptive {
         }
     }
 
-    /// The share grows while the next copy saves more than the object that it displaces would: hits times what each is worth.
+    /// The share grows while more copies would save more than fewer would: ghosts of either kind, times what each is worth. It shrinks faster
+    /// than it grows, because a miss is seen late.
     fn measured(&mut self, measures: &Measures) {
         if !measures.is_full {
             return;
         }
-        let gain = measures.copy_hits as f64 * measures.remote_cost;
+        let gain = measures.ghost_reads as f64 * measures.remote_cost;
         let loss = measures.ghost_misses as f64 * (measures.miss_cost - measures.remote_cost).max(0.0);
-        let factor = if gain > loss { Adaptive::STEP } else { 1.0 / Adaptive::STEP };
+        let factor = if gain > loss { Adaptive::GROWTH } else { Adaptive::DECLINE };
         self.share_percent = (self.share_percent * factor).clamp(Adaptive::LEAST_PERCENT, Adaptive::MOST_PERCENT);
     }
 }
@@ -318,4 +328,56 @@ pub fn scheme(name: &str) -> Option<Box<dyn Scheme + Send>> {
         "adaptive" => Box::new(Adaptive::default()),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_copies_follows_what_they_gain_and_cost() {
+        let mut adaptive = Adaptive::default();
+        let gains = Measures { ghost_reads: 100, ghost_misses: 1, remote_cost: 1.0, miss_cost: 5.0, is_full: true };
+        let costs = Measures { ghost_reads: 10, ghost_misses: 10, ..gains };
+        adaptive.measured(&Measures { is_full: false, ..gains });
+        assert_eq!(adaptive.share_percent(), Adaptive::LEAST_PERCENT);
+        (0..400).for_each(|_| adaptive.measured(&gains));
+        assert_eq!(adaptive.share_percent(), Adaptive::MOST_PERCENT);
+        let some = Situation { copies_share: 5000, ..Situation::default() };
+        assert_eq!(adaptive.fetched(&some), Fetched::Copy);
+        (0..400).for_each(|_| adaptive.measured(&costs));
+        assert_eq!(adaptive.share_percent(), Adaptive::LEAST_PERCENT);
+        assert_eq!(adaptive.fetched(&some), Fetched::Stay);
+        assert_eq!(adaptive.fetched(&Situation { has_local_redundant: true, ..some }), Fetched::CopyOver);
+    }
+
+    #[test]
+    fn room_is_sought_in_the_chapter_s_order() {
+        let (there, passive) = (Rank(2), Rank(9));
+        let mut situation = Situation {
+            has_local_free: true,
+            active_free: Some(there),
+            passive_free: Some(passive),
+            has_local_redundant: true,
+            remote_redundant: Some(there),
+            ..Situation::default()
+        };
+        let mtacc = WithoutRedundancy { with_passive: true };
+        assert_eq!(mtacc.store(&situation), Store::Local);
+        situation.has_local_free = false;
+        assert_eq!(mtacc.store(&situation), Store::Remote(there));
+        situation.active_free = None;
+        assert_eq!(mtacc.store(&situation), Store::Remote(passive));
+        assert_eq!(WithoutRedundancy::default().store(&situation), Store::OverRedundant);
+        situation.passive_free = None;
+        assert_eq!(mtacc.store(&situation), Store::OverRedundant);
+        situation.has_local_redundant = false;
+        assert_eq!(mtacc.store(&situation), Store::OverRemoteRedundant(there));
+        situation.remote_redundant = None;
+        assert_eq!(mtacc.store(&situation), Store::Replace);
+        for name in ["ac", "bcc", "ccwr", "mtacc", "hybcc", "adaptive"] {
+            assert_eq!(scheme(name).unwrap().name(), name);
+        }
+        assert!(scheme("lru").is_none());
+    }
 }

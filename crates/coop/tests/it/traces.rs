@@ -97,8 +97,9 @@ struct Pool {
     proxies: usize,
     /// The nodes where each file is.
     holders: Vec<Vec<usize>>,
-    /// The node where a copy displaced the last of a file.
-    ghosts: Vec<Option<usize>>,
+    /// Of each node, for each file: which of its evictions of a copy, and of a single file, was the last of that file; 0: none.
+    ghosts: Vec<[Vec<u64>; 2]>,
+    evictions: Vec<[u64; 2]>,
     measures: Vec<Measures>,
     now: u64,
 }
@@ -106,8 +107,10 @@ struct Pool {
 impl Pool {
     fn new(proxies: usize, slots: usize) -> Pool {
         let nodes = (0..proxies + PASSIVE).map(|_| Lru::new(slots)).collect();
-        let (holders, ghosts) = (vec![vec![]; FILES], vec![None; FILES]);
-        Pool { nodes, proxies, holders, ghosts, measures: vec![Measures::default(); proxies + PASSIVE], now: 0 }
+        let all = proxies + PASSIVE;
+        let ghosts = vec![[vec![0; FILES], vec![0; FILES]]; all];
+        let (evictions, measures) = (vec![[0; 2]; all], vec![Measures::default(); all]);
+        Pool { nodes, proxies, holders: vec![vec![]; FILES], ghosts, evictions, measures, now: 0 }
     }
 
     fn situation(&self, at: usize, bytes: usize, from: Option<usize>, uses_passive: bool) -> Situation {
@@ -128,7 +131,7 @@ impl Pool {
             remote_redundant: remote_redundant.map(rank),
             is_redundant_passive: remote_redundant.is_some_and(|node| node >= self.proxies),
             passive_older: passive_older.map(rank),
-            copies_percent: (self.nodes[at].redundant * 100 / self.nodes[at].slots) as u8,
+            copies_share: (self.nodes[at].redundant * 10_000 / self.nodes[at].slots) as u16,
             is_at_passive: from.is_some_and(|node| node >= self.proxies),
         }
     }
@@ -160,26 +163,29 @@ impl Pool {
         has_any.then(|| self.nodes[node].files().find(|file| self.holders[*file as usize].len() > 1))?
     }
 
-    /// Room for one more, of redundant files first if the scheme wants that. `for_copy`: what is displaced may be missed.
-    fn make_room(&mut self, node: usize, redundant_first: bool, for_copy: bool) {
+    /// Room for one more, of redundant files first if the scheme wants that.
+    fn make_room(&mut self, node: usize, redundant_first: bool) {
         if !self.nodes[node].is_full() {
             return;
         }
         let redundant = if redundant_first { self.oldest_redundant(node) } else { None };
         let victim = redundant.or_else(|| self.nodes[node].files().next()).unwrap();
         self.take(node, victim);
-        // A single file that leaves where copies lie would have stayed without them.
-        let is_displaced = self.holders[victim as usize].is_empty() && (for_copy || self.nodes[node].redundant > 0);
-        if is_displaced {
-            self.ghosts[victim as usize] = Some(node);
-        }
+        let kind = usize::from(self.holders[victim as usize].is_empty());
+        self.evictions[node][kind] += 1;
+        self.ghosts[node][kind][victim as usize] = self.evictions[node][kind];
+    }
+
+    /// Whether this file left the node a little while ago, as a copy (0) or as a single one (1).
+    fn is_ghost(&self, node: usize, kind: usize, file: u32) -> bool {
+        let left = self.ghosts[node][kind][file as usize];
+        left != 0 && self.evictions[node][kind] - left < self.nodes[node].slots as u64 / 8
     }
 
     /// 0: hit here, 1: elsewhere, 2: missed.
     fn request(&mut self, at: usize, file: u32, bytes: usize, scheme: &mut dyn Scheme) -> usize {
         self.now += 1;
         if self.nodes[at].has(file) {
-            self.measures[at].copy_hits += u64::from(self.holders[file as usize].len() > 1);
             self.nodes[at].touch(file, self.now);
             return 0;
         }
@@ -187,28 +193,34 @@ impl Pool {
         let situation = self.situation(at, bytes, from, scheme.uses_passive(bytes as u32));
         let is_first = scheme.drops_redundant_first();
         let Some(from) = from else {
-            if let Some(node) = self.ghosts[file as usize].take() {
-                self.measures[node].ghost_misses += 1;
+            for node in 0..self.nodes.len() {
+                self.measures[node].ghost_misses += u64::from(self.is_ghost(node, 1, file));
             }
             let node_of = |rank: Rank| rank.0 as usize - 1;
             let node = match scheme.store(&situation) {
                 Store::Local | Store::OverRedundant | Store::Replace => at,
                 Store::Remote(there) | Store::OverRemoteRedundant(there) | Store::ReplaceAt(there) => node_of(there),
             };
-            self.make_room(node, is_first, false);
+            self.make_room(node, is_first);
             self.put(node, file);
             return 2;
         };
+        self.measures[at].ghost_reads += u64::from(self.is_ghost(at, 0, file));
         match scheme.fetched(&situation) {
             Fetched::Stay => self.nodes[from].touch(file, self.now),
             Fetched::Copy => {
                 self.nodes[from].touch(file, self.now);
-                self.make_room(at, is_first, true);
+                self.make_room(at, false);
+                self.put(at, file);
+            }
+            Fetched::CopyOver => {
+                self.nodes[from].touch(file, self.now);
+                self.make_room(at, true);
                 self.put(at, file);
             }
             Fetched::Move => {
                 self.take(from, file);
-                self.make_room(at, true, false);
+                self.make_room(at, true);
                 self.put(at, file);
             }
             Fetched::Swap => {
@@ -246,6 +258,9 @@ fn run(name: &str, proxies: usize, file_bytes: usize, costs: (f64, f64), request
                 scheme.measured(&Measures { remote_cost, miss_cost, is_full, ..measures[node] });
             }
         }
+    }
+    if ["ccwr", "mtacc", "hybcc-single"].contains(&name) {
+        assert!(pool.nodes.iter().all(|node| node.redundant == 0), "{name} keeps no object twice");
     }
     let [local, remote, missed] = counts.map(|count| count as f64 * 100.0 / requests as f64);
     Counts { local, remote, missed }
