@@ -5,9 +5,16 @@
 //! Homes alone write key tables and holders alone their memory (rule K1); all others read.
 //!
 //! [`Table`] is a home's part of the key table. [`Holder`] is a node's share of the memory: allocation, replacement, expiry. [`placement`] has
-//! the schemes that say where an object goes: those of chapter 7 and an adaptive one.
+//! the schemes that say where an object goes: those of chapter 7 and an adaptive one. [`Coop`] is a node: home, holder and reader in one machine.
 
+mod fetch;
 pub mod holder;
+mod home;
+mod machine;
+mod message;
+mod rules;
+mod work;
+
 pub mod object;
 mod place;
 pub mod placement;
@@ -15,7 +22,11 @@ pub mod table;
 mod version;
 
 pub use holder::Holder;
+pub use machine::{Action, Clocks, Completion, Coop, Settings};
+pub use message::{Ask, Expect, Frame, Verdict, Wanted};
 pub use object::Object;
 pub use place::{Place, UNIT_BYTES, hash_of};
+pub use rules::Rules;
 pub use table::Table;
 pub use version::{Version, Versions};
+pub use work::{Command, Failure, Reply};

@@ -342,8 +342,16 @@ impl Table {
         (entry.version >= self.floor()).then_some(entry)
     }
 
-    /// Takes out all entries whose hash is `chosen`, with those that are valid (rule K7).
-    pub fn take(&mut self, mut chosen: impl FnMut(u64) -> bool) -> Vec<(u64, Entry)> {
+    /// Takes out all entries whose hash is `chosen`. Returns those that are valid (rules K7, K10).
+    pub fn take(&mut self, chosen: impl FnMut(u64) -> bool) -> Vec<(u64, Entry)> {
+        let floor = self.floor();
+        let mut taken = self.take_with_flushed(chosen);
+        taken.retain(|(_, entry)| entry.version >= floor);
+        taken
+    }
+
+    /// As [`take`](Self::take), with those below the floor.
+    pub(crate) fn take_with_flushed(&mut self, mut chosen: impl FnMut(u64) -> bool) -> Vec<(u64, Entry)> {
         let mut taken = vec![];
         let slots = self.geometry().buckets() as usize * SLOTS;
         for slot in 0..slots {
@@ -351,9 +359,7 @@ impl Table {
             if entry.version != Version::NONE && chosen(hash) {
                 self.clear(slot);
                 self.entries -= 1;
-                if entry.version >= self.floor() {
-                    taken.push((hash, entry));
-                }
+                taken.push((hash, entry));
             }
         }
         taken

@@ -4,5 +4,8 @@
 
 mod holder;
 mod random;
+mod register;
+mod simulation;
 mod table;
 mod traces;
+mod world;
