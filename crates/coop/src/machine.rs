@@ -120,6 +120,8 @@ pub struct Coop<M> {
     /// object left and ended when it was back.
     dropped: BTreeMap<Version, Time>,
     now: Time,
+    /// Reads of other nodes' memory that their holders have not been told of: a sample.
+    hits: Vec<(Place, Version)>,
     /// Hand-overs of views that are still to be acknowledged here.
     early: Vec<(ViewNumber, Vec<(u64, Entry)>)>,
 }
@@ -141,6 +143,7 @@ impl<M: Memory> Coop<M> {
             remembered: BTreeMap::new(),
             dropped: BTreeMap::new(),
             now: Time::ZERO,
+            hits: vec![],
             early: vec![],
         }
     }
@@ -428,11 +431,25 @@ impl<M: Memory> Coop<M> {
                 _ => self.give_up(id, work, out),
             }
         }
+        self.tell_hits(out);
         let patience = self.settings.patience;
         self.dropped.retain(|_, at| clocks.now.since(*at) <= patience);
         let mut evicted = vec![];
         self.holder.sweep(clocks.seconds, &mut evicted);
         self.tell_gone(evicted, out);
+    }
+
+    /// A read leaves no trace in the memory that was read: so its holder is told now and then.
+    fn tell_hits(&mut self, out: &mut Vec<Action>) {
+        let mut by_holder: BTreeMap<Incarnation, Vec<(u32, Version, u8)>> = BTreeMap::new();
+        for (place, version) in std::mem::take(&mut self.hits) {
+            if let Some(holder) = self.holder_at(place) {
+                by_holder.entry(holder).or_default().push((place.offset, version, 1));
+            }
+        }
+        for (to, hits) in by_holder {
+            out.push(Action::Send { to, view: self.number(), frame: Frame::Hits(hits) });
+        }
     }
 
     /// When there is work even if nothing arrives.

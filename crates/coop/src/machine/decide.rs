@@ -16,6 +16,8 @@ use crate::work::{Deciding, Failure, Found, Reply, Stage, Work};
 const MOST_ATTEMPTS: u32 = 16;
 /// Places that a node remembers.
 const MOST_REMEMBERED: usize = 4096;
+/// Reads between two ticks of which holders are told.
+const MOST_HITS: usize = 64;
 /// What stands for the version that the home will give, where a cas value is asked for.
 const FRESH: u64 = 0;
 
@@ -25,6 +27,11 @@ impl<M: Memory> Coop<M> {
             Found::Object(object, entry) => {
                 self.remember(work.hash, entry.place);
                 let expired = object.item.head.is_expired(clocks.seconds) && self.settings.rules.compares_expiry;
+                if entry.place.is_at(self.me.rank) {
+                    self.holder.hit(entry.place.offset, entry.version, 1);
+                } else if self.hits.len() < MOST_HITS {
+                    self.hits.push((entry.place, entry.version));
+                }
                 if !entry.place.is_at(self.me.rank) && !expired {
                     self.fetched(&work, &object, entry, out);
                 }

@@ -83,6 +83,7 @@ pub struct Tally {
     pub crashes: u32,
     pub pauses: u32,
     pub expelled: u32,
+    pub hits_told: u32,
 }
 
 pub struct World {
@@ -228,6 +229,7 @@ impl World {
         for action in actions {
             match action {
                 Action::Send { to, view, frame } => {
+                    self.tally.hits_told += u32::from(matches!(frame, Frame::Hits(_)));
                     let is_lost = self.loses && self.random.is_one_of(60);
                     if !is_lost {
                         self.soon(Event::Deliver { to, from: me, view, frame });
