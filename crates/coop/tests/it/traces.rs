@@ -11,7 +11,7 @@ const FILES: usize = 10_240;
 const NODE_BYTES: usize = 64 << 20;
 const PASSIVE: usize = 2;
 const REQUESTS: usize = 30_000;
-const REQUESTS_LONG: usize = 400_000;
+const REQUESTS_LONG: usize = 60_000;
 const SCHEMES: [&str; 7] = ["ac", "bcc", "ccwr", "mtacc", "hybcc", "hybcc-single", "adaptive"];
 
 /// An LRU list over file numbers, as an array of links.
