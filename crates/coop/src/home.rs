@@ -1,0 +1,124 @@
+//! A node as home: it alone says which version of a key is valid.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use verbena_cluster::{View, home_of};
+use verbena_terms::Incarnation;
+
+use crate::message::{Ask, Expect, Verdict, Wanted};
+use crate::place::Place;
+use crate::rules::Rules;
+use crate::table::{Entry, Table};
+use crate::version::{Version, Versions};
+
+/// Entries by the home that they go to.
+pub(crate) type HandOvers = BTreeMap<Incarnation, Vec<(u64, Entry)>>;
+
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub table: Table,
+    versions: Versions,
+    rules: Rules,
+}
+
+impl Home {
+    pub fn new(table: Table, rules: Rules) -> Home {
+        Home { table, versions: Versions::default(), rules }
+    }
+
+    /// Acknowledges a view: entries of keys that others are home of in it are given up, as they stand now (rule K7). Nothing is decided or answered
+    /// until [`open`](Self::open).
+    pub fn enter(&mut self, view: &View, me: Incarnation) -> HandOvers {
+        self.table.open(0);
+        let leaves = |hash| home_of(hash, view) != Some(me);
+        let given = if !self.rules.drops_given_up {
+            self.table.iter().filter(|(hash, _)| leaves(*hash)).collect()
+        } else if self.rules.keeps_floor_in_hand_over {
+            self.table.take(leaves)
+        } else {
+            self.table.take_with_flushed(leaves)
+        };
+        let mut by_home = HandOvers::new();
+        for (hash, entry) in given {
+            if let Some(home) = home_of(hash, view) {
+                by_home.entry(home).or_default().push((hash, entry));
+            }
+        }
+        by_home
+    }
+
+    /// The view is in effect: no other home answers for these keys any more.
+    pub fn open(&mut self, view: &Arc<View>, me: Incarnation) {
+        let seat = view.homes().position(|home| home.incarnation == me);
+        if self.table.open_view() != 0 {
+            return;
+        }
+        if let Some(versions) = seat.and_then(|seat| Versions::new(view.number(), seat)) {
+            self.versions = versions;
+            self.table.open(u64::from(view.number().0));
+        }
+    }
+
+    /// Entries of keys that come here. Behind the opening they would bring back what was replaced or deleted since.
+    pub fn take_over(&mut self, entries: Vec<(u64, Entry)>) {
+        if self.table.open_view() != 0 && self.rules.refuses_late_hand_over {
+            return;
+        }
+        for (hash, entry) in entries {
+            if self.table.get(hash).is_none_or(|known| known.version < entry.version) {
+                self.table.put(hash, entry);
+            }
+        }
+    }
+
+    /// Decides a request, with the place of the object that it replaced. The caller looked at lease and view.
+    pub fn decide(&mut self, ask: &Ask) -> (Verdict, Option<(Version, Place)>) {
+        let current = self.table.get(ask.hash);
+        let holds = match &ask.expect {
+            Expect::Any => true,
+            Expect::Is(version) => {
+                current.is_some_and(|entry| entry.version == *version)
+                    || !self.rules.compares_expected
+                    || current.is_none() && !self.rules.stub_ends
+            }
+            Expect::AbsentOr(versions) => current.is_none_or(|entry| versions.contains(&entry.version)),
+        };
+        if !holds {
+            return (Verdict::Changed, None);
+        }
+        let replaced = current.map(|entry| (entry.version, entry.place));
+        let version = match ask.wanted {
+            Wanted::Remove => {
+                self.table.remove(ask.hash);
+                Version::NONE
+            }
+            Wanted::Install(place) => {
+                // A view that has no version left decides nothing more: the next one has.
+                let Some(version) = self.versions.give() else { return (Verdict::Refused, None) };
+                self.table.put(ask.hash, Entry { version, place });
+                version
+            }
+        };
+        (Verdict::Done { version, was_there: current.is_some() }, replaced)
+    }
+
+    /// Makes nothing of all that was installed until now (rule K10).
+    pub fn flush(&mut self) {
+        self.table.raise_floor(self.versions.floor());
+    }
+
+    /// Names another copy, if the version is still this (rule K8). Returns the place that it named before.
+    pub fn relocate(&mut self, hash: u64, version: Version, place: Place) -> Option<Place> {
+        let current = self.table.get(hash)?;
+        let version = if self.rules.compares_moved { version } else { current.version };
+        self.table.relocate(hash, version, place).then_some(current.place)
+    }
+
+    /// The copy is gone: so is the entry, if it still names it (rule K11).
+    pub fn gone(&mut self, hash: u64, version: Version, place: Place) {
+        if self.table.get(hash) == Some(Entry { version, place }) || !self.rules.compares_gone {
+            self.table.remove(hash);
+        }
+    }
+}

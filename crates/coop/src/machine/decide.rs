@@ -1,0 +1,237 @@
+//! What becomes of a command once its key was read: where the new object goes, what the home is asked, what the program is told.
+
+use verbena_memcache::semantics::{Answer, Change, Item, execute};
+
+use super::{Action, Clocks, Coop};
+use crate::holder::{Memory, Room};
+use crate::message::{Ask, Expect, Frame, Verdict, Wanted};
+use crate::object::{Object, units};
+use crate::place::Place;
+use crate::placement::{Fetched, Situation};
+use crate::table::Entry;
+use crate::version::Version;
+use crate::work::{Deciding, Failure, Found, Reply, Stage, Work};
+
+/// How often a change is begun again because others changed the key meanwhile.
+const MOST_ATTEMPTS: u32 = 16;
+/// Places that a node remembers.
+const MOST_REMEMBERED: usize = 4096;
+/// Reads between two ticks of which holders are told.
+const MOST_HITS: usize = 64;
+/// What stands for the version that the home will give, where a cas value is asked for.
+const FRESH: u64 = 0;
+
+impl<M: Memory> Coop<M> {
+    pub(super) fn found(&mut self, id: u64, work: Work, found: Found, clocks: Clocks, out: &mut Vec<Action>) {
+        match found {
+            Found::Object(object, entry) => {
+                self.remember(work.hash, entry.place);
+                let expired = object.item.head.is_expired(clocks.seconds) && self.settings.rules.compares_expiry;
+                if entry.place.is_at(self.me.rank) {
+                    self.holder.hit(entry.place.offset, entry.version, 1);
+                } else if self.hits.len() < MOST_HITS {
+                    self.hits.push((entry.place, entry.version));
+                }
+                if !entry.place.is_at(self.me.rank) && !expired {
+                    self.fetched(&work, &object, entry, out);
+                }
+                let mut item = object.item;
+                if !self.settings.rules.compares_expiry {
+                    item.head.expires = 0;
+                }
+                self.decide(id, work, Some(item), Expect::Is(entry.version), clocks, out);
+            }
+            Found::Nothing(unreadable) => {
+                self.remembered.remove(&work.hash);
+                self.decide(id, work, None, Expect::AbsentOr(unreadable), clocks, out);
+            }
+        }
+    }
+
+    pub(super) fn remember(&mut self, hash: u64, place: Place) {
+        if self.remembered.len() >= MOST_REMEMBERED {
+            self.remembered.pop_first();
+        }
+        self.remembered.insert(hash, place);
+    }
+
+    /// An object was read from another node: the scheme says what becomes of it.
+    pub(super) fn fetched(&mut self, work: &Work, object: &Object, entry: Entry, out: &mut Vec<Action>) {
+        let units = units(&object.key, &object.item.value) as u32;
+        let total = self.settings.units.max(1);
+        let situation = Situation {
+            bytes: units * crate::place::UNIT_BYTES as u32,
+            has_local_free: self.holder.free_units() >= units,
+            has_local_redundant: self.holder.redundant_units() >= units,
+            copies_share: (u64::from(self.holder.redundant_units()) * 10_000 / u64::from(total)) as u16,
+            ..Situation::default()
+        };
+        if self.dropped.contains_key(&entry.version) && self.settings.rules.takes_no_copy_again {
+            return;
+        }
+        let (room, is_move) = match self.scheme.fetched(&situation) {
+            Fetched::Stay => return,
+            Fetched::Copy => (Room::Any, false),
+            Fetched::CopyOver => (Room::Redundant, false),
+            Fetched::Move => (Room::Redundant, true),
+            Fetched::Swap => (Room::Any, true),
+        };
+        let Some(unit) = self.reserve(units, room, out) else { return };
+        self.holder.fill(unit, object);
+        // Whole and under the same version: a copy that counts as long as that version does.
+        self.holder.publish(unit, entry.version, !is_move);
+        let place = Place::new(work.hash, self.me.rank, unit, units);
+        self.remember(work.hash, place);
+        if is_move {
+            self.to_home(work.hash, Frame::Relocate { hash: work.hash, version: entry.version, place }, out);
+        }
+    }
+
+    pub(super) fn reserve(&mut self, units: u32, room: Room, out: &mut Vec<Action>) -> Option<u32> {
+        let mut evicted = vec![];
+        let unit = self.holder.reserve(units, room, &mut evicted);
+        self.tell_gone(evicted, out);
+        unit
+    }
+
+    /// The item is known: what the operation makes of it, and who decides that.
+    pub(super) fn decide(
+        &mut self,
+        id: u64,
+        work: Work,
+        item: Option<Item>,
+        expect: Expect,
+        clocks: Clocks,
+        out: &mut Vec<Action>,
+    ) {
+        let item = item.filter(|item| !item.head.is_expired(clocks.seconds));
+        let outcome = execute(&work.operation(), item.as_ref(), clocks.seconds, FRESH, &self.settings.limits);
+        let bytes = item.as_ref().map_or(vec![], |item| item.value.clone());
+        let new = match outcome.change {
+            Change::Keep | Change::Trace(_) => {
+                let rests_on_absence = item.is_none() && outcome.answer != Answer::Miss;
+                if rests_on_absence && self.settings.rules.asks_home_for_absence {
+                    let deciding = Deciding {
+                        unit: None,
+                        answer: outcome.answer,
+                        bytes: vec![],
+                        cas_is_version: false,
+                        failure: None,
+                        tells_presence: false,
+                    };
+                    return self.ask(id, work, deciding, expect, Wanted::Remove, out);
+                }
+                return out.push(Action::Answer { id, reply: Reply::Answer(outcome.answer, bytes) });
+            }
+            Change::Remove => {
+                let deciding = Deciding {
+                    unit: None,
+                    answer: outcome.answer,
+                    bytes,
+                    cas_is_version: false,
+                    failure: None,
+                    tells_presence: false,
+                };
+                return self.ask(id, work, deciding, expect, Wanted::Remove, out);
+            }
+            Change::Head(head) => Item { head, value: item.map_or(vec![], |item| item.value) },
+            Change::Put(item) => item,
+        };
+        let cas_is_version = new.head.cas == FRESH;
+        let object = Object { key: work.key.clone(), item: new, has_cas: !cas_is_version };
+        let units = units(&object.key, &object.item.value) as u32;
+        let unit = if units > Place::MAX_UNITS { None } else { self.reserve(units, Room::Any, out) };
+        let Some(unit) = unit else {
+            return self.remove(id, work, Some(Failure::NoRoom), out);
+        };
+        self.holder.fill(unit, &object);
+        let wanted = Wanted::Install(Place::new(work.hash, self.me.rank, unit, units));
+        let deciding = Deciding {
+            unit: Some(unit),
+            answer: outcome.answer,
+            bytes,
+            cas_is_version,
+            failure: None,
+            tells_presence: false,
+        };
+        self.ask(id, work, deciding, expect, wanted, out);
+    }
+
+    /// Removes the key, whatever its version; then tells what was there, or the failure (rule K6).
+    pub(super) fn remove(&mut self, id: u64, work: Work, failure: Option<Failure>, out: &mut Vec<Action>) {
+        let deciding = Deciding {
+            unit: None,
+            answer: Answer::NotFound,
+            bytes: vec![],
+            cas_is_version: false,
+            failure,
+            tells_presence: true,
+        };
+        self.ask(id, work, deciding, Expect::Any, Wanted::Remove, out);
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        id: u64,
+        mut work: Work,
+        deciding: Deciding,
+        expect: Expect,
+        wanted: Wanted,
+        out: &mut Vec<Action>,
+    ) {
+        let ask = Ask { id, hash: work.hash, expect, wanted };
+        self.to_home(work.hash, Frame::Ask(ask), out);
+        work.stage = Stage::Deciding(deciding);
+        self.works.insert(id, work);
+    }
+
+    pub(super) fn verdict(&mut self, id: u64, verdict: Verdict, clocks: Clocks, out: &mut Vec<Action>) {
+        let Some(mut work) = self.works.remove(&id) else { return };
+        let Stage::Deciding(deciding) = &mut work.stage else {
+            self.works.insert(id, work);
+            return;
+        };
+        let Verdict::Done { version, was_there } = verdict else {
+            if let Some(unit) = deciding.unit {
+                self.holder.drop_object(unit);
+            }
+            work.attempts += 1;
+            if verdict == Verdict::Refused || work.attempts >= MOST_ATTEMPTS {
+                let failure = if verdict == Verdict::Refused { Failure::HomeAway } else { Failure::Contended };
+                return out.push(Action::Answer { id, reply: Reply::Failed(failure) });
+            }
+            return self.begin(id, work, clocks, out);
+        };
+        if let Some(unit) = deciding.unit {
+            self.holder.publish(unit, version, false);
+        }
+        // Another home may decide already (rule K6).
+        let is_valid = self.lease.valid_at(clocks.now) == Some(work.view) && work.view == self.number();
+        if !is_valid && self.settings.rules.checks_lease_of_change {
+            return out.push(Action::Answer { id, reply: Reply::Unknown });
+        }
+        let reply = match (deciding.failure, deciding.tells_presence) {
+            (Some(failure), _) => Reply::Failed(failure),
+            (None, true) if was_there => Reply::Answer(Answer::Deleted, vec![]),
+            (None, true) => Reply::Answer(Answer::NotFound, vec![]),
+            (None, false) => {
+                let mut answer = deciding.answer.clone();
+                if deciding.cas_is_version {
+                    name_version(&mut answer, version);
+                }
+                Reply::Answer(answer, std::mem::take(&mut deciding.bytes))
+            }
+        };
+        out.push(Action::Answer { id, reply });
+    }
+}
+
+/// The cas value that the answer shows is the version that the home gave (rule K12).
+fn name_version(answer: &mut Answer, version: Version) {
+    match answer {
+        Answer::Stored { cas, .. } => *cas = version.0,
+        Answer::Hit(seen) if seen.is_created => seen.head.cas = version.0,
+        Answer::Number { seen, .. } => seen.head.cas = version.0,
+        _ => {}
+    }
+}

@@ -1,0 +1,128 @@
+//! What programs ask of their node, and how far it is.
+
+use verbena_memcache::Operation;
+use verbena_memcache::semantics::Answer;
+use verbena_terms::{Time, ViewNumber};
+
+use crate::object::{Object, ReadBack};
+use crate::place::Place;
+use crate::table::{Entry, Geometry, Look};
+use crate::version::Version;
+
+/// What a program asks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// An operation on a key.
+    Execute {
+        /// The key.
+        key: Vec<u8>,
+        /// What to do; the value of a storage command stands beside it.
+        operation: Operation<'static>,
+        /// The value of a storage command.
+        value: Vec<u8>,
+    },
+    /// Everything goes (rule K10).
+    Flush,
+}
+
+/// What a program is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The answer, with the value of a hit.
+    Answer(Answer, Vec<u8>),
+    /// The flush is done.
+    Flushed,
+    /// It was not done. `SERVER_ERROR` and this.
+    Failed(Failure),
+    /// It was done or will be or not: never sent again (rule K6). `SERVER_ERROR outcome unknown`.
+    Unknown,
+}
+
+/// Why nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The key's home is not known, not reached, or does not answer in this view.
+    HomeAway,
+    /// No room could be made. The old value is gone.
+    NoRoom,
+    /// The value is too large. The old value is gone.
+    TooLarge,
+    /// Others changed the key again and again.
+    Contended,
+}
+
+/// A command that is not answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub key: Vec<u8>,
+    pub hash: u64,
+    pub operation: Operation<'static>,
+    pub value: Vec<u8>,
+    pub view: ViewNumber,
+    pub deadline: Time,
+    pub attempts: u32,
+    pub stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    Looking(Box<Looking>),
+    Deciding(Deciding),
+    /// Of a flush: homes that have not answered.
+    Flushing {
+        homes: u32,
+    },
+}
+
+/// A read: of the table, and of the objects that it names, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Looking {
+    pub geometry: Geometry,
+    pub look: Option<Look>,
+    /// The object at a place that was remembered, read beside the table.
+    pub remembered: Option<(Place, Option<ReadBack>)>,
+    /// Entries to be tried, and the one whose object is being read.
+    pub entries: Vec<Entry>,
+    pub reading: Option<Entry>,
+    /// Versions whose objects could not be read.
+    pub unreadable: Vec<Version>,
+    pub rounds: u32,
+}
+
+/// A request at the home.
+#[derive(Clone, Debug)]
+pub(crate) struct Deciding {
+    /// Where the new object fills.
+    pub unit: Option<u32>,
+    /// What is answered if it is done.
+    pub answer: Answer,
+    pub bytes: Vec<u8>,
+    /// The cas value is the version.
+    pub cas_is_version: bool,
+    /// What is told in place of an answer once the old value is gone.
+    pub failure: Option<Failure>,
+    /// Deletes are answered by what was there.
+    pub tells_presence: bool,
+}
+
+impl Work {
+    pub fn operation(&self) -> Operation<'_> {
+        match self.operation {
+            Operation::Store(store) => Operation::Store(verbena_memcache::Store { value: &self.value, ..store }),
+            other => other,
+        }
+    }
+
+    /// Whether it only reads.
+    pub fn is_read(&self) -> bool {
+        matches!(&self.operation, Operation::Read(read) if read.vivify.is_none())
+    }
+}
+
+/// What a reader found.
+pub(crate) enum Found {
+    /// The valid object, where it lies, and its version.
+    Object(Object, Entry),
+    /// None that could be read.
+    Nothing(Vec<Version>),
+}
