@@ -12,7 +12,7 @@ const FLOORS: [(i32, &[&str]); 8] = [
     (0, &["fabric", "cluster", "ipc", "metrics", "namespaces", "protocol"]),
     (1, &["client", "etcd", "service"]),
     (2, &["lock", "memory", "monitor", "sqlite", "wan"]),
-    (3, &["content", "caching", "statements"]),
+    (3, &["content", "caching", "statements", "bank"]),
     (4, &["node", "proxy", "bench"]),
     (5, &["cli"]),
     // Above all, so that no program can import it.
