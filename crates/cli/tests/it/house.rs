@@ -13,7 +13,7 @@ const FLOORS: [(i32, &[&str]); 8] = [
     (1, &["client", "etcd", "service"]),
     (2, &["lock", "memory", "monitor", "sqlite", "wan"]),
     (3, &["content", "caching", "statements", "bank"]),
-    (4, &["node", "proxy", "bench"]),
+    (4, &["node", "proxy", "bench", "mount"]),
     (5, &["cli"]),
     // Above all, so that no program can import it.
     (6, &["testkit"]),

@@ -1,0 +1,11 @@
+//! Real mounts in temporary directories.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod banked;
+mod checker;
+mod fsx;
+mod locks;
+mod plain;
+mod refused;
+mod setup;
