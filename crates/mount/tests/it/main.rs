@@ -6,6 +6,8 @@ mod banked;
 mod checker;
 mod fsx;
 mod locks;
+mod mapped;
 mod plain;
 mod refused;
 mod setup;
+mod users;
