@@ -5,6 +5,7 @@
 mod banked;
 mod checker;
 mod fsx;
+mod killed;
 mod locks;
 mod mapped;
 mod plain;
