@@ -8,6 +8,7 @@ mod fsx;
 mod killed;
 mod locks;
 mod mapped;
+mod over;
 mod plain;
 mod refused;
 mod setup;
