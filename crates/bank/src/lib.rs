@@ -1,0 +1,40 @@
+//! A bank of file blocks: it holds bytes, never truth (rule B1).
+//!
+//! A bank is memory on other machines that answers faster than a file system. It may be old, foreign, torn or gone, so
+//! nothing that it says is believed. A block is asked for under a key that names the file, its version and the block
+//! (rule B2). The version comes from the file system itself, after the request arrived. A block of an older version has
+//! another key, and is a miss. The bytes stand in an envelope with a checksum under the volume's secret: an item that
+//! does not prove itself is a miss too, and is counted by its fault.
+//!
+//! What decides has no input or output: [`Daemons`] places blocks, [`Stamp`] says whether a version can be trusted,
+//! [`decide`] whether an open file may use the bank, and [`Read`] takes one read from its blocks to its bytes.
+//! `memcached::Link` turns requests into bytes and bytes into answers. [`Memcached`] holds the sockets, and [`start`] starts daemons.
+//! [`Blocks`] joins them: blocks in, blocks out, misses counted by cause.
+
+mod blocks;
+mod counters;
+mod daemons;
+mod decide;
+mod envelope;
+mod key;
+mod memcached;
+mod placement;
+mod read;
+mod rules;
+mod secret;
+mod start;
+mod version;
+
+pub use blocks::{Blocks, Introduction};
+pub use counters::{Counters, Counts};
+pub use daemons::{Address, Daemon, Daemons, ListError};
+pub use decide::{Direct, Opening, decide};
+pub use envelope::{Envelope, Fault};
+pub use key::{BlockKey, FileKey, Name};
+pub use memcached::{Answer, DaemonHealth, Link, LinkError, Memcached, Options, Reply, Request, Store, parse_answer};
+pub use placement::{Placement, libmemcache_crc32};
+pub use read::{After, BlockSize, BlockSizeError, End, Read, Run};
+pub use rules::Rules;
+pub use secret::{Secret, SecretError};
+pub use start::{Running, StartError, StartOptions, start};
+pub use version::{Clocks, Stamp, Time};

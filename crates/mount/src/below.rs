@@ -1,0 +1,182 @@
+//! What the file system below can carry, measured or looked at (rules B3, B13 and B14).
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
+use verbena_bank::{Clocks, Time};
+
+/// What names a file for all clients of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Its number, which the file system or its server gives. Hard links are one file, a rename changes nothing.
+    Number,
+    /// Its path below the root. Hard links are two files, and a renamed file is another one.
+    Path,
+}
+
+/// What is known of the file system below a mount.
+#[derive(Clone, Debug)]
+pub struct Below {
+    /// Its kind, as `/proc/self/mountinfo` names it.
+    pub kind: String,
+    /// The directory itself, without links.
+    pub root: PathBuf,
+    /// What names a file.
+    pub identity: Identity,
+    /// How far its times can be trusted.
+    pub clocks: Clocks,
+    /// Whether the times were measured on a scratch file. If not, the directory cannot be written and the worst is taken.
+    pub measured: bool,
+    /// Device of the root. Files of another are not cached.
+    pub device: u64,
+}
+
+const SECOND: Time = 1_000_000_000;
+
+impl Below {
+    /// Kinds whose file numbers are given by the file system, or by its server for all clients.
+    const NUMBERED: [&str; 11] =
+        ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs", "nfs", "nfs4", "ceph", "fuse.glusterfs"];
+
+    /// Kinds whose times come from this machine's own clock.
+    const LOCAL: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs"];
+
+    /// Looks at a directory, and measures on a scratch file in it where it can be written.
+    pub fn look(root: &Path) -> std::io::Result<Self> {
+        let root = root.canonicalize()?;
+        let device = root.metadata()?.dev();
+        let kind = kind_of(&root).unwrap_or_else(|| "unknown".to_owned());
+        let identity = if Self::NUMBERED.contains(&kind.as_str()) { Identity::Number } else { Identity::Path };
+        let mut measured = measure(&root);
+        if let Some(clocks) = &mut measured
+            && Self::LOCAL.contains(&kind.as_str())
+        {
+            clocks.ahead = 0;
+        }
+        let clocks = measured.unwrap_or(Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false });
+        Ok(Below { kind, root, identity, clocks, measured: measured.is_some(), device })
+    }
+
+    /// What weakens a promise here, one sentence each.
+    pub fn weaknesses(&self) -> Vec<String> {
+        let mut said = vec![];
+        let kind = &self.kind;
+        if self.identity == Identity::Path {
+            said.push(format!(
+                "{kind} has no file numbers that all clients share: a file is its path, a renamed file is read anew"
+            ));
+        }
+        if !self.clocks.has_changed {
+            said.push(format!(
+                "{kind} has no change time of its own: mtime and size only. A change that restores both is not seen"
+            ));
+        }
+        if self.clocks.grain >= SECOND {
+            said.push(format!(
+                "{kind} has times in steps of {} s: a file is cached once it is that old",
+                self.clocks.grain / SECOND
+            ));
+        }
+        if !self.measured {
+            said.push("the directory cannot be written, so its times were not measured: the worst is taken".to_owned());
+        }
+        said
+    }
+
+    /// How old a change must be before its file is cached.
+    pub fn margin(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.clocks.margin()).unwrap_or(0))
+    }
+}
+
+/// The kind of the mount that a directory is on: the last of those with the longest path, for a mount can cover another.
+pub(crate) fn kind_of(path: &Path) -> Option<String> {
+    let mounts = mounts()?;
+    let covers = mounts.into_iter().filter(|mount| path.starts_with(&mount.point));
+    covers.max_by_key(|mount| mount.point.as_os_str().len()).map(|mount| mount.kind)
+}
+
+/// A line of `/proc/self/mountinfo`.
+pub(crate) struct MountLine {
+    pub(crate) point: PathBuf,
+    pub(crate) kind: String,
+}
+
+/// What a mount of ours has before the path of its directory, as its source.
+pub(crate) const SOURCE: &str = "verbena:";
+
+/// The kind of our mounts. As root the kernel calls them `fuse`; then their source tells.
+pub(crate) const KIND: &str = "fuse.verbena";
+
+/// All mounts. A space in a path is written as `\040`.
+pub(crate) fn mounts() -> Option<Vec<MountLine>> {
+    const TRIES: usize = 10;
+    let look = || std::fs::read_to_string("/proc/self/mountinfo").ok();
+    // A list that changes while it is read can lack a mount that was there all the time.
+    let mut text = look()?;
+    for _ in 0..TRIES {
+        let again = look()?;
+        if text == again {
+            break;
+        }
+        text = again;
+    }
+    let mount = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let point = before.split(' ').nth(4)?;
+        let point = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+            .iter()
+            .fold(point.to_owned(), |point, (code, letter)| point.replace(code, letter));
+        let mut after = after.split(' ');
+        let (kind, source) = (after.next()?, after.next()?);
+        let is_ours = kind.starts_with("fuse") && source.starts_with(SOURCE);
+        Some(MountLine { point: PathBuf::from(point), kind: if is_ours { KIND } else { kind }.to_owned() })
+    };
+    Some(text.lines().filter_map(mount).collect())
+}
+
+/// Times of a scratch file: how fine, how far from our clock, and whether a change time is the file system's own.
+fn measure(root: &Path) -> Option<Clocks> {
+    /// Of kernels whose times move once a tick, with the slowest tick.
+    const TICK: Time = 10_000_000;
+    const TRIES: usize = 20;
+    let path = root.join(format!(".verbena-check-{}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
+    let scratch = Scratch(&path);
+    let mut is_whole = true;
+    let mut ahead = Time::MAX;
+    for _ in 0..TRIES {
+        file.write_all(b"x").ok()?;
+        rustix::fs::fsync(&file).ok()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as Time;
+        let told = path.metadata().ok()?;
+        let stamp = Time::from(told.mtime()) * SECOND + Time::from(told.mtime_nsec());
+        is_whole &= told.mtime_nsec() == 0;
+        // The stamp was given before `now` was read, so each try bounds the difference from above.
+        ahead = ahead.min(now - stamp);
+    }
+    let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = Timestamps { last_access: old, last_modification: old };
+    rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).ok()?;
+    let told = path.metadata().ok()?;
+    drop(scratch);
+    let grain = if is_whole { SECOND } else { TICK };
+    Some(Clocks { grain, ahead: ahead.max(0), has_changed: told.ctime() != told.mtime() })
+}
+
+struct Scratch<'a>(&'a Path);
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        // What cannot be removed was made by us a moment ago: the directory is gone.
+        _ = std::fs::remove_file(self.0);
+    }
+}
+
+/// A descriptor of the directory that stays what it is when a mount covers its path.
+pub(crate) fn hold(root: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+}

@@ -1,0 +1,245 @@
+//! Reads from the bank under a promise (rules B13 to B15, B18).
+//!
+//! An open asks the file system below, as it would without us: that is the one message of a hit. Its answer is the version.
+//! Where the version is settled, reads ask the bank under it, and bring what is missing; where it is not, the file is read below. A
+//! file's *epoch* ends when a writer of this mount opens or closes it, when a lock is taken, or when another stamp is seen:
+//! files that were open before then are read below for the rest of their lives.
+//!
+//! Blocks that were read below go into the bank from a thread of their own. Its queue is bounded: what does not fit is dropped and
+//! counted, for a bank may forget.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FileType, OFlags, Stat, fstat};
+use verbena_bank::{
+    After, BlockKey, BlockSize, Blocks, Clocks, Direct, End, FileKey, Opening, Read, Rules, Stamp, Time, decide,
+};
+
+use crate::below::{Below, Identity};
+use crate::files::read_at;
+use crate::handles::Handle;
+use crate::nodes::{Node, path_of};
+use crate::state::Epoch;
+
+/// How the kernel may use its own pages of a file for one open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// Not at all.
+    Bypass,
+    /// Anew: it drops those it has.
+    Fresh,
+    /// As they are: they were read under the version of this open.
+    Keep,
+}
+
+/// When a request arrived, by our clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival(Time);
+
+impl Arrival {
+    pub(crate) fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Arrival(since.as_nanos() as Time)
+    }
+}
+
+/// What was known of a file when it was opened.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) pages: Pages,
+    epoch: Epoch,
+    stamp: Stamp,
+    /// Under which its blocks stand in the bank. None: it is read below.
+    key: Option<FileKey>,
+}
+
+/// The bank of a mount.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    blocks: Arc<Blocks>,
+    size: BlockSize,
+    below: Below,
+    rules: Rules,
+    fills: SyncSender<Vec<(BlockKey, Vec<u8>)>>,
+    counts: CacheCounters,
+}
+
+/// Counters of a mount, beside those of its bank.
+#[derive(Debug, Default)]
+pub(crate) struct CacheCounters {
+    /// Opens that use the bank.
+    pub(crate) opens: AtomicU64,
+    /// Opens that do not, by reason ([`Direct::ALL`]).
+    pub(crate) direct: [AtomicU64; Direct::ALL.len()],
+    /// Reads that the bank answered without the file system below.
+    pub(crate) whole: AtomicU64,
+    /// Reads that needed some blocks from below.
+    pub(crate) partial: AtomicU64,
+    /// Reads that went below from start to end, since the file was in another epoch or changed meanwhile.
+    pub(crate) below: AtomicU64,
+    /// Bytes read below to fill the bank.
+    pub(crate) filled_bytes: AtomicU64,
+    /// Fills for which the queue had no room.
+    pub(crate) dropped_fills: AtomicU64,
+}
+
+impl Cache {
+    /// Reads whose blocks may wait to be stored. With reads of 1 MiB this is at most 64 MiB.
+    const FILLS: usize = 64;
+
+    pub(crate) fn new(blocks: Arc<Blocks>, size: BlockSize, below: Below, rules: Rules) -> std::io::Result<Self> {
+        let (fills, queue) = sync_channel(Self::FILLS);
+        let bank = blocks.clone();
+        // It ends when the cache, and with it the queue, is dropped.
+        std::thread::Builder::new().name("fill".to_owned()).spawn(move || fill(&bank, &queue))?;
+        Ok(Cache { blocks, size, below, rules, fills, counts: CacheCounters::default() })
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    pub(crate) fn counts(&self) -> &CacheCounters {
+        &self.counts
+    }
+
+    /// The file system below showed this of a file.
+    pub(crate) fn observe(&self, node: &Node, stat: &Stat) {
+        node.state.observe(stamp(stat, self.below.clocks));
+    }
+
+    /// A file was opened below, after the request arrived.
+    pub(crate) fn opened(&self, node: &Node, fd: &OwnedFd, flags: OFlags, arrived: &Arrival) -> View {
+        let direct = |stamp: Stamp, reason: Direct| {
+            self.counts.direct[reason as usize].fetch_add(1, Relaxed);
+            node.state.pages_are(None);
+            View { pages: Pages::Bypass, epoch: node.state.epoch(self.rules), stamp, key: None }
+        };
+        let Ok(stat) = fstat(fd) else {
+            return direct(Stamp { modified: 0, changed: 0, size: 0 }, Direct::Identity);
+        };
+        let now = stamp(&stat, self.below.clocks);
+        node.state.observe(now);
+        // Before the count of writers: one that opens in between ends this epoch.
+        let epoch = node.state.epoch(self.rules);
+        let identity = self.identity(node, &stat);
+        let opening = Opening {
+            is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+            writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+            writers: node.state.writers(),
+            has_identity: identity.is_some(),
+            settled: now.is_settled(arrived.0, self.below.clocks),
+            direct: flags.contains(OFlags::DIRECT),
+        };
+        let (None, Some(identity)) = (decide(&opening, self.rules), identity) else {
+            return direct(now, decide(&opening, self.rules).unwrap_or(Direct::Identity));
+        };
+        self.counts.opens.fetch_add(1, Relaxed);
+        let pages = if node.state.pages_are(Some(now)) { Pages::Keep } else { Pages::Fresh };
+        let key = FileKey::new(&identity, &now.bytes(), self.rules);
+        View { pages, epoch, stamp: now, key: Some(key) }
+    }
+
+    /// The bytes, or nothing if they are to be read below.
+    pub(crate) fn read(
+        &self,
+        handle: &Handle,
+        view: &View,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Option<Vec<u8>>, rustix::io::Errno> {
+        let Some(key) = &view.key else { return Ok(None) };
+        let is_current = || handle.node.state.epoch(self.rules) == view.epoch;
+        // Behind the end there may be bytes by now.
+        if !is_current() || offset >= view.stamp.size {
+            return Ok(self.go_below(handle));
+        }
+        let mut read = Read::new(self.size, view.stamp.size, offset, bytes as u64, self.rules);
+        let keys: Vec<BlockKey> = read.blocks().map(|block| key.block(self.size, block)).collect();
+        for (key, found) in keys.iter().zip(self.blocks.fetch(&keys)) {
+            if let Some(found) = found {
+                read.banked(key.block(), found);
+            }
+        }
+        let runs = read.runs();
+        for run in &runs {
+            let below = read_at(&handle.fd, run.offset, run.bytes)?;
+            self.counts.filled_bytes.fetch_add(below.len() as u64, Relaxed);
+            read.below(*run, &below);
+        }
+        let after = || match fstat(&handle.fd) {
+            Ok(stat) if stamp(&stat, self.below.clocks) == view.stamp && is_current() => After::Same,
+            _ => After::Moved,
+        };
+        match read.end(after) {
+            // A lock or a writer that came meanwhile ends what the bank said before it.
+            End::Serve { bytes, fills } if is_current() => {
+                let counter = if runs.is_empty() { &self.counts.whole } else { &self.counts.partial };
+                counter.fetch_add(1, Relaxed);
+                self.keep(key, fills);
+                Ok(Some(bytes))
+            }
+            _ => Ok(self.go_below(handle)),
+        }
+    }
+
+    /// What the kernel is given now is of no known version, and so are its pages.
+    fn go_below(&self, handle: &Handle) -> Option<Vec<u8>> {
+        self.counts.below.fetch_add(1, Relaxed);
+        handle.node.state.pages_are(None);
+        None
+    }
+
+    fn keep(&self, key: &FileKey, fills: Vec<(u64, Vec<u8>)>) {
+        if fills.is_empty() {
+            return;
+        }
+        let fills = fills.into_iter().map(|(block, bytes)| (key.block(self.size, block), bytes)).collect();
+        if self.fills.try_send(fills).is_err() {
+            self.counts.dropped_fills.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What names the file for all clients of the volume (rule B3).
+    fn identity(&self, node: &Node, stat: &Stat) -> Option<Vec<u8>> {
+        if stat.st_nlink == 0 {
+            return None;
+        }
+        match &self.below.identity {
+            Identity::Number => {
+                (stat.st_dev == self.below.device).then(|| [&b"n"[..], &stat.st_ino.to_le_bytes()].concat())
+            }
+            Identity::Path => {
+                let path = rustix::fs::readlink(path_of(&node.fd), vec![]).ok()?;
+                let inner = path.as_bytes().strip_prefix(self.below.root.as_os_str().as_bytes())?;
+                // The kernel writes this behind the path of a file that has none any more.
+                (!inner.ends_with(b" (deleted)")).then(|| [&b"p"[..], inner].concat())
+            }
+        }
+    }
+}
+
+/// A stamp counts to the grain of its file system's times only.
+fn stamp(stat: &Stat, clocks: Clocks) -> Stamp {
+    let time = |seconds: i64, nanoseconds: Time| Time::from(seconds) * 1_000_000_000 + nanoseconds;
+    let coarse = |time: Time| if clocks.grain >= 1_000_000_000 { time - time.rem_euclid(clocks.grain) } else { time };
+    let modified = coarse(time(stat.st_mtime, Time::from(stat.st_mtime_nsec)));
+    let changed =
+        if clocks.has_changed { coarse(time(stat.st_ctime, Time::from(stat.st_ctime_nsec))) } else { modified };
+    Stamp { modified, changed, size: stat.st_size as u64 }
+}
+
+fn fill(blocks: &Blocks, queue: &Receiver<Vec<(BlockKey, Vec<u8>)>>) {
+    while let Ok(fills) = queue.recv() {
+        blocks.store(&fills);
+    }
+}

@@ -1,0 +1,418 @@
+//! Every operation on the directory below, by file rather than by path.
+//!
+//! The kernel names a file by its node. A node holds the file itself (`O_PATH`), so no rename, hard link or unlink between two
+//! operations leads to another file. Nothing is kept here: each operation goes below, in the caller's name where the mount is
+//! for all users, and answers what was answered there.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::fs::{
+    Access, AtFlags, CWD, Dev, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatVfs, Timestamps,
+    XattrFlags,
+};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+
+use crate::caller::{Acting, Caller, Identities};
+use crate::handles::{Handle, Handles};
+use crate::locks::Locks;
+use crate::nodes::{Node, Nodes, ROOT, path_of};
+use crate::status::{STATUS, status_text};
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// The directory below, as the kernel asks for it.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) nodes: Nodes,
+    pub(crate) handles: Handles,
+    pub(crate) locks: Locks,
+    pub(crate) cache: Option<crate::cache::Cache>,
+    identities: Identities,
+    /// The mount has ended: nobody waits for locks any more.
+    pub(crate) has_ended: AtomicBool,
+}
+
+/// What `setattr` changes.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) times: Option<Timestamps>,
+}
+
+impl Files {
+    /// Flags of an open that are passed below. `O_APPEND` is done write by write, for one description serves pages of mapped files
+    /// too; `O_DIRECT` would ask for aligned buffers.
+    const OPEN_FLAGS: OFlags = OFlags::RDONLY
+        .union(OFlags::WRONLY)
+        .union(OFlags::RDWR)
+        .union(OFlags::TRUNC)
+        .union(OFlags::SYNC)
+        .union(OFlags::DSYNC)
+        .union(OFlags::NOATIME)
+        .union(OFlags::NONBLOCK);
+
+    pub(crate) fn new(root: OwnedFd, identities: Identities, cache: Option<crate::cache::Cache>) -> Result<Self> {
+        Ok(Files {
+            nodes: Nodes::new(root)?,
+            handles: Handles::default(),
+            locks: Locks::default(),
+            cache,
+            identities,
+            has_ended: AtomicBool::new(false),
+        })
+    }
+
+    fn act(&self, caller: Caller) -> Result<Acting> {
+        caller.act(self.identities)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
+    }
+
+    pub(crate) fn look_up(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
+        let parent = self.nodes.node(parent)?;
+        let _acting = self.act(caller)?;
+        let (node, stat) = self.nodes.look_up(&parent, name)?;
+        Ok((node.id, stat))
+    }
+
+    /// A name of a listing. The caller may read the directory, so it may have the listing; what it does with a name is checked then.
+    pub(crate) fn look_up_own(&self, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
+        let (node, stat) = self.nodes.look_up(&*self.nodes.node(parent)?, name)?;
+        Ok((node.id, stat))
+    }
+
+    pub(crate) fn stat(&self, id: u64) -> Result<Stat> {
+        let node = self.nodes.node(id)?;
+        let stat = rustix::fs::fstat(&node.fd)?;
+        if let Some(cache) = &self.cache {
+            cache.observe(&node, &stat);
+        }
+        Ok(stat)
+    }
+
+    /// A lock was taken: says whether what was validated before it counts no more (rule B18).
+    pub(crate) fn drops_at_lock(&self, node: &Node) -> bool {
+        let drops = self.cache.as_ref().is_some_and(|cache| cache.rules().locks);
+        if drops {
+            node.state.lock_taken();
+        }
+        drops
+    }
+
+    pub(crate) fn change(&self, caller: Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<Stat> {
+        let node = self.nodes.node(id)?;
+        let _acting = self.act(caller)?;
+        let path = node.path();
+        if let Some(mode) = change.mode {
+            rustix::fs::chmod(&*path, Mode::from_raw_mode(mode & 0o7777))?;
+        }
+        if change.uid.is_some() || change.gid.is_some() {
+            let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            rustix::fs::chownat(&node.fd, "", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(size) = change.size {
+            // By a descriptor, whatever the file's mode says by now: `ftruncate` has one, `truncate` has none.
+            match handle {
+                Some(handle) => rustix::fs::ftruncate(&self.handles.file(handle)?.fd, size)?,
+                None => rustix::fs::ftruncate(node.open(OFlags::WRONLY | OFlags::NONBLOCK)?, size)?,
+            }
+            node.state.writer_opens();
+            node.state.writer_closes();
+        }
+        if let Some(times) = &change.times {
+            rustix::fs::utimensat(CWD, &*path, times, AtFlags::empty())?;
+        }
+        rustix::fs::fstat(&node.fd)
+    }
+
+    pub(crate) fn read_link(&self, id: u64) -> Result<Vec<u8>> {
+        let node = self.nodes.node(id)?;
+        Ok(rustix::fs::readlinkat(&node.fd, "", vec![])?.into_bytes())
+    }
+
+    pub(crate) fn make_node(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        device: Dev,
+    ) -> Result<(u64, Stat)> {
+        self.make(caller, parent, name, |parent| {
+            let kind = FileType::from_raw_mode(mode);
+            rustix::fs::mknodat(&parent.fd, name, kind, Mode::from_raw_mode(mode & 0o7777), device)
+        })
+    }
+
+    pub(crate) fn make_directory(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> Result<(u64, Stat)> {
+        self.make(caller, parent, name, |parent| {
+            rustix::fs::mkdirat(&parent.fd, name, Mode::from_raw_mode(mode & 0o7777))
+        })
+    }
+
+    pub(crate) fn make_link(&self, caller: Caller, parent: u64, name: &OsStr, target: &OsStr) -> Result<(u64, Stat)> {
+        self.make(caller, parent, name, |parent| rustix::fs::symlinkat(target, &parent.fd, name))
+    }
+
+    /// Another name for a file. By its path in /proc, since a link from a bare descriptor is root's alone.
+    pub(crate) fn hard_link(&self, caller: Caller, id: u64, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
+        let node = self.nodes.node(id)?;
+        self.make(caller, parent, name, |parent| {
+            rustix::fs::linkat(CWD, node.path(), &parent.fd, name, AtFlags::SYMLINK_FOLLOW)
+        })
+    }
+
+    fn make(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        make: impl FnOnce(&Node) -> Result<()>,
+    ) -> Result<(u64, Stat)> {
+        let parent = self.nodes.node(parent)?;
+        let _acting = self.act(caller)?;
+        make(&parent)?;
+        let (node, stat) = self.nodes.look_up(&parent, name)?;
+        Ok((node.id, stat))
+    }
+
+    pub(crate) fn remove(&self, caller: Caller, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
+        let parent = self.nodes.node(parent)?;
+        let _acting = self.act(caller)?;
+        rustix::fs::unlinkat(&parent.fd, name, flags)
+    }
+
+    pub(crate) fn rename(
+        &self,
+        caller: Caller,
+        (parent, name): (u64, &OsStr),
+        (new_parent, new_name): (u64, &OsStr),
+        flags: u32,
+    ) -> Result<()> {
+        let (parent, new_parent) = (self.nodes.node(parent)?, self.nodes.node(new_parent)?);
+        let _acting = self.act(caller)?;
+        let flags = RenameFlags::from_bits_retain(flags);
+        rustix::fs::renameat_with(&parent.fd, name, &new_parent.fd, new_name, flags)
+    }
+
+    pub(crate) fn access(&self, caller: Caller, id: u64, mask: i32) -> Result<()> {
+        let node = self.nodes.node(id)?;
+        let _acting = self.act(caller)?;
+        rustix::fs::accessat(CWD, node.path(), Access::from_bits_retain(mask as u32), AtFlags::EACCESS)
+    }
+
+    /// Opens a file. The number of its handle, and how the kernel may use its pages.
+    pub(crate) fn open(&self, caller: Caller, id: u64, flags: i32) -> Result<(u64, crate::cache::Pages)> {
+        let node = self.nodes.node(id)?;
+        let flags = OFlags::from_bits_retain(flags as u32);
+        let arrived = crate::cache::Arrival::now();
+        let writes = writes(flags);
+        // Counted before the file can be written, and before O_TRUNC does it.
+        let writer = writes.then(|| crate::handles::Writer::new(node.clone()));
+        let fd = {
+            let _acting = self.act(caller)?;
+            node.open(flags & Self::OPEN_FLAGS)?
+        };
+        let view = self.cache.as_ref().map(|cache| cache.opened(&node, &fd, flags, &arrived));
+        let pages = view.as_ref().map_or(crate::cache::Pages::Bypass, |view| view.pages);
+        Ok((self.handles.add(Handle::file(node, fd, writer, view)), pages))
+    }
+
+    /// Creates a file, or opens it if it is there by now. Its node, attributes and handle.
+    pub(crate) fn create(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        flags: i32,
+    ) -> Result<(u64, Stat, u64)> {
+        let parent = self.nodes.node(parent)?;
+        let flags = OFlags::from_bits_retain(flags as u32);
+        let fd = {
+            let _acting = self.act(caller)?;
+            let all = flags & (Self::OPEN_FLAGS | OFlags::EXCL) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(&parent.fd, name, all, Mode::from_raw_mode(mode & 0o7777))?
+        };
+        let held = rustix::fs::open(path_of(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let (node, stat) = self.nodes.know(held)?;
+        let writer = writes(flags).then(|| crate::handles::Writer::new(node.clone()));
+        let handle = self.handles.add(Handle::file(node.clone(), fd, writer, None));
+        Ok((node.id, stat, handle))
+    }
+
+    pub(crate) fn read(&self, handle: u64, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let handle = self.handles.file(handle)?;
+        if let (Some(cache), Some(view)) = (&self.cache, &handle.view)
+            && let Some(bytes) = cache.read(&handle, view, offset, bytes)?
+        {
+            return Ok(bytes);
+        }
+        read_at(&handle.fd, offset, bytes)
+    }
+
+    /// `appends` writes at the end, wherever that is by now.
+    pub(crate) fn write(
+        &self,
+        caller: Option<Caller>,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        appends: bool,
+    ) -> Result<usize> {
+        let handle = self.handles.file(handle)?;
+        // Where set-user-id bits must go, the kernel below takes them away from a writer that is not root.
+        let _acting = caller.map(|caller| self.act(caller)).transpose()?;
+        if appends {
+            let data = [std::io::IoSlice::new(data)];
+            return rustix::io::pwritev2(&handle.fd, &data, offset, rustix::io::ReadWriteFlags::APPEND);
+        }
+        let mut written = 0;
+        while written < data.len() {
+            match rustix::io::pwrite(&handle.fd, &data[written..], offset + written as u64) {
+                Ok(0) => break,
+                Ok(bytes) => written += bytes,
+                Err(Errno::INTR) => {}
+                Err(_) if written > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+
+    /// One descriptor of the caller was closed: its locks go, and errors that the file system below tells at a close are told.
+    pub(crate) fn flush(&self, id: u64, handle: u64, owner: u64) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        self.locks.close(id, owner);
+        let copy = rustix::io::fcntl_dupfd_cloexec(&handle.fd, 0)?;
+        nix::unistd::close(copy).map_err(|error| Errno::from_raw_os_error(error as i32))
+    }
+
+    pub(crate) fn sync(&self, handle: u64, data_only: bool) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        if data_only { rustix::fs::fdatasync(&handle.fd) } else { rustix::fs::fsync(&handle.fd) }
+    }
+
+    pub(crate) fn open_directory(&self, caller: Caller, id: u64) -> Result<u64> {
+        let node = self.nodes.node(id)?;
+        let _acting = self.act(caller)?;
+        let fd = node.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(self.handles.add(Handle::directory(node, fd)))
+    }
+
+    pub(crate) fn space(&self, id: u64) -> Result<StatVfs> {
+        rustix::fs::fstatvfs(&self.nodes.node(id)?.fd)
+    }
+
+    pub(crate) fn set_attribute(&self, caller: Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+        let node = self.nodes.node(id)?;
+        let _acting = self.act(caller)?;
+        rustix::fs::setxattr(node.path(), name, value, XattrFlags::from_bits_retain(flags as u32))
+    }
+
+    /// The value, or how long it is where `size` is 0.
+    pub(crate) fn attribute(&self, caller: Caller, id: u64, name: &OsStr, size: u32) -> Result<Sized> {
+        let node = self.nodes.node(id)?;
+        if id == ROOT && name == STATUS {
+            return Sized::of(size, status_text(self).into_bytes());
+        }
+        let _acting = self.act(caller)?;
+        Sized::ask(size, |buffer| rustix::fs::getxattr(node.path(), name, buffer))
+    }
+
+    /// The names of all attributes, each with a 0 behind it, or how long they are together where `size` is 0.
+    pub(crate) fn attributes(&self, caller: Caller, id: u64, size: u32) -> Result<Sized> {
+        let node = self.nodes.node(id)?;
+        let _acting = self.act(caller)?;
+        Sized::ask(size, |buffer| rustix::fs::listxattr(node.path(), buffer))
+    }
+
+    pub(crate) fn remove_attribute(&self, caller: Caller, id: u64, name: &OsStr) -> Result<()> {
+        let node = self.nodes.node(id)?;
+        let _acting = self.act(caller)?;
+        rustix::fs::removexattr(node.path(), name)
+    }
+
+    pub(crate) fn allocate(&self, handle: u64, offset: u64, bytes: u64, mode: i32) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        rustix::fs::fallocate(&handle.fd, FallocateFlags::from_bits_retain(mode as u32), offset, bytes)
+    }
+
+    /// The next data or hole; the kernel answers other kinds of seeking itself.
+    pub(crate) fn seek(&self, handle: u64, offset: i64, whence: i32) -> Result<u64> {
+        let handle = self.handles.file(handle)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        let position = match whence {
+            libc::SEEK_DATA => rustix::fs::SeekFrom::Data(offset),
+            libc::SEEK_HOLE => rustix::fs::SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        rustix::fs::seek(&handle.fd, position)
+    }
+
+    pub(crate) fn copy(&self, (from, at): (u64, u64), (to, to_at): (u64, u64), bytes: u64) -> Result<usize> {
+        let (from, to) = (self.handles.file(from)?, self.handles.file(to)?);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        rustix::fs::copy_file_range(&from.fd, Some(&mut { at }), &to.fd, Some(&mut { to_at }), bytes)
+    }
+
+    pub(crate) fn node(&self, id: u64) -> Result<Arc<Node>> {
+        self.nodes.node(id)
+    }
+}
+
+/// A value, or only how long it is.
+pub(crate) enum Sized {
+    Length(u32),
+    Value(Vec<u8>),
+}
+
+impl Sized {
+    fn ask(size: u32, ask: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Self> {
+        let mut buffer = vec![0; size as usize];
+        let length = ask(&mut buffer)?;
+        if size == 0 {
+            return Ok(Sized::Length(length as u32));
+        }
+        buffer.truncate(length);
+        Ok(Sized::Value(buffer))
+    }
+
+    fn of(size: u32, value: Vec<u8>) -> Result<Self> {
+        match size {
+            0 => Ok(Sized::Length(value.len() as u32)),
+            size if value.len() > size as usize => Err(Errno::RANGE),
+            _ => Ok(Sized::Value(value)),
+        }
+    }
+}
+
+fn writes(flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC)
+}
+
+/// Reads until all is there or the file ends.
+pub(crate) fn read_at(fd: &OwnedFd, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    let mut buffer = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        match rustix::io::pread(fd, &mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(_) if filled > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer)
+}

@@ -1,0 +1,66 @@
+//! Attributes and times between the system's types and those of `fuser`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
+
+fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let base = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+    base + Duration::from_nanos(nanoseconds.unsigned_abs())
+}
+
+pub(super) fn kind(kind: rustix::fs::FileType) -> FileType {
+    use rustix::fs::FileType as Below;
+    match kind {
+        Below::Directory => FileType::Directory,
+        Below::Symlink => FileType::Symlink,
+        Below::Fifo => FileType::NamedPipe,
+        Below::Socket => FileType::Socket,
+        Below::CharacterDevice => FileType::CharDevice,
+        Below::BlockDevice => FileType::BlockDevice,
+        Below::RegularFile | Below::Unknown => FileType::RegularFile,
+    }
+}
+
+/// FUSE carries a device in 32 bits, as the kernel's `new_encode_dev` packs it.
+fn device(number: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    (minor & 0xFF) | (major << 8) | ((minor & !0xFF) << 12)
+}
+
+pub(super) fn attributes(number: u64, stat: &Stat) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec as i64),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec as i64),
+        crtime: UNIX_EPOCH,
+        kind: kind(rustix::fs::FileType::from_raw_mode(stat.st_mode)),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: device(stat.st_rdev),
+        blksize: stat.st_blksize as u32,
+        flags: 0,
+    }
+}
+
+pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() },
+            Err(before) => {
+                // `fuser` 0.18 gives seconds -5 and 3 ns as 5 s and 3 ns before 1970; so does this read it.
+                let before = before.duration();
+                Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: before.subsec_nanos().into() }
+            }
+        },
+    }
+}

@@ -1,0 +1,290 @@
+//! The library entries of `verbena fs mount`, `check`, `status` and `umount`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::mount::{MntFlags, umount2};
+use rustix::process::{Resource, Rlimit};
+use verbena_bank::{BlockSize, Blocks, Clocks, Daemons, Introduction, Memcached, Options, Placement, Rules, Secret};
+
+use crate::below::{Below, KIND, SOURCE, hold, kind_of, mounts};
+use crate::cache::Cache;
+use crate::caller::Identities;
+use crate::error::{MountError, UmountError};
+use crate::files::Files;
+use crate::fuse::{Mounting, Serving, serve};
+use crate::promise::Promise;
+use crate::status::{STATUS, status_text};
+
+/// What `verbena fs mount` is given.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The directory below, on any mounted file system.
+    pub below: PathBuf,
+    /// An empty directory where the mount appears.
+    pub at: PathBuf,
+    /// The bank's daemons, as `memcached://HOST:PORT,...`. Without one nothing is cached.
+    pub bank: Option<String>,
+    /// How blocks are spread over daemons.
+    pub placement: Placement,
+    /// Bytes of a block.
+    pub block: BlockSize,
+    /// What is promised of reads.
+    pub promise: Promise,
+    /// The name of the volume: clients with the same name and secret share blocks.
+    pub volume: Option<String>,
+    /// A file with the volume's secret. Without one it is random, and no other client finds a block.
+    pub secret: Option<PathBuf>,
+    /// Whether all users may use the mount, each with its own identity below. Only for root.
+    pub allow_other: bool,
+    /// How long a daemon may take before its blocks are misses.
+    pub deadline: Duration,
+    /// Threads that serve the kernel, at least 2.
+    pub threads: usize,
+    /// How far the times below can be trusted, if that is known better than a measurement says.
+    pub clocks: Option<Clocks>,
+    /// For tests: rules that are switched off.
+    #[doc(hidden)]
+    pub rules: Rules,
+}
+
+impl MountOptions {
+    /// A plain mount of `below` at `at`, with nothing cached.
+    pub fn new(below: impl Into<PathBuf>, at: impl Into<PathBuf>) -> Self {
+        MountOptions {
+            below: below.into(),
+            at: at.into(),
+            bank: None,
+            placement: Placement::default(),
+            block: BlockSize::default(),
+            promise: Promise::default(),
+            volume: None,
+            secret: None,
+            allow_other: false,
+            deadline: Options::default().deadline,
+            threads: 8,
+            clocks: None,
+            rules: Rules::default(),
+        }
+    }
+}
+
+/// A mount that this process serves. It ends, with the mount, when it is dropped.
+pub struct Mounted {
+    at: PathBuf,
+    files: Arc<Files>,
+    serving: Serving,
+    notes: Vec<String>,
+}
+
+/// Mounts. Nothing is mounted if this fails.
+///
+/// The mask of new files (`umask`) of this process becomes 0: the kernel has applied each caller's before it asks.
+pub fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
+    let below = directory(&options.below, "the directory below")?;
+    replace_dead(&options.at);
+    let at = directory(&options.at, "the mount point")?;
+    refuse(&below, &at, options)?;
+    let below = Below::look(&below)?;
+    let mut notes = vec![];
+    let cache = match &options.bank {
+        Some(list) => Some(cache(options, list, below.clone(), &mut notes)?),
+        None => {
+            notes.push("nothing is cached: every read and stat goes to the file system below".to_owned());
+            None
+        }
+    };
+    raise_descriptors();
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let root = hold(&below.root).map_err(std::io::Error::from)?;
+    let identities = if options.allow_other { Identities::Callers } else { Identities::Own };
+    let believed = if cache.is_some() && !options.allow_other { options.promise.believed() } else { Duration::ZERO };
+    let files = Arc::new(Files::new(root, identities, cache).map_err(std::io::Error::from)?);
+    let mounting = Mounting {
+        at: &at,
+        source: format!("{SOURCE}{}", below.root.display()),
+        for_all: options.allow_other,
+        threads: options.threads.max(2),
+        believed,
+    };
+    let serving = serve(files.clone(), &mounting).map_err(|error| MountError::Fuse { at: at.clone(), error })?;
+    Ok(Mounted { at, files, serving, notes })
+}
+
+impl Mounted {
+    /// Which promise it gives and what weakens it, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// What it counted, a line each.
+    pub fn status(&self) -> String {
+        status_text(&self.files)
+    }
+
+    /// Takes the mount away. Files that are open there must be closed before.
+    pub fn umount(self) -> std::io::Result<()> {
+        self.serving.end()
+    }
+
+    /// Serves until the mount is taken away.
+    pub fn wait(self) -> std::io::Result<()> {
+        self.serving.wait()
+    }
+}
+
+/// What a file system can carry: `verbena fs check`.
+pub fn check(below: &Path) -> Result<Below, MountError> {
+    Ok(Below::look(&directory(below, "the directory to check")?)?)
+}
+
+/// What a mount counted, asked of the process that serves it: `verbena fs status`.
+pub fn status(at: &Path) -> Result<String, UmountError> {
+    ours(at)?;
+    let mut buffer = vec![0; 64 << 10];
+    let length = rustix::fs::getxattr(at, STATUS, &mut buffer[..])
+        .map_err(|error| UmountError::Silent { at: at.to_owned(), error: error.into() })?;
+    buffer.truncate(length);
+    Ok(String::from_utf8_lossy(&buffer).into_owned())
+}
+
+/// Takes a mount away from another process than the one that serves it: `verbena fs umount`. `lazy` does it although
+/// files are open there.
+pub fn umount(at: &Path, lazy: bool) -> Result<(), UmountError> {
+    ours(at)?;
+    let refused = |error| UmountError::Refused { at: at.to_owned(), error };
+    if rustix::process::geteuid().is_root() {
+        let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
+        return umount2(at, flags).map_err(|error| refused(error.into()));
+    }
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(at);
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(refused(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+fn ours(at: &Path) -> Result<(), UmountError> {
+    // Not by its canonical path: a mount whose process is gone answers nothing.
+    let at = std::path::absolute(at).unwrap_or_else(|_| at.to_owned());
+    let is_ours = mounted_at(&at).is_some_and(|kind| kind == KIND);
+    if is_ours { Ok(()) } else { Err(UmountError::NotOurs { at }) }
+}
+
+fn mounted_at(at: &Path) -> Option<String> {
+    mounts()?.into_iter().rev().find(|mount| mount.point == at).map(|mount| mount.kind)
+}
+
+/// A mount of ours whose process was killed is taken away, so that one command brings it back.
+fn replace_dead(at: &Path) {
+    let is_dead = std::fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    if is_dead {
+        // If it stays, the look at the mount point says why.
+        _ = umount(at, true);
+    }
+}
+
+fn directory(path: &Path, part: &'static str) -> Result<PathBuf, MountError> {
+    let wrong = |error| MountError::Path { path: path.to_owned(), part, error };
+    let found = path.canonicalize().map_err(wrong)?;
+    if found.metadata().map_err(wrong)?.is_dir() {
+        Ok(found)
+    } else {
+        Err(MountError::NoDirectory { path: found, part })
+    }
+}
+
+fn refuse(below: &Path, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+    for (inner, outer) in [(at, below), (below, at)] {
+        if inner.starts_with(outer) {
+            return Err(MountError::Inside { inner: inner.to_owned(), outer: outer.to_owned() });
+        }
+    }
+    if let Some(kind) = mounted_at(at) {
+        return Err(MountError::Taken { at: at.to_owned(), kind });
+    }
+    if kind_of(below).is_some_and(|kind| kind == KIND) {
+        return Err(MountError::Twice { below: below.to_owned() });
+    }
+    if options.allow_other && !rustix::process::geteuid().is_root() {
+        return Err(MountError::AllowOther);
+    }
+    Ok(())
+}
+
+fn cache(options: &MountOptions, list: &str, mut below: Below, notes: &mut Vec<String>) -> Result<Cache, MountError> {
+    let secret = secret(options, notes)?;
+    let memcached =
+        Memcached::new(Daemons::parse(list)?, Options { deadline: options.deadline, ..Options::default() })?;
+    let volume = options.volume.clone().unwrap_or_else(|| below.root.display().to_string());
+    let blocks = Blocks::new(secret, options.placement, memcached, options.rules);
+    // A mount that shares no secret is a volume of its own.
+    if options.secret.is_some() {
+        introduce(&blocks, &volume, options.block, notes)?;
+    }
+    below.clocks = options.clocks.unwrap_or(below.clocks);
+    notes.push(match options.promise {
+        Promise::Open => format!(
+            "an open sees all that was closed before it; a file is cached {} ms after its last change",
+            below.margin().as_millis()
+        ),
+        Promise::Sealed => {
+            "files are taken to be sealed: one that changes after it was closed may be read as it was".to_owned()
+        }
+        Promise::Age(age) => format!("names, attributes and bytes are at most {} ms old", age.as_millis()),
+    });
+    if options.allow_other && options.promise != Promise::Open {
+        notes
+            .push("a mount for all users asks below for every name, so that each caller's permissions hold".to_owned());
+    }
+    notes.extend(below.weaknesses());
+    Ok(Cache::new(Arc::new(blocks), options.block, below, options.rules)?)
+}
+
+fn secret(options: &MountOptions, notes: &mut Vec<String>) -> Result<Secret, MountError> {
+    let Some(path) = &options.secret else {
+        notes.push("without --secret no other mount finds these blocks".to_owned());
+        return Secret::random().map_err(MountError::NoSecret);
+    };
+    let unreadable = |error| MountError::SecretFile { path: path.clone(), error };
+    let mode = path.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(MountError::SecretMode { path: path.clone(), mode });
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    Secret::parse(&text).map_err(|error| MountError::Secret { path: path.clone(), error })
+}
+
+fn introduce(blocks: &Blocks, volume: &str, size: BlockSize, notes: &mut Vec<String>) -> Result<(), MountError> {
+    let daemons = blocks.memcached().daemons().list();
+    for (daemon, introduction) in daemons.iter().zip(blocks.introduce(volume, size)) {
+        let (daemon, volume) = (daemon.address.to_string(), volume.to_owned());
+        match introduction {
+            Introduction::Agreed => {}
+            Introduction::Down => {
+                notes.push(format!("bank daemon {daemon} does not answer: its blocks are misses until it does"))
+            }
+            Introduction::OtherSecret => return Err(MountError::OtherSecret { daemon, volume }),
+            Introduction::OtherList => return Err(MountError::OtherList { daemon, volume }),
+            Introduction::TooSmall => return Err(MountError::Block { daemon, bytes: size.bytes() }),
+        }
+    }
+    Ok(())
+}
+
+/// Every file that the kernel knows takes a descriptor.
+fn raise_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    // Where it cannot be raised, opens answer EMFILE earlier.
+    _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

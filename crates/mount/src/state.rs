@@ -1,0 +1,77 @@
+//! What the bank must know of one file on this mount.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use verbena_bank::{Rules, Stamp};
+
+/// Counts that decide whether open files may still use the bank.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    writers: AtomicU64,
+    /// Raised when a writer opens or closes the file.
+    writing: AtomicU64,
+    /// Raised when a lock is taken on it.
+    locking: AtomicU64,
+    /// Raised when another stamp than the last was seen.
+    changing: AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    stamp: Option<Stamp>,
+    /// The stamp under which the kernel's pages of the file were read; none if they are not known to be of one.
+    pages: Option<Stamp>,
+}
+
+/// A moment in the life of a file. What was validated in one counts in no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    writing: u64,
+    locking: u64,
+    changing: u64,
+}
+
+impl State {
+    /// Open files that can write.
+    pub(crate) fn writers(&self) -> u64 {
+        self.writers.load(SeqCst)
+    }
+
+    pub(crate) fn epoch(&self, rules: Rules) -> Epoch {
+        Epoch {
+            writing: if rules.writers { self.writing.load(SeqCst) } else { 0 },
+            locking: self.locking.load(SeqCst),
+            changing: self.changing.load(SeqCst),
+        }
+    }
+
+    pub(crate) fn writer_opens(&self) {
+        self.writers.fetch_add(1, SeqCst);
+        self.writing.fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn writer_closes(&self) {
+        self.writing.fetch_add(1, SeqCst);
+        self.writers.fetch_sub(1, SeqCst);
+    }
+
+    pub(crate) fn lock_taken(&self) {
+        self.locking.fetch_add(1, SeqCst);
+    }
+
+    /// Notes what the file system below says of the file now.
+    pub(crate) fn observe(&self, stamp: Stamp) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.stamp.replace(stamp) != Some(stamp) {
+            self.changing.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// The kernel's pages are those of this stamp from now on. Says whether they were before.
+    pub(crate) fn pages_are(&self, stamp: Option<Stamp>) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut seen.pages, stamp) == stamp && stamp.is_some()
+    }
+}

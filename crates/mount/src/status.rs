@@ -1,0 +1,44 @@
+//! What a mount counted, as text. The process that serves it gives it as an extended attribute of the mount's root, which no listing shows.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use verbena_bank::Direct;
+
+use crate::files::Files;
+
+/// The attribute of the root that holds the status.
+pub(crate) const STATUS: &str = "user.verbena.status";
+
+/// A name and a number a line.
+pub(crate) fn status_text(files: &Files) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let mut line = |name: &str, count: u64| _ = writeln!(text, "{name} {count}");
+    line("process", std::process::id().into());
+    line("known_files", files.nodes.len() as u64);
+    line("open_files", files.handles.len() as u64);
+    let Some(cache) = &files.cache else { return text };
+    let counts = cache.counts();
+    for (name, counter) in [
+        ("cached_opens", &counts.opens),
+        ("whole_reads", &counts.whole),
+        ("partial_reads", &counts.partial),
+        ("below_reads", &counts.below),
+        ("filled_bytes", &counts.filled_bytes),
+        ("dropped_fills", &counts.dropped_fills),
+    ] {
+        line(name, counter.load(Relaxed));
+    }
+    for (reason, counter) in Direct::ALL.iter().zip(&counts.direct) {
+        line(&format!("direct_opens_{}", reason.name()), counter.load(Relaxed));
+    }
+    for (name, count) in cache.blocks().counters().read().named() {
+        line(&format!("bank_{name}"), count);
+    }
+    let memcached = cache.blocks().memcached();
+    let daemons = memcached.daemons().list();
+    line("daemons", daemons.len() as u64);
+    line("daemons_up", (0..daemons.len()).filter(|daemon| memcached.is_up(*daemon)).count() as u64);
+    text
+}

@@ -1,0 +1,15 @@
+//! Real mounts in temporary directories.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod banked;
+mod checker;
+mod fsx;
+mod killed;
+mod locks;
+mod mapped;
+mod over;
+mod plain;
+mod refused;
+mod setup;
+mod users;

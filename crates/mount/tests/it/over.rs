@@ -1,0 +1,95 @@
+//! A mount over sshfs, whose files have no number that two clients share, times in seconds and no change time; and the promise `age`.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use verbena_mount::{Identity, Promise, check};
+
+use crate::banked::Bank;
+use crate::setup::{Pair, eventually};
+
+const SERVER: &str = "/usr/lib/openssh/sftp-server";
+
+/// sshfs without ssh: it speaks with a server of this machine over a pair of sockets.
+struct Sshfs(Vec<Child>);
+
+impl Sshfs {
+    fn new(of: &Path, at: &Path) -> Option<Self> {
+        if !Path::new(SERVER).exists() || Command::new("sshfs").arg("--version").output().is_err() {
+            eprintln!("skipped: sshfs or openssh-sftp-server is not installed");
+            return None;
+        }
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let run = |mut command: Command, end: UnixStream| {
+            let other: OwnedFd = end.try_clone().unwrap().into();
+            command.stdin(Stdio::from(OwnedFd::from(end))).stdout(Stdio::from(other)).spawn().unwrap()
+        };
+        let mut client = Command::new("sshfs");
+        client.args(["-f", "-o", "passive,cache=no,attr_timeout=0,entry_timeout=0,direct_io"]);
+        client.arg(format!(":{}", of.display())).arg(at);
+        let sshfs = Sshfs(vec![run(Command::new(SERVER), theirs), run(client, ours)]);
+        eventually("sshfs is mounted", || at.join("here").exists());
+        Some(sshfs)
+    }
+}
+
+impl Drop for Sshfs {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_file_of_sshfs_is_its_path_and_is_cached_when_its_second_is_long_over() {
+    let Some(bank) = Bank::new(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (server, client) = (folder.path().join("server"), folder.path().join("client"));
+    fs::create_dir(&server).unwrap();
+    fs::create_dir(&client).unwrap();
+    fs::write(server.join("here"), b"").unwrap();
+    let Some(_sshfs) = Sshfs::new(&server, &client) else { return };
+    let below = check(&client).unwrap();
+    assert_eq!((below.kind.as_str(), below.identity, below.clocks.has_changed), ("fuse.sshfs", Identity::Path, false));
+    assert!(below.clocks.grain == 1_000_000_000 && below.weaknesses().len() >= 3, "{below:?}");
+    if let Some(pair) = Pair::new(|options| {
+        options.below = client.clone();
+        options.bank = Some(bank.list.clone());
+        options.deadline = std::time::Duration::from_secs(10);
+    }) {
+        for content in [b"first", b"later"] {
+            fs::write(server.join("f"), content).unwrap();
+            let before = pair.count("bank_stored");
+            eventually("it is in the bank", || {
+                assert_eq!(fs::read(pair.fast.join("f")).unwrap(), content);
+                pair.count("bank_stored") > before
+            });
+        }
+    }
+    nix::mount::umount2(&client, nix::mount::MntFlags::MNT_DETACH).unwrap();
+}
+
+#[test]
+fn the_promise_age_shows_a_change_after_its_time() {
+    let Some(bank) = Bank::new(1) else { return };
+    let Some(pair) = Pair::new(|options| {
+        options.bank = Some(bank.list.clone());
+        options.promise = "age=300ms".parse::<Promise>().unwrap();
+    }) else {
+        return;
+    };
+    let (slow, fast) = (pair.slow.join("f"), pair.fast.join("f"));
+    for round in 1_u8..6 {
+        fs::write(&slow, vec![round; usize::from(round)]).unwrap();
+        eventually("the change is seen", || {
+            fs::read(&fast).is_ok_and(|bytes| bytes == vec![round; usize::from(round)])
+        });
+    }
+    fs::remove_file(&slow).unwrap();
+    eventually("the file is gone", || !fast.exists());
+}
