@@ -7,7 +7,7 @@
 //! - [`seeds`] and [`counts`]: which seeds a simulation runs, and whether enough happened in them.
 //! - [`relay`]: a link on loopback that loses, holds and cuts what it carries.
 //! - [`programs`] and [`nodes`]: the programs of this workspace as processes, and clusters of helpers.
-//! - [`etcds`]: three members of etcd.
+//! - [`etcds`]: three members of etcd. [`mariadb`]: a server of MariaDB.
 //!
 //! What a test forgets to end, ends with the value that started it.
 
@@ -22,6 +22,7 @@ pub mod etcds;
 pub mod faults;
 pub mod keeper;
 pub mod machine;
+pub mod mariadb;
 pub mod namespaces;
 pub mod networks;
 pub mod nodes;

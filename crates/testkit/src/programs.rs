@@ -56,3 +56,29 @@ pub fn alone(test: &str, body: impl FnOnce()) {
     assert!(output.status.success(), "{test}: {}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("test result: ok. 1 passed"), "{test} is no test of this program");
 }
+
+/// Whether a program runs; if not, says so.
+pub fn has(program: &str, arguments: &[&str]) -> bool {
+    let found = Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success());
+    if !found {
+        println!("skipped: `{program} {}` does not run here", arguments.join(" "));
+    }
+    found
+}
+
+/// Waits for a condition.
+pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// What a program printed, which must have succeeded.
+pub fn output(command: &mut Command) -> String {
+    let std::process::Output { status, stdout, stderr } = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}\n{stdout}\n{stderr}");
+    format!("{stdout}{stderr}")
+}

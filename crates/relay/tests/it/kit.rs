@@ -1,42 +1,15 @@
 //! Programs that tests start, and the relay between them.
 
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
 use verbena_relay::{Bracket, Conversation, Listener, Outcome, Rejection, ServeLimits, Upstream, serve};
 
 use crate::words::Log;
-
-/// Whether a program runs; if not, says so.
-pub fn has(program: &str, arguments: &[&str]) -> bool {
-    let found = Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: `{program} {}` does not run here", arguments.join(" "));
-    }
-    found
-}
-
-/// Waits for a condition.
-pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// What a program printed, which must have succeeded.
-pub fn output(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    assert!(status.success(), "{command:?}\n{stdout}\n{stderr}");
-    format!("{stdout}{stderr}")
-}
 
 /// A bracket that takes a moment and keeps a log.
 pub struct Logged {

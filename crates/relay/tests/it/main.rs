@@ -1,7 +1,7 @@
 //! The relay's machines by dialogues, and the relay between real clients and real servers.
 //!
 //! - `dialogue`, `words`: a conversation line by line, and a judge by first words, for the others.
-//! - `kit`, `mariadb`, `postgresql`, `tap`: programs that tests start, and what reaches the database, in the log of the brackets.
+//! - `kit`, `postgresql`, `tap`: programs that tests start, and what reaches the database, in the log of the brackets.
 //! - `memory`: long results and files through a relay whose memory is looked at.
 //! - `mysql_machine`: conversations of MySQL, line by line.
 //! - `mysql_raw`: commands that no client at hand sends, at a real server.
@@ -15,7 +15,6 @@
 
 mod dialogue;
 mod kit;
-mod mariadb;
 mod memory;
 mod mysql_machine;
 mod mysql_raw;

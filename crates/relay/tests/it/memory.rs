@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 use verbena_relay::mysql::Mysql;
 use verbena_relay::{Limits, Verdict};
 
-use crate::kit::{Logged, Relay, output, wait_for};
-use crate::mariadb::Mariadb;
+use crate::kit::{Logged, Relay};
 use crate::words::Log;
+use verbena_testkit::mariadb::Mariadb;
+use verbena_testkit::programs::{output, wait_for};
 
 const SOCKETS: &str = "VERBENA_TEST_RELAY";
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::dialogue::{packet, query};
-use crate::kit::output;
-use crate::mariadb::Mariadb;
 use crate::mysql_real::Site;
+use verbena_testkit::mariadb::Mariadb;
+use verbena_testkit::programs::output;
 
 /// PROTOCOL_41, LOCAL_FILES, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PS_MULTI_RESULTS,
 /// PLUGIN_AUTH.

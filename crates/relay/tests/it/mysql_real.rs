@@ -6,10 +6,11 @@ use std::process::Command;
 use verbena_relay::mysql::Mysql;
 use verbena_relay::{Limits, Rejection};
 
-use crate::kit::{Logged, Relay, has, output};
-use crate::mariadb::Mariadb;
+use crate::kit::{Logged, Relay};
 use crate::tap::{Protocol, check, tap};
 use crate::words::{Log, Words};
+use verbena_testkit::mariadb::Mariadb;
+use verbena_testkit::programs::{has, output};
 
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -124,7 +125,9 @@ fn a_relay_that_stops_lets_a_transaction_end() {
     command.args(["--no-defaults", "-uapp", "-psecret", "stopping", "-e"]);
     command.arg("begin; insert into t values (1); select sleep(0.5); commit");
     let mut client = command.arg(format!("--socket={}", site.socket().display())).spawn().unwrap();
-    crate::kit::wait_for("the transaction", || site.log.lines().iter().any(|line| line.contains("insert")));
+    verbena_testkit::programs::wait_for("the transaction", || {
+        site.log.lines().iter().any(|line| line.contains("insert"))
+    });
     site.relay.stop();
     assert!(client.wait().unwrap().success());
     assert_eq!(output(server.client().args(["-N", "-e", "select a from stopping.t"])), "1\n");

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::dialogue::{extended, message};
-use crate::kit::output;
 use crate::postgres_real::Site;
 use crate::postgresql::{Postgresql, SOCKET};
 use verbena_relay::Rejection;
+use verbena_testkit::programs::output;
 
 struct Raw {
     stream: UnixStream,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use tempfile::TempDir;
 
-use crate::kit::{has, output, wait_for};
+use verbena_testkit::programs::{has, output, wait_for};
 
 /// A server with a socket and no port. It is stopped when the last test lets go of it.
 pub struct Postgresql {

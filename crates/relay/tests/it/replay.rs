@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use verbena_relay::{Action, Conversation, Limits, Outcome, Rejection, mysql::Mysql, postgres::Postgres};
 
 use crate::dialogue::{Dialogue, message, packet};
-use crate::kit::{Logged, Relay, output};
-use crate::mariadb::Mariadb;
+use crate::kit::{Logged, Relay};
 use crate::postgresql::Postgresql;
 use crate::words::{Log, Words};
+use verbena_testkit::mariadb::Mariadb;
+use verbena_testkit::programs::output;
 
 /// What a conversation is given.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use tempfile::TempDir;
 
-use crate::kit::{has, output, wait_for};
+use crate::programs::{has, output, wait_for};
 
 /// A server with a socket and no port. It is stopped when the last test lets go of it.
 pub struct Mariadb {
@@ -33,10 +33,12 @@ impl Mariadb {
     }
 
     fn start() -> Self {
-        let directory = tempfile::Builder::new().prefix("relay-").tempdir().unwrap();
+        let directory = tempfile::Builder::new().prefix("mariadb-").tempdir().unwrap();
         let data = directory.path().join("data");
         let user = output(Command::new("id").arg("-un"));
-        let common = [format!("--datadir={}", data.display()), format!("--user={}", user.trim())];
+        // Many servers at once have not enough of the kernel's requests of asynchronous input.
+        let aio = "--innodb-use-native-aio=0".to_owned();
+        let common = [format!("--datadir={}", data.display()), format!("--user={}", user.trim()), aio];
         output(
             Command::new("mariadb-install-db")
                 .arg("--no-defaults")
