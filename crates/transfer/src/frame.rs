@@ -16,7 +16,7 @@ use verbena_terms::Format;
 use crate::tree::Hash;
 
 /// What opens each stream.
-pub const HELLO: Format = Format::new(*b"VTHI", 1);
+pub const HELLO: Format = Format::new(*b"VTFH", 1);
 
 /// Bytes before a head.
 pub const LENGTHS: usize = 16;

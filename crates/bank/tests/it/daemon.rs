@@ -34,6 +34,15 @@ impl Daemon {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+        // It may answer until the signal has reached it.
+        let is_stopped = || {
+            let state = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+            state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        };
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while signal == Signal::STOP && !is_stopped() && std::time::Instant::now() < end {
+            std::thread::yield_now();
+        }
     }
 
     pub fn kill(&mut self) {
