@@ -22,6 +22,10 @@ if [ "$what" = test ]; then
     commands+=(etcd:etcd-server etcdctl:etcd-client redis-server:redis-server setpriv:util-linux)
     # Loads the extension that has databases in segments.
     commands+=(sqlite3:sqlite3)
+    # Databases behind the relay, and clients of theirs.
+    commands+=(mariadbd:mariadb-server mariadb:mariadb-client psql:postgresql-client)
+    # Clients of the FTP server, and what the cache bank and the mounts over it need.
+    commands+=(wget:wget lftp:lftp ncftp:ncftp tnftp:tnftp memcached:memcached sshfs:sshfs)
     # A network file system beside memory.apps.
     commands+=(glusterfsd:glusterfs-server glusterfs:glusterfs-client)
 fi
@@ -61,6 +65,14 @@ if [ "$what" = test ] && ! python3 -c 'import http.server, sqlite3' 2>/dev/null;
 fi
 if [ "$what" = test ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     packages+=(python3-venv)
+fi
+if [ "$what" = test ]; then
+    compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || packages+=(postgresql)
+    [ -e /usr/lib/openssh/sftp-server ] || packages+=(openssh-sftp-server)
+    # Drivers for Debian's own Python, whatever else is called python3.
+    [ -x /usr/bin/python3 ] || packages+=(python3)
+    /usr/bin/python3 -c 'import pymysql' 2>/dev/null || packages+=(python3-pymysql)
+    /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || packages+=(python3-psycopg2)
 fi
 # One browser of several, without what a desktop needs, and a font for it.
 if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then
