@@ -57,8 +57,6 @@ impl Database {
             upstream.password = text.lines().next().map(str::to_owned);
         }
         let listen = config.listen.unwrap_or_else(|| upstream.beside());
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DatabaseError::Thread)?;
         let failed = |reason| DatabaseError::Listen { address: listen, reason };
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -68,13 +66,13 @@ impl Database {
 
         let fills = Arc::new(Mutex::new(Fills::new(FillRules::default())));
         let statements = registry.family(
-            "verbena_database_statements",
+            "verbena_database_statements_total",
             "Statements that the relay has seen, by whether what they read and touch could be named.",
             ["names"],
             4,
         )?;
         let begun = registry.family(
-            "verbena_database_updates",
+            "verbena_database_updates_total",
             "Commits that the relay has held, by what it began for them.",
             ["scope"],
             4,
@@ -110,7 +108,13 @@ impl Database {
                 keeper.abort();
             }
         };
-        let thread = std::thread::Builder::new().name("relay".into()).spawn(move || runtime.block_on(relay));
+        let thread = std::thread::Builder::new().name("relay".into()).spawn(move || {
+            // Made here, because it may not end where others run.
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime.block_on(relay),
+                Err(error) => tracing::error!(%error, "the relay cannot run"),
+            }
+        });
         let thread = Some(thread.map_err(DatabaseError::Thread)?);
         Ok(Some(Database { address, socket, upstream, fills, is_complete: config.complete, stop, thread }))
     }

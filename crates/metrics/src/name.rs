@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The parts that own metrics: the crates of the house.
-const PARTS: [&str; 17] = [
-    "bank", "bench", "client", "cluster", "content", "coop", "fabric", "ftp", "ipc", "lock", "memory", "metrics",
-    "monitor", "node", "proxy", "transfer", "wan",
+const PARTS: [&str; 18] = [
+    "bank", "bench", "client", "cluster", "content", "coop", "database", "fabric", "ftp", "ipc", "lock", "memory",
+    "metrics", "monitor", "node", "proxy", "transfer", "wan",
 ];
 
 /// Words that name a unit which is not a base unit, and what to use.

@@ -112,7 +112,7 @@ fn print(out: &mut Output, Roll { status, nodes, departed, work }: &Roll) -> Res
             || "another home waits for what it may have open".to_owned(),
             |keeps_out| format!("{BAD}{keeps_out}{BAD:#}"),
         );
-        writeln!(out, "departed {name}{incarnation} died before view {since}: {why}")?;
+        writeln!(out, "departed {name}{incarnation} is not settled, gone since {since}: {why}")?;
     }
     if let Some(refused) = &status.refused {
         writeln!(out, "refused  {BAD}{refused}{BAD:#}")?;

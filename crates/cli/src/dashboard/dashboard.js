@@ -104,7 +104,7 @@ function keptOut({ name, incarnation, keeps_out: kept }) {
   const what = kept.everything
     ? "no page of this home is cached, because it is not known what it had open"
     : `what its ${count(kept.updates)} open updates touch is not cached`;
-  return `${who} died: ${what}; ${Math.ceil(kept.left_ms / 1000)} s more at most`;
+  return `${who} is gone: ${what}; ${Math.ceil(kept.left_ms / 1000)} s more at most`;
 }
 
 function heading({ status }) {

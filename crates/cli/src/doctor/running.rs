@@ -39,7 +39,7 @@ fn node(socket: &Socket) -> Vec<Check> {
         let Some(keeps_out) = gone.keeps_out else { continue };
         let name = gone.name.clone().unwrap_or_else(|| gone.incarnation.to_string());
         let remedy = "It ends by itself; a shorter pages.longest_transaction is waited for less long";
-        checks.push(Check::fair(WHAT, format!("{}: {name} died: {keeps_out}", status.name), remedy));
+        checks.push(Check::fair(WHAT, format!("{}: {name} is gone: {keeps_out}", status.name), remedy));
     }
     checks
 }

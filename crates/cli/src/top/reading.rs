@@ -50,6 +50,6 @@ impl Reading {
         let longest = self.departed.iter().filter_map(|gone| Some((gone, gone.keeps_out?)));
         let (gone, keeps_out) = longest.max_by_key(|(_, keeps_out)| (keeps_out.everything, keeps_out.left_ms))?;
         let name = gone.name.clone().unwrap_or_else(|| gone.incarnation.to_string());
-        Some(format!("{name} died: {keeps_out}"))
+        Some(format!("{name} is gone: {keeps_out}"))
     }
 }

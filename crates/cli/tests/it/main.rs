@@ -9,6 +9,7 @@
 //! | `command_line` | what the command says of itself, and of what it is not told rightly |
 //! | `config` | configuration from files, variables and flags |
 //! | `dashboard` | the dashboard in a browser |
+//! | `database` | an unchanged application whose database is behind the relay |
 //! | `doctor` | `verbena doctor` |
 //! | `etcd` | nodes that etcd keeps |
 //! | `failures` | readers and writers while nodes fail |
@@ -45,6 +46,7 @@ mod command_line;
 mod common;
 mod config;
 mod dashboard;
+mod database;
 mod doctor;
 mod etcd;
 mod failures;

@@ -72,7 +72,9 @@ fn what_is_written_through_one_is_read_through_the_other() {
 fn two_islands_are_stale() {
     let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let (_application, origin) = application(one.path());
-    let ((_first, a), (_second, b)) = (plain(one.path(), "a", &origin), plain(other.path(), "b", &origin));
+    let shared = ["--cluster-lease", "1s", "--proxy-shared-origin", "true"];
+    let of = |directory: &Path, log| proxy_with(directory, log, &directory.join("state"), &origin, &shared);
+    let ((_first, a), (_second, b)) = (of(one.path(), "a"), of(other.path(), "b"));
     let seen = traffic(&[a, b], Duration::from_secs(20));
     assert!(seen.stale.load(SeqCst) > 0, "nothing stale was seen");
 }

@@ -1,0 +1,165 @@
+//! An application that nobody changed, whose database is MariaDB behind the relay: its pages are hits until a row that they show changes.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use serde_json::Value;
+use verbena_testkit::mariadb::Mariadb;
+use verbena_testkit::programs::{has, output, verbena, wait_for};
+
+use crate::common::traffic::{Client, Ended, started};
+
+/// Debian's, which has the driver.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A shop behind a proxy with a relay.
+struct Shop {
+    _directory: tempfile::TempDir,
+    server: Arc<Mariadb>,
+    /// Where the proxy is.
+    address: String,
+    /// The relay's socket.
+    socket: PathBuf,
+    _processes: [Ended; 2],
+}
+
+impl Shop {
+    /// Nothing where MariaDB or its driver for Python is not installed.
+    fn open(more: &[&str]) -> Option<Shop> {
+        let server = Mariadb::get()?;
+        if !has(PYTHON, &["-c", "import pymysql"]) {
+            return None;
+        }
+        let tables = "DROP DATABASE IF EXISTS shop; CREATE DATABASE shop; USE shop;
+            CREATE TABLE products (id INT PRIMARY KEY, name VARBINARY(100) NOT NULL, price INT NOT NULL);
+            CREATE TABLE visits (number INT NOT NULL); INSERT INTO visits VALUES (0);
+            INSERT INTO products VALUES (1, 'tea', 10), (2, 'coffee', 20), (3, 'cocoa', 300), (4, 'mate', 40);
+            CREATE OR REPLACE USER shop IDENTIFIED BY 'secret'; GRANT ALL ON shop.* TO shop;";
+        output(server.client().args(["-e", tables]));
+        let directory = tempfile::tempdir().unwrap();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free();
+        let to = format!("mysql://shop:secret@localhost?socket={}", server.socket().display());
+        let origin = format!("http://127.0.0.1:{port}");
+        let mut proxy =
+            verbena(&["proxy", "--json", "--listen", "127.0.0.1:0", "--origin", &origin, "--database", &to]);
+        proxy.args(["--database-listen", "127.0.0.1:0", "--node-runtime", "run", "--node-state", "state"]).args(more);
+        let log = std::fs::File::create(directory.path().join("log")).unwrap();
+        let (proxy, line) =
+            started(proxy.current_dir(directory.path()).stderr(log), |line| line.contains(r#""serving""#));
+        let serving: Value = serde_json::from_str(&line).unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let database = &serving["database"];
+        let (host, relay) =
+            text(&database["address"]).rsplit_once(':').map(|(host, port)| (host.to_owned(), port.to_owned())).unwrap();
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/products.py");
+        let mut application = Command::new(PYTHON);
+        application.arg(program).args([&host, &relay, &port.to_string()]).stderr(Stdio::null());
+        let (application, _) = started(&mut application, |line| line.starts_with("serving"));
+        let socket = directory.path().join(text(&database["socket"]));
+        let address = text(&serving["address"]);
+        Some(Shop { _directory: directory, server, address, socket, _processes: [proxy, application] })
+    }
+
+    fn get(&self, path: &str) -> (String, bool) {
+        let answer = Client::new(&self.address).ask("GET", path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        (answer.body, answer.hit)
+    }
+
+    /// Asks until it is a hit.
+    fn warm(&self, path: &str) -> String {
+        let mut last = String::new();
+        wait_for(&format!("a hit of {path}"), || {
+            let (body, is_hit) = self.get(path);
+            last = body;
+            is_hit
+        });
+        last
+    }
+
+    /// Statements by hand, through the relay.
+    fn by_hand(&self, statements: &str) -> Output {
+        let mut client = Command::new("mariadb");
+        client.args(["--no-defaults", "-ushop", "-psecret", "shop", "-e", statements]);
+        client.arg(format!("--socket={}", self.socket.display())).output().unwrap()
+    }
+
+    fn write(&self, statements: &str) {
+        let output = self.by_hand(statements);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_page_is_a_hit_until_a_row_that_it_shows_changes() {
+    let Some(shop) = Shop::open(&["--database-complete", "true"]) else { return };
+    for path in ["/product/1", "/product/2", "/cheap", "/report"] {
+        shop.warm(path);
+    }
+    // By a hand that goes through the relay, by a request of the application's, and in a transaction.
+    shop.write("UPDATE products SET price = 11 WHERE id = 1");
+    assert_eq!(shop.get("/product/1"), ("((1, b'tea', 11),)".into(), false));
+    assert!(shop.get("/product/2").1, "another row changed");
+    assert!(shop.get("/cheap").0.contains("(1, b'tea', 11)"));
+    assert_eq!(shop.get("/report").0, "((4, Decimal('371')),)");
+    shop.warm("/product/1");
+    assert_eq!(Client::new(&shop.address).ask("POST", "/product/1?price=12").status, 200);
+    assert_eq!(shop.get("/product/1").0, "((1, b'tea', 12),)");
+    assert!(shop.get("/product/2").1, "a request that writes touches what it writes");
+    shop.warm("/cheap");
+    shop.write("START TRANSACTION; UPDATE products SET price = 30 WHERE id = 3; UPDATE products SET price = 21 WHERE id = 2; COMMIT");
+    assert_eq!(shop.get("/product/2").0, "((2, b'coffee', 21),)");
+    assert!(shop.get("/cheap").0.contains("(3, b'cocoa', 30)"), "a row that enters an answer");
+    // What is rolled back touches nothing.
+    shop.warm("/product/2");
+    shop.write("START TRANSACTION; UPDATE products SET price = 99 WHERE id = 2; ROLLBACK");
+    assert_eq!(shop.get("/product/2"), ("((2, b'coffee', 21),)".into(), true));
+    // A table that changes its form, and a row that goes.
+    shop.write("ALTER TABLE products ADD COLUMN stock INT NOT NULL DEFAULT 5");
+    shop.warm("/product/4");
+    shop.write("DELETE FROM products WHERE id = 4");
+    assert_eq!(shop.get("/product/4").0, "()");
+    // A page that writes, and one that shows the time, are never stored.
+    let visits: Vec<String> = (0..3).map(|_| shop.get("/visits").0).collect();
+    assert_eq!(visits, ["((1,),)", "((2,),)", "((3,),)"]);
+    assert!((0..3).all(|_| !shop.get("/now").1));
+    drop(shop.server.clone());
+}
+
+/// After each commit the next answer shows it, and most answers are hits.
+#[test]
+fn no_answer_is_older_than_the_last_commit() {
+    let Some(shop) = Shop::open(&["--database-complete", "true"]) else { return };
+    let paths = ["/product/1", "/product/2", "/product/3", "/product/4"];
+    paths.iter().for_each(|path| drop(shop.warm(path)));
+    let (rounds, mut hits, mut asked) = (60, 0, 0);
+    for round in 0..rounds {
+        let (row, price) = (round % 4 + 1, 1000 + round);
+        shop.write(&format!("UPDATE products SET price = {price} WHERE id = {row}"));
+        for (at, path) in paths.iter().enumerate() {
+            let (body, is_hit) = shop.get(path);
+            asked += 1;
+            hits += u32::from(is_hit);
+            if at + 1 == row {
+                assert!(body.contains(&price.to_string()), "round {round}: {path} is {body}, stale");
+            }
+        }
+    }
+    println!("counted: {rounds} commits, {asked} answers, {hits} hits, 0 stale");
+    assert!(hits * 2 > asked, "{hits} hits of {asked}");
+}
+
+#[test]
+fn without_the_promise_each_commit_reaches_all_pages() {
+    let Some(shop) = Shop::open(&[]) else { return };
+    shop.warm("/product/1");
+    shop.write("UPDATE products SET price = 21 WHERE id = 2");
+    assert!(!shop.get("/product/1").1);
+    shop.warm("/product/1");
+    // A statement that writes nothing reaches none.
+    shop.write("SELECT * FROM products");
+    assert!(shop.get("/product/1").1);
+}
