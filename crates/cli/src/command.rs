@@ -12,7 +12,8 @@ use verbena_wan::GUARD_ARGUMENT;
 use crate::commands::man;
 use crate::commands::wan::guard;
 use crate::commands::{
-    bench, cluster, completions, config, doctor, ftp, keys, lock, mem, node, proxy, purge, status, top, traces, wan,
+    bank, bench, cluster, completions, config, cp, doctor, fs, ftp, keys, lock, mem, node, proxy, purge, status, top,
+    traces, wan,
 };
 use crate::config::listed;
 use crate::error::{EXIT_CODES, Result};
@@ -53,8 +54,13 @@ enum Subcommands {
     Mem(mem::Command),
     #[command(subcommand)]
     Wan(wan::Command),
+    Cp(cp::Command),
     #[command(subcommand)]
     Ftp(ftp::Command),
+    #[command(subcommand)]
+    Fs(fs::Command),
+    #[command(subcommand)]
+    Bank(bank::Command),
     Top(top::Command),
     Doctor(doctor::Command),
     #[command(subcommand, after_long_help = listed())]
@@ -96,7 +102,10 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Lock(lock) => return lock.run(file),
         Subcommands::Mem(mem) => return mem.run(file),
         Subcommands::Wan(wan) => return wan.run(),
+        Subcommands::Cp(cp) => cp.run(),
         Subcommands::Ftp(ftp) => ftp.run(),
+        Subcommands::Fs(fs) => fs.run(),
+        Subcommands::Bank(bank) => bank.run(),
         Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),
         Subcommands::Config(config) => config.run(file),

@@ -1,11 +1,14 @@
 //! One file per subcommand.
 
+pub mod bank;
 pub mod bench;
 mod child;
 pub mod cluster;
 pub mod completions;
 pub mod config;
+pub mod cp;
 pub mod doctor;
+pub mod fs;
 pub mod ftp;
 pub mod keys;
 pub mod lock;

@@ -51,6 +51,18 @@ pub enum Error {
     /// The FTP server cannot be started.
     #[error(transparent)]
     Ftp(#[from] verbena_ftp::ServeError),
+    /// A copy ended before its end.
+    #[error(transparent)]
+    Copy(#[from] verbena_ftp::CopyError),
+    /// Nothing was mounted.
+    #[error(transparent)]
+    Mount(#[from] verbena_mount::MountError),
+    /// A mount cannot be taken away, or asked.
+    #[error(transparent)]
+    Umount(#[from] verbena_mount::UmountError),
+    /// The daemons of a bank were not started.
+    #[error(transparent)]
+    Bank(#[from] verbena_bank::StartError),
     /// A file of FTP users cannot be used.
     #[error(transparent)]
     FtpUsers(#[from] verbena_ftp::UsersError),
@@ -223,6 +235,10 @@ impl Error {
             | Error::Proxy(_)
             | Error::Ftp(_)
             | Error::Database(_)
+            | Error::Copy(_)
+            | Error::Mount(_)
+            | Error::Umount(_)
+            | Error::Bank(_)
             | Error::Bench(_)
             | Error::Trace(_)
             | Error::Wan(_)

@@ -10,9 +10,9 @@ use serde::Serialize;
 use verbena_ftp::{Rights, ServeOptions, Server, set_password};
 use verbena_terms::Lapse;
 
-use super::running::{self, Signals, Told};
+use super::running::{self, Signals, Told, say};
 use crate::error::{Error, Result};
-use crate::output::{Format, output, write_json};
+use crate::output::{Format, output};
 
 /// Serve files over FTP, to every client.
 #[derive(Debug, Subcommand)]
@@ -89,12 +89,20 @@ pub struct Passwd {
     name: String,
 }
 
+/// What is printed, a line each.
 #[derive(Serialize)]
-struct Serving<'a> {
-    event: &'static str,
-    address: SocketAddr,
-    url: &'a str,
-    pid: u32,
+#[serde(untagged)]
+enum Line {
+    Serving { event: &'static str, root: PathBuf, address: SocketAddr, url: String, pid: u32 },
+    Ended { event: &'static str },
+}
+
+/// A line, for people.
+fn words(line: &Line) -> String {
+    match line {
+        Line::Serving { root, url, pid, .. } => format!("serving {} at {url} (process {pid})", root.display()),
+        Line::Ended { .. } => "ended".into(),
+    }
 }
 
 impl Command {
@@ -116,13 +124,9 @@ impl Serve {
             let mut signals = Signals::listen()?;
             let server = Server::bind(options)?;
             let (address, url) = (server.address(), server.url());
-            let mut out = output();
-            if json {
-                write_json(&mut out, &Serving { event: "serving", address, url: &url, pid: std::process::id() })?;
-            } else {
-                writeln!(out, "serving {} at {url} (process {})", self.root.display(), std::process::id())?;
-            }
-            out.flush()?;
+            let serving =
+                Line::Serving { event: "serving", root: self.root.clone(), address, url, pid: std::process::id() };
+            say(json, &serving, words);
             let (told, stop) = tokio::sync::oneshot::channel::<()>();
             let running = server.run(async {
                 // Its sender is dropped when a signal came.
@@ -141,11 +145,7 @@ impl Serve {
                     },
                 }
             }
-            if json {
-                write_json(&mut out, &serde_json::json!({"event": "ended"}))?;
-            } else {
-                writeln!(out, "ended")?;
-            }
+            say(json, &Line::Ended { event: "ended" }, words);
             Ok(())
         })
     }

@@ -13,6 +13,8 @@
 //! | `doctor` | `verbena doctor` |
 //! | `etcd` | nodes that etcd keeps |
 //! | `failures` | readers and writers while nodes fail |
+//! | `fs` | `verbena fs` and `verbena bank` |
+//! | `ftp` | `verbena ftp` and `verbena cp` |
 //! | `fuzz_corpus` | whatever bytes a configuration has |
 //! | `grafana` | Grafana's dashboard against what a proxy publishes |
 //! | `house` | the rules of the house |
@@ -50,6 +52,8 @@ mod database;
 mod doctor;
 mod etcd;
 mod failures;
+mod fs;
+mod ftp;
 mod fuzz_corpus;
 mod grafana;
 mod house;

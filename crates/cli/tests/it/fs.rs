@@ -1,0 +1,53 @@
+//! `verbena bank` and `verbena fs`: daemons of memcached, and a mount that reads from them.
+
+use serde_json::Value;
+use verbena_testkit::programs::{output, verbena, wait_for};
+
+use crate::common::traffic::started;
+
+#[test]
+fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
+        println!("skipped: no /dev/fuse, or not root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (slow, fast) = (directory.path().join("slow"), directory.path().join("fast"));
+    [&slow, &fast].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    std::fs::write(slow.join("words"), "one").unwrap();
+    let [slow_text, fast_text] = [&slow, &fast].map(|folder| folder.to_str().unwrap());
+    let checked = output(&mut verbena(&["fs", "check", slow_text]));
+    assert!(checked.contains("identity") && checked.contains("not strong"), "{checked}");
+
+    let mut up = verbena(&["bank", "up", "--json", "--daemons", "2", "--memory", "64MiB"]);
+    let (_bank, line) = started(&mut up, |line| line.contains(r#""serving""#));
+    let bank: Value = serde_json::from_str(&line).unwrap();
+    let list = bank["bank"].as_str().unwrap();
+    let mut mount = verbena(&["fs", "mount", "--bank", list, slow_text, fast_text]);
+    let (mut mounted, _) = started(&mut mount, |line| line.starts_with("mounted "));
+
+    let read = || std::fs::read_to_string(fast.join("words")).unwrap();
+    assert_eq!(read(), "one");
+    // By the mount, and past it.
+    std::fs::write(fast.join("words"), "two").unwrap();
+    assert_eq!((read(), std::fs::read_to_string(slow.join("words")).unwrap()), ("two".into(), "two".into()));
+    std::fs::write(slow.join("words"), "three").unwrap();
+    assert_eq!(read(), "three");
+    let status = output(&mut verbena(&["fs", "status", fast_text]));
+    assert!(!status.is_empty());
+    // What a mount refuses says why, and mounts nothing.
+    for (from, to, more, why) in [
+        (slow_text, slow_text, &[][..], "mount"),
+        ("/nowhere", fast_text, &[][..], "/nowhere"),
+        (slow_text, fast_text, &["--promise", "strong"][..], "announce nothing"),
+        (slow_text, fast_text, &["--block", "1000B"][..], "power of two"),
+    ] {
+        let said = verbena(&[&["fs", "mount"], more, &[from, to]].concat()).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(!said.status.success() && text.contains(why), "{from} {to} {more:?}: {text}");
+    }
+    output(&mut verbena(&["fs", "umount", fast_text]));
+    wait_for("the end of the mount", || mounted.0.try_wait().unwrap().is_some());
+    assert!(mounted.0.wait().unwrap().success());
+    assert!(!fast.join("words").exists());
+}
