@@ -12,8 +12,8 @@ use verbena_wan::GUARD_ARGUMENT;
 use crate::commands::man;
 use crate::commands::wan::guard;
 use crate::commands::{
-    bank, bench, cluster, completions, config, cp, doctor, fs, ftp, keys, lock, mem, node, proxy, purge, status, top,
-    traces, wan,
+    bank, bench, cluster, completions, config, cp, database, doctor, fs, ftp, keys, lock, mem, node, proxy, purge,
+    status, top, traces, wan,
 };
 use crate::config::listed;
 use crate::error::{EXIT_CODES, Result};
@@ -54,6 +54,8 @@ enum Subcommands {
     Mem(mem::Command),
     #[command(subcommand)]
     Wan(wan::Command),
+    #[command(subcommand)]
+    Database(database::Command),
     Cp(cp::Command),
     #[command(subcommand)]
     Ftp(ftp::Command),
@@ -102,6 +104,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Lock(lock) => return lock.run(file),
         Subcommands::Mem(mem) => return mem.run(file),
         Subcommands::Wan(wan) => return wan.run(),
+        Subcommands::Database(database) => database.run(file),
         Subcommands::Cp(cp) => cp.run(),
         Subcommands::Ftp(ftp) => ftp.run(),
         Subcommands::Fs(fs) => fs.run(),

@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod completions;
 pub mod config;
 pub mod cp;
+pub mod database;
 pub mod doctor;
 pub mod fs;
 pub mod ftp;

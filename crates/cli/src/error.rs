@@ -223,6 +223,7 @@ impl Error {
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
             Error::NoWan { .. } => 3,
+            Error::Database(verbena_database::DatabaseError::Setting { .. }) => 2,
             Error::FtpUsers(_) | Error::Ftp(verbena_ftp::ServeError::Users(_) | verbena_ftp::ServeError::Nobody) => 2,
             Error::NoSuchNode { .. } => 2,
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,

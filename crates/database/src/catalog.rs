@@ -28,6 +28,13 @@ pub struct Catalog {
     pub schema: Arc<Schema>,
 }
 
+/// Reads the catalog by a connection of its own.
+pub(crate) async fn read(address: &Address) -> mysql_async::Result<Catalog> {
+    match address.product {
+        Product::MySql => mysql::read(address).await,
+    }
+}
+
 /// The catalog that holds now, for all sessions.
 pub(crate) struct Known {
     state: Mutex<State>,
@@ -100,12 +107,7 @@ impl Known {
     pub async fn keep(self: Arc<Self>, address: Address) {
         loop {
             let version = self.version();
-            let read = async {
-                match address.product {
-                    Product::MySql => mysql::read(&address).await,
-                }
-            };
-            match tokio::time::timeout(PATIENCE, read).await {
+            match tokio::time::timeout(PATIENCE, read(&address)).await {
                 Ok(Ok(catalog)) => {
                     let tables = catalog.schema.tables.len();
                     self.learnt(version, catalog);

@@ -7,6 +7,7 @@
 //! bytes a table, a column or a value has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::Rules;
 
@@ -39,6 +40,25 @@ pub enum Name {
     Row(Vec<u8>),
     /// `t:any`: touched by each write. Only a read that names no row, value or column has it.
     Any,
+}
+
+/// As docs/STATEMENTS.md writes it, without the table: `id=7`, `price:moved`.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        match self {
+            Name::Table => f.write_str("the table"),
+            Name::Any => f.write_str("each write"),
+            Name::Rows => f.write_str("each new row"),
+            Name::Values => f.write_str("each update"),
+            Name::Gone => f.write_str("each delete"),
+            Name::Window => f.write_str("each delete, beyond what is shown too"),
+            Name::New(column) => write!(f, "new rows with an unknown {}", text(column)),
+            Name::Moved(column) => write!(f, "each update of {}", text(column)),
+            Name::Value(column, value) => write!(f, "{}={}", text(column), text(value)),
+            Name::Row(key) => write!(f, "the row {}", text(key)),
+        }
+    }
 }
 
 impl Name {

@@ -129,6 +129,27 @@ fn a_page_is_a_hit_until_a_row_that_it_shows_changes() {
     drop(shop.server.clone());
 }
 
+#[test]
+fn a_statement_is_explained_under_the_catalog() {
+    let Some(shop) = Shop::open(&[]) else { return };
+    let to = format!("mysql://shop:secret@localhost?socket={}", shop.server.socket().display());
+    let explained = |statement: &str| {
+        output(&mut verbena(&["database", "explain", "--database-to", &to, "--in", "shop", statement]))
+    };
+    let read = explained("SELECT id, name FROM products WHERE id = 7");
+    for line in ["reads    shop.products: id=7", "by its key in column 1 of the answer", "held     not", "may be"] {
+        assert!(read.contains(line), "{read}");
+    }
+    let write = explained("UPDATE products SET price = 3 WHERE id = 7");
+    assert!(write.contains("touches  shop.products: the row 7") && write.contains("outside a transaction"), "{write}");
+    assert!(explained("SELECT now()").contains("it shows the time"));
+    assert!(explained("CALL something()").contains("touches  everything"));
+    let wrong = verbena(&["database", "explain", "--database-to", "mysql://nobody:x@127.0.0.1:1", "SELECT 1"])
+        .output()
+        .unwrap();
+    assert!(!wrong.status.success() && String::from_utf8_lossy(&wrong.stderr).contains("127.0.0.1:1"), "{wrong:?}");
+}
+
 /// After each commit the next answer shows it, and most answers are hits.
 #[test]
 fn no_answer_is_older_than_the_last_commit() {

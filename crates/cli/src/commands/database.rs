@@ -1,0 +1,124 @@
+//! `verbena database`: what statements read and touch.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use verbena_database::{Address, DatabaseError, Explanation, explain};
+
+use super::running;
+use crate::config::{self, Flags, Whose};
+use crate::error::{Error, Result};
+use crate::output::{Format, output, write_json};
+
+/// Ask what the relay before the application's database makes of statements.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Explain(Box<Explain>),
+}
+
+/// Show what a statement reads and touches under the catalog of the database, and why.
+///
+/// A page that shows the answer of a statement depends on what that reads, and on each row that it finds where the answer carries the primary key. A commit takes the pages out of the cache that
+/// depend on something which it touches.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena database explain --database-to mysql://shop:secret@127.0.0.1:3306 --in shop 'SELECT * FROM products WHERE id = 7'
+  verbena database explain --in shop 'UPDATE products SET price = 3 WHERE id = 7'")]
+pub struct Explain {
+    /// The statement.
+    #[arg(value_name = "SQL")]
+    statement: String,
+    /// The default database of the session.
+    #[arg(long = "in", value_name = "DATABASE")]
+    default: Option<String>,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    reads: &'a [String],
+    key_columns: &'a [Vec<usize>],
+    touches: &'a [String],
+    held_outside_a_transaction: bool,
+    held_inside_a_transaction: bool,
+    not_stored: Option<&'a str>,
+    reasons: &'a [String],
+}
+
+impl Command {
+    /// Asks and prints.
+    pub fn run(self, file: Option<&Path>) -> Result<()> {
+        let Command::Explain(asked) = self;
+        let config = config::load(file, &asked.flags.0, Whose::Everyones)?.config.database;
+        let none = || DatabaseError::Setting {
+            key: "to",
+            problem: "no database: give --database-to mysql://USER@HOST:PORT, or write it into the configuration"
+                .into(),
+        };
+        let mut address: Address = config
+            .to
+            .as_ref()
+            .ok_or_else(none)?
+            .parse()
+            .map_err(|problem| DatabaseError::Setting { key: "to", problem })?;
+        if let Some(path) = &config.password_file {
+            let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+                doing: "read",
+                path: path.clone(),
+                source,
+            })?;
+            address.password = text.lines().next().map(str::to_owned);
+        }
+        running::block_on(async {
+            let explanation = explain(&address, asked.default.as_deref(), asked.statement.as_bytes()).await?;
+            print(&explanation, &asked.format)
+        })
+    }
+}
+
+fn print(explanation: &Explanation, format: &Format) -> Result<()> {
+    let mut out = output();
+    let Explanation { reads, keys, touches, is_held: [outside, inside], not_stored, reasons } = explanation;
+    if format.json {
+        let shown = Shown {
+            reads,
+            key_columns: keys,
+            touches,
+            held_outside_a_transaction: *outside,
+            held_inside_a_transaction: *inside,
+            not_stored: not_stored.as_deref(),
+            reasons,
+        };
+        return write_json(&mut out, &shown);
+    }
+    for (what, names) in [("reads", reads), ("touches", touches)] {
+        for name in names {
+            writeln!(out, "{what:<8} {name}")?;
+        }
+    }
+    for key in keys {
+        let places: Vec<String> = key.iter().map(usize::to_string).collect();
+        writeln!(out, "reads    each row that it finds, by its key in column {} of the answer", places.join(", "))?;
+    }
+    let held = match (outside, inside) {
+        (true, true) => "until every home knows",
+        (true, false) => "until every home knows, outside a transaction; inside one the COMMIT is",
+        (false, true) => "until every home knows, inside a transaction",
+        (false, false) => "not",
+    };
+    writeln!(out, "held     {held}")?;
+    match not_stored {
+        Some(why) => writeln!(out, "stored   not: {why}")?,
+        None => writeln!(out, "stored   a page that shows its answer may be")?,
+    }
+    for reason in reasons {
+        writeln!(out, "because  {reason}")?;
+    }
+    Ok(())
+}

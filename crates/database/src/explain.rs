@@ -1,0 +1,68 @@
+//! What a statement reads and touches, for people who ask.
+
+use verbena_statements::{Analyser, Effect, Names, Schema, Storable};
+
+use crate::address::Address;
+use crate::catalog;
+use crate::error::DatabaseError;
+
+/// What is known of a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// What a page depends on that shows its answer, before the rows that it finds: a name each, or `everything`.
+    pub reads: Vec<String>,
+    /// The columns of the answer, from 1 on, that carry primary keys: each row that is found is a name more.
+    pub keys: Vec<Vec<usize>>,
+    /// What it touches, likewise.
+    pub touches: Vec<String>,
+    /// Whether it is held until every home knows, outside and inside a transaction.
+    pub is_held: [bool; 2],
+    /// Why a page that shows its answer may not be stored; nothing if it may.
+    pub not_stored: Option<String>,
+    /// Why it reads or touches everything.
+    pub reasons: Vec<String>,
+}
+
+/// Looks at a statement under the catalog of a database.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub async fn explain(address: &Address, default: Option<&str>, statement: &[u8]) -> Result<Explanation, DatabaseError> {
+    let refused = |problem| DatabaseError::Setting { key: "to", problem };
+    if address.user.is_none() {
+        return Err(refused("without a user the catalog cannot be read: write mysql://USER@HOST:PORT".into()));
+    }
+    let catalog = catalog::read(address).await.map_err(|error| refused(format!("{address}: {error}")))?;
+    let search = default.iter().map(|default| default.as_bytes().to_vec()).collect();
+    let schema = Schema { search, ..(*catalog.schema).clone() };
+    let mut analyser = Analyser::new(catalog.dialect.product, schema);
+    let analysis = analyser.analyse(&catalog.dialect, statement, &[]);
+    let reads = &analysis.reads;
+    let touches = match analysis.effect {
+        Effect::None if analysis.touches != Names::Everything => Vec::new(),
+        _ => said(&analysis.touches),
+    };
+    Ok(Explanation {
+        reads: said(&reads.bounded(reads.start())),
+        keys: reads.keys().iter().map(|key| key.iter().map(|place| place + 1).collect()).collect(),
+        touches,
+        is_held: [analysis.is_held(false), analysis.is_held(true)],
+        not_stored: match analysis.storable {
+            Storable::Yes | Storable::AsTheStatementBefore | Storable::Setting => None,
+            Storable::Time => Some("it shows the time".into()),
+            Storable::No(why) => Some(why.into()),
+        },
+        reasons: analysis.reasons.clone(),
+    })
+}
+
+/// Names as people read them: `shop.products.id=7`.
+fn said(names: &Names) -> Vec<String> {
+    let Names::Of(tables) = names else { return vec!["everything".into()] };
+    let all = tables.iter().flat_map(|(table, set)| set.iter().map(move |name| (table, name)));
+    all.map(|(table, name)| {
+        let table = String::from_utf8_lossy(table).replace('\0', ".");
+        format!("{table}: {name}")
+    })
+    .collect()
+}
