@@ -35,6 +35,8 @@ pub(crate) struct Shared {
 pub(crate) struct Session {
     shared: Arc<Shared>,
     default: Option<Vec<u8>>,
+    /// The one that it logged in with, which a reset gives back.
+    login_charset: Charset,
     charset: Charset,
     ansi_quotes: Option<bool>,
     backslash_escapes: Option<bool>,
@@ -81,6 +83,7 @@ impl Session {
         Session {
             shared,
             default: None,
+            login_charset: Charset::AsciiCompatible,
             charset: Charset::AsciiCompatible,
             ansi_quotes: None,
             backslash_escapes: None,
@@ -96,8 +99,8 @@ impl Session {
     }
 
     fn reset(&mut self) {
-        let (default, asked) = (self.default.take(), std::mem::take(&mut self.asked));
-        *self = Session { default, asked, ..Session::new(self.shared.clone()) };
+        let (default, asked, charset) = (self.default.take(), std::mem::take(&mut self.asked), self.login_charset);
+        *self = Session { default, asked, login_charset: charset, charset, ..Session::new(self.shared.clone()) };
     }
 
     fn dialect(&self, known: Dialect) -> Dialect {
@@ -221,7 +224,8 @@ impl Judge for Session {
     fn login(&mut self, login: &Login) {
         self.reset();
         self.default = login.database.clone();
-        self.charset = charset_by_number(login.character_set);
+        self.login_charset = charset_by_number(login.character_set);
+        self.charset = self.login_charset;
     }
 
     fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<Names> {
