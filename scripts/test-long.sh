@@ -37,6 +37,10 @@ memory() {
     run_tests -p verbena-memory -E 'kind(lib) and test(/chain/)'
     with_seeds "$seeds" -p verbena-memory -E 'test(/^storm::.*segments_hold/)'
 }
+# A million statements on SQLite; a hundred thousand random conversations through the relay, and streams of commands beside memcached.
+statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memcache; }
+# Ten thousand seeds of the cooperative cache and of transfers, its longest traces, and a million operations on a mount.
+systems() { run_tests -p verbena-coop -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount; }
 # Members of etcd that are paused, killed and held back.
 etcd() { run_alone -p verbena-etcd -p verbena-cli -E 'test(/^(faults|etcd)::/)'; }
 # Every row of `verbena bench`, with the one that keeps a core busy.
@@ -128,7 +132,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi
