@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 use verbena_relay::Upstream;
 
@@ -98,13 +99,7 @@ impl FromStr for Address {
         if host.is_none() && socket.is_none() {
             return Err(wrong("it names no host"));
         }
-        let decoded = |text: &str| {
-            let pairs = format!("x={}", text.replace('+', "%2B"));
-            url::form_urlencoded::parse(pairs.as_bytes())
-                .next()
-                .map(|(_, value)| value.into_owned())
-                .unwrap_or_default()
-        };
+        let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let user = Some(url.username()).filter(|user| !user.is_empty()).map(decoded);
         Ok(Address {
             product,
@@ -123,9 +118,9 @@ mod tests {
 
     #[test]
     fn an_address_is_read_whole() {
-        let address: Address = "mysql://shop:s%40cret@db:3307/shop".parse().unwrap();
+        let address: Address = "mysql://shop:s%40c&r+t@db:3307/shop".parse().unwrap();
         assert_eq!(address.upstream(), Upstream::Tcp("db:3307".into()));
-        assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("shop"), Some("s@cret")));
+        assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("shop"), Some("s@c&r+t")));
         assert_eq!((address.beside().to_string(), address.to_string()), ("127.0.0.1:3308".into(), "db:3307".into()));
         let address: Address = "mysql://127.0.0.1".parse().unwrap();
         assert_eq!((address.port, address.user), (3306, None));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use verbena_ftp::{CopyOptions, Direction, Location, Progress};
 use verbena_terms::Lapse;
@@ -132,10 +133,7 @@ impl Command {
 fn location(text: &str) -> std::result::Result<Location, String> {
     let wrong = |why: &str| format!("not ftp://USER:PASSWORD@HOST:PORT/PATH: {why}");
     let url = url::Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
-    let decoded = |text: &str| {
-        let pair = format!("x={}", text.replace('+', "%2B"));
-        url::form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned()).unwrap_or_default()
-    };
+    let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
     let (user, password) = match url.username() {
         "" => ("anonymous".to_owned(), "verbena@".to_owned()),
