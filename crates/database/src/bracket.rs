@@ -32,16 +32,7 @@ impl Bracket for Homes {
             self.begun.with(["no-lease"]).increment();
             return Err(Rejection::ReadOnly);
         }
-        let all = writes.into_iter().try_fold(Vec::new(), |mut all, names| match names {
-            Names::Everything => None,
-            Names::Of(tables) => {
-                all.extend(
-                    tables.into_iter().flat_map(|(table, set)| set.into_iter().map(move |name| (table.clone(), name))),
-                );
-                Some(all)
-            }
-        });
-        let names = all.map_or(Names::Everything, |all| Names::bounded(Rules::default(), Side::Write, all));
+        let names = Names::joined(Rules::default(), Side::Write, &writes);
         let scope = scope(&self.content, &self.identity, &names);
         let kind = if scope == Scope::Everything { "everything" } else { "names" };
         match self.content.begin(scope).await {

@@ -77,9 +77,9 @@ impl Known {
         if by_default.len() >= DEFAULTS && !by_default.contains_key(&default) {
             by_default.clear();
         }
-        let search = default.iter().cloned().collect();
+        let search = default.clone();
         let made = || {
-            let schema = Schema { search, ..(*catalog.schema).clone() };
+            let schema = Schema { search: search.into_iter().collect(), ..(*catalog.schema).clone() };
             Arc::new(Mutex::new(Analyser::new(catalog.dialect.product, schema)))
         };
         Under { dialect: catalog.dialect, analyser: by_default.entry(default).or_insert_with(made).clone() }

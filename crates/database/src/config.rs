@@ -1,11 +1,13 @@
 //! The section `[database]` of the configuration file.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use verbena_terms::{Contradiction, section};
 
 use crate::address::Address;
+use crate::error::DatabaseError;
 
 section! {
     /// The database behind the application, where a relay on its wire tells the caches what pages depend on.
@@ -28,6 +30,22 @@ section! {
 }
 
 impl DatabaseConfig {
+    /// The database, with the password of its file; none where no relay is to run.
+    ///
+    /// # Errors
+    /// It is no address, or the file cannot be read.
+    pub fn address(&self) -> Result<Option<Address>, DatabaseError> {
+        let setting = |key, problem| DatabaseError::Setting { key, problem };
+        let Some(to) = &self.to else { return Ok(None) };
+        let mut address: Address = to.parse().map_err(|problem| setting("to", problem))?;
+        if let Some(file) = &self.password_file {
+            let text = fs::read_to_string(file)
+                .map_err(|error| setting("password_file", format!("{}: {error}", file.display())))?;
+            address.password = text.lines().next().map(str::to_owned);
+        }
+        Ok(Some(address))
+    }
+
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         match self.to.as_ref().map(|to| to.parse::<Address>()) {

@@ -1,14 +1,14 @@
 //! One connection of the application, as what it reads and writes (rules Q1, Q3 to Q8).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_metrics::{Counter, Family};
 use verbena_relay::{Answer, Column, Command, Judge, Kind, Login, Row, State, Transaction, Verdict};
 use verbena_statements::{
-    Analysis, CATALOG, Charset, Dialect, Effect, Fills, Literal, Moment, Name, Names, Reads, Rules, Session as Change,
-    Side, Storable, Tag, Whose, Why,
+    Analysis, CATALOG, Charset, Dialect, Effect, Fills, Literal, Moment, Names, Reads, Rules, Session as Change, Side,
+    Storable, Tag, Whose, Why,
 };
 
 use crate::catalog::{Known, Under};
@@ -208,9 +208,9 @@ impl Session {
         }
     }
 
-    /// What the bracket of a held command is of: what its transaction has written, and what it writes itself.
-    fn held(&self, own: &Names) -> Names {
-        union(&self.touched, own)
+    /// What its transaction has written, and this.
+    fn with(&self, more: &Names) -> Names {
+        Names::joined(Rules::default(), Side::Write, [&self.touched, more])
     }
 
     fn asked(&mut self, number: u64) -> Option<&mut Asked> {
@@ -300,7 +300,7 @@ impl Judge for Session {
             Some(Transaction::Unknown) | None => (true, true),
         };
         let is_held = (is_open && analysis.is_held(true)) || (is_closed && analysis.is_held(false));
-        let write = self.held(&analysis.touches);
+        let write = is_held.then(|| self.with(&analysis.touches)).filter(|write| *write != Names::none());
         let shows = !analysis.reads.keys().is_empty();
         self.asked.push_back(Asked {
             reads: Some(analysis.reads),
@@ -309,16 +309,16 @@ impl Judge for Session {
             moves_catalog,
             ..plain(whose)
         });
-        match is_held && write != Names::none() {
-            true => {
+        match write {
+            Some(write) => {
                 // From here on nothing is known of the tables that it may change.
                 if moves_catalog {
                     self.shared.known.moved();
                 }
                 Verdict::Hold(write)
             }
-            false if shows => Verdict::Tell,
-            false => Verdict::Pass,
+            None if shows => Verdict::Tell,
+            None => Verdict::Pass,
         }
     }
 
@@ -393,7 +393,9 @@ impl Judge for Session {
                 self.since = None;
             }
             Transaction::Open | Transaction::Failed | Transaction::Unknown => {
-                self.touched = union(&self.touched, &asked.touches);
+                if asked.touches != Names::none() {
+                    self.touched = self.with(&asked.touches);
+                }
                 self.since = self.since.or(Some(asked.at));
             }
         }
@@ -429,25 +431,12 @@ impl<'a> Value<'a> {
     }
 }
 
-fn union(one: &Names, other: &Names) -> Names {
-    match (one, other) {
-        (Names::Everything, _) | (_, Names::Everything) => Names::Everything,
-        (Names::Of(one), Names::Of(other)) => {
-            let pairs = |tables: &BTreeMap<Vec<u8>, BTreeSet<Name>>| -> Vec<(Vec<u8>, Name)> {
-                tables.iter().flat_map(|(table, set)| set.iter().map(|name| (table.clone(), name.clone()))).collect()
-            };
-            let all = pairs(one).into_iter().chain(pairs(other));
-            Names::bounded(Rules::default(), Side::Write, all)
-        }
-    }
-}
-
 /// Whose a statement is, by the tag in one of its comments.
 fn whose(text: &[u8]) -> Whose {
     let after = text.windows(TAG.len()).position(|part| part == TAG).map(|at| &text[at + TAG.len()..]);
     let digits = after.and_then(|rest| rest.get(..16)).and_then(|digits| std::str::from_utf8(digits).ok());
     let tag = digits.and_then(|digits| Tag::from_str_radix(digits, 16).ok());
-    tag.map_or(Whose::Anybody, Whose::Tagged)
+    tag.into()
 }
 
 /// `| statement : 4 | parameter : 2 | ...`, little-endian.

@@ -48,14 +48,7 @@ impl Database {
         place: &Path,
         registry: &Registry,
     ) -> Result<Option<Database>, DatabaseError> {
-        let Some(to) = &config.to else { return Ok(None) };
-        let setting = |key, problem: String| DatabaseError::Setting { key, problem };
-        let mut upstream: Address = to.parse().map_err(|problem| setting("to", problem))?;
-        if let Some(file) = &config.password_file {
-            let text = fs::read_to_string(file)
-                .map_err(|error| setting("password_file", format!("{}: {error}", file.display())))?;
-            upstream.password = text.lines().next().map(str::to_owned);
-        }
+        let Some(upstream) = config.address()? else { return Ok(None) };
         let listen = config.listen.unwrap_or_else(|| upstream.beside());
         let failed = |reason| DatabaseError::Listen { address: listen, reason };
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
@@ -87,7 +80,7 @@ impl Database {
         let shared = Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements });
         let homes = Homes { content, identity: upstream.identity().into(), begun };
         let (stop, mut stopped) = watch::channel(false);
-        let (catalog_of, to) = (upstream.clone(), upstream.upstream());
+        let (catalog_of, to, product) = (upstream.clone(), upstream.upstream(), upstream.product);
         let relay = async move {
             let listeners =
                 [TcpListener::from_std(listener).map(Listener::Tcp), UnixListener::from_std(local).map(Listener::Unix)];
@@ -96,7 +89,7 @@ impl Database {
                 Err(error) => return tracing::error!(%error, "the relay's listeners cannot be used"),
             };
             let keeper = catalog_of.user.is_some().then(|| tokio::spawn(known.keep(catalog_of)));
-            let conversation = move || match upstream_product() {
+            let conversation = move || match product {
                 Product::MySql => Mysql::new(Session::new(shared.clone()), Limits::default()),
             };
             let told = async move {
@@ -171,11 +164,6 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// The one protocol that there is.
-fn upstream_product() -> Product {
-    Product::MySql
 }
 
 /// A socket that every user of this machine may connect to, as to the database's own: the database asks who they are.

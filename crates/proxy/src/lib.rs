@@ -39,5 +39,5 @@ mod upload;
 pub use config::ProxyConfig;
 pub use error::ProxyError;
 pub use mark::Marks;
-pub use queries::{Queries, whose};
+pub use queries::Queries;
 pub use server::Proxy;

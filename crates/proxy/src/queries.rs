@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use verbena_content::{Dependency, Names, Scope};
-use verbena_statements::{Charged, Fill, Fills, Tag, Whose, Why, spelled};
+use verbena_statements::{Charged, Fill, Fills, Tag, Why, spelled};
 
 /// By which the application's statements may say for which request they are.
 pub(crate) const FILL: HeaderName = HeaderName::from_static("verbena-fill");
@@ -131,9 +131,4 @@ impl Depends {
         let is_too_long = scope == Scope::Everything;
         Ok((scope, is_too_long.then_some(Why::TooMany)))
     }
-}
-
-/// Whose a statement is that carries this tag.
-pub fn whose(tag: Option<Tag>) -> Whose {
-    tag.map_or(Whose::Anybody, Whose::Tagged)
 }

@@ -82,6 +82,12 @@ pub fn spelled(names: &Names, identity: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(all.map(|name| [identity, &name].concat()).collect())
 }
 
+impl From<Option<Tag>> for Whose {
+    fn from(tag: Option<Tag>) -> Whose {
+        tag.map_or(Whose::Anybody, Whose::Tagged)
+    }
+}
+
 #[derive(Debug)]
 struct Open {
     tag: Option<Tag>,
@@ -199,18 +205,14 @@ impl Fills {
 
 impl Open {
     fn add(&mut self, more: &Names) {
-        let Charged::Names(Names::Of(tables)) = &mut self.charged else { return };
-        let Names::Of(others) = more else { return self.everything(Why::NotUnderstood) };
+        let Charged::Names(known) = &self.charged else { return };
+        let (Names::Of(tables), Names::Of(others)) = (known, more) else { return self.everything(Why::NotUnderstood) };
         let is_new =
             |(table, names): (&Vec<u8>, &BTreeSet<Name>)| tables.get(table).is_none_or(|known| !names.is_subset(known));
         if !others.iter().any(is_new) {
             return;
         }
-        let known = std::mem::take(tables).into_iter();
-        let pairs = known
-            .chain(others.clone())
-            .flat_map(|(table, names)| names.into_iter().map(move |name| (table.clone(), name)));
-        self.charged = match Names::bounded(Rules::default(), Side::Read, pairs) {
+        self.charged = match Names::joined(Rules::default(), Side::Read, [known, more]) {
             Names::Everything => Charged::Everything(Why::TooMany),
             names => Charged::Names(names),
         };

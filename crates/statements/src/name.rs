@@ -111,6 +111,18 @@ impl Names {
         Names::Of(BTreeMap::new())
     }
 
+    /// All names of several sets of one side, bounded.
+    pub fn joined<'a>(rules: Rules, side: Side, sets: impl IntoIterator<Item = &'a Names>) -> Names {
+        let mut pairs = Vec::new();
+        for set in sets {
+            let Names::Of(tables) = set else { return Names::Everything };
+            pairs.extend(
+                tables.iter().flat_map(|(table, names)| names.iter().map(|name| (table.clone(), name.clone()))),
+            );
+        }
+        Names::bounded(rules, side, pairs)
+    }
+
     /// Bounds the names of one side. The table with the most names collapses first.
     pub fn bounded(rules: Rules, side: Side, names: impl IntoIterator<Item = (Vec<u8>, Name)>) -> Names {
         let mut tables: BTreeMap<Vec<u8>, BTreeSet<Name>> = BTreeMap::new();

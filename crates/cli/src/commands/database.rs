@@ -5,11 +5,11 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use verbena_database::{Address, DatabaseError, Explanation, explain};
+use verbena_database::{DatabaseError, Explanation, explain};
 
 use super::running;
 use crate::config::{self, Flags, Whose};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
 /// Ask what the relay before the application's database makes of statements.
@@ -61,20 +61,7 @@ impl Command {
             problem: "no database: give --database-to mysql://USER@HOST:PORT, or write it into the configuration"
                 .into(),
         };
-        let mut address: Address = config
-            .to
-            .as_ref()
-            .ok_or_else(none)?
-            .parse()
-            .map_err(|problem| DatabaseError::Setting { key: "to", problem })?;
-        if let Some(path) = &config.password_file {
-            let text = std::fs::read_to_string(path).map_err(|source| Error::File {
-                doing: "read",
-                path: path.clone(),
-                source,
-            })?;
-            address.password = text.lines().next().map(str::to_owned);
-        }
+        let address = config.address()?.ok_or_else(none)?;
         running::block_on(async {
             let explanation = explain(&address, asked.default.as_deref(), asked.statement.as_bytes()).await?;
             print(&explanation, &asked.format)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use verbena_content::Scope;
 use verbena_content::service::Finish;
-use verbena_proxy::{Queries, whose};
-use verbena_statements::{FillRules, Fills, Name, Names, Rules, Side, Tag, Why};
+use verbena_proxy::Queries;
+use verbena_statements::{FillRules, Fills, Name, Names, Rules, Side, Tag, Whose, Why};
 
 use crate::scene::Scene;
 
@@ -21,7 +21,7 @@ fn row(key: &str) -> Names {
 
 /// What a relay does for a statement that reads a row.
 fn reads(queries: &Queries, tag: Option<Tag>, key: &str) {
-    queries.fills.lock().read(whose(tag), &row(key), None);
+    queries.fills.lock().read(tag.into(), &row(key), None);
 }
 
 /// What a relay does for a commit that touches a row.
@@ -81,7 +81,7 @@ fn a_request_that_wrote_is_not_stored() {
     let mut client = scene.client();
     client.get("/counter");
     let asked = scene.origin.asked("/counter");
-    queries.fills.lock().wrote(whose(None));
+    queries.fills.lock().wrote(Whose::Anybody);
     asked.page("one");
     client.answer().is(200, "one");
     scene.misses("/counter");
@@ -100,7 +100,7 @@ fn a_post_reaches_the_pages_without_a_list_alone() {
     client.answer().is(200, "seven");
     client.get("/report");
     let asked = scene.origin.asked("/report");
-    queries.fills.lock().read_everything(whose(None), Why::NotUnderstood);
+    queries.fills.lock().read_everything(Whose::Anybody, Why::NotUnderstood);
     asked.page("report");
     client.answer().is(200, "report");
     scene.hits("/7", "seven");
