@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::hit::Kind;
 use crate::home::HomeAction;
 use crate::names::{Dependency, PageId};
 use crate::table::{PageTable, Word};
@@ -17,6 +18,8 @@ pub(crate) struct Board {
     holders: BTreeMap<u64, u32>,
     everything: Word,
     holders_of_everything: u32,
+    purge: Word,
+    holders_of_purge: u32,
     clock: u64,
     stamps: Vec<u64>,
 }
@@ -35,6 +38,8 @@ impl Board {
             holders: BTreeMap::new(),
             everything: free,
             holders_of_everything: 0,
+            purge: free,
+            holders_of_purge: 0,
             clock: origin,
             stamps: vec![origin; stamps],
         }
@@ -52,8 +57,12 @@ impl Board {
         self.pages[self.table.slot(page) as usize]
     }
 
-    pub(crate) fn everything(&self) -> Word {
-        self.everything
+    /// The word of all pages that copies of this kind are compared with.
+    pub(crate) fn common(&self, kind: Kind) -> Word {
+        match kind {
+            Kind::Coherent => self.everything,
+            Kind::Standard => self.purge,
+        }
     }
 
     /// Every word with its place, for a region made anew.
@@ -61,7 +70,11 @@ impl Board {
         let header = self.table.header().into_iter().enumerate().map(|(at, word)| (8 * at as u64, word));
         let pages = self.pages.iter().enumerate().map(|(at, word)| (self.table.slot_offset(at as u64), word.0));
         header
-            .chain([(PageTable::everything_offset(), self.everything.0), (PageTable::clock_offset(), self.clock)])
+            .chain([
+                (PageTable::everything_offset(), self.everything.0),
+                (PageTable::clock_offset(), self.clock),
+                (PageTable::purge_offset(), self.purge.0),
+            ])
             .chain(pages)
     }
 
@@ -114,6 +127,24 @@ impl Board {
         let left = self.holders_of_everything.checked_sub(1).expect("invariant: what is released was held");
         self.holders_of_everything = left;
         self.set_everything(Word::new(self.everything.generation() + u64::from(moved), left > 0), out);
+    }
+
+    /// Bumps the purge word and keeps it busy.
+    pub(crate) fn hold_purge(&mut self, out: &mut Vec<HomeAction>) {
+        self.holders_of_purge += 1;
+        self.set_purge(Word::new(self.purge.generation() + 1, true), out);
+    }
+
+    /// Gives the purge word back, with a bump if `moved`.
+    pub(crate) fn release_purge(&mut self, moved: bool, out: &mut Vec<HomeAction>) {
+        let left = self.holders_of_purge.checked_sub(1).expect("invariant: what is released was held");
+        self.holders_of_purge = left;
+        self.set_purge(Word::new(self.purge.generation() + u64::from(moved), left > 0), out);
+    }
+
+    fn set_purge(&mut self, word: Word, out: &mut Vec<HomeAction>) {
+        self.purge = word;
+        out.push(HomeAction::Store { offset: PageTable::purge_offset(), word: word.0 });
     }
 
     fn set(&mut self, slot: u64, word: Word, out: &mut Vec<HomeAction>) {

@@ -4,6 +4,7 @@
 //! been looked at after the words were in hand. A lease looked at before the read would let a proxy that was paused
 //! in between serve what was changed without it.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use verbena_cluster::Lease;
 use verbena_terms::{Incarnation, Time, ViewNumber};
@@ -19,8 +20,43 @@ pub struct Words {
     pub word: Word,
     /// The everything word.
     pub everything: Word,
+    /// The purge word.
+    pub purge: Word,
     /// The clock word.
     pub clock: u64,
+}
+
+/// By what a copy is found to be good, and so with which word of all pages it is compared beside its own (rule H1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    /// Its words alone say that it is what the application would say: it is compared with the everything word.
+    Coherent,
+    /// Its words say that it was not purged, and RFC 9111 says for how long it is good: it is compared with the purge word. What updates
+    /// that name nothing touch does not concern it.
+    Standard,
+}
+
+impl Words {
+    /// The word of all pages that copies of this kind are compared with.
+    pub fn common(&self, kind: Kind) -> Word {
+        match kind {
+            Kind::Coherent => self.everything,
+            Kind::Standard => self.purge,
+        }
+    }
+
+    /// What matters of them for copies of this kind: what else moved concerns none.
+    pub(crate) fn of(self, kind: Kind) -> Words {
+        match kind {
+            Kind::Coherent => Words { purge: Word(0), ..self },
+            Kind::Standard => Words { everything: Word(0), ..self },
+        }
+    }
+
+    /// Whether an update is open that touches copies of this kind.
+    pub fn are_busy(&self, kind: Kind) -> bool {
+        self.word.is_busy() || self.common(kind).is_busy()
+    }
 }
 
 /// What a copy was stored under: 32 bytes.
@@ -30,9 +66,13 @@ pub struct Stamp {
     word: u64,
     /// `[generation : 63 | 1 for a page that depends on everything, which compares the clock too (rule P4)]`. That the word was busy, if a page
     /// was stored under such a one, is noted in the page word: it is never fresh then.
-    everything: u64,
+    common: u64,
+    /// The clock word that it compares; of one that compares none, whether it is of [`Kind::Standard`].
     clock: u64,
 }
+
+/// What `clock` says of a standard page.
+const STANDARD: u64 = 1;
 
 /// What a look at the words says of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
@@ -64,9 +104,14 @@ impl Stamp {
         Stamp {
             home: home.to_word(),
             word: word.0 | u64::from(everything.is_busy()),
-            everything: (everything.0 & !1) | u64::from(clock.is_some()),
+            common: (everything.0 & !1) | u64::from(clock.is_some()),
             clock: clock.unwrap_or(0),
         }
+    }
+
+    /// The same of a page of [`Kind::Standard`], with the purge word that was read before (rule H1).
+    pub fn standard(home: Incarnation, word: Word, purge: Word) -> Self {
+        Stamp { clock: STANDARD, ..Stamp::new(home, word, purge, None) }
     }
 
     /// Whose words it is compared with.
@@ -74,14 +119,21 @@ impl Stamp {
         Incarnation::from_word(self.home)
     }
 
+    /// By what its copy is found to be good.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        if self.common & 1 == 0 && self.clock == STANDARD { Kind::Standard } else { Kind::Coherent }
+    }
+
     #[inline]
     fn differs(&self, words: &Words) -> u64 {
-        let clock_mask = (self.everything & 1).wrapping_neg();
+        let clock_mask = (self.common & 1).wrapping_neg();
+        let common = words.common(self.kind()).0;
         (self.home ^ words.home.to_word())
             | (self.word ^ words.word.0)
-            | ((self.everything ^ words.everything.0) & !1)
+            | ((self.common ^ common) & !1)
             | ((self.clock ^ words.clock) & clock_mask)
-            | ((words.word.0 | words.everything.0) & 1)
+            | ((words.word.0 | common) & 1)
     }
 }
 
@@ -103,7 +155,7 @@ fn why_not(stamp: &Stamp, words: &Words, posted: ViewNumber, lease: &Lease) -> V
         Verdict::OtherView
     } else if stamp.home != words.home.to_word() {
         Verdict::OtherHome
-    } else if words.word.is_busy() || words.everything.is_busy() {
+    } else if words.are_busy(stamp.kind()) {
         Verdict::Busy
     } else if stamp.differs(words) != 0 {
         Verdict::Moved
@@ -121,7 +173,8 @@ mod tests {
     const LEASE: Lease = Lease { until: Time::from_nanos(100), acknowledged: VIEW, in_effect: ViewNumber(2) };
 
     fn words() -> Words {
-        Words { home: HOME, word: Word::new(5, false), everything: Word::new(6, false), clock: 7 }
+        let (word, everything, purge) = (Word::new(5, false), Word::new(6, false), Word::new(9, false));
+        Words { home: HOME, word, everything, purge, clock: 7 }
     }
 
     fn verdict(stamp_clock: Option<u64>, words: Words, lease: Lease, now: u64) -> Verdict {
@@ -145,6 +198,28 @@ mod tests {
         assert_eq!(look(Words { word: Word::new(5, true), ..words() }), Verdict::Busy);
         assert_eq!(look(Words { everything: Word::new(6, true), ..words() }), Verdict::Busy);
         assert_eq!(look(Words { home: Incarnation::new(1, 2), ..words() }), Verdict::OtherHome);
+    }
+
+    #[test]
+    fn a_standard_copy_is_compared_with_the_purge_word_and_with_no_clock() {
+        let stamp = Stamp::standard(HOME, Word::new(5, false), Word::new(9, false));
+        let verdict = |words| look(&stamp, &words, VIEW, &LEASE, Time::ZERO);
+        assert_eq!(stamp.kind(), Kind::Standard);
+        let others = Words { everything: Word::new(7, true), clock: 8, ..words() };
+        assert_eq!(verdict(others), Verdict::Fresh, "updates that name nothing do not concern it");
+        assert_eq!(verdict(Words { purge: Word::new(10, false), ..words() }), Verdict::Moved);
+        assert_eq!(verdict(Words { purge: Word::new(9, true), ..words() }), Verdict::Busy);
+        assert_eq!(verdict(Words { word: Word::new(6, false), ..words() }), Verdict::Moved);
+        for clock in [None, Some(1)] {
+            let coherent = Stamp::new(HOME, Word::new(5, false), Word::new(6, false), clock);
+            assert_eq!(coherent.kind(), Kind::Coherent);
+        }
+        assert_eq!(verdict_of_purged(), Verdict::Fresh, "a purge of all moves the everything word as well");
+    }
+
+    fn verdict_of_purged() -> Verdict {
+        let stamp = Stamp::new(HOME, Word::new(5, false), Word::new(6, false), None);
+        look(&stamp, &Words { purge: Word::new(10, false), ..words() }, VIEW, &LEASE, Time::ZERO)
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct HomeLimits {
     pub pages: usize,
     /// Dependencies in all sets together, at least [`MAX_DEPENDENCIES`]. Beyond it pages are dropped likewise.
     pub dependencies: usize,
-    /// Dependencies in flight. An update that would exceed it is held as an update of everything.
+    /// Dependencies in flight. An update that would exceed it is held as one of every copy.
     pub in_flight: usize,
     /// The cluster's lease.
     pub lease: Duration,
@@ -167,6 +167,7 @@ impl Home {
         let mut board = Board::new(PageTable::new(me, limits.slots, names_fingerprint), limits.stamps);
         if rules.new_homes_busy {
             board.hold_everything(&mut Vec::new());
+            board.hold_purge(&mut Vec::new());
         }
         Home {
             me,
@@ -201,7 +202,11 @@ impl Home {
             pages: self.pages.len(),
             dependencies: self.pages.dependencies(),
             open: self.open.len(),
-            open_everything: self.open.values().filter(|open| open.scope == Scope::Everything).count(),
+            open_everything: self
+                .open
+                .values()
+                .filter(|open| matches!(open.scope, Scope::Everything | Scope::All))
+                .count(),
             awaiting: self.awaiting.as_ref().map_or(1, BTreeSet::len),
             leaving: self.leaving.values().filter(|departure| !departure.is_settled()).count(),
             clock: self.board.clock(),
@@ -226,7 +231,7 @@ impl Home {
             let updaters = updaters_until(view);
             // Of nobody there is nothing to hear, and so nothing would release it later.
             if updaters.is_empty() && self.rules.new_homes_busy {
-                self.board.release_everything(true, out);
+                self.release_as_new(out);
             }
             self.awaiting = Some(updaters);
         }
@@ -319,12 +324,20 @@ impl Home {
 
     fn begin(&mut self, updater: Incarnation, number: u64, scope: Scope, out: &mut Vec<HomeAction>) {
         let scope = match self.in_flight.len() + scope.dependencies().len() > self.limits.in_flight {
-            true => Scope::Everything,
+            // What it names may be what copies of either kind are found by.
+            true => Scope::All,
             false => scope,
         };
         let slots = match &scope {
             Scope::Everything => {
                 self.board.hold_everything(out);
+                Box::default()
+            }
+            Scope::All => {
+                self.board.hold_everything(out);
+                if self.rules.purges_move {
+                    self.board.hold_purge(out);
+                }
                 Box::default()
             }
             Scope::On(set) => self.hold_pages(set, out),
@@ -360,8 +373,15 @@ impl Home {
         for dependency in open.scope.dependencies() {
             self.land(*dependency);
         }
-        if open.scope == Scope::Everything {
-            self.board.release_everything(moves, out);
+        match open.scope {
+            Scope::Everything => self.board.release_everything(moves, out),
+            Scope::All => {
+                self.board.release_everything(moves, out);
+                if self.rules.purges_move {
+                    self.board.release_purge(moves, out);
+                }
+            }
+            Scope::On(_) => {}
         }
         if moves {
             self.board.move_clock(open.scope.dependencies(), out);

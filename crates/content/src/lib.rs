@@ -41,7 +41,7 @@ pub use dependencies::{Declared, DependencyField, Undeclared};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Headers, content_message, dependency_header};
-pub use hit::{Stamp, Verdict, Words, look};
+pub use hit::{Kind, Stamp, Verdict, Words, look};
 pub use home::{Home, HomeAction, HomeCounts, HomeLimits, KeptOut};
 pub use names::{Dependency, Names, PageId, Scope};
 pub use reader::{Alone, FillId, NotStored, Reader, ReaderLimits, Settled, Start, Unstorable, Waiter};

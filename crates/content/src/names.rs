@@ -42,6 +42,8 @@ pub enum Scope {
     Everything,
     /// These, sorted, each once; never none and never more than [`MAX_DEPENDENCIES`].
     On(Box<[Dependency]>),
+    /// Every copy, also those that are compared with the purge word alone (rule H1). No page depends on it: an update touches it.
+    All,
 }
 
 impl Scope {
@@ -64,15 +66,25 @@ impl Scope {
     /// The dependencies, none if the scope is everything.
     pub fn dependencies(&self) -> &[Dependency] {
         match self {
-            Scope::Everything => &[],
+            Scope::Everything | Scope::All => &[],
             Scope::On(set) => set,
+        }
+    }
+
+    /// The scope of an update that touches this: of too much, it is every copy, for what is not named may be what a copy
+    /// of either kind is found by.
+    #[must_use]
+    pub fn of_update(dependencies: impl IntoIterator<Item = Dependency>) -> Scope {
+        match Scope::of(dependencies) {
+            Scope::Everything => Scope::All,
+            scope => scope,
         }
     }
 
     /// Whether it keeps what [`of`](Self::of) establishes: a scope from outside may not.
     pub fn is_well_formed(&self) -> bool {
         match self {
-            Scope::Everything => true,
+            Scope::Everything | Scope::All => true,
             Scope::On(set) => {
                 (1..=MAX_DEPENDENCIES).contains(&set.len()) && set.windows(2).all(|pair| pair[0] < pair[1])
             }

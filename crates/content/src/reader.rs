@@ -23,7 +23,7 @@ use thiserror::Error;
 use verbena_cluster::Lease;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
-use crate::hit::{Stamp, Words};
+use crate::hit::{Kind, Stamp, Words};
 use crate::names::{PageId, Scope};
 use crate::rules::Rules;
 use crate::wire::{Refusal, Register, Registered};
@@ -162,6 +162,7 @@ pub struct Reader<K> {
 struct Fill<K> {
     key: K,
     page: PageId,
+    kind: Kind,
     view: ViewNumber,
     words: Words,
     waiters: Vec<Waiter>,
@@ -214,12 +215,12 @@ impl<K: Ord + Clone> Reader<K> {
         self.fills.is_empty()
     }
 
-    /// A request missed. `words` are the page's words and the view in which their read was posted, read after the
+    /// A request for a page of this kind missed. `words` are the page's words and the view in which their read was posted, read after the
     /// request arrived; `lease` and `now` were taken after they arrived.
     pub fn start(
         &mut self,
         key: &K,
-        page: PageId,
+        (page, kind): (PageId, Kind),
         waiter: Waiter,
         words: Option<(ViewNumber, Words)>,
         lease: &Lease,
@@ -229,13 +230,13 @@ impl<K: Ord + Clone> Reader<K> {
         if lease.valid_at(now) != Some(view) {
             return Start::Alone(Alone::NoLease);
         }
-        if words.word.is_busy() || words.everything.is_busy() {
+        if words.are_busy(kind) {
             return Start::Alone(Alone::Busy);
         }
         if let Some(why) = self.remembered(page, now) {
             return Start::Alone(why);
         }
-        if let Some(joined) = self.join(key, view, words, waiter) {
+        if let Some(joined) = self.join(key, kind, (view, words), waiter) {
             return joined;
         }
         if self.fills.len() >= self.limits.fills {
@@ -243,7 +244,8 @@ impl<K: Ord + Clone> Reader<K> {
         }
         let id = FillId(self.next);
         self.next += 1;
-        let fill = Fill { key: key.clone(), page, view, words, waiters: Vec::new(), is_slow: false, registering: None };
+        let fill =
+            Fill { key: key.clone(), page, kind, view, words, waiters: Vec::new(), is_slow: false, registering: None };
         self.fills.insert(id, fill);
         self.joinable.insert(key.clone(), id);
         Start::Lead(id)
@@ -252,10 +254,9 @@ impl<K: Ord + Clone> Reader<K> {
     /// The fill waited, and is forwarded only now. These words, which were read since, take the place of those that it began with: what moved
     /// them meanwhile is no reason to refuse it. Who has joined it arrived before. Words under which it could not begin change nothing.
     pub fn waited(&mut self, id: FillId, (view, words): (ViewNumber, Words), lease: &Lease, now: Time) {
-        let is_busy = words.word.is_busy() || words.everything.is_busy();
         if lease.valid_at(now) == Some(view)
-            && !is_busy
             && let Some(fill) = self.fills.get_mut(&id).filter(|fill| fill.registering.is_none())
+            && !words.are_busy(fill.kind)
         {
             (fill.view, fill.words) = (view, words);
         }
@@ -283,13 +284,15 @@ impl<K: Ord + Clone> Reader<K> {
             to: fill.words.home,
             request: id.0,
             page: fill.page,
+            kind: fill.kind,
             scope,
             clock: fill.words.clock,
             word: fill.words.word,
-            everything: fill.words.everything,
+            common: fill.words.common(fill.kind),
         };
-        // From here on nobody joins (rule P8).
-        if self.rules.waiters_early {
+        // From here on nobody joins (rule P8). Of a standard page nobody begins another fill either: which of two answers is the newer is
+        // told by nothing but their order (rule H6).
+        if self.rules.waiters_early && (fill.kind == Kind::Coherent || !self.rules.one_refresh) {
             let key = fill.key.clone();
             self.close(&key, id);
         }
@@ -324,8 +327,10 @@ impl<K: Ord + Clone> Reader<K> {
             return None;
         }
         let words = fill.words;
+        let kind = fill.kind;
         let compares_clock = registering.depends_on_everything && self.rules.clock_compared;
         let stored = match registered.outcome {
+            Ok(word) if kind == Kind::Standard => Ok(Stamp::standard(words.home, word, words.purge)),
             Ok(word) => Ok(Stamp::new(words.home, word, words.everything, compares_clock.then_some(words.clock))),
             Err(refusal) => Err(NotStored::Refused(refusal)),
         };
@@ -354,14 +359,17 @@ impl<K: Ord + Clone> Reader<K> {
         self.me = me;
     }
 
-    fn join(&mut self, key: &K, view: ViewNumber, words: Words, waiter: Waiter) -> Option<Start> {
+    fn join(&mut self, key: &K, kind: Kind, (view, words): (ViewNumber, Words), waiter: Waiter) -> Option<Start> {
         let &id = self.joinable.get(key)?;
         let fill = self.fills.get_mut(&id).expect("invariant: a joinable fill is under way");
-        // Words that moved since mean that it will be refused: a new fill is better.
-        if (fill.view, fill.words) != (view, words) && self.rules.waiters_early {
+        if fill.kind != kind {
             return None;
         }
-        if fill.is_slow {
+        // Words that moved since mean that it will be refused: a new fill is better.
+        if (fill.view, fill.words.of(kind)) != (view, words.of(kind)) && self.rules.waiters_early {
+            return None;
+        }
+        if fill.is_slow || (fill.registering.is_some() && kind == Kind::Standard) {
             return Some(Start::Alone(Alone::Slow));
         }
         if fill.waiters.len() >= self.limits.waiters {

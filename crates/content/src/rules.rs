@@ -36,6 +36,10 @@ pub struct Rules {
     pub checked_again: bool,
     /// P7: a dropped registration bumps its page.
     pub drops_bump: bool,
+    /// H1: a purge of all moves the purge word.
+    pub purges_move: bool,
+    /// H6: a standard page is fetched by one request at a time, until its answer is stored.
+    pub one_refresh: bool,
     /// P8: a waiter joins only before the registration is sent.
     pub waiters_early: bool,
 }
@@ -59,6 +63,8 @@ impl Rules {
         leavers_begin_nothing: true,
         checked_again: true,
         drops_bump: true,
+        purges_move: true,
+        one_refresh: true,
         waiters_early: true,
     };
 }

@@ -4,7 +4,7 @@
 //! page table: one at each home, written by the home alone, read by every proxy
 //!
 //!    0  +--------------------------------+
-//!       | header "VPGW", version 1       |
+//!       | header "VPGW", version 2       |
 //!    8  | incarnation of the home        |   [rank : 32 | start : 32]
 //!   16  | slots, a power of two          |
 //!   24  | fingerprint of the names' key  |
@@ -12,7 +12,8 @@
 //!   64  +--------------------------------+
 //!       | everything                     |   [generation : 63 | busy : 1]
 //!   72  | clock                          |   movements at this home
-//!   80  | 0                              |
+//!   80  | purge                          |   [generation : 63 | busy : 1]
+//!   88  | 0                              |
 //!  128  +--------------------------------+
 //!       | page word 0                    |   [generation : 63 | busy : 1]
 //!       | ...                            |
@@ -40,7 +41,7 @@ use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
 use crate::names::PageId;
 
 /// What stands first in a page table.
-pub const PAGE_TABLE: Format = Format::new(*b"VPGW", 1);
+pub const PAGE_TABLE: Format = Format::new(*b"VPGW", 2);
 /// What stands first in a region of acknowledgements.
 pub const ACKNOWLEDGEMENTS: Format = Format::new(*b"VACK", 1);
 /// Words of a page table that a proxy reads to [`check`](PageTable::check) it.
@@ -48,10 +49,11 @@ pub const PAGE_TABLE_HEADER_WORDS: usize = 4;
 
 const EVERYTHING: u64 = 64;
 const CLOCK: u64 = 72;
+const PURGE: u64 = 80;
 const PAGES: u64 = 128;
 const WORDS: u64 = 64;
 
-/// A page word or the everything word: `[generation : 63 | busy : 1]`.
+/// A page word, the everything word or the purge word: `[generation : 63 | busy : 1]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Word(pub u64);
@@ -185,6 +187,11 @@ impl PageTable {
     /// Byte offset of the everything word.
     pub const fn everything_offset() -> u64 {
         EVERYTHING
+    }
+
+    /// Byte offset of the purge word, which moves when every copy is purged (rule H1).
+    pub const fn purge_offset() -> u64 {
+        PURGE
     }
 
     /// Byte offset of the clock word.

@@ -13,7 +13,7 @@ use verbena_fabric::{Fabric, Pool};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::service::{Content, Counts, Membership, Options};
-use crate::{HomeLimits, Names, Reader, ReaderLimits, Scope, Stamp, Start, UpdaterLimits, Verdict, Words, look};
+use crate::{HomeLimits, Kind, Names, Reader, ReaderLimits, Scope, Stamp, Start, UpdaterLimits, Verdict, Words, look};
 
 use watched::Watched;
 pub use watched::{Gate, Held, Touch};
@@ -123,7 +123,9 @@ impl Node {
         let words = self.words(page).await;
         let (lease, now) = (self.content.lease(), self.content.now());
         let id = self.content.names().page(page);
-        let Start::Lead(fill) = reader.start(&page.to_vec(), id, 0, Some(words), &lease, now) else { return None };
+        let Start::Lead(fill) = reader.start(&page.to_vec(), (id, Kind::Coherent), 0, Some(words), &lease, now) else {
+            return None;
+        };
         let register = reader.answered(fill, scope, now).unwrap();
         let registered = self.content.register(register).await?;
         reader.registered(&registered, &self.content.lease(), self.content.now())?.stored.ok()

@@ -196,7 +196,7 @@ impl Updater {
                 State::Unknown { .. } => &mut counts.unknown,
                 State::Confirming { .. } => &mut counts.confirming,
             } += 1;
-            counts.everything += usize::from(update.scope == Scope::Everything);
+            counts.everything += usize::from(matches!(update.scope, Scope::Everything | Scope::All));
         }
         counts
     }

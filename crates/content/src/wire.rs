@@ -3,15 +3,16 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VCNT" |    1    |    0    |  one message, postcard 1 (varints)        |
+//!  | "VCNT" |    2    |    0    |  one message, postcard 1 (varints)        |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  message     = 0 updates | 1 register | 2 registered
 //!  updates     = view from to word names first bodies      updater -> home    (rule P3)
 //!  body        = 0 sync open through | 1 begin number scope | 2 end number
-//!  register    = view from to request page scope clock page-word everything-word    proxy -> home    (rule P2)
+//!  register    = view from to request page kind scope clock page-word common-word    proxy -> home    (rule P2)
 //!  registered  = view from to request ( 0 page-word | 1 refusal )                   home -> proxy
-//!  scope       = 0 everything | 1 dependencies, sorted, each once
+//!  kind        = 0 coherent, its common word is the everything word | 1 standard, the purge word (rule H1)
+//!  scope       = 0 everything | 1 dependencies, sorted, each once | 2 all, of an update alone
 //! ```
 //!
 //! A view, a sender and a number are in each (rule F5). Decoding is total: any bytes give a message that keeps the
@@ -21,11 +22,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
 
+use crate::hit::Kind;
 use crate::names::{PageId, Scope};
 use crate::table::Word;
 
 /// What a frame of this protocol begins with.
-pub const FRAME: Format = Format::new(*b"VCNT", 1);
+pub const FRAME: Format = Format::new(*b"VCNT", 2);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 /// Most updates that one updater may have open.
@@ -99,14 +101,16 @@ pub struct Register {
     pub request: u64,
     /// The page.
     pub page: PageId,
-    /// What it depends on.
+    /// By what its copy will be found to be good.
+    pub kind: Kind,
+    /// What it depends on; of a standard page never everything.
     pub scope: Scope,
     /// The clock word.
     pub clock: u64,
     /// The page word.
     pub word: Word,
-    /// The everything word.
-    pub everything: Word,
+    /// The everything word, or of a standard page the purge word.
+    pub common: Word,
 }
 
 /// What became of a registration.
@@ -219,9 +223,20 @@ impl Message {
     fn check_bounds(&self) -> Result<(), WireError> {
         match self {
             Message::Updates(updates) => updates.bodies.iter().try_for_each(Body::check_bounds),
-            Message::Register(register) if !register.scope.is_well_formed() => Err(WireError::Bounds("a scope")),
+            Message::Register(register) if !register.is_well_formed() => Err(WireError::Bounds("a scope")),
             Message::Register(_) | Message::Registered(_) => Ok(()),
         }
+    }
+}
+
+impl Register {
+    fn is_well_formed(&self) -> bool {
+        let may_be = match self.scope {
+            Scope::On(_) => true,
+            Scope::Everything => self.kind == Kind::Coherent,
+            Scope::All => false,
+        };
+        may_be && self.scope.is_well_formed()
     }
 }
 
@@ -287,10 +302,11 @@ mod tests {
             to: Incarnation::new(2, 7),
             request: 5,
             page: PageId(6),
+            kind: Kind::Coherent,
             scope: Scope::Everything,
             clock: 7,
             word: Word::new(8, false),
-            everything: Word::new(9, true),
+            common: Word::new(9, true),
         });
         let registered = Message::Registered(Registered {
             view: ViewNumber(3),
@@ -327,7 +343,7 @@ mod tests {
         trailing.push(0);
         assert_eq!(Message::decode(&trailing), Err(WireError::Trailing { extra: 1 }));
         assert!(matches!(Message::decode(&vec![0; MAX_FRAME_BYTES + 1]), Err(WireError::Long { .. })));
-        assert!(matches!(Message::decode(b"VCNT\x02\0\0\0"), Err(WireError::Format(FormatError::Version { .. }))));
+        assert!(matches!(Message::decode(b"VCNT\x01\0\0\0"), Err(WireError::Format(FormatError::Version { .. }))));
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 //!  0        8          24      32          40        48                 64
 //!  | format | boot id  | rank, start | names key | checksum of these | 0 |
 //!  512 + 512 n: the n-th slot, all zeroes while it is free
-//!  | number + 1 | dependencies, all ones for everything | checksum | dependency ... |
+//!  | number + 1 | dependencies, all ones for everything, one less for all | checksum | dependency ... |
 //!  behind the last slot: the format again
 //! ```
 //!
@@ -29,14 +29,15 @@ use verbena_content::record::{Recorded, Records};
 use verbena_content::{Dependency, MAX_OPEN_UPDATES, Scope};
 use verbena_terms::{Format, Incarnation};
 
-const FORMAT: Format = Format::new(*b"VCOU", 1);
+const FORMAT: Format = Format::new(*b"VCOU", 2);
 const HEAD: usize = 512;
 const SLOT: usize = 512;
 /// Words in front of a slot's dependencies.
 const SLOT_HEAD: usize = 3;
-/// An update of more dependencies is written down as one of everything.
+/// An update of more dependencies is written down as one of all copies.
 const MOST_DEPENDENCIES: usize = SLOT / 8 - SLOT_HEAD;
 const EVERYTHING: u64 = u64::MAX;
+const ALL: u64 = u64::MAX - 1;
 const END: u64 = (HEAD + MAX_OPEN_UPDATES * SLOT) as u64;
 
 /// The directory in which the nodes of one machine keep their records.
@@ -221,7 +222,8 @@ fn slot(number: u64, scope: &Scope) -> Vec<u8> {
     let set = scope.dependencies();
     let (count, set) = match scope {
         Scope::On(_) if set.len() <= MOST_DEPENDENCIES => (set.len() as u64, set),
-        _ => (EVERYTHING, &[][..]),
+        Scope::Everything => (EVERYTHING, &[][..]),
+        Scope::On(_) | Scope::All => (ALL, &[][..]),
     };
     let mut words = vec![number + 1, count, 0];
     words.extend(set.iter().map(|dependency| dependency.0));
@@ -232,12 +234,16 @@ fn slot(number: u64, scope: &Scope) -> Vec<u8> {
 /// The update in a slot that is not free, if it is sound.
 fn update(slot: &[u8]) -> Option<(u64, Scope)> {
     let (number, count) = (word(slot, 0), word(slot, 1));
-    let length = if count == EVERYTHING { 0 } else { usize::try_from(count).ok()? };
+    let length = if matches!(count, EVERYTHING | ALL) { 0 } else { usize::try_from(count).ok()? };
     if length > MOST_DEPENDENCIES {
         return None;
     }
     let set: Vec<Dependency> = (SLOT_HEAD..SLOT_HEAD + length).map(|at| Dependency(word(slot, at))).collect();
-    let scope = if count == EVERYTHING { Scope::Everything } else { Scope::On(set.clone().into_boxed_slice()) };
+    let scope = match count {
+        EVERYTHING => Scope::Everything,
+        ALL => Scope::All,
+        _ => Scope::On(set.clone().into_boxed_slice()),
+    };
     (word(slot, 2) == slot_checksum(number, count, &set) && scope.is_well_formed()).then_some((number - 1, scope))
 }
 

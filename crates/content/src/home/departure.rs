@@ -108,8 +108,11 @@ impl Home {
         self.leaving.iter().filter_map(|(&by, departure)| match *departure {
             Departure::Waiting { until, read } => {
                 let known: Vec<_> = self.numbers_of(by).collect();
-                let is_everything =
-                    |number: &u64| self.open.get(&(by, *number)).is_some_and(|open| open.scope == Scope::Everything);
+                let is_everything = |number: &u64| {
+                    self.open
+                        .get(&(by, *number))
+                        .is_some_and(|open| matches!(open.scope, Scope::Everything | Scope::All))
+                };
                 let unknown = self.awaiting.iter().flatten().any(|who| *who == by);
                 let everything = unknown || known.iter().any(is_everything);
                 Some(KeptOut { by, updates: known.len(), everything, is_unread: read.is_some(), until })
@@ -162,7 +165,13 @@ impl Home {
     pub(super) fn no_longer_awaits(&mut self, who: Incarnation, out: &mut Vec<HomeAction>) {
         let Some(awaiting) = &mut self.awaiting else { return };
         if awaiting.remove(&who) && awaiting.is_empty() && self.rules.new_homes_busy {
-            self.board.release_everything(true, out);
+            self.release_as_new(out);
         }
+    }
+
+    /// A home that was none before knows what is open everywhere: pages of both kinds may be cached (rules P5, H1).
+    pub(super) fn release_as_new(&mut self, out: &mut Vec<HomeAction>) {
+        self.board.release_everything(true, out);
+        self.board.release_purge(true, out);
     }
 }

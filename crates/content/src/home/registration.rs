@@ -36,15 +36,17 @@ impl Home {
         if !self.rules.fills_compare {
             return None;
         }
-        let (word, everything) = (self.board.page(register.page), self.board.everything());
-        if word.is_busy() || everything.is_busy() {
+        let (word, common) = (self.board.page(register.page), self.board.common(register.kind));
+        if word.is_busy() || common.is_busy() {
             return Some(Refusal::Busy);
         }
-        if word != register.word || everything != register.everything {
+        if word != register.word || common != register.common {
             return Some(Refusal::Moved);
         }
         match &register.scope {
             // A page that depends on everything is moved by every movement, and touched by every open update (rule P4).
+            // No page depends on it: such a message is not well-formed.
+            Scope::All => Some(Refusal::DependencyBusy),
             Scope::Everything if !self.open.is_empty() => Some(Refusal::DependencyBusy),
             Scope::Everything => (self.board.clock() != register.clock).then_some(Refusal::DependencyMoved),
             Scope::On(set) => set

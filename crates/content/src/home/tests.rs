@@ -1,6 +1,7 @@
 use verbena_cluster::{Departed, Member, Roles};
 
 use super::*;
+use crate::hit::Kind;
 use crate::names::PageId;
 use crate::table::Word;
 use crate::wire::{Refusal, Register};
@@ -86,10 +87,11 @@ fn fill(home: &Home) -> Register {
         to: ME,
         request: 1,
         page: PAGE,
+        kind: Kind::Coherent,
         scope: on(&[10]),
         clock: home.board.clock(),
         word: home.board.page(PAGE),
-        everything: home.board.everything(),
+        common: home.board.common(Kind::Coherent),
     }
 }
 
@@ -136,7 +138,7 @@ fn words_are_stored_before_anything_is_acknowledged() {
         .collect();
     assert_eq!((stored.len(), out.len()), (3, 5), "page, everything, and the clock twice");
     assert_eq!(stored[&home.table().page_offset(PAGE)], home.board.page(PAGE).0);
-    assert_eq!(stored[&PageTable::everything_offset()], home.board.everything().0);
+    assert_eq!(stored[&PageTable::everything_offset()], home.board.common(Kind::Coherent).0);
     assert_eq!(stored[&PageTable::clock_offset()], home.board.clock());
     let image: BTreeMap<u64, u64> = home.words().collect();
     assert!(stored.iter().all(|(offset, word)| image[offset] == *word));
@@ -178,9 +180,9 @@ fn a_sync_is_the_whole_truth_and_may_follow_a_gap() {
     let mut home = home();
     say(&mut home, 2, begin(1, Scope::Everything));
     say(&mut home, 3, begin(2, on(&[10])));
-    let before = home.board.everything();
+    let before = home.board.common(Kind::Coherent);
     assert_eq!(say(&mut home, 9, sync(&[2])), 9);
-    let after = home.board.everything();
+    let after = home.board.common(Kind::Coherent);
     assert!(!after.is_busy() && after.generation() > before.generation());
     assert_eq!(home.counts().open, 1);
 }
@@ -283,9 +285,9 @@ fn a_new_home_is_busy_until_everybody_has_spoken() {
     let due = home.next_deadline().unwrap();
     assert_eq!(due, at(32), "lease and longest transaction");
     home.tick(at(31), &mut out);
-    assert!(home.board.everything().is_busy());
+    assert!(home.board.common(Kind::Coherent).is_busy());
     home.tick(due, &mut out);
-    assert!(!home.board.everything().is_busy());
+    assert!(!home.board.common(Kind::Coherent).is_busy());
     let stored = Register { from: UPDATER, ..fill(&home) };
     assert_eq!(register(&mut home, stored), Err(Refusal::DependencyBusy), "what is open is known");
 }
@@ -297,9 +299,9 @@ fn a_home_that_begins_with_nobody_who_updates_is_ready_at_once() {
     let mut out = Vec::new();
     home.view(&Arc::new(View::new(ViewNumber(1), vec![home_alone], vec![]).unwrap()), at(0), &mut out);
     home.lease(lease(1));
-    assert!(!home.board.everything().is_busy(), "nobody is there who could say the last word");
+    assert!(!home.board.common(Kind::Coherent).is_busy(), "nobody is there who could say the last word");
     home.view(&view(2, &[ME, UPDATER], &[]), at(1), &mut out);
-    assert!(!home.board.everything().is_busy(), "an updater that joins later begins at this home too");
+    assert!(!home.board.common(Kind::Coherent).is_busy(), "an updater that joins later begins at this home too");
 }
 
 #[test]
@@ -310,12 +312,12 @@ fn the_dead_are_settled_in_time_and_not_before() {
     let next = view(2, &[ME, OTHER], &[UPDATER]);
     home.view(&next, at(10), &mut out);
     home.receive(frame(1, UPDATER, 3, vec![Body::End { number: 1 }]), at(11), &mut out);
-    assert!(home.board.everything().is_busy(), "the departed are not heard");
+    assert!(home.board.common(Kind::Coherent).is_busy(), "the departed are not heard");
     home.tick(at(41), &mut out);
-    assert!(home.board.everything().is_busy());
-    let before = home.board.everything();
+    assert!(home.board.common(Kind::Coherent).is_busy());
+    let before = home.board.common(Kind::Coherent);
     home.tick(at(42), &mut out);
-    let after = home.board.everything();
+    let after = home.board.common(Kind::Coherent);
     assert!(!after.is_busy() && after.generation() > before.generation());
     assert_eq!(home.next_deadline(), None);
     assert_eq!(out.last(), Some(&HomeAction::Settled(UPDATER)));
@@ -337,11 +339,11 @@ fn p6_who_left_at_rest_is_settled_at_once_and_the_others_in_time() {
     let read = |lease_is_over| HomeAction::ReadRecord { of: dead, lease_is_over };
     assert_eq!(out, [read(false), HomeAction::Settled(quiet)]);
     home.receive(frame(1, ME, 1, vec![sync(&[])]), at(0), &mut out);
-    assert!(home.board.everything().is_busy(), "the other is not settled");
+    assert!(home.board.common(Kind::Coherent).is_busy(), "the other is not settled");
     home.tick(at(31), &mut out);
-    assert!(home.board.everything().is_busy());
+    assert!(home.board.common(Kind::Coherent).is_busy());
     home.tick(at(32), &mut out);
-    assert!(!home.board.everything().is_busy());
+    assert!(!home.board.common(Kind::Coherent).is_busy());
 }
 
 /// A home of view 2, which the updater has left with updates 1 and 2 open here.
@@ -390,9 +392,9 @@ fn p6_a_new_home_knows_from_the_record_what_the_dead_have_open() {
     for who in [ME, OTHER] {
         home.receive(frame(1, who, 1, vec![sync(&[])]), at(0), &mut out);
     }
-    assert!(home.board.everything().is_busy());
+    assert!(home.board.common(Kind::Coherent).is_busy());
     home.recorded(UPDATER, &[(1, on(&[10]))], &mut out);
-    assert!(!home.board.everything().is_busy(), "the rest is cached again");
+    assert!(!home.board.common(Kind::Coherent).is_busy(), "the rest is cached again");
     let touched = fill(&home);
     assert_eq!(register(&mut home, touched), Err(Refusal::DependencyBusy));
     let other = Register { scope: on(&[50]), ..fill(&home) };
@@ -407,9 +409,9 @@ fn p5_a_home_that_begins_after_a_departure_at_rest_is_ready_when_it_has_heard_th
     let view = View::new(VIEW, view(1, &[ME], &[]).members().to_vec(), vec![quiet]).unwrap();
     home.view(&Arc::new(view), at(0), &mut out);
     home.lease(lease(1));
-    let before = home.board.everything();
+    let before = home.board.common(Kind::Coherent);
     home.receive(frame(1, ME, 1, vec![sync(&[])]), at(0), &mut out);
-    let after = home.board.everything();
+    let after = home.board.common(Kind::Coherent);
     assert!(before.is_busy() && !after.is_busy() && after.generation() > before.generation(), "with a bump");
 }
 

@@ -47,7 +47,7 @@ pub struct Reading {
 
 #[derive(Debug)]
 enum State {
-    Here(Option<[u64; 3]>),
+    Here(Option<[u64; 4]>),
     Posted(Pending<Completed>),
 }
 
@@ -74,13 +74,18 @@ impl Routes {
         tables.filter(|(of, _)| *of == home).map(|(_, table)| table).next()
     }
 
-    /// Posts a read of the page's word, the everything word and the clock at the page's home in `view`, in one batch (rules P1,
+    /// Posts a read of the page's word, the everything word, the clock and the purge word at the page's home in `view`, in one batch (rules P1,
     /// P2). `None` if the home or its table is not known.
     pub fn read(&self, page: PageId, view: ViewNumber, deadline: Time) -> Option<Reading> {
         let routes = self.views.iter().find(|routes| routes.view.number() == view)?;
         let home = home_of(page.0, &routes.view)?;
         let (_, table) = routes.tables.iter().find(|(of, _)| *of == home)?;
-        let at = [table.layout.page_offset(page), PageTable::everything_offset(), PageTable::clock_offset()];
+        let at = [
+            table.layout.page_offset(page),
+            PageTable::everything_offset(),
+            PageTable::clock_offset(),
+            PageTable::purge_offset(),
+        ];
         let words = match &table.access {
             Access::Own(region) => State::Here(read_here(region.as_ref(), at)),
             Access::Peer(remote) => {
@@ -114,15 +119,15 @@ impl Reading {
     }
 }
 
-fn named(home: Incarnation, [word, everything, clock]: [u64; 3]) -> Words {
-    Words { home, word: Word(word), everything: Word(everything), clock }
+fn named(home: Incarnation, [word, everything, clock, purge]: [u64; 4]) -> Words {
+    Words { home, word: Word(word), everything: Word(everything), purge: Word(purge), clock }
 }
 
-fn read_there(done: &verbena_fabric::Result<Completed>) -> Option<[u64; 3]> {
+fn read_there(done: &verbena_fabric::Result<Completed>) -> Option<[u64; 4]> {
     let mut words = done.as_ref().ok()?.iter().map(|done| done.word());
-    Some([words.next()??, words.next()??, words.next()??])
+    Some([words.next()??, words.next()??, words.next()??, words.next()??])
 }
 
-fn read_here(region: &dyn Region, at: [u64; 3]) -> Option<[u64; 3]> {
-    Some([region.load(at[0]).ok()?, region.load(at[1]).ok()?, region.load(at[2]).ok()?])
+fn read_here(region: &dyn Region, at: [u64; 4]) -> Option<[u64; 4]> {
+    Some([region.load(at[0]).ok()?, region.load(at[1]).ok()?, region.load(at[2]).ok()?, region.load(at[3]).ok()?])
 }

@@ -31,7 +31,7 @@ fn a_record_says_what_was_open_and_only_when_nothing_can_be_added() {
     records.opened(2, &Scope::of((0..200).map(Dependency)));
     records.opened(3, &on(&[3]));
     records.ended(3);
-    let open = Recorded::Open(vec![(0, on(&[1, 2])), (1, Scope::Everything), (2, Scope::Everything)]);
+    let open = Recorded::Open(vec![(0, on(&[1, 2])), (1, Scope::Everything), (2, Scope::All)]);
     assert_eq!(read(&directory, false), Recorded::InUse);
     assert_eq!(read(&directory, true), open);
     drop(records);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use stateright::{Model, Property};
 use verbena_cluster::{Departed, Lease, Member, Role, Roles, View, home_of};
 use verbena_content::{
-    Dependency, FillId, Home, HomeAction, HomeLimits, Message, Outcome, PageId, PageTable, Reader, ReaderLimits, Rules,
-    Scope, Stamp, Start, UpdateId, Updater, UpdaterAction, UpdaterLimits, Verdict, Word, Words, look,
+    Dependency, FillId, Home, HomeAction, HomeLimits, Kind, Message, Outcome, PageId, PageTable, Reader, ReaderLimits,
+    Rules, Scope, Stamp, Start, UpdateId, Updater, UpdaterAction, UpdaterLimits, Verdict, Word, Words, look,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -277,7 +277,7 @@ impl World {
             state.hits += 1;
             return self.served(state, oldest, shows);
         }
-        let start = proxy.reader.start(&(), self.page, 0, Some((view, words)), &proxy.lease, NOW);
+        let start = proxy.reader.start(&(), (self.page, Kind::Coherent), 0, Some((view, words)), &proxy.lease, NOW);
         let fill = match start {
             Start::Lead(fill) => Some(fill),
             Start::Wait(_) | Start::Alone(_) => None,
@@ -450,7 +450,8 @@ impl Model for World {
                         let home = home_of(self.page.0, &self.views[view.0 as usize - 1]).expect("a home");
                         let at = HOMES.iter().position(|&other| other == home).expect("one of two");
                         let [word, everything, clock] = state.memory[at];
-                        let words = Words { home, word: Word(word), everything: Word(everything), clock };
+                        let words =
+                            Words { home, word: Word(word), everything: Word(everything), purge: Word(0), clock };
                         Reading::Read { oldest, view, words }
                     }
                 };

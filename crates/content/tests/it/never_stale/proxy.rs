@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use verbena_cluster::Lease;
 use verbena_content::service::{Content as Service, Finish, Refused};
 use verbena_content::{
-    FillId, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Unstorable, Verdict, Waiter, Words,
-    look,
+    FillId, Kind as PageKind, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Unstorable,
+    Verdict, Waiter, Words, look,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -118,7 +118,7 @@ impl Proxy {
         if self.me.replace(self.service.identity()) != self.service.identity() {
             reader.rejoined(self.service.identity());
         }
-        reader.start(&page, id, request.id, words, &lease, now)
+        reader.start(&page, (id, self.outside.settings.kind(page)), request.id, words, &lease, now)
     }
 
     async fn forward(&self, request: Request, page: u64) {
@@ -138,7 +138,8 @@ impl Proxy {
             let settled = self.reader.borrow_mut().unstorable(fill, Unstorable::Page, now);
             return settled.into_iter().for_each(|settled| self.settle(settled, None));
         }
-        let declares = !self.outside.happens(self.outside.settings.pages_of_everything);
+        let is_standard = self.outside.settings.kind(page) == PageKind::Standard;
+        let declares = is_standard || !self.outside.happens(self.outside.settings.pages_of_everything);
         let scope = match declares {
             true => scope_of(&self.outside.names, content.rows.keys().copied()),
             false => Scope::Everything,
@@ -186,7 +187,12 @@ impl Proxy {
     // Writes.
 
     async fn write(&self, request: Request, rows: Vec<Row>, announces: bool) {
-        let scope = if announces { scope_of(&self.outside.names, rows.iter().copied()) } else { Scope::Everything };
+        let scope = match announces {
+            true => scope_of(&self.outside.names, rows.iter().copied()),
+            // Where there are standard pages, it is to be seen there as well: it is a purge of all.
+            false if self.outside.settings.standard_pages => Scope::All,
+            false => Scope::Everything,
+        };
         let ticket = match self.service.begin(scope).await {
             Ok(ticket) => ticket,
             Err(Refused::NotBegun) => return self.outside.ends(request, "aborted"),

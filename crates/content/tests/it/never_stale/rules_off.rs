@@ -67,6 +67,14 @@ fn p4_a_page_of_everything_that_does_not_compare_the_clock_is_stale() {
 }
 
 #[test]
+fn h1_a_purge_of_all_that_moves_no_purge_word_leaves_standard_pages() {
+    some_seed_finds(STALE, 300, |settings| {
+        settings.standard_pages = true;
+        settings.rules.purges_move = false;
+    });
+}
+
+#[test]
 fn p5_updates_that_are_not_begun_again_are_missed_by_new_homes() {
     some_seed_finds(STALE, 300, without(|rules| rules.begun_again = false));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use verbena_cluster::LeaseTerms;
-use verbena_content::Rules;
+use verbena_content::{Kind, Rules};
 use verbena_fabric::sim::{self, Dice, Seed};
 use verbena_fabric::{Capabilities, Ordering};
 
@@ -61,6 +61,8 @@ pub struct Settings {
     pub writes_of_everything: u32,
     /// Pages that declare nothing, per thousand.
     pub pages_of_everything: u32,
+    /// Half of the pages are standard ones (rule H1), and writes that announce nothing are purges of all.
+    pub standard_pages: bool,
     pub duration: Duration,
     pub read_every: Duration,
     pub write_every: Duration,
@@ -72,6 +74,13 @@ pub struct Settings {
     pub pages_share_ids: bool,
     /// Between the check and the first byte of a write.
     pub gap: Duration,
+}
+
+impl Settings {
+    /// By what the copies of a page are found to be good.
+    pub fn kind(&self, page: u64) -> Kind {
+        if self.standard_pages && page % 2 == 1 { Kind::Standard } else { Kind::Coherent }
+    }
 }
 
 /// Which faults a seed has, and how often, is chance too: a run in which all go wrong at once finds less.
@@ -120,6 +129,7 @@ pub fn settings(seed: Seed) -> Settings {
         shortest: false,
         writes_of_everything: sometimes(300) as u32,
         pages_of_everything: sometimes(700) as u32,
+        standard_pages: sometimes(1) == 1,
         duration: ms(1000),
         read_every: us(300),
         write_every: ms(4 + sometimes(80)),
