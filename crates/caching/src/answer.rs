@@ -1,9 +1,10 @@
 //! How an answer goes out: whole, or as 304 to a client that has it (RFC 9110 section 13).
 
-use http::header::{ETAG, IF_NONE_MATCH};
-use http::{HeaderMap, StatusCode, request};
+use http::header::{DATE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use http::{HeaderMap, HeaderValue, StatusCode, request};
 
 use crate::control::split_list;
+use crate::store::date;
 
 /// In which form to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,20 @@ pub enum Answer {
     Whole,
     /// 304: the client's copy is this one.
     NotModified,
+}
+
+/// The same by RFC 9110 section 13.2.2 alone, where a date counts if there is no tag: of what a cache in standard mode answers.
+pub fn answer_by_dates_too(head: &request::Parts, status: StatusCode, headers: &HeaderMap) -> Answer {
+    if status != StatusCode::OK || head.headers.contains_key(IF_NONE_MATCH) {
+        return answer(head, status, headers);
+    }
+    let date = |value: Option<&HeaderValue>| value.and_then(date);
+    let since = date(head.headers.get(IF_MODIFIED_SINCE));
+    let changed = date(headers.get(LAST_MODIFIED)).or_else(|| date(headers.get(DATE)));
+    match (since, changed) {
+        (Some(since), Some(changed)) if changed <= since => Answer::NotModified,
+        _ => Answer::Whole,
+    }
 }
 
 /// Decides how an answer with these headers goes out to a GET or HEAD, be it a stored one or one that the origin has just sent. Only entity tags

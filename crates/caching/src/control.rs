@@ -31,12 +31,42 @@ pub struct CacheControl {
     pub no_transform: bool,
     /// A request that wants a stored answer or none.
     pub only_if_cached: bool,
+    /// Not to be used by a shared cache when its life is over.
+    pub proxy_revalidate: bool,
+    /// To be stored only by who knows what its status means, and then also if it says `no-store` (RFC 9111 section 5.2.2.3).
+    pub must_understand: bool,
     /// Seconds it lives.
-    pub max_age: Option<Duration>,
+    pub max_age: Life,
     /// Seconds it lives in shared caches.
-    pub s_maxage: Option<Duration>,
+    pub s_maxage: Life,
+    /// How long after its life it may be answered while it is fetched anew (RFC 5861 section 3).
+    pub stale_while_revalidate: Option<Duration>,
+    /// How long after its life it may be answered if the origin fails (RFC 5861 section 4).
+    pub stale_if_error: Option<Duration>,
+    /// A request for what lives so long at least (RFC 9111 section 5.2.1.3).
+    pub min_fresh: Option<Duration>,
+    /// A request that takes what is over since so long at most; for ever if it does not say how long (RFC 9111 section 5.2.1.2).
+    pub max_stale: Option<Duration>,
     /// How long it lives is said in a way that cannot be read.
     pub is_garbled: bool,
+}
+
+/// A life that may be said several times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    /// The shortest.
+    pub least: Option<Duration>,
+    /// The shortest that is not 0: 0 is no bound beside another one where each use is asked for.
+    pub bound: Option<Duration>,
+}
+
+impl Life {
+    fn add(&mut self, given: Duration) {
+        self.least = Some(self.least.map_or(given, |before| before.min(given)));
+        if !given.is_zero() {
+            self.bound = Some(self.bound.map_or(given, |before| before.min(given)));
+        }
+    }
 }
 
 impl CacheControl {
@@ -70,6 +100,12 @@ impl CacheControl {
         }
     }
 
+    /// One directive of a dictionary (RFC 9213 section 2.1).
+    pub(crate) fn directive(&mut self, name: &str, argument: Option<&str>) {
+        let written = argument.map_or_else(|| name.to_owned(), |argument| format!("{name}={argument}"));
+        self.add(written.as_bytes(), false);
+    }
+
     /// Of what is doubtful refusals and lives are believed, and no permission.
     fn add(&mut self, directive: &[u8], is_doubtful: bool) {
         let (name, argument) = match directive.iter().position(|byte| *byte == b'=') {
@@ -85,34 +121,40 @@ impl CacheControl {
             self.private = true;
         } else if is("public") {
             self.public |= !is_doubtful;
-        } else if is("must-revalidate") || is("proxy-revalidate") {
+        } else if is("must-revalidate") {
             self.must_revalidate = true;
+        } else if is("proxy-revalidate") {
+            self.proxy_revalidate = true;
+        } else if is("must-understand") {
+            self.must_understand = !is_doubtful;
+        } else if is("stale-while-revalidate") {
+            self.stale_while_revalidate = seconds(argument).filter(|_| !is_doubtful);
+        } else if is("stale-if-error") {
+            self.stale_if_error = seconds(argument).filter(|_| !is_doubtful);
+        } else if is("min-fresh") {
+            self.min_fresh = seconds(argument);
+        } else if is("max-stale") {
+            self.max_stale = argument.map_or(Some(Duration::MAX), |_| seconds(argument));
         } else if is("no-transform") {
             self.no_transform = true;
         } else if is("only-if-cached") {
             self.only_if_cached = true;
         } else if is("max-age") || is_doubtful && is("s-maxage") {
-            self.max_age = self.shorter(self.max_age, argument);
+            match seconds(argument) {
+                Some(life) => self.max_age.add(life),
+                None => self.is_garbled = true,
+            }
         } else if is("s-maxage") {
-            self.s_maxage = self.shorter(self.s_maxage, argument);
+            match seconds(argument) {
+                Some(life) => self.s_maxage.add(life),
+                None => self.is_garbled = true,
+            }
         }
         // Where a comma is missing.
         let words = directive.split(u8::is_ascii_whitespace).filter(|_| !directive.contains(&b'"'));
         for word in words {
             self.no_store |= word.eq_ignore_ascii_case(b"no-store");
             self.private |= word.eq_ignore_ascii_case(b"private");
-        }
-    }
-
-    /// Of several lives the shortest; 0 is none, but that each use is to be asked for, which is no bound beside another one.
-    fn shorter(&mut self, before: Option<Duration>, argument: Option<&[u8]>) -> Option<Duration> {
-        let Some(now) = seconds(argument) else {
-            self.is_garbled = true;
-            return before;
-        };
-        match before {
-            Some(before) if now.is_zero() || before < now && !before.is_zero() => Some(before),
-            _ => Some(now),
         }
     }
 }
@@ -194,14 +236,22 @@ mod tests {
         assert!(parsed(&[r#"private="set-cookie, x-user", max-age=60"#]).private);
         let both = parsed(&["public", "S-MAXAGE=\"30\", max-age=60"]);
         assert!(both.public);
-        assert_eq!((both.s_maxage, both.max_age), (Some(Duration::from_secs(30)), Some(Duration::from_secs(60))));
+        assert_eq!(
+            (both.s_maxage.least, both.max_age.least),
+            (Some(Duration::from_secs(30)), Some(Duration::from_secs(60)))
+        );
+    }
+
+    /// As a bound.
+    fn life(life: Life) -> Option<Duration> {
+        life.bound.or(life.least)
     }
 
     #[test]
     fn a_quoted_comma_hides_nothing_and_invents_nothing() {
         let control = parsed(&[r#"ext="a, no-store, \", private", max-age=5"#]);
         assert!(!control.no_store && !control.private);
-        assert_eq!(control.max_age, Some(Duration::from_secs(5)));
+        assert_eq!(control.max_age.least, Some(Duration::from_secs(5)));
     }
 
     #[test]
@@ -219,7 +269,7 @@ mod tests {
         for line in ["max-age=soon", "max-age", "max-age=-1", "max-age=+5", "max-age=60.0", "s-maxage=1h, max-age=5"] {
             assert!(parsed(&[line]).is_garbled, "{line}");
         }
-        let lives = |line| (parsed(&[line]).is_garbled, parsed(&[line]).max_age.map(|life| life.as_secs()));
+        let lives = |line| (parsed(&[line]).is_garbled, life(parsed(&[line]).max_age).map(|life| life.as_secs()));
         for line in
             ["max-age=60, max-age=0", "max-age=0, max-age=60", "max-age=60, max-age=90", "max-age=90;max-age=60"]
         {
@@ -232,7 +282,7 @@ mod tests {
     #[test]
     fn semicolons_hide_nothing() {
         let control = parsed(&["private; max-age=5;no-store"]);
-        assert!(control.private && control.no_store && control.max_age == Some(Duration::from_secs(5)));
+        assert!(control.private && control.no_store && control.max_age.least == Some(Duration::from_secs(5)));
         assert!(parsed(&[r#"private="a;b""#]).private);
         for line in
             [r#"no-cache="Set-Cookie"; no-store"#, r#"x="a; no-store"#, "max-age=9 no-store", "no-store max-age=9"]
@@ -243,6 +293,9 @@ mod tests {
             assert!(parsed(&[line]).private, "{line}");
         }
         let doubtful = parsed(&["max-age=60; public; s-maxage=5"]);
-        assert_eq!((doubtful.public, doubtful.s_maxage, doubtful.max_age), (false, None, Some(Duration::from_secs(5))));
+        assert_eq!(
+            (doubtful.public, doubtful.s_maxage.least, doubtful.max_age.least),
+            (false, None, Some(Duration::from_secs(5)))
+        );
     }
 }

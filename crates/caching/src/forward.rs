@@ -13,7 +13,7 @@ use crate::control::{CacheControl, is_targeted, split_list};
 use crate::cookies::{self, Hidden};
 use crate::fields::{Fields, HOP_BY_HOP, Kind};
 use crate::request::Intent;
-use crate::route::Route;
+use crate::route::{Mode, Route};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -188,9 +188,15 @@ pub fn for_origin(
 
 /// Makes the origin's answer one to the client, when it does not come from the cache. Caches farther out must not answer from it without
 /// asking (rule P9); what it forbids them stays forbidden.
-pub fn for_client(headers: &mut HeaderMap, hidden: &Hidden, via: &Via) {
+///
+/// In the other modes they may, as the origin says.
+pub fn for_client(headers: &mut HeaderMap, hidden: &Hidden, mode: Mode, via: &Via) {
     remove_hop_by_hop(headers);
     hidden.keep(headers);
+    headers.append(VIA, via.0.clone());
+    if mode != Mode::Coherent {
+        return;
+    }
     let control = CacheControl::of_answer(headers);
     headers.remove(EXPIRES);
     remove_targeted(headers);
@@ -205,7 +211,6 @@ pub fn for_client(headers: &mut HeaderMap, hidden: &Hidden, via: &Via) {
             (false, false, true) => "no-cache, no-transform",
         }),
     );
-    headers.append(VIA, via.0.clone());
 }
 
 /// Takes off what tells certain caches farther out that they need not ask: RFC 9213, and what was there before it.
@@ -369,10 +374,10 @@ mod tests {
     fn no_cache_farther_out_is_told_otherwise() {
         let mut answer =
             headers(&[("surrogate-control", "max-age=9"), ("cdn-cache-control", "max-age=9"), ("age", "1")]);
-        for_client(&mut answer, &Hidden::default(), &via());
+        for_client(&mut answer, &Hidden::default(), Mode::Coherent, &via());
         assert_eq!(answer, headers(&[("age", "1"), ("cache-control", "no-cache"), ("via", "1.1 verbena")]));
         let mut refused = headers(&[("cache-control", "public"), ("cdn-cache-control", "no-store")]);
-        for_client(&mut refused, &Hidden::default(), &via());
+        for_client(&mut refused, &Hidden::default(), Mode::Coherent, &via());
         assert_eq!(refused[CACHE_CONTROL], "no-store");
     }
 
@@ -387,7 +392,7 @@ mod tests {
         ] {
             let mut answer = HeaderMap::new();
             answer.insert(CACHE_CONTROL, HeaderValue::from_static(said));
-            for_client(&mut answer, &Hidden::default(), &via());
+            for_client(&mut answer, &Hidden::default(), Mode::Coherent, &via());
             assert_eq!(answer[CACHE_CONTROL], left, "{said}");
         }
     }

@@ -81,7 +81,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
     assert!(request.intent != Intent::Look || !on.contains_key(IF_NONE_MATCH), "a fill must be whole");
 
     let Some((status, came)) = answer_head(&mut lines) else { return outcomes };
-    match store(&request, &head, &route, status, &came, SystemTime::UNIX_EPOCH) {
+    match store(&request, &head, &route, (status, &came), SystemTime::UNIX_EPOCH, Duration::ZERO) {
         Ok(stored) => {
             outcomes.stored += 1;
             assert!(head.method == Method::GET && !says(&came, b"no-store") && !says(&came, b"private"), "{came:?}");
@@ -103,7 +103,7 @@ pub fn http_head(input: &[u8]) -> Outcomes {
         Err(_) => outcomes.refused += 1,
     }
     let mut out = came.clone();
-    for_client(&mut out, &hidden, &via);
+    for_client(&mut out, &hidden, crate::Mode::Coherent, &via);
     assert!(only_end_to_end(&out) && !out.contains_key(EXPIRES));
     assert!(says(&out, b"no-cache") || says(&out, b"no-store"), "{out:?}");
     for kept in [&b"no-store"[..], b"no-transform"] {

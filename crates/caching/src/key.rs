@@ -22,6 +22,9 @@ pub struct Key(pub u128);
 #[derive(Clone)]
 pub struct Keys(SipHasher13);
 
+/// Prefixes of a path by which its page can be purged (rule H2).
+pub const MOST_PREFIXES: usize = 16;
+
 /// What a tag's input begins with, and that of no key does: there it is the length of a host.
 const TAG: u64 = u64::MAX;
 
@@ -60,6 +63,43 @@ impl Keys {
         part(&host(head).to_ascii_lowercase());
         part(head.uri.path().as_bytes());
         part(b"any query");
+        let hash = hash.finish128();
+        Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
+    }
+
+    /// No page's: what each page of this host depends on, and each whose path begins so by whole segments, the whole path included. The host
+    /// first, then the prefixes, the shorter before the longer, [`MOST_PREFIXES`] at most (rule H2).
+    pub fn of_prefixes(&self, head: &request::Parts) -> Vec<Key> {
+        let (host, path) = (host(head).to_ascii_lowercase(), head.uri.path().trim_end_matches('/'));
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).filter(|end| *end > 0);
+        let prefixes = ends.take(MOST_PREFIXES).map(|end| self.prefix(&host, &path.as_bytes()[..end]));
+        [self.prefix(&host, b"")].into_iter().chain(prefixes).collect()
+    }
+
+    /// The one of these that stands for a prefix of paths at a host, or for the host if it is `/`. `None` if it is no such thing, or deeper than
+    /// prefixes are kept.
+    pub fn of_prefix(&self, host: &str, prefix: &str) -> Option<Key> {
+        let head = http::Request::get(prefix).header(HOST, host).body(()).ok()?.into_parts().0;
+        let is_path = prefix.starts_with('/') && head.uri.query().is_none() && head.uri.authority().is_none();
+        let deepest = head.uri.path().trim_end_matches('/');
+        let is_kept = is_path && deepest.bytes().filter(|byte| *byte == b'/').count() <= MOST_PREFIXES;
+        is_kept.then(|| self.prefix(&host.to_ascii_lowercase().into_bytes(), deepest.as_bytes()))
+    }
+
+    /// The same by an address, `http://HOST/PATH`.
+    pub fn of_prefix_at(&self, address: &str) -> Option<Key> {
+        let uri: http::Uri = address.parse().ok()?;
+        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+        let host = uri.authority().filter(|host| is_web && !host.as_str().contains('@'))?;
+        self.of_prefix(host.as_str(), uri.path_and_query().map_or("/", |target| target.as_str()))
+    }
+
+    fn prefix(&self, host: &[u8], prefix: &[u8]) -> Key {
+        let mut hash = self.0;
+        for part in [host, prefix, b"prefix"] {
+            hash.write_u64(part.len() as u64);
+            hash.write(part);
+        }
         let hash = hash.finish128();
         Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
     }
@@ -271,5 +311,20 @@ mod tests {
             assert_eq!(Keys::are_tagged_in(&head), is_ours);
         }
         assert_eq!(format!("{one:?}"), "Keys(secret not shown)");
+    }
+
+    #[test]
+    fn a_page_is_found_by_its_host_and_by_each_prefix_of_whole_segments() {
+        let of = |target: &str| {
+            keys().of_prefixes(&Http::get(target).header(HOST, "Shop.example").body(()).unwrap().into_parts().0)
+        };
+        let prefix = |prefix: &str| keys().of_prefix("shop.example", prefix).unwrap();
+        let all = of("/a/b/c?x=1");
+        assert_eq!(all, [prefix("/"), prefix("/a"), prefix("/a/b"), prefix("/a/b/c/")]);
+        assert!(!all.contains(&prefix("/a/bc")) && !all.contains(&keys().of_prefix("other", "/a").unwrap()));
+        assert_eq!((of("/"), of("/a/").len()), (vec![prefix("/")], 2));
+        assert_eq!(of(&"/d".repeat(40)).len(), 1 + MOST_PREFIXES);
+        assert_eq!(keys().of_prefix("shop.example", &"/d".repeat(17)), None, "no page is found by it");
+        assert_eq!((keys().of_prefix("h", "a"), keys().of_prefix("h", "/a?b")), (None, None));
     }
 }

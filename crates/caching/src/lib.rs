@@ -10,7 +10,9 @@
 //! the origin sent may be kept, for how long, and under which headers. Every refusal is a named [`Reason`], which ends up in
 //! `Cache-Status` and in a metric.
 //!
-//! Coherent mode differs from a plain shared cache in two places (rule P9). Every hit was validated at its home after the request arrived, which
+//! A [`Route`] is in one of three [`Mode`]s. In *standard* mode RFC 9111 holds as it stands ([`Lifetime`]), with validators ([`ask_whether`], [`freshened`]).
+//!
+//! *Coherent* mode differs from a plain shared cache in two places (rule P9). Every hit was validated at its home after the request arrived, which
 //! is a successful validation in the sense of RFC 9111 section 4.3: so `no-cache`, `max-age=0` and `must-revalidate` do
 //! not prevent storing. And what leaves says `no-cache`, so that no cache farther out answers without asking.
 
@@ -20,6 +22,8 @@ mod control;
 mod cookies;
 mod fields;
 mod forward;
+mod freshening;
+mod freshness;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
 mod key;
@@ -32,22 +36,25 @@ mod route;
 mod rule;
 mod status;
 mod store;
+mod targeted;
 mod variant;
 
-pub use answer::{Answer, answer, has_tag};
+pub use answer::{Answer, answer, answer_by_dates_too, has_tag};
 pub use carried::Carried;
-pub use control::CacheControl;
+pub use control::{CacheControl, Life};
 pub use cookies::Hidden;
 pub use forward::{Conditions, Unfit, Via, for_client, for_origin, is_framed_plainly, received};
+pub use freshening::{ask_whether, freshened};
+pub use freshness::{Lifetime, Use, Wishes};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, http_head};
-pub use key::{Key, Keys};
+pub use key::{Key, Keys, MOST_PREFIXES};
 pub use names::{ANALYTICS, Names};
 pub use query::{Query, for_page};
 pub use reason::Reason;
 pub use request::{Bracket, Intent, Request};
-pub use route::{Cookies, Route, Routes, Writes};
+pub use route::{Cookies, Mode, Route, Routes, Writes};
 pub use rule::{CookieRule, QueryRule, Rule, parents, resolve};
 pub use status::CacheStatus;
 pub use store::{Stored, is_framed, store};

@@ -17,6 +17,12 @@ pub enum Reason {
     Precondition,
     /// A GET or HEAD with a body.
     RequestBody,
+    /// The route says that nothing is stored.
+    Route,
+    /// The answer has neither a lifetime nor a validator (standard mode).
+    NoValidator,
+    /// The answer names more dependencies than are kept, so it could not be purged by them (standard mode).
+    TooManyNames,
     /// The answer's status is not one to store (RFC 9111 section 3).
     Status,
     /// The answer says `no-store`.
@@ -62,6 +68,9 @@ impl Reason {
             Reason::RequestNoStore => "request-no-store",
             Reason::Precondition => "precondition",
             Reason::RequestBody => "request-body",
+            Reason::Route => "pass",
+            Reason::NoValidator => "no-lifetime",
+            Reason::TooManyNames => "too-many-names",
             Reason::Status => "status",
             Reason::NoStore => "no-store",
             Reason::Private => "private",

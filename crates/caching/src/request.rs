@@ -6,9 +6,10 @@ use http::{Method, request};
 use crate::control::CacheControl;
 use crate::cookies;
 use crate::fields::{Fields, Kind, OTHER_METHOD, OTHER_PATH};
+use crate::freshness::Wishes;
 use crate::key::{Key, Keys};
 use crate::reason::Reason;
-use crate::route::{Route, Writes};
+use crate::route::{Mode, Route, Writes};
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Bracket {
     BesideDatabase,
     /// The application's own: it announces what it touches.
     Announced,
+    /// One of its target, when the application has answered and before its client is (rule H7).
+    After,
 }
 
 /// What the headers of a request say about caching.
@@ -43,6 +46,10 @@ pub struct Request {
     pub credentials: Option<Reason>,
     /// It wants a stored answer or 504 (RFC 9111 section 5.2.1.7).
     pub only_if_cached: bool,
+    /// By what its copy is found to be good.
+    pub mode: Mode,
+    /// How old an answer it takes. Words decide in coherent mode, so there it is not looked at.
+    pub wishes: Wishes,
 }
 
 impl Request {
@@ -65,6 +72,8 @@ impl Request {
             key: keys.key(head, fields, route),
             credentials,
             only_if_cached: control.only_if_cached,
+            mode: route.mode,
+            wishes: Wishes::of(&control),
         }
     }
 }
@@ -77,12 +86,18 @@ fn intent(head: &request::Parts, fields: Fields, has_body: bool, route: &Route, 
     match route.writes {
         Writes::Always => return Intent::Update(Bracket::Everything),
         Writes::Announced if !head.method.is_safe() => return Intent::Update(Bracket::Announced),
+        Writes::Database | Writes::UnsafeMethods if !head.method.is_safe() && route.mode == Mode::Standard => {
+            return Intent::Update(Bracket::After);
+        }
         Writes::Database if !head.method.is_safe() => return Intent::Update(Bracket::BesideDatabase),
         Writes::UnsafeMethods if !head.method.is_safe() => return Intent::Update(Bracket::Everything),
         _ => {}
     }
     if !reads {
         return Intent::Pass(Reason::Method);
+    }
+    if route.mode == Mode::Pass {
+        return Intent::Pass(Reason::Route);
     }
     if control.no_store {
         return Intent::Pass(Reason::RequestNoStore);
@@ -109,9 +124,12 @@ fn asks_for_another(head: &request::Parts, fields: Fields) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
     use http::Request as Http;
     use http::header::HOST;
+
+    use super::*;
 
     fn of(builder: request::Builder, route: &Route) -> Request {
         Request::of(&builder.body(()).unwrap().into_parts().0, false, route, &Keys::new([7; 16]))
@@ -151,6 +169,23 @@ mod tests {
         assert_eq!(of(overriding, &reading).intent, Intent::Update(Bracket::Everything), "perhaps another path");
         let writing = Route { writes: Writes::Always, ..Route::default() };
         assert_eq!(of(get("/"), &writing).intent, Intent::Update(Bracket::Everything));
+    }
+
+    #[test]
+    fn a_mode_says_what_is_looked_for_and_what_a_write_touches() {
+        let standard = Route { mode: Mode::Standard, ..Route::default() };
+        assert_eq!(of(get("/").method("POST"), &standard).intent, Intent::Update(Bracket::After));
+        let database = Route { writes: Writes::Database, ..standard.clone() };
+        assert_eq!(of(get("/").method("POST"), &database).intent, Intent::Update(Bracket::After));
+        let writing = Route { writes: Writes::Always, ..standard.clone() };
+        assert_eq!(of(get("/"), &writing).intent, Intent::Update(Bracket::Everything));
+        let request = of(get("/").header("cache-control", "max-stale, min-fresh=3"), &standard);
+        let wishes =
+            Wishes { max_stale: Some(Duration::MAX), min_fresh: Some(Duration::from_secs(3)), ..Wishes::default() };
+        assert_eq!((request.intent, request.wishes, request.mode), (Intent::Look, wishes, Mode::Standard));
+        let pass = Route { mode: Mode::Pass, ..Route::default() };
+        assert_eq!(of(get("/"), &pass).intent, Intent::Pass(Reason::Route));
+        assert_eq!(of(get("/").method("POST"), &pass).intent, Intent::Update(Bracket::Everything));
     }
 
     #[test]

@@ -21,11 +21,33 @@ pub struct Route {
     pub query: Query,
     /// What requests of this route do to the data.
     pub writes: Writes,
+    /// By what a copy is found to be good.
+    pub mode: Mode,
+}
+
+/// By what copies of a route's pages are found to be good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// By version words: a hit is what the application would say. What the application is assumed to do is in rule P10.
+    #[default]
+    Coherent,
+    /// By RFC 9111, lifetimes and validators; a purge and a write through the cluster are seen at once nevertheless (rules H1, H7). Nothing is
+    /// assumed of the application.
+    Standard,
+    /// By nothing: nothing is stored.
+    Pass,
 }
 
 impl Default for Route {
     fn default() -> Self {
-        Route { prefix: "/".into(), cookies: Cookies::default(), query: Query::default(), writes: Writes::default() }
+        Route {
+            prefix: "/".into(),
+            cookies: Cookies::default(),
+            query: Query::default(),
+            writes: Writes::default(),
+            mode: Mode::default(),
+        }
     }
 }
 
@@ -40,9 +62,9 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Of the configured rules, with what they inherit. `writes` holds where none says what requests do.
-    pub fn of(rules: &[Rule], writes: Writes) -> Self {
-        let elsewhere = Route { writes, ..Route::default() };
+    /// Of the configured rules, with what they inherit. `writes` and `mode` hold where none says it.
+    pub fn of(rules: &[Rule], writes: Writes, mode: Mode) -> Self {
+        let elsewhere = Route { writes, mode, ..Route::default() };
         Routes { elsewhere: elsewhere.clone(), ..Routes::new(resolve(rules, &elsewhere)) }
     }
 
@@ -92,7 +114,16 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
     let cookies = one.cookies.more_careful(&other.cookies);
     let query = Query { ignore: one.query.ignore.and(&other.query.ignore), sort: one.query.sort && other.query.sort };
     let prefix = one.prefix.clone();
-    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the five") })
+    // Nothing stored is never wrong, and what words say is never older than what a lifetime says.
+    let modes = [one.mode, other.mode];
+    let mode = [Mode::Pass, Mode::Coherent].into_iter().find(|mode| modes.contains(mode)).unwrap_or(Mode::Standard);
+    Cow::Owned(Route {
+        prefix,
+        cookies,
+        query,
+        mode,
+        writes: writes.expect("invariant: each rule has one of the five"),
+    })
 }
 
 /// The length of a prefix that a path begins with, if it ends at its own last slash, at the path's end, or before a border.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::names::Names;
 use crate::path::Readings;
 use crate::query::Query;
-use crate::route::{Cookies, Route, Writes, covers, is_slash};
+use crate::route::{Cookies, Mode, Route, Writes, covers, is_slash};
 
 /// One element of `proxy.routes`. A key that is `None` was not said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Rule {
     /// What requests do to the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes: Option<Writes>,
+    /// By what a copy is found to be good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
 }
 
 /// What a rule says of cookies. Names end in `*` where they stand for all that begin so.
@@ -62,7 +65,7 @@ pub struct QueryRule {
 impl Default for Rule {
     fn default() -> Self {
         let (cookies, query) = (CookieRule::default(), QueryRule::default());
-        Rule { prefix: "/".into(), inherit: true, cookies, query, writes: None }
+        Rule { prefix: "/".into(), inherit: true, cookies, query, writes: None, mode: None }
     }
 }
 
@@ -81,7 +84,7 @@ impl QueryRule {
 impl Rule {
     /// Whether it says a prefix and nothing else.
     pub fn is_bare(&self) -> bool {
-        self.cookies.is_empty() && self.query.is_empty() && self.writes.is_none()
+        self.cookies.is_empty() && self.query.is_empty() && self.writes.is_none() && self.mode.is_none()
     }
 
     /// What holds under its prefix, where `inherited` holds around it.
@@ -112,8 +115,8 @@ impl Rule {
             },
             sort: self.query.sort.unwrap_or(inherited.query.sort),
         };
-        let writes = self.writes.unwrap_or(inherited.writes);
-        Route { prefix: self.prefix.clone(), cookies: Cookies { ignore, only, key, publish }, query, writes }
+        let (writes, mode) = (self.writes.unwrap_or(inherited.writes), self.mode.unwrap_or(inherited.mode));
+        Route { prefix: self.prefix.clone(), cookies: Cookies { ignore, only, key, publish }, query, writes, mode }
     }
 }
 
@@ -146,7 +149,7 @@ pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
 /// A rule that says all, for what holds.
 impl From<Route> for Rule {
     fn from(route: Route) -> Self {
-        let Route { prefix, cookies, query, writes } = route;
+        let Route { prefix, cookies, query, writes, mode } = route;
         let only = cookies.only.as_ref().map(|only| only.spelled().collect());
         let cookies = CookieRule {
             ignore: only.is_none().then(|| cookies.ignore.spelled().collect()),
@@ -155,7 +158,7 @@ impl From<Route> for Rule {
             publish: Some(cookies.publish),
         };
         let query = QueryRule { ignore: Some(query.ignore.spelled().collect()), sort: Some(query.sort) };
-        Rule { prefix, inherit: true, cookies, query, writes: Some(writes) }
+        Rule { prefix, inherit: true, cookies, query, writes: Some(writes), mode: Some(mode) }
     }
 }
 

@@ -7,6 +7,13 @@ use http::HeaderValue;
 pub enum CacheStatus {
     /// Answered from the cache, validated.
     Hit,
+    /// Answered from the cache, by its lifetime.
+    Aged {
+        /// Seconds that are left of it, below 0 if it is stale (RFC 9211 section 2.3).
+        ttl: i64,
+        /// A token that says more.
+        detail: Option<&'static str>,
+    },
     /// Went to the origin.
     Forwarded {
         /// Why: `method`, `bypass`, `uri-miss`, `vary-miss`, `stale`, `request`.
@@ -29,6 +36,12 @@ impl CacheStatus {
         let mut text = String::from(cache);
         match self {
             CacheStatus::Hit => text.push_str("; hit"),
+            CacheStatus::Aged { ttl, detail } => {
+                let _ = write!(text, "; hit; ttl={ttl}");
+                if let Some(detail) = detail {
+                    let _ = write!(text, "; detail={detail}");
+                }
+            }
             CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail } => {
                 // Writing to a String cannot fail.
                 let _ = write!(text, "; fwd={why}");
@@ -57,6 +70,8 @@ mod tests {
     #[test]
     fn it_reads_as_the_rfc_has_it() {
         assert_eq!(CacheStatus::Hit.value("verbena"), "verbena; hit");
+        let stale = CacheStatus::Aged { ttl: -42, detail: Some("origin-down") };
+        assert_eq!(stale.value("verbena"), "verbena; hit; ttl=-42; detail=origin-down");
         let forwarded = CacheStatus::Forwarded {
             why: "uri-miss",
             origin_status: Some(200),

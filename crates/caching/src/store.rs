@@ -11,9 +11,10 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, request};
 use crate::control::CacheControl;
 use crate::cookies;
 use crate::forward::{remove_hop_by_hop, remove_targeted};
+use crate::freshness::{Lifetime, storable};
 use crate::reason::Reason;
 use crate::request::Request;
-use crate::route::Route;
+use crate::route::{Mode, Route};
 use crate::variant::Variant;
 
 /// What is kept of an answer beside its body.
@@ -23,28 +24,103 @@ pub struct Stored {
     pub status: StatusCode,
     /// Its headers as they go out: hop-by-hop ones and old ages taken off, `Cache-Control: no-cache` (rule P9).
     pub headers: HeaderMap,
-    /// How long it may be used from the moment it arrived, if the origin set a bound (rule P9).
+    /// How long it may be used from the moment it arrived, if the origin set a bound (rule P9). Coherent mode.
     pub lifetime: Option<Duration>,
-    /// The origin says that it is for requests with credentials as well.
-    pub shared_with_credentials: bool,
+    /// How long it may be used without asking. Standard mode alone.
+    pub standard: Option<Lifetime>,
+    /// The origin says that it is for requests with `Authorization` as well.
+    pub for_authorization: bool,
+    /// It is for requests with cookies that its key has not as well.
+    pub for_cookies: bool,
     /// Which requests of the page it answers.
     pub variant: Variant,
     /// The origin's weak tag. Hits carry a strong one in its place (rule P9), but the client that this answer went to was given this one.
     pub weak_tag: Option<HeaderValue>,
 }
 
-/// Decides whether an answer to `head` that came at `now` may be stored.
+impl Stored {
+    /// Whether it is for a request with these credentials.
+    pub fn is_for(&self, credentials: Option<Reason>) -> bool {
+        match credentials {
+            None => true,
+            Some(Reason::Cookie) => self.for_cookies,
+            Some(_) => self.for_authorization,
+        }
+    }
+}
+
+/// Decides whether an answer to `head` that came at `now`, so long `on_its_way` after it was asked for, may be stored.
+///
+/// # Errors
+/// Why it must not.
 pub fn store(
     request: &Request,
     head: &request::Parts,
+    route: &Route,
+    (status, answer): (StatusCode, &HeaderMap),
+    now: SystemTime,
+    on_its_way: Duration,
+) -> Result<Stored, Reason> {
+    if head.method != Method::GET || answer.contains_key(TRAILER) {
+        return Err(Reason::Form);
+    }
+    match request.mode {
+        Mode::Coherent => coherent(request, route, status, answer, now),
+        Mode::Standard => standard(request, head, route, (status, answer), now, on_its_way),
+        Mode::Pass => Err(Reason::Route),
+    }
+}
+
+/// By RFC 9111 section 3.
+fn standard(
+    request: &Request,
+    head: &request::Parts,
+    route: &Route,
+    (status, answer): (StatusCode, &HeaderMap),
+    now: SystemTime,
+    on_its_way: Duration,
+) -> Result<Stored, Reason> {
+    let storable = storable(head, status, answer, now, on_its_way)?;
+    let has_body = ![StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT].contains(&status);
+    if has_body && !is_framed(answer) {
+        return Err(Reason::Unframed);
+    }
+    if is_stream(answer) {
+        return Err(Reason::Stream);
+    }
+    if cookies::sets_one(answer, &route.cookies) {
+        return Err(Reason::SetCookie);
+    }
+    // A cookie may be of one user. Who says how long an answer lives has thought of it.
+    if request.credentials == Some(Reason::Cookie) && !storable.is_explicit {
+        return Err(Reason::Cookie);
+    }
+    let variant = Variant::of(answer)?;
+    let mut headers = answer.clone();
+    remove_hop_by_hop(&mut headers);
+    for name in [AGE, SET_COOKIE] {
+        headers.remove(name);
+    }
+    let headers = with_values_of_its_own(headers);
+    Ok(Stored {
+        status,
+        headers,
+        lifetime: None,
+        standard: Some(storable.lifetime),
+        for_authorization: storable.for_authorization,
+        for_cookies: storable.is_explicit,
+        variant,
+        weak_tag: None,
+    })
+}
+
+fn coherent(
+    request: &Request,
     route: &Route,
     status: StatusCode,
     answer: &HeaderMap,
     now: SystemTime,
 ) -> Result<Stored, Reason> {
-    if head.method != Method::GET || answer.contains_key(TRAILER) {
-        return Err(Reason::Form);
-    }
     if !is_final(status) {
         return Err(Reason::Status);
     }
@@ -64,14 +140,23 @@ pub fn store(
     if cookies::sets_one(answer, &route.cookies) {
         return Err(Reason::SetCookie);
     }
-    let shared_with_credentials = control.public || control.s_maxage.is_some();
+    let shared_with_credentials = control.public || control.s_maxage.least.is_some();
     if let (Some(reason), false) = (request.credentials, shared_with_credentials) {
         return Err(reason);
     }
     let variant = Variant::of(answer)?;
     let lifetime = lifetime(&control, answer, now)?;
     let weak_tag = answer.get(ETAG).filter(|tag| is_weak(tag)).cloned();
-    Ok(Stored { status, headers: outgoing(answer, control), lifetime, shared_with_credentials, variant, weak_tag })
+    Ok(Stored {
+        status,
+        headers: outgoing(answer, control),
+        lifetime,
+        standard: None,
+        for_authorization: shared_with_credentials,
+        for_cookies: shared_with_credentials,
+        variant,
+        weak_tag,
+    })
 }
 
 /// Whether a message says itself where its body ends, so that half of it cannot look like the whole (RFC 9112 section 6.3).
@@ -117,7 +202,9 @@ fn lifetime(control: &CacheControl, answer: &HeaderMap, now: SystemTime) -> Resu
         let made = answer.get(DATE).and_then(date).unwrap_or(now);
         Some(Ok(expires.duration_since(made).unwrap_or_default()))
     };
-    let given = match control.s_maxage.filter(|life| !life.is_zero()).or(control.max_age).or(control.s_maxage) {
+    // Zero is no bound beside another one.
+    let given = control.s_maxage.bound.or(control.max_age.bound).or(control.max_age.least).or(control.s_maxage.least);
+    let given = match given {
         Some(given) => given,
         None => expires().transpose()?.unwrap_or_default(),
     };
@@ -131,7 +218,7 @@ fn lifetime(control: &CacheControl, answer: &HeaderMap, now: SystemTime) -> Resu
 }
 
 /// How old it was when it came. Of several values the first counts (RFC 9111 section 5.1), and one that is too large to count is for ever.
-fn age(answer: &HeaderMap) -> Duration {
+pub(crate) fn age(answer: &HeaderMap) -> Duration {
     let first = answer.get(AGE).map(|age| age.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default());
     match first.map(<[u8]>::trim_ascii) {
         Some(digits) if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => {
@@ -142,7 +229,7 @@ fn age(answer: &HeaderMap) -> Duration {
     }
 }
 
-fn date(value: &HeaderValue) -> Option<std::time::SystemTime> {
+pub(crate) fn date(value: &HeaderValue) -> Option<std::time::SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
 }
 
@@ -163,7 +250,11 @@ fn outgoing(answer: &HeaderMap, control: CacheControl) -> HeaderMap {
     if headers.get(ETAG).is_some_and(|tag| is_weak(tag) || !tag.as_bytes().starts_with(b"\"")) {
         headers.remove(ETAG);
     }
-    // As they came, values are parts of the connection's buffer, which is many times as large and would be kept with them.
+    with_values_of_its_own(headers)
+}
+
+/// As they came, values are parts of the connection's buffer, which is many times as large and would be kept with them.
+pub(crate) fn with_values_of_its_own(mut headers: HeaderMap) -> HeaderMap {
     for value in headers.values_mut() {
         if let Ok(own) = HeaderValue::from_bytes(value.as_bytes()) {
             *value = own;
@@ -193,7 +284,8 @@ mod tests {
         };
         let request = Request::of(&head, false, &route, &crate::Keys::new([7; 16]));
         let status = StatusCode::from_u16(status).unwrap();
-        store(&request, &head, &route, status, &answer, httpdate::parse_http_date(NOW).unwrap())
+        let now = httpdate::parse_http_date(NOW).unwrap();
+        store(&request, &head, &route, (status, &answer), now, Duration::ZERO)
     }
 
     fn decide(status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {
@@ -216,7 +308,7 @@ mod tests {
         assert_eq!(decide(200, &[("set-cookie", "sid=1")]).unwrap().headers.get(SET_COOKIE), None);
         let with_cookie = || http::Request::get("/").header("cookie", "user=1");
         assert_eq!(decide_for(with_cookie(), 200, &[]).map(|_| ()).unwrap_err(), Reason::Cookie);
-        assert!(decide_for(with_cookie(), 200, &[("cache-control", "public")]).unwrap().shared_with_credentials);
+        assert!(decide_for(with_cookie(), 200, &[("cache-control", "public")]).unwrap().for_cookies);
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! A stored answer that the origin calls right still: asked for with its validators, and made new by the 304 (RFC 9111 section 4.3, rule H4).
+
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+    TRANSFER_ENCODING, VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::forward::remove_hop_by_hop;
+
+/// Says in a request which answer is stored. Whether there is a validator to say it with: without, a condition would be a guess.
+pub fn ask_whether(request: &mut HeaderMap, stored: &HeaderMap) -> bool {
+    let mut says = false;
+    for (validator, condition) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
+        if let Some(value) = stored.get(&validator).filter(|value| is_validator(&validator, value)) {
+            request.insert(condition, value.clone());
+            says = true;
+        }
+    }
+    says
+}
+
+fn is_validator(name: &HeaderName, value: &HeaderValue) -> bool {
+    *name != ETAG || value.as_bytes().ends_with(b"\"")
+}
+
+/// The head of a stored answer as a 304 makes it new. `None` if the 304 is about another answer than the one that is stored: it is to be
+/// fetched without conditions.
+pub fn freshened(stored: &HeaderMap, not_modified: &HeaderMap) -> Option<HeaderMap> {
+    let mut told = not_modified.clone();
+    remove_hop_by_hop(&mut told);
+    // Of the body that was not sent; its own are kept (section 3.2).
+    let is_of_the_body = |name: &HeaderName| [CONTENT_LENGTH, CONTENT_RANGE, TRANSFER_ENCODING].contains(name);
+    for name in [ETAG, VARY, CONTENT_ENCODING] {
+        let lines = |headers: &HeaderMap| headers.get_all(&name).into_iter().cloned().collect::<Vec<_>>();
+        let (told, stored) = (lines(&told), lines(stored));
+        // A weak tag compares with a strong one, as the condition did (RFC 9110 section 13.1.2).
+        let is_same = match name == ETAG {
+            true => told.iter().map(opaque).eq(stored.iter().map(opaque)),
+            false => told == stored,
+        };
+        if !told.is_empty() && !is_same {
+            return None;
+        }
+    }
+    let mut headers = stored.clone();
+    for name in told.keys().filter(|name| !is_of_the_body(name) && **name != CONTENT_ENCODING) {
+        headers.remove(name);
+    }
+    for (name, value) in told.iter().filter(|(name, _)| !is_of_the_body(name) && **name != CONTENT_ENCODING) {
+        headers.append(name, value.clone());
+    }
+    Some(headers)
+}
+
+fn opaque(tag: &HeaderValue) -> &[u8] {
+    crate::answer::opaque(tag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn a_condition_names_what_is_stored() {
+        let mut request = HeaderMap::new();
+        let stored = headers(&[("etag", "W/\"1\""), ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")]);
+        assert!(ask_whether(&mut request, &stored));
+        assert_eq!((&request[IF_NONE_MATCH], &request[IF_MODIFIED_SINCE]), (&stored[ETAG], &stored[LAST_MODIFIED]));
+        let mut request = HeaderMap::new();
+        assert!(!ask_whether(&mut request, &headers(&[("etag", "bare"), ("date", "x")])) && request.is_empty());
+    }
+
+    #[test]
+    fn a_304_makes_all_new_but_what_is_of_the_body() {
+        let stored = headers(&[
+            ("etag", "\"1\""),
+            ("content-length", "5"),
+            ("content-encoding", "gzip"),
+            ("cache-control", "max-age=1"),
+            ("x-a", "old"),
+            ("x-b", "kept"),
+        ]);
+        let told = headers(&[
+            ("etag", "W/\"1\""),
+            ("content-length", "0"),
+            ("content-range", "bytes 0-1/2"),
+            ("cache-control", "max-age=2"),
+            ("x-a", "1"),
+            ("x-a", "2"),
+            ("connection", "x-c"),
+            ("x-c", "hop"),
+        ]);
+        let expected = headers(&[
+            ("etag", "W/\"1\""),
+            ("content-length", "5"),
+            ("content-encoding", "gzip"),
+            ("cache-control", "max-age=2"),
+            ("x-a", "1"),
+            ("x-a", "2"),
+            ("x-b", "kept"),
+        ]);
+        assert_eq!(freshened(&stored, &told), Some(expected));
+    }
+
+    #[test]
+    fn a_304_about_another_answer_is_of_no_use() {
+        let stored = headers(&[("etag", "\"1\""), ("vary", "accept"), ("content-encoding", "gzip")]);
+        for (name, value) in [("etag", "\"2\""), ("vary", "cookie"), ("content-encoding", "br")] {
+            assert_eq!(freshened(&stored, &headers(&[(name, value)])), None, "{name}");
+        }
+        assert_eq!(freshened(&stored, &headers(&[])), Some(stored.clone()));
+    }
+}
