@@ -1,13 +1,13 @@
 //! Heads of answers, and the names of what became of a request.
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG, Entry, RETRY_AFTER};
+use http::header::{AGE, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG, Entry, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, request};
 use hyper::ext::ReasonPhrase;
-use verbena_caching::{Answer, CacheStatus, Unfit, answer, has_tag};
+use verbena_caching::{Answer, CacheStatus, Unfit, answer, answer_by_dates_too, has_tag};
 use verbena_content::{Alone, NotStored, Refusal, Verdict};
 
 use crate::body::Body;
-use crate::page::Page;
+use crate::page::{Aged, Page};
 use crate::shapes::Shapes;
 
 /// RFC 9211.
@@ -19,13 +19,26 @@ pub(crate) const NAME: &str = "verbena";
 /// What the proxy's own answers are written in.
 pub(crate) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
-/// A validated copy, in the form that the request wants.
-pub(crate) fn from_copy(head: &request::Parts, copy: Page, shapes: &Shapes, noted: CacheStatus) -> Response<Body> {
+/// A validated copy, in the form that the request wants. One that has an age is a standard one, and says it.
+pub(crate) fn from_copy(
+    head: &request::Parts,
+    copy: Page,
+    shapes: &Shapes,
+    noted: CacheStatus,
+    aged: Option<Aged>,
+) -> Response<Body> {
     let status = copy.status();
     let weak = copy.weak_tag().filter(|tag| status == StatusCode::OK && has_tag(head, tag));
     let weak = weak.and_then(|tag| HeaderValue::from_bytes(tag).ok());
-    let (headers, mut body) = copy.opened(shapes);
-    let is_ours = answer(head, status, &headers) == Answer::NotModified;
+    let (mut headers, mut body) = copy.opened(shapes);
+    let is_ours = match aged {
+        None => answer(head, status, &headers),
+        Some(Aged { age, .. }) => {
+            headers.insert(AGE, HeaderValue::from(age));
+            answer_by_dates_too(head, status, &headers)
+        }
+    };
+    let is_ours = is_ours == Answer::NotModified;
     if head.method == Method::HEAD {
         body.clear();
     }
@@ -103,7 +116,7 @@ fn note_instead(response: &mut Response<Body>, status: CacheStatus) {
 /// Why an answer is no hit, as it was noted.
 pub(crate) fn reason(response: &Response<Body>) -> Option<&'static str> {
     match response.extensions().get()? {
-        CacheStatus::Hit => None,
+        CacheStatus::Hit | CacheStatus::Aged { .. } => None,
         CacheStatus::Forwarded { why, detail, .. } => Some(detail.unwrap_or(why)),
     }
 }

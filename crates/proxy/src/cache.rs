@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use verbena_caching::{Key, Keys, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
-    Alone, FillId, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp, Start,
-    Store, Unstorable, Waiter, Words,
+    Alone, FillId, Kind, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp,
+    Start, Store, Unstorable, Waiter, Words,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -36,8 +36,8 @@ pub(crate) struct Fetched {
     pub key: Key,
     pub stored: Stored,
     pub body: Vec<u8>,
-    /// When the lifetime that the origin set is over.
-    pub expires: Option<Time>,
+    /// When it came, and when the lifetime that the origin set is over.
+    pub times: (Time, Option<Time>),
 }
 
 /// A page that others fetched for those who wait for it.
@@ -138,7 +138,7 @@ impl Cache {
     }
 
     /// Joins or begins the fill of a page (rules P2, P8). The words were read after the request arrived.
-    pub fn miss(&self, key: Key, page: PageId, words: Option<(ViewNumber, Words)>) -> Missed {
+    pub fn miss(&self, key: Key, page: (PageId, Kind), words: Option<(ViewNumber, Words)>) -> Missed {
         let now = self.content.now();
         let lease = self.content.lease();
         let me = self.content.identity();
@@ -248,8 +248,8 @@ impl Cache {
     }
 
     fn keep(&self, stamp: Stamp, fetched: Fetched) -> Shared {
-        let Fetched { page, key, stored, body, expires } = fetched;
-        let copy = Page::new(stamp, expires, &stored, body, &self.shapes);
+        let Fetched { page, key, stored, body, times } = fetched;
+        let copy = Page::new(stamp, times, &stored, body, &self.shapes);
         if !stored.variant.is_plain() {
             self.store.keep(page.0, Page::varies(stamp, &stored.variant));
         }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::uri::Authority;
-use verbena_caching::Rule;
+use verbena_caching::{Mode, Rule};
 use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
 
@@ -56,7 +56,10 @@ section! {
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
-        /// Rules for parts of the address space, each with `prefix`, and as needed `writes`, `cookies.ignore` or `cookies.only`,
+        /// By what copies are found to be good where no route says it: `coherent`, by version words, so that a hit is what the application would say (docs/CONTENT.md
+        /// has what is assumed of it); `standard`, by lifetimes and validators (RFC 9111), where nothing is assumed; or `pass`: nothing is stored.
+        pub mode: Mode as "MODE" = Mode::Coherent,
+        /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `cookies.ignore` or `cookies.only`,
         /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule
         /// does not say is as the next shorter one says, unless it says `inherit = false`.
         ///

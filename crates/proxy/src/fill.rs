@@ -15,7 +15,7 @@ use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
 use verbena_caching::{Carried, Key, Reason, Stored};
-use verbena_content::{FillId, PageId, Scope, Unstorable};
+use verbena_content::{FillId, Kind, PageId, Scope, Unstorable};
 use verbena_statements::Why;
 use verbena_terms::Time;
 
@@ -83,8 +83,10 @@ pub(crate) struct Kept {
     /// Among the page's variants.
     pub key: Key,
     pub stored: Stored,
-    /// When the lifetime that the origin set is over.
-    pub expires: Option<Time>,
+    /// By what its copy will be found to be good.
+    pub kind: Kind,
+    /// When it came, and when the lifetime that the origin set is over.
+    pub times: (Time, Option<Time>),
     pub depends: Depends,
     /// Why the answer itself does not say what it depends on.
     pub undeclared: Option<&'static str>,
@@ -219,8 +221,8 @@ impl Filled {
 
 impl Kept {
     /// Stores it, if its home agrees.
-    async fn register(self, body: Vec<u8>) -> Option<Page> {
-        let Kept { mut leader, page, id, key, mut stored, expires, depends, undeclared, place, .. } = self;
+    pub async fn register(self, body: Vec<u8>) -> Option<Page> {
+        let Kept { mut leader, page, id, key, mut stored, kind, times, depends, undeclared, place, .. } = self;
         drop(place);
         let fill = leader.fill?;
         let scope = match depends.on(leader.cache.content.names(), id.into()) {
@@ -236,13 +238,18 @@ impl Kept {
                 return None;
             }
         };
-        if !stored.headers.contains_key(ETAG) {
+        if scope == Scope::Everything && kind == Kind::Standard {
+            leader.cache.observed.not_stored.with([Reason::TooManyNames.name()]).increment();
+            leader.unstorable(Unstorable::Page);
+            return None;
+        }
+        if kind == Kind::Coherent && !stored.headers.contains_key(ETAG) {
             stored.headers.insert(ETAG, leader.cache.keys.entity_tag_of(&body));
         }
         if stored.status != StatusCode::NO_CONTENT {
             stored.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        let page = leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, expires }).await;
+        let page = leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, times }).await;
         leader.fill = None;
         page
     }

@@ -24,6 +24,7 @@ mod exchange;
 mod fill;
 mod health;
 mod heap;
+mod lead;
 mod mark;
 mod observed;
 mod origin;
@@ -33,6 +34,7 @@ mod responding;
 mod rules;
 mod server;
 mod shapes;
+mod standard;
 mod update;
 mod upload;
 

@@ -59,6 +59,10 @@ pub(crate) struct Observed {
     pub fills_waiting: Level,
     /// Fills for which there was no place in time.
     pub fills_refused: Counter,
+    /// Standard pages that were fetched anew while a stale copy was answered.
+    pub refreshes: Counter,
+    /// Writes whose client was answered before every home had acknowledged what they purge.
+    pub purged_late: Counter,
     /// Connections given up because the client took nothing.
     pub stalled: Counter,
     /// Connections that had to wait because as many as may be were open.
@@ -140,6 +144,14 @@ impl Observed {
             fills_refused: registry.counter(
                 "verbena_proxy_fills_refused_total",
                 "Pages that were not fetched, because too many waited, or for too long.",
+            )?,
+            refreshes: registry.counter(
+                "verbena_proxy_refreshes_total",
+                "Standard pages that were fetched anew while a stale copy was answered.",
+            )?,
+            purged_late: registry.counter(
+                "verbena_proxy_purged_late_total",
+                "Writes in standard mode whose client was answered before every home had acknowledged what they purge.",
             )?,
             in_flight: registry.level("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
         })

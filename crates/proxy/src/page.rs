@@ -14,6 +14,8 @@
 //!       | fields of the head             |   in a form of `shapes`
 //!       +--------------------------------+
 //!       | weak tag of the origin, length |   if it has one; 1 byte for the length
+//!       | or: came, initial age, life,   |   of a standard page: 8, 4, 4,
+//!       | while revalidate, if error     |   4, 4
 //!       +--------------------------------+
 //! ```
 //!
@@ -21,9 +23,11 @@
 //! first, and each once to take the page and once to give it back. Beside the body and the values of fields a page takes 64 bytes here, about
 //! 24 of its [`heap`](crate::heap), its slot and its part of the hash table (`verbena_content::Replacement::entry_overhead_bytes`).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use verbena_caching::{Stored, Variant};
+use verbena_caching::{Lifetime, Reason, Stored, Use, Variant, Wishes};
 use verbena_content::{Stamp, Weigh};
 use verbena_terms::Time;
 
@@ -39,6 +43,42 @@ const VARIES: u8 = u8::MAX;
 #[derive(Clone)]
 pub(crate) struct Page(Piece<Head>);
 
+/// When a standard page came, and how long it may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    came: Time,
+    lifetime: Lifetime,
+}
+
+/// How old an answer is, and how much of its life is left, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aged {
+    pub age: u64,
+    pub ttl: i64,
+}
+
+impl Times {
+    /// How its page may be used for a request with these wishes.
+    pub fn judge(&self, wishes: &Wishes, now: Time) -> Use {
+        self.lifetime.judge(self.since(now), wishes)
+    }
+
+    /// Whether its page may be answered because the origin fails.
+    pub fn may_answer_for_failed_origin(&self, now: Time) -> bool {
+        self.lifetime.may_answer_for_failed_origin(self.since(now))
+    }
+
+    /// How old its page is.
+    pub fn aged(&self, now: Time) -> Aged {
+        let since = self.since(now);
+        Aged { age: self.lifetime.age(since), ttl: self.lifetime.left(since) }
+    }
+
+    fn since(&self, now: Time) -> Duration {
+        Duration::from_nanos(now.nanos().saturating_sub(self.came.nanos()))
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Head {
     stamp: Stamp,
@@ -53,13 +93,27 @@ struct Head {
 const FOR_CREDENTIALS: u8 = 1;
 /// The origin's weak tag stands at its end.
 const HAS_WEAK_TAG: u8 = 2;
+/// It is for requests with cookies that its key has not as well.
+const FOR_COOKIES: u8 = 4;
+/// It is a standard page: its times stand at its end.
+const HAS_TIMES: u8 = 8;
+/// A standard page is never answered stale.
+const MUST_REVALIDATE: u8 = 16;
+/// Bytes of the times of a standard page.
+const TIMES: usize = 24;
 
 const _: () =
     assert!(Piece::<Head>::memory(24) == 96, "a page takes 64 bytes beside body and fields, and 8 of the heap");
 
 impl Page {
-    /// A page as it was stored under `stamp`. Its fields are put behind `body`, in whose spare room there is place for them at best.
-    pub fn new(stamp: Stamp, expires: Option<Time>, stored: &Stored, mut body: Vec<u8>, shapes: &Shapes) -> Self {
+    /// A page as it was stored under `stamp`, when it `came`. Its fields are put behind `body`, in whose spare room there is place for them at best.
+    pub fn new(
+        stamp: Stamp,
+        (came, expires): (Time, Option<Time>),
+        stored: &Stored,
+        mut body: Vec<u8>,
+        shapes: &Shapes,
+    ) -> Self {
         let before = body.len();
         let form = shapes.write(&stored.headers, &mut body);
         let mut weak = 0;
@@ -70,13 +124,25 @@ impl Page {
             body.push(length);
             weak = HAS_WEAK_TAG;
         }
+        let mut flags = if stored.for_authorization { FOR_CREDENTIALS } else { 0 } | weak;
+        if stored.for_cookies {
+            flags |= FOR_COOKIES;
+        }
+        if let Some(lifetime) = &stored.standard {
+            body.extend_from_slice(&came.nanos().to_le_bytes());
+            let Lifetime { initial_age, fresh_for, while_revalidate, if_error, must_revalidate } = *lifetime;
+            for seconds in [initial_age, fresh_for, while_revalidate, if_error] {
+                body.extend_from_slice(&seconds.to_le_bytes());
+            }
+            flags |= HAS_TIMES | if must_revalidate { MUST_REVALIDATE } else { 0 };
+        }
         let head = Head {
             stamp,
             expires: expires.unwrap_or(NEVER),
             fields: u32::try_from(body.len() - before).expect("invariant: the head of an answer is below 4 GiB"),
             status: stored.status,
             form,
-            flags: if stored.shared_with_credentials { FOR_CREDENTIALS } else { 0 } | weak,
+            flags,
         };
         Page(Piece::new(head, &body))
     }
@@ -104,9 +170,33 @@ impl Page {
         self.0.head().expires <= now
     }
 
-    /// Whether it is for requests with credentials as well.
-    pub fn is_for_credentials(&self) -> bool {
-        self.0.head().flags & FOR_CREDENTIALS != 0
+    /// Whether it is for a request with these credentials.
+    pub fn is_for(&self, credentials: Option<Reason>) -> bool {
+        let flag = match credentials {
+            None => return true,
+            Some(Reason::Cookie) => FOR_COOKIES,
+            Some(_) => FOR_CREDENTIALS,
+        };
+        self.0.head().flags & flag != 0
+    }
+
+    /// Of a standard page, when it came and how long it may be used.
+    pub fn times(&self) -> Option<Times> {
+        let flags = self.0.head().flags;
+        let at = self.0.bytes().len().checked_sub(TIMES).filter(|_| flags & HAS_TIMES != 0)?;
+        let (came, lives) = self.0.bytes()[at..].split_first_chunk()?;
+        let mut seconds = lives.chunks_exact(4).filter_map(|four| four.try_into().ok().map(u32::from_le_bytes));
+        let mut next = || seconds.next().unwrap_or_default();
+        Some(Times {
+            came: Time::from_nanos(u64::from_le_bytes(*came)),
+            lifetime: Lifetime {
+                initial_age: next(),
+                fresh_for: next(),
+                while_revalidate: next(),
+                if_error: next(),
+                must_revalidate: flags & MUST_REVALIDATE != 0,
+            },
+        })
     }
 
     /// The origin's weak tag, which the client has that fetched the page.
@@ -135,7 +225,8 @@ impl Page {
     /// Fields and body, which together hold it from now on.
     pub fn opened(self, shapes: &Shapes) -> (HeaderMap, Bytes) {
         let (form, body) = (self.0.head().form, self.body_bytes());
-        let behind = self.weak_tag().map_or(0, |tag| tag.len() + 1);
+        let times = if self.0.head().flags & HAS_TIMES != 0 { TIMES } else { 0 };
+        let behind = times + self.weak_tag().map_or(0, |tag| tag.len() + 1);
         let mut whole = Bytes::from_owner(self);
         whole.truncate(whole.len() - behind);
         let headers = shapes.read(form, &whole, body);
@@ -181,18 +272,33 @@ mod tests {
         headers.insert("content-type", HeaderValue::from_static("text/html"));
         headers.insert("etag", tag(body));
         let (status, variant) = (StatusCode::NOT_FOUND, Variant::default());
-        Stored { status, headers, lifetime: None, shared_with_credentials: true, variant, weak_tag: None }
+        Stored {
+            status,
+            headers,
+            lifetime: None,
+            standard: None,
+            for_authorization: true,
+            for_cookies: true,
+            variant,
+            weak_tag: None,
+        }
     }
 
     #[test]
     fn an_answer_holds_its_page_once_and_gives_it_back() {
         let shapes = Shapes::new();
         // The values that a page shares with the first one are no parts of it.
-        Page::new(stamp(), None, &stored(b"the first"), Vec::new(), &shapes);
-        let page = Page::new(stamp(), Some(Time::from_nanos(7)), &stored(b"a page"), b"a page".to_vec(), &shapes);
-        let other = Page::new(stamp(), None, &stored(b""), Vec::new(), &shapes);
+        Page::new(stamp(), (Time::ZERO, None), &stored(b"the first"), Vec::new(), &shapes);
+        let page = Page::new(
+            stamp(),
+            (Time::ZERO, Some(Time::from_nanos(7))),
+            &stored(b"a page"),
+            b"a page".to_vec(),
+            &shapes,
+        );
+        let other = Page::new(stamp(), (Time::ZERO, None), &stored(b""), Vec::new(), &shapes);
         for (page, expected) in [(page, &b"a page"[..]), (other, b"")] {
-            assert!(page.is_for_credentials() && page.varies_by().is_none() && page.stamp() == &stamp());
+            assert!(page.is_for(Some(Reason::Cookie)) && page.varies_by().is_none() && page.stamp() == &stamp());
             assert_eq!((page.status(), page.is_over(Time::from_nanos(7))), (StatusCode::NOT_FOUND, expected != b""));
             let (headers, body) = page.clone().opened(&shapes);
             assert_eq!(page.0.holders(), 2, "the page's own, and one for all that is answered");
@@ -208,7 +314,7 @@ mod tests {
     #[test]
     fn a_weak_tag_is_no_part_of_fields_and_body() {
         let shapes = Shapes::new();
-        let plain = Page::new(stamp(), None, &stored(b"a page"), b"a page".to_vec(), &shapes);
+        let plain = Page::new(stamp(), (Time::ZERO, None), &stored(b"a page"), b"a page".to_vec(), &shapes);
         assert_eq!(plain.weak_tag(), None);
         for long in [false, true] {
             let mut weak = stored(b"a page");
@@ -217,7 +323,7 @@ mod tests {
                 weak.headers.insert("x-long", HeaderValue::try_from("x".repeat(5000)).unwrap());
             }
             weak.weak_tag = Some(HeaderValue::from_static("W/\"a\""));
-            let page = Page::new(stamp(), None, &weak, b"a page".to_vec(), &shapes);
+            let page = Page::new(stamp(), (Time::ZERO, None), &weak, b"a page".to_vec(), &shapes);
             assert_eq!(page.weak_tag(), Some(&b"W/\"a\""[..]));
             assert_eq!(page.clone().body(), "a page");
             let (headers, body) = page.opened(&shapes);
@@ -228,7 +334,23 @@ mod tests {
         }
         let mut longest = stored(b"");
         longest.weak_tag = Some(HeaderValue::try_from(format!("W/\"{}\"", "x".repeat(300))).unwrap());
-        assert_eq!(Page::new(stamp(), None, &longest, Vec::new(), &shapes).weak_tag(), None);
+        assert_eq!(Page::new(stamp(), (Time::ZERO, None), &longest, Vec::new(), &shapes).weak_tag(), None);
+    }
+
+    #[test]
+    fn a_standard_page_has_its_times_and_they_are_no_part_of_it() {
+        let shapes = Shapes::new();
+        let lifetime =
+            Lifetime { initial_age: 1, fresh_for: 2, while_revalidate: 3, if_error: 4, must_revalidate: true };
+        let standard = Stored { standard: Some(lifetime), for_cookies: false, ..stored(b"a page") };
+        let came = Time::from_nanos(3_000_000_000);
+        let page = Page::new(stamp(), (came, None), &standard, b"a page".to_vec(), &shapes);
+        assert_eq!(page.times(), Some(Times { came, lifetime }));
+        assert_eq!(page.times().unwrap().aged(Time::from_nanos(4_500_000_000)), Aged { age: 2, ttl: 0 });
+        assert!(page.is_for(Some(Reason::Authorization)) && !page.is_for(Some(Reason::Cookie)));
+        let (headers, body) = page.opened(&shapes);
+        assert_eq!((&body[..], headers.len()), (&b"a page"[..], 3));
+        assert_eq!(Page::new(stamp(), (came, None), &stored(b""), Vec::new(), &shapes).times(), None);
     }
 
     #[test]
@@ -272,7 +394,7 @@ mod tests {
             let body = vec![b'x'; least + page * 7919 % (most - least + 1)];
             let page = page as u128;
             let key = page.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-            store.keep(key, Page::new(stamp(), None, &stored(&page.to_le_bytes()), body, &shapes));
+            store.keep(key, Page::new(stamp(), (Time::ZERO, None), &stored(&page.to_le_bytes()), body, &shapes));
         }
         ((resident() - before) / store.bytes() as f64, store.len())
     }

@@ -105,8 +105,8 @@ impl Proxy {
         for _ in 1..threads {
             listeners.push(listen(address)?);
         }
-        let routes =
-            Arc::new(Routes::of(&config.routes, if queries.is_some() { Writes::Database } else { Writes::default() }));
+        let writes = if queries.is_some() { Writes::Database } else { Writes::default() };
+        let routes = Arc::new(Routes::of(&config.routes, writes, config.mode));
         let (stop, stopped) = watch::channel(false);
         let mut proxy = Proxy { address, cache, origins, stop, threads: Vec::new() };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));

@@ -7,7 +7,7 @@ use http::{Response, StatusCode, request};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
-use verbena_caching::{Hidden, is_framed};
+use verbena_caching::{Hidden, Mode, is_framed};
 use verbena_content::service::{Finish, Refused, Ticket};
 use verbena_content::{BeginError, Scope};
 
@@ -30,7 +30,7 @@ pub(crate) async fn respond(
     exchange: Arc<Exchange>,
     scope: Scope,
     head: request::Parts,
-    body: Incoming,
+    body: Option<Incoming>,
 ) -> Result<Response<Body>, Unanswered> {
     let mut body = Upload::new(body, exchange.client_patience);
     if let Err(cut) = body.gather(GATHER_FIRST).await {
@@ -68,7 +68,7 @@ async fn update(
     };
     // Where nothing but the end of the connection ends an answer, half of it looks like the whole, and the write may be under way still.
     let is_framed = is_framed(answered.headers()) || answered.body().is_end_stream();
-    let mut response = exchange.passed(answered, &Hidden::default(), forwarded("method", None));
+    let mut response = exchange.passed(answered, &Hidden::default(), Mode::Coherent, forwarded("method", None));
     let Body::Origin(mut passing) = std::mem::replace(response.body_mut(), Body::empty()) else {
         return Err(Unanswered);
     };

@@ -39,8 +39,9 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    pub fn new(body: Incoming, patience: Duration) -> Self {
-        let to_come = Some(body).filter(|body| !body.is_end_stream());
+    /// Of a body, or of none.
+    pub fn new(body: impl Into<Option<Incoming>>, patience: Duration) -> Self {
+        let to_come = body.into().filter(|body| !body.is_end_stream());
         let progress = Progress(Arc::new(Mutex::new((Instant::now(), None))));
         Upload { here: BytesMut::new(), trailers: None, to_come, patience, silence: None, progress }
     }

@@ -107,6 +107,7 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
         "proxy.origin_nodes" => ("a,b", serde_json::json!(["a", "b"])),
         "proxy.replacement" => ("lru", "lru".into()),
+        "proxy.mode" => ("standard", "standard".into()),
         "proxy.memory" => ("3GiB", "3GiB".into()),
         "proxy.largest" => ("3KiB", "3KiB".into()),
         "proxy.connect_timeout" | "proxy.origin_timeout" | "proxy.client_timeout" | "proxy.drain" => {

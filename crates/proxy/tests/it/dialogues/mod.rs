@@ -17,5 +17,6 @@ mod places;
 mod queries;
 mod sharing;
 mod sockets;
+mod standard;
 mod statuses;
 mod updates;

@@ -124,9 +124,22 @@ impl Asked {
     }
 
     /// 200 with these lines and this body.
-    pub fn answers(mut self, lines: &[&str], body: &str) {
-        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
-        self.says(&format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: {}\r\n\r\n{body}", body.len()));
+    pub fn answers(self, lines: &[&str], body: &str) {
+        self.answers_status(200, lines, body);
+    }
+
+    /// This status with these lines and this body.
+    pub fn answers_status(self, status: u16, lines: &[&str], body: &str) {
+        let length = format!("Content-Length: {}", body.len());
+        self.answers_head(status, &[lines, &[&length, "", body]].concat());
+    }
+
+    /// This status with these lines, and no body beside what they are.
+    pub fn answers_head(mut self, status: u16, lines: &[&str]) {
+        let has_body = lines.contains(&"");
+        let end = if has_body { "" } else { "\r\n\r\n" };
+        let phrase = if status == 200 { "OK" } else { "So" };
+        self.says(&format!("HTTP/1.1 {status} {phrase}\r\n{}{end}", lines.join("\r\n")));
     }
 
     /// 200, depending on everything.

@@ -1,0 +1,302 @@
+//! Standard mode at work: pages that are asked about, refreshed and answered stale (rules H1, H4, H6), and what a write purges (rule H7).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LOCATION, HOST, LOCATION};
+use http::{HeaderMap, HeaderName, Response, StatusCode, Uri, request};
+use tokio::time::timeout;
+use verbena_caching::{CacheStatus, Carried, Conditions, Hidden, Key, Reason, Route, Stored, store};
+use verbena_content::{Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
+use verbena_terms::Time;
+
+use crate::answer::{self, CACHE_STATUS, forwarded};
+use crate::body::Body;
+use crate::cache::Missed;
+use crate::exchange::{Exchange, Missing, Wants, kind_of};
+use crate::fill::{Kept, Leader};
+use crate::origin::{Failure, Place};
+use crate::page::{Aged, Page};
+use crate::queries::Depends;
+use crate::shapes::Shapes;
+use crate::upload::Upload;
+
+/// How long the client of a write waits until what it purges is acknowledged by every home. The homes stay told (rule H7).
+const PURGED_WITHIN: Duration = Duration::from_millis(500);
+
+/// RFC 9875 section 3.
+const GROUP_INVALIDATION: HeaderName = HeaderName::from_static("cache-group-invalidation");
+
+/// What `Cache-Status` says of an answer that is stale because the origin fails.
+const ORIGIN_DOWN: &str = "origin-down";
+
+/// A stored page that the origin is asked about.
+pub(crate) struct Base {
+    pub page: Page,
+    pub headers: HeaderMap,
+    body: Bytes,
+}
+
+/// A 304 about a stored page.
+pub(crate) struct Fresh {
+    pub asked: Time,
+    pub id: PageId,
+    /// The head as the 304 made it new.
+    pub headers: HeaderMap,
+    pub base: Base,
+    pub place: Place,
+    pub noted: (&'static str, Option<&'static str>),
+}
+
+impl Base {
+    pub fn of(page: Page, shapes: &Shapes) -> Self {
+        let (mut headers, body) = page.clone().opened(shapes);
+        // The last one is that it was a hit.
+        let mut others: Vec<_> = headers.get_all(CACHE_STATUS).into_iter().cloned().collect();
+        others.pop();
+        headers.remove(CACHE_STATUS);
+        for other in others {
+            headers.append(CACHE_STATUS, other);
+        }
+        Base { page, headers, body }
+    }
+}
+
+/// Whether a stale answer may stand for one of this status (RFC 5861 section 4).
+pub(crate) fn is_failure(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 500 | 502..=504)
+}
+
+/// What a standard page that names nothing is found by: itself.
+pub(crate) fn named(declared: Scope, id: PageId) -> Scope {
+    match declared {
+        Scope::On(_) => declared,
+        Scope::Everything | Scope::All => Scope::of([id.into()]),
+    }
+}
+
+/// A standard page that names too much could not be purged by what it names.
+pub(crate) fn purgeable(stored: Stored, declared: &Declared, kind: Kind) -> Result<Stored, Reason> {
+    match declared.because {
+        Err(Undeclared::Many(_) | Undeclared::Long(_)) if kind == Kind::Standard => Err(Reason::TooManyNames),
+        _ => Ok(stored),
+    }
+}
+
+impl Exchange {
+    /// Whether this page may be answered because the origin fails.
+    pub fn serves_for_failed_origin(&self, page: &Page) -> bool {
+        page.times().is_some_and(|times| times.may_answer_for_failed_origin(self.cache.content.now()))
+    }
+
+    /// A copy whose life is over, because the origin fails.
+    pub fn stale(&self, head: &request::Parts, page: Page) -> Response<Body> {
+        let aged = page.times().map(|times| times.aged(self.cache.content.now()));
+        let ttl = aged.map_or(0, |aged| aged.ttl);
+        self.copied(head, page, CacheStatus::Aged { ttl, detail: Some(ORIGIN_DOWN) }, aged)
+    }
+
+    /// What a client gets when the origin fails: a stale copy if there is one that allows it.
+    pub fn failed_or_stale(
+        &self,
+        head: &request::Parts,
+        base: Option<Base>,
+        failure: Failure,
+        why: &'static str,
+    ) -> Response<Body> {
+        let failed = self.failed(failure, why);
+        match base.filter(|base| failure.is_of_origin() && self.serves_for_failed_origin(&base.page)) {
+            Some(base) => self.stale(head, base.page),
+            None => failed,
+        }
+    }
+
+    /// An answer from a copy, without the fields that are for the cache alone.
+    pub fn copied(&self, head: &request::Parts, copy: Page, noted: CacheStatus, aged: Option<Aged>) -> Response<Body> {
+        let mut response = answer::from_copy(head, copy, &self.cache.shapes, noted, aged);
+        if aged.is_some() {
+            // A 304 need not repeat them, so the copy has them (rule H4).
+            self.withhold_dependencies(response.headers_mut());
+        }
+        response
+    }
+
+    /// Fetches a page anew for those that come, one at a time (rule H6).
+    pub fn refresh(self: &Arc<Self>, wants: Wants, missing: Missing) {
+        let kind = kind_of(wants.wanted.mode);
+        let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words) else { return };
+        self.cache.observed.refreshes.increment();
+        let (leader, exchange) = (Leader::new(self.cache.clone(), fill), self.clone());
+        tokio::spawn(async move { drop(exchange.lead(wants, missing, leader).await) });
+    }
+
+    /// Keeps a page that the origin has called right still, and answers with it.
+    pub async fn freshen(&self, wants: &Wants, fresh: Fresh, leader: Leader) -> Response<Body> {
+        let Wants { head, wanted, route, .. } = wants;
+        let Fresh { asked, id, headers, base, place, noted: (why, detail) } = fresh;
+        let came = self.cache.content.now();
+        let status = base.page.status();
+        let keep = store(wanted, head, route, (status, &headers), SystemTime::now(), came.since(asked));
+        let fields = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let declared = Declared::of_response(self.cache.content.names(), fields);
+        let noted = |stored, detail| {
+            let origin_status = Some(StatusCode::NOT_MODIFIED.as_u16());
+            CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail }
+        };
+        let keep = keep.and_then(|stored| purgeable(stored, &declared, Kind::Standard));
+        let stored = match keep {
+            Ok(stored) => stored,
+            Err(reason) => {
+                self.cache.observed.not_stored.with([reason.name()]).increment();
+                leader.unstorable(Unstorable::Answer);
+                let mut response = Response::new(Body::from(base.body));
+                (*response.status_mut(), *response.headers_mut()) = (status, headers);
+                self.withhold_dependencies(response.headers_mut());
+                answer::note(&mut response, noted(false, Some(reason.name())));
+                return response;
+            }
+        };
+        let spare = stored.clone();
+        let kept = Kept {
+            leader,
+            page: wanted.key,
+            id,
+            key: stored.variant.key(wanted.key, &head.headers, &route.cookies),
+            stored,
+            kind: Kind::Standard,
+            times: (came, None),
+            depends: Depends {
+                declared: named(declared.scope, id),
+                addresses: self.addresses(head, route, wanted.key),
+                charging: None,
+            },
+            undeclared: None,
+            largest: self.largest,
+            carried: Carried::default(),
+            place,
+        };
+        let registered = kept.register(base.body.to_vec()).await;
+        let is_stored = registered.is_some();
+        let page = registered.unwrap_or_else(|| {
+            let (stamp, body) = (*base.page.stamp(), base.body.to_vec());
+            Page::new(stamp, (came, None), &spare, body, &self.cache.shapes)
+        });
+        let aged = page.times().map(|times| times.aged(self.cache.content.now()));
+        self.copied(head, page, noted(is_stored, detail), aged)
+    }
+
+    /// Forwards a write, and purges what it touches when the origin has answered and before its client is (rule H7). From the beginning on, a
+    /// client that hangs up changes nothing of this.
+    pub async fn write_standard(self: Arc<Self>, wants: Wants) -> Response<Body> {
+        let (unfinished, exchange) = (self.unfinished.subscribe(), self.clone());
+        let write = tokio::spawn(async move {
+            let answered = exchange.written(wants).await;
+            drop(unfinished);
+            answered
+        });
+        write.await.unwrap_or_else(|_| self.failed(Failure::Broken, "method"))
+    }
+
+    async fn written(self: Arc<Self>, wants: Wants) -> Response<Body> {
+        let Wants { head, body, wanted, route, client, .. } = wants;
+        let (outgoing, _) = self.outgoing(head.clone(), wanted.intent, Conditions::All, &route, client);
+        let sent = match body {
+            Some(body) => self.connections.write(&outgoing, Upload::new(body, self.client_patience)).await,
+            None => self.connections.read(&outgoing, None).await,
+        };
+        let answered = match sent {
+            Ok(answered) => answered,
+            Err(failure) => return self.failed(failure, "method"),
+        };
+        let status = answered.status();
+        if status.is_success() || status.is_redirection() {
+            self.purge(self.touched(&head, &route, wanted.key, answered.headers())).await;
+        }
+        self.passed(answered, &Hidden::default(), route.mode, forwarded("method", None))
+    }
+
+    /// What a write touches: its target, what the answer says is about the same, and the groups that the answer names.
+    fn touched(&self, head: &request::Parts, route: &Route, key: Key, answer: &HeaderMap) -> Scope {
+        let mut touched = self.own_addresses(head, route, key);
+        touched.push(self.cache.page_of(key).into());
+        for other in [LOCATION, CONTENT_LOCATION].iter().flat_map(|name| answer.get_all(name)) {
+            let Some(other) = other.to_str().ok().and_then(|other| same_origin(head, other)) else { continue };
+            let route = self.routes.find(other.uri.path());
+            let address = self.cache.keys.of_address_alone(&other, &route);
+            touched.extend(self.own_addresses(&other, &route, key));
+            touched.push(self.cache.page_of(address).into());
+        }
+        let names = self.cache.content.names();
+        for groups in answer.get_all(GROUP_INVALIDATION) {
+            let declared = Declared::of_field(names, DependencyField::CacheGroups, groups.as_bytes());
+            touched.extend(declared.scope.dependencies());
+        }
+        Scope::of_update(touched)
+    }
+
+    /// An update of this, acknowledged by every home: what is in the store, what is being fetched, and what is being refreshed.
+    async fn purge(self: &Arc<Self>, scope: Scope) {
+        let (exchange, unfinished) = (self.clone(), self.unfinished.subscribe());
+        let purged = tokio::spawn(async move {
+            let begun = exchange.cache.content.begin(scope).await;
+            drop(unfinished);
+            begun.map(|ticket| ticket.not_sent()).is_ok()
+        });
+        if !matches!(timeout(PURGED_WITHIN, purged).await, Ok(Ok(true))) {
+            self.cache.observed.purged_late.increment();
+        }
+    }
+
+    /// Dependencies by which the page of this address alone is found, whatever its query was made into.
+    pub fn own_addresses(&self, head: &request::Parts, route: &Route, key: Key) -> Vec<Dependency> {
+        let keys = &self.cache.keys;
+        let address = Some(keys.of_address_alone(head, route)).filter(|address| *address != key);
+        let any_query = (!route.query.is_plain()).then(|| keys.of_any_query(head));
+        address.into_iter().chain(any_query).map(|key| self.cache.page_of(key).into()).collect()
+    }
+}
+
+/// A request for what a reference in the answer to `head` points to, if that is at the same host (RFC 9111 section 4.4).
+fn same_origin(head: &request::Parts, reference: &str) -> Option<request::Parts> {
+    let host = head.headers.get(HOST)?;
+    let reference = reference.split('#').next().unwrap_or_default();
+    let uri: Uri = match reference.parse::<Uri>() {
+        Ok(uri) if uri.scheme().is_some() => {
+            let is_same = uri.authority()?.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes());
+            is_same.then(|| uri.path_and_query().map_or("/", |target| target.as_str()).parse().ok()).flatten()?
+        }
+        _ if reference.starts_with("//") => return None,
+        _ if reference.starts_with('/') => reference.parse().ok()?,
+        // Beside what was asked for (RFC 3986 section 5.3).
+        _ if !reference.contains(':') => {
+            let path = head.uri.path();
+            let directory = path.rfind('/').map_or("/", |at| &path[..=at]);
+            format!("{directory}{reference}").parse().ok()?
+        }
+        _ => return None,
+    };
+    Some(http::Request::get(uri).header(HOST, host).body(()).ok()?.into_parts().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_counts_if_it_is_of_the_same_host() {
+        let head = http::Request::post("/a/b?x").header(HOST, "shop:80").body(()).unwrap().into_parts().0;
+        let target = |reference| same_origin(&head, reference).map(|other| other.uri.to_string());
+        for (reference, expected) in [
+            ("/c?d#e", Some("/c?d")),
+            ("http://SHOP:80/c", Some("/c")),
+            ("http://shop:80", Some("/")),
+            ("c", Some("/a/c")),
+            ("http://other/c", None),
+            ("//other/c", None),
+            ("mailto:a", None),
+        ] {
+            assert_eq!(target(reference).as_deref(), expected, "{reference}");
+        }
+    }
+}
