@@ -46,7 +46,7 @@ impl Scope {
 
 impl From<&Scope> for Touched {
     fn from(scope: &Scope) -> Self {
-        Touched { dependencies: scope.names().to_vec(), pages: Vec::new(), everything: scope.is_everything() }
+        Touched { dependencies: scope.names().to_vec(), everything: scope.is_everything(), ..Touched::default() }
     }
 }
 

@@ -116,6 +116,16 @@ impl Updates {
         Ok(())
     }
 
+    /// Takes the pages whose path begins so, by whole segments, out of every cache: `http://HOST/PATH`, and `http://HOST/` for the whole host.
+    ///
+    /// # Errors
+    /// As with [`purge_pages`](Self::purge_pages).
+    pub async fn purge_prefixes<P: Into<String>>(&self, prefixes: impl IntoIterator<Item = P>) -> Result<()> {
+        let body = Touched { prefixes: prefixes.into_iter().map(Into::into).collect(), ..Touched::default() };
+        let _: Purged = self.ask(Kind::Begin, Method::POST, "/v1/purge", Some(&body)).await?;
+        Ok(())
+    }
+
     /// The words of the page that is asked for by this path at this host, at its home: for looking at, never for deciding.
     ///
     /// # Errors

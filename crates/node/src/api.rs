@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use verbena_caching::{Key, Keys};
+use verbena_caching::{Key, Keys, MOST_PREFIXES};
 use verbena_content::service::{Content, Finish, Ticket};
 use verbena_content::{PageId, Scope};
 use verbena_metrics::Registry;
@@ -282,7 +282,7 @@ impl Api {
     }
 
     async fn begin(self: Arc<Self>, body: Incoming) -> Answer {
-        let (content, scope) = match self.touched(body).await {
+        let (content, scope) = match self.touched(body, Scope::Everything).await {
             Ok(touched) => touched,
             Err(answer) => return answer,
         };
@@ -323,7 +323,7 @@ impl Api {
     }
 
     async fn purge(&self, body: Incoming) -> Answer {
-        let (content, scope) = match self.touched(body).await {
+        let (content, scope) = match self.touched(body, Scope::All).await {
             Ok(touched) => touched,
             Err(answer) => return answer,
         };
@@ -365,16 +365,19 @@ impl Api {
         }
     }
 
-    async fn touched(&self, body: Incoming) -> std::result::Result<(&Content, Scope), Answer> {
+    /// `all` is what everything means.
+    async fn touched(&self, body: Incoming, all: Scope) -> std::result::Result<(&Content, Scope), Answer> {
         let content = &self.sources.content;
         let touched: Touched = read(body).await?;
-        let Touched { dependencies, pages, everything } = touched;
-        let named = dependencies.len() + pages.len();
+        let Touched { dependencies, pages, prefixes, everything } = touched;
+        let named = dependencies.len() + pages.len() + prefixes.len();
         if everything == (named > 0) {
-            return Err(bad_request("give \"dependencies\": [names], \"pages\": [addresses], or \"everything\": true"));
+            return Err(bad_request(
+                "give \"dependencies\": [names], \"pages\": [addresses], \"prefixes\": [addresses], or \"everything\": true",
+            ));
         }
         if everything {
-            return Ok((content, Scope::Everything));
+            return Ok((content, all));
         }
         if named > MAX_DEPENDENCIES {
             return Err(bad_request(format!(
@@ -403,7 +406,15 @@ impl Api {
                 touches.push(any_query.into());
             }
         }
-        Ok((content, Scope::of(touches)))
+        for address in prefixes {
+            let Some(prefix) = page(content, |keys| keys.of_prefix_at(&address)) else {
+                return Err(bad_request(format!(
+                    "{address:?} is no prefix of addresses: http://HOST/PATH without a query, of {MOST_PREFIXES} segments at most"
+                )));
+            };
+            touches.push(prefix.into());
+        }
+        Ok((content, Scope::of_update(touches)))
     }
 }
 

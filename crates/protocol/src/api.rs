@@ -49,6 +49,9 @@ pub struct Touched {
     /// These pages, by the address that clients ask for: `http://HOST/PATH?QUERY`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pages: Vec<String>,
+    /// The pages whose path begins so, by whole segments: `http://HOST/PATH`, of 16 segments at most. `http://HOST/` is the whole host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prefixes: Vec<String>,
     /// All there is; then there are no names and no pages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everything: bool,

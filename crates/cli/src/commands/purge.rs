@@ -9,16 +9,16 @@ use verbena_client::{Helper, Place, Scope, Updates};
 
 use crate::commands::reach::Reach;
 use crate::commands::running::block_on;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
-/// Take pages out of every cache of the cluster: those at addresses, those with a tag, or all.
+/// Take pages out of every cache of the cluster: those at addresses, under a prefix, of a host, with a tag, or all.
 ///
 /// For what was changed past the proxy: a deploy, a job, a hand in the database. Purge *after* the change, and when every process of the
 /// application shows it. It is an update that writes nothing: when this command ends, no proxy serves the state before.
 ///
-/// A page that declares nothing that it is made of depends on everything, so it goes with each purge of an address or a tag. There is no purge of
-/// all addresses that begin in one way: let pages carry a tag for that.
+/// A coherent page that declares nothing that it is made of depends on everything, so it goes with each purge of an address or a tag. A standard
+/// page goes only with a purge of what it is found by: its address, its host, the prefixes of its path by whole segments, its tags.
 ///
 /// Exit code 0 if every home has done it, 1 if it could not be done, 3 if no helper runs.
 #[derive(Args, Debug)]
@@ -26,16 +26,24 @@ use crate::output::{Format, output, write_json};
 Examples:
   verbena purge --everything
   verbena purge http://shop.example/product/7 'http://shop.example/list?page=2'
+  verbena purge --host shop.example /product/7 --prefix /list
+  verbena purge --host shop.example
   verbena purge --tag product:7 --tag category:3")]
 pub struct Command {
-    /// Addresses of pages, as clients ask for them: http://HOST/PATH?QUERY, with the port if they name one.
-    #[arg(value_name = "URL", required_unless_present_any = ["tag", "everything"])]
+    /// Addresses of pages, as clients ask for them: http://HOST/PATH?QUERY, with the port if they name one; or /PATH?QUERY with --host.
+    #[arg(value_name = "URL", required_unless_present_any = ["tag", "prefix", "host", "everything"])]
     pages: Vec<String>,
+    /// Pages whose path begins so, by whole segments: http://HOST/PATH, or /PATH with --host.
+    #[arg(long, value_name = "URL")]
+    prefix: Vec<String>,
+    /// The host of addresses and prefixes that begin with "/", with the port if clients name one. Alone: all its pages.
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
     /// What pages are made of, as they declare it (Verbena-Dependencies, Surrogate-Key, Cache-Tag, Cache-Groups).
     #[arg(long, value_name = "NAME")]
     tag: Vec<String>,
     /// All pages.
-    #[arg(long, conflicts_with_all = ["pages", "tag"])]
+    #[arg(long, conflicts_with_all = ["pages", "tag", "prefix", "host"])]
     everything: bool,
     #[command(flatten)]
     format: Format,
@@ -48,13 +56,19 @@ pub struct Command {
 struct Purged<'a> {
     everything: bool,
     pages: &'a [String],
+    prefixes: &'a [String],
     tags: &'a [String],
 }
 
 impl Command {
     /// Asks the helper, and says what was purged.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let Command { pages, tag: tags, everything, format, reach } = self;
+        let Command { pages, prefix, host, tag: tags, everything, format, reach } = self;
+        let pages = at_host(pages, host.as_deref())?;
+        let mut prefixes = at_host(prefix, host.as_deref())?;
+        if let Some(host) = host.filter(|_| pages.is_empty() && prefixes.is_empty()) {
+            prefixes.push(format!("http://{host}/"));
+        }
         let socket = reach.by(file, |socket, patience| Helper::connect(socket, patience).map(|_| socket.clone()))?;
         let updates = Updates::at(Place::from(socket));
         block_on(async {
@@ -64,6 +78,9 @@ impl Command {
             if !pages.is_empty() {
                 updates.purge_pages(pages.iter().cloned()).await?;
             }
+            if !prefixes.is_empty() {
+                updates.purge_prefixes(prefixes.iter().cloned()).await?;
+            }
             if !tags.is_empty() {
                 updates.purge(&Scope::of(tags.iter().cloned())).await?;
             }
@@ -71,10 +88,24 @@ impl Command {
         })?;
         let mut out = output();
         if format.json {
-            return write_json(&mut out, &Purged { everything, pages: &pages, tags: &tags });
+            return write_json(&mut out, &Purged { everything, pages: &pages, prefixes: &prefixes, tags: &tags });
         }
-        let each = pages.iter().map(String::as_str).chain(tags.iter().map(String::as_str));
+        let all_under = prefixes.iter().map(|prefix| format!("{}*", prefix.trim_end_matches('*')));
+        let each = pages.iter().cloned().chain(all_under).chain(tags.iter().cloned());
         let what = if everything { "everything".into() } else { each.collect::<Vec<_>>().join(", ") };
         Ok(writeln!(out, "purged {what}")?)
     }
+}
+
+/// Addresses in full: those that begin with `/` are of this host.
+fn at_host(addresses: Vec<String>, host: Option<&str>) -> Result<Vec<String>> {
+    let full = |address: String| match (address.starts_with('/'), host) {
+        (false, _) => Ok(address),
+        (true, Some(host)) => Ok(format!("http://{host}{address}")),
+        (true, None) => {
+            let problem = format!("{address} is an address without a host: add --host HOST, as clients name it");
+            Err(Error::Refused { problem, exit_code: 2 })
+        }
+    };
+    addresses.into_iter().map(full).collect()
 }

@@ -21,7 +21,15 @@ fn what_is_purged_comes_from_the_application() {
     };
     let mut client = Client::new(&address);
     let page = "http://shop/page/1";
-    for what in [&[page][..], &["--everything"], &["--tag", "page:1", page]] {
+    for what in [
+        &[page][..],
+        &["--everything"],
+        &["--tag", "page:1", page],
+        &["--host", "shop", "/page/1"],
+        &["--host", "shop", "--prefix", "/page"],
+        &["--host", "shop"],
+        &["--prefix", "http://shop/page/1"],
+    ] {
         hits(&mut client);
         let (code, said) = asked(what);
         assert_eq!((code, said["everything"].as_bool()), (0, Some(what[0] == "--everything")), "{said}");
@@ -30,7 +38,7 @@ fn what_is_purged_comes_from_the_application() {
     hits(&mut client);
     let refused = verbena(&["purge", "/page/1", "--node-runtime", runtime.to_str().unwrap()]).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(1) && said.contains("/page/1"), "{refused:?}");
+    assert!(refused.status.code() == Some(2) && said.contains("--host"), "{refused:?}");
     assert!(client.ask("GET", "/page/1").hit, "nothing was purged");
 }
 
