@@ -229,11 +229,19 @@ static verbena_result read_words(request_rec *r, verbena_fill *fill)
     return result;
 }
 
+/* It is fetched for all: what this client has already is no matter, or there would be nothing to store. */
+static int miss(request_rec *r, int status)
+{
+    apr_table_unset(r->headers_in, "If-None-Match");
+    return status;
+}
+
 /* Before the request is forwarded, and before a copy is opened (V2). */
 static int open_entity(cache_handle_t *h, request_rec *r, const char *key)
 {
     copy *c;
     char own[KEY_BYTES];
+    int opened;
     if (!settings.inner || r->main || copy_of(r))
         return DECLINED;
     c = apr_pcalloc(r->pool, sizeof *c);
@@ -245,9 +253,12 @@ static int open_entity(cache_handle_t *h, request_rec *r, const char *key)
     c->key = apr_pstrcat(r->pool, key, "#", own, NULL);
     ap_add_output_filter("VERBENA_JUDGE", c, r, r->connection);
     ap_add_output_filter("VERBENA_RESTORE", c, r, r->connection);
+    /* It knows seconds, in which a page may have changed twice (P9). */
+    apr_table_unset(r->headers_in, "If-Modified-Since");
     if (read_words(r, c->fill) != VERBENA_OK && !without("V7"))
         return DECLINED;
-    return settings.inner->open_entity(h, r, c->key);
+    opened = settings.inner->open_entity(h, r, c->key);
+    return opened == OK ? OK : miss(r, opened);
 }
 
 /* The copy's own head says under what it was stored (V1). */
@@ -257,11 +268,11 @@ static apr_status_t recall_headers(cache_handle_t *h, request_rec *r)
     const char *stamp, *control;
     apr_status_t rv = settings.inner->recall_headers(h, r);
     if (rv != APR_SUCCESS)
-        return rv;
+        return miss(r, rv);
     stamp = apr_table_get(h->resp_hdrs, STAMP);
     if (!c || !stamp || !(verbena_fill_is_current(c->fill, stamp) || without("V7"))) {
         settings.inner->remove_url(h, r);
-        return APR_NOTFOUND;
+        return miss(r, APR_NOTFOUND);
     }
     apr_table_setn(r->notes, "verbena", "hit");
     apr_table_unset(h->resp_hdrs, STAMP);

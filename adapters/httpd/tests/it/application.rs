@@ -84,10 +84,15 @@ impl Shared {
     fn serve(&self, mut stream: &TcpStream) -> std::io::Result<()> {
         let mut lines = BufReader::new(stream).lines();
         let first = lines.next().transpose()?.unwrap_or_default();
+        let mut conditions = Vec::new();
         for line in lines.by_ref() {
-            if line?.is_empty() {
+            let line = line?.to_lowercase();
+            if line.is_empty() {
                 break;
             }
+            conditions.extend(
+                line.split_once(": ").filter(|(name, _)| name.starts_with("if-")).map(|(_, value)| value.to_owned()),
+            );
         }
         let mut words = first.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -107,9 +112,17 @@ impl Shared {
             "short" => format!("{named}Cache-Control: max-age=1\r\n"),
             "undeclared" => String::new(),
             "weak" => format!("{named}ETag: W/\"1\"\r\nCache-Control: no-cache\r\n"),
+            "dated" => {
+                format!("{named}ETag: \"v{version}\"\r\nLast-Modified: Sun, 29 Nov 2026 10:00:00 GMT\r\n")
+            }
             "public" => format!("{named}Cache-Control: public\r\n"),
             _ => named,
         };
+        // As many frameworks answer: by a tag, or by a second in which a page may have changed twice.
+        let has_it = [format!("\"v{version}\""), "sun, 29 nov 2026 10:00:00 gmt".to_owned()];
+        if kind == "dated" && conditions.iter().any(|condition| has_it.contains(condition)) {
+            return write!(stream, "HTTP/1.1 304 Not Modified\r\n{fields}Connection: close\r\n\r\n");
+        }
         let mut body = format!("{version}\n");
         if kind == "long" {
             body.push_str(&"x".repeat(300_000));

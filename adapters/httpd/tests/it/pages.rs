@@ -93,6 +93,26 @@ fn what_is_for_one_client_is_no_others() {
 }
 
 #[test]
+fn a_client_has_a_page_by_its_tag_and_not_by_its_second() {
+    if !is_there() {
+        return;
+    }
+    let site = Site::start();
+    let apache = site.apache(0, "socache", "");
+    let asked = |lines: &str| ask(apache.port, "GET", "/dated/a", lines);
+    let (dated, tagged) = ("If-Modified-Since: Sun, 29 Nov 2026 10:00:00 GMT\r\n", "If-None-Match: \"v0\"\r\n");
+    // Nobody has it yet: what one client has already is fetched whole, for the others.
+    assert_eq!(asked(tagged).status, 200);
+    let answer = asked(tagged);
+    assert!(answer.is_hit() && answer.status == 304, "{answer:?}\n{}", apache.log());
+    assert!(asked(dated).is_hit() && asked(dated).version() == 0);
+    site.write("a");
+    assert_eq!(asked(dated).version(), 1);
+    assert_eq!(asked(tagged).version(), 1);
+    assert!(asked("").is_hit());
+}
+
+#[test]
 fn without_a_helper_pages_come_from_the_application_and_writes_wait() {
     if !is_there() {
         return;
