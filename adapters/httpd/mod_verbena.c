@@ -53,6 +53,8 @@ APLOG_USE_MODULE(verbena);
 #define FRESH "max-age=31536000"
 /* Bytes of a write's answer that are held as a whole. Of a longer one the last piece is. */
 #define HELD (64 * 1024)
+/* Bytes of a write's body that are here before its update begins: a client that sends slowly keeps nobody's pages out of the cache. */
+#define GATHERED (64 * 1024)
 /* Connections to the helper that a process keeps when nobody uses them. */
 #define IDLE 64
 #define TIMEOUT_MS 100
@@ -507,6 +509,57 @@ static apr_status_t hold(ap_filter_t *f, apr_bucket_brigade *bb)
     return ap_pass_brigade(f->next, bb);
 }
 
+static apr_status_t gathered(ap_filter_t *f, apr_bucket_brigade *bb, ap_input_mode_t mode, apr_read_type_e block,
+                             apr_off_t bytes)
+{
+    apr_bucket_brigade *here = f->ctx;
+    apr_bucket *until;
+    apr_status_t rv;
+    if (APR_BRIGADE_EMPTY(here)) {
+        ap_remove_input_filter(f);
+        return ap_get_brigade(f->next, bb, mode, block, bytes);
+    }
+    if (mode != AP_MODE_READBYTES)
+        return APR_ENOTIMPL;
+    rv = apr_brigade_partition(here, bytes, &until);
+    if (rv != APR_SUCCESS && rv != APR_INCOMPLETE)
+        return rv;
+    while (!APR_BRIGADE_EMPTY(here) && APR_BRIGADE_FIRST(here) != until) {
+        apr_bucket *e = APR_BRIGADE_FIRST(here);
+        APR_BUCKET_REMOVE(e);
+        APR_BRIGADE_INSERT_TAIL(bb, e);
+    }
+    return APR_SUCCESS;
+}
+
+/* Reads the beginning of the body, which the handler then gets. */
+static int gather(request_rec *r)
+{
+    apr_bucket_brigade *here = apr_brigade_create(r->pool, r->connection->bucket_alloc);
+    apr_bucket_brigade *bb = apr_brigade_create(r->pool, r->connection->bucket_alloc);
+    apr_off_t length = 0, more;
+    int is_whole = 0;
+    if (!apr_table_get(r->headers_in, "Transfer-Encoding") && !apr_table_get(r->headers_in, "Content-Length"))
+        return OK;
+    while (!is_whole && length < GATHERED) {
+        apr_bucket *e;
+        apr_status_t rv = ap_get_brigade(r->input_filters, bb, AP_MODE_READBYTES, APR_BLOCK_READ, GATHERED - length);
+        if (rv == APR_SUCCESS)
+            rv = apr_brigade_length(bb, 1, &more);
+        for (e = APR_BRIGADE_FIRST(bb); rv == APR_SUCCESS && e != APR_BRIGADE_SENTINEL(bb); e = APR_BUCKET_NEXT(e)) {
+            is_whole = is_whole || APR_BUCKET_IS_EOS(e);
+            rv = apr_bucket_setaside(e, r->pool);
+            rv = rv == APR_ENOTIMPL ? APR_SUCCESS : rv;
+        }
+        if (rv != APR_SUCCESS)
+            return ap_map_http_request_error(rv, HTTP_BAD_REQUEST);
+        length += more;
+        APR_BRIGADE_CONCAT(here, bb);
+    }
+    ap_add_input_filter("VERBENA_GATHERED", here, r, r->connection);
+    return OK;
+}
+
 /* The first of all handlers. */
 static int before_handlers(request_rec *r)
 {
@@ -515,6 +568,7 @@ static int before_handlers(request_rec *r)
     verbena_fill *fill;
     verbena_result result;
     bracket *b;
+    int status;
     copy *c = copy_of(r);
     if (!settings.inner || r->main || is_bracketed(r) || without("V6"))
         return DECLINED;
@@ -526,6 +580,9 @@ static int before_handlers(request_rec *r)
     /* It writes whatever its method is: no copy of its answer. */
     if (c)
         c->is_storable = 0, c->fill = NULL;
+    status = gather(r);
+    if (status != OK)
+        return status;
     b = apr_pcalloc(r->pool, sizeof *b);
     b->pages = borrow(r);
     if (!b->pages)
@@ -677,7 +734,8 @@ static void register_hooks(apr_pool_t *p)
     /* mod_cache's own filter is of the type of the first, and added later: it comes behind it. */
     ap_register_output_filter("VERBENA_JUDGE", judge, NULL, AP_FTYPE_CONTENT_SET + 1);
     ap_register_output_filter("VERBENA_RESTORE", restore, NULL, AP_FTYPE_PROTOCOL - 1);
-    /* Also before an answer that the server makes of an error, which leaves out all filters of contents. */
+    /* Also for an answer that the server makes of an error, which leaves out all filters of contents. */
+    ap_register_input_filter("VERBENA_GATHERED", gathered, NULL, AP_FTYPE_RESOURCE);
     ap_register_output_filter("VERBENA_HOLD", hold, NULL, AP_FTYPE_PROTOCOL + 5);
 }
 

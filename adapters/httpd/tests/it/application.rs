@@ -82,18 +82,24 @@ impl Shared {
     }
 
     fn serve(&self, mut stream: &TcpStream) -> std::io::Result<()> {
-        let mut lines = BufReader::new(stream).lines();
+        let mut reader = BufReader::new(stream);
+        let mut lines = reader.by_ref().lines();
         let first = lines.next().transpose()?.unwrap_or_default();
+        let mut length = 0;
         let mut conditions = Vec::new();
         for line in lines.by_ref() {
             let line = line?.to_lowercase();
             if line.is_empty() {
                 break;
             }
+            length = line.strip_prefix("content-length: ").map_or(length, |length| length.parse().unwrap());
             conditions.extend(
                 line.split_once(": ").filter(|(name, _)| name.starts_with("if-")).map(|(_, value)| value.to_owned()),
             );
         }
+        let mut sent = vec![0; length];
+        reader.read_exact(&mut sent)?;
+        let sum: u64 = sent.iter().map(|byte| u64::from(*byte)).sum();
         let mut words = first.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (kind, name) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
@@ -123,7 +129,8 @@ impl Shared {
         if kind == "dated" && conditions.iter().any(|condition| has_it.contains(condition)) {
             return write!(stream, "HTTP/1.1 304 Not Modified\r\n{fields}Connection: close\r\n\r\n");
         }
-        let mut body = format!("{version}\n");
+        let mut body =
+            format!("{version}\n{}", if length > 0 { format!("{length} bytes, {sum}\n") } else { String::new() });
         if kind == "long" {
             body.push_str(&"x".repeat(300_000));
         }
@@ -149,11 +156,20 @@ impl Answer {
 
 /// Asks, with these lines in the head.
 pub fn ask(port: u16, method: &str, path: &str, lines: &str) -> Answer {
+    let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
+    answer(begin(port, method, path, &format!("{length}{lines}")))
+}
+
+/// Sends the head of a request.
+pub fn begin(port: u16, method: &str, path: &str, lines: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n{length}{lines}\r\n")
-        .unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n{lines}\r\n").unwrap();
+    stream
+}
+
+/// Reads the whole answer.
+pub fn answer(mut stream: TcpStream) -> Answer {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let answer = String::from_utf8(answer).unwrap();

@@ -1,12 +1,13 @@
 //! What is a hit and what is not.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use verbena_testkit::programs::wait_for;
 
 use crate::apache::{Site, is_there};
-use crate::application::{ask, get, post};
+use crate::application::{answer, ask, begin, get, post};
 
 fn a_page_is_kept_until_it_changes(store: &str) {
     if !is_there() {
@@ -134,6 +135,31 @@ fn without_a_helper_pages_come_from_the_application_and_writes_wait() {
     *site.nodes[0].lock().unwrap() = Some(site.cluster.start("a"));
     wait_for("hits", || get(apache.port, "/page/a").is_hit());
     assert_eq!(get(apache.port, "/page/a").version(), 1);
+}
+
+#[test]
+fn a_client_that_sends_slowly_keeps_no_page_out_of_the_cache() {
+    if !is_there() {
+        return;
+    }
+    let site = Site::start();
+    let apache = site.apache(0, "socache", "");
+    get(apache.port, "/page/a");
+    for bytes in [5, 300_000] {
+        let body: Vec<u8> = (0..bytes).map(|nth| (nth * 7 % 251) as u8).collect();
+        let sum: u64 = body.iter().map(|byte| u64::from(*byte)).sum();
+        let mut slow = begin(apache.port, "POST", "/page/b", &format!("Content-Length: {bytes}\r\n"));
+        slow.write_all(&body[..4]).unwrap();
+        // Its first bytes have been read by now, or will be: no answer tells which.
+        for _ in 0..20 {
+            assert!(get(apache.port, "/page/a").is_hit(), "{}", apache.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        slow.write_all(&body[4..]).unwrap();
+        let written = answer(slow);
+        assert!(written.body.contains(&format!("\n{bytes} bytes, {sum}\n")), "{written:?}");
+        assert!(!get(apache.port, "/page/a").is_hit(), "the write was of everything");
+    }
 }
 
 /// Readers of two Apaches know the version that was confirmed before they asked.
