@@ -129,6 +129,15 @@ impl Site {
 }
 
 impl Apache {
+    /// Kills the processes that answer; Apache starts others.
+    pub fn kill_children(&self) {
+        let pid = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        assert!(!children.trim().is_empty());
+        let killed = Command::new("kill").arg("-KILL").args(children.split_whitespace()).status().unwrap();
+        assert!(killed.success(), "{children}");
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
