@@ -174,6 +174,7 @@ int before_handlers(request_rec *r)
     b->is_open = 1;
     state_of(r)->bracket = b;
     apr_pool_cleanup_register(r->pool, b, end_unknown, apr_pool_cleanup_null);
+    ap_add_output_filter("VERBENA_RESTORE", NULL, r, r->connection);
     ap_add_output_filter("VERBENA_HOLD", b, r, r->connection);
     return DECLINED;
 }

@@ -73,7 +73,12 @@ impl Pages {
     /// # Errors
     /// If the helper does not answer.
     pub fn depends(&mut self, fields: Vec<(String, Vec<u8>)>) -> Result<Depends> {
-        match self.ask(PageRequest::Depends { fields }, self.patience)? {
+        let asked = PageRequest::Depends { fields };
+        // Longer than a message: as with all that is too much, everything (rule P4).
+        if Request::Page(asked.clone()).encode().len() > self.connection.longest_request() {
+            return Ok(Depends(None));
+        }
+        match self.ask(asked, self.patience)? {
             PageAnswer::Depends(set) => Ok(Depends(set)),
             other => Err(unexpected(&other)),
         }
