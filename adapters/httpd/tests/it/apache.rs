@@ -1,6 +1,8 @@
 //! Debian's Apache with the module, in a directory of its own.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, OnceLock};
@@ -87,6 +89,21 @@ impl Site {
         let version = self.application.write(name);
         pages.end(update, verbena_client::Outcome::Done).unwrap();
         version
+    }
+
+    /// Takes a page out of all caches, by its address, at the second node.
+    pub fn purge(&self, address: &str) {
+        let mut stream = UnixStream::connect(self.cluster.path().join("run/b.http.sock")).unwrap();
+        let body = format!("{{\"pages\": [\"{address}\"]}}");
+        let length = body.len();
+        write!(
+            stream,
+            "POST /v1/purge HTTP/1.1\r\nHost: b\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
     /// Apache beside a node, with its copies in this store, and without this rule.

@@ -41,6 +41,9 @@ fn a_page_is_kept_until_it_changes(store: &str) {
         assert!(get(apache.port, "/page/a").is_hit());
     }
     assert!(get(port, "/weak/d").is_hit() && !get(port, "/undeclared/c").is_hit());
+    // A page by its address, whatever the port that Apache listens at.
+    site.purge("http://shop.example/page/a");
+    assert!(get(port, "/weak/d").is_hit() && !get(port, "/page/a").is_hit() && get(port, "/page/a").is_hit());
     // A write through one of them: everything.
     let written = post(two.port, "/page/a");
     assert!(written.version() == 2 && !written.head.contains("verbena-dependencies"), "{written:?}");
