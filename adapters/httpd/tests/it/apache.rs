@@ -60,7 +60,12 @@ fn module() -> PathBuf {
 
 impl Site {
     pub fn start() -> Site {
-        let cluster = Cluster::on_shm("2s");
+        Site::with_lease("10s")
+    }
+
+    /// For tests that wait for the end of it.
+    pub fn with_lease(lease: &str) -> Site {
+        let cluster = Cluster::on_shm(lease);
         let nodes = ["a", "b"].map(|name| cluster.start(name));
         for node in &nodes {
             node.wait_until("two in", |status| are_in(status, &[1, 2]));
