@@ -22,6 +22,8 @@ if [ "$what" = test ]; then
     commands+=(etcd:etcd-server etcdctl:etcd-client redis-server:redis-server setpriv:util-linux)
     # Loads the extension that has databases in segments.
     commands+=(sqlite3:sqlite3)
+    # Apache with the module, and what builds it.
+    commands+=(apache2:apache2-bin apxs:apache2-dev)
     # Databases behind the relay, and clients of theirs.
     commands+=(mariadbd:mariadb-server mariadb:mariadb-client psql:postgresql-client)
     # Clients of the FTP server, and what the cache bank and the mounts over it need.

@@ -1,4 +1,4 @@
-/* Locks of the Verbena cluster, and memory that its nodes share, for C11 and C++.
+/* Locks of the Verbena cluster, memory that its nodes share, and copies of pages, for C11 and C++.
  *
  * Made by `VERBENA_WRITE_EXPECTED=1 cargo test -p verbena-capi --test it header`; do not edit. docs/CLIENTS.md says how to use it.
  *
@@ -84,6 +84,16 @@ typedef enum verbena_result {
   VERBENA_ELSEWHERE = 27,
 } verbena_result;
 
+// What is to be done with a request.
+typedef enum verbena_intent {
+  // Forward it; use no copy and store none.
+  VERBENA_PASS = 0,
+  // Look for a copy; store the answer if there is none that is current.
+  VERBENA_LOOK = 1,
+  // It writes: forward it between verbena_update_begin and verbena_update_end.
+  VERBENA_WRITE = 2,
+} verbena_intent;
+
 // How a lock is held.
 typedef enum verbena_mode {
   // With others that hold it so.
@@ -92,6 +102,31 @@ typedef enum verbena_mode {
   VERBENA_EXCLUSIVE = 2,
 } verbena_mode;
 
+// Which requests write.
+typedef enum verbena_writes {
+  // Those that are not GET, HEAD or OPTIONS, and they touch everything.
+  VERBENA_UNSAFE_METHODS = 0,
+  // The same, and the application announces what they touch.
+  VERBENA_ANNOUNCED = 1,
+  // All.
+  VERBENA_ALWAYS = 2,
+  // None.
+  VERBENA_NEVER = 3,
+} verbena_writes;
+
+// What became of a write.
+typedef enum verbena_outcome {
+  // The whole answer was read.
+  VERBENA_DONE = 0,
+  // Not one byte of it was sent.
+  VERBENA_NOT_SENT = 1,
+  // It is not known.
+  VERBENA_OUTCOME_UNKNOWN = 2,
+} verbena_outcome;
+
+// A request, from its head to the end of its answer. For one thread at a time.
+typedef struct verbena_fill verbena_fill;
+
 // A program's connection for locks, for one thread: what it holds it gets once more at once, so threads that are to exclude each other connect each for
 // itself. What only looks can be called by any. When it is closed, or the program ends in whatever way, all that it holds is released.
 typedef struct verbena_locks verbena_locks;
@@ -99,6 +134,10 @@ typedef struct verbena_locks verbena_locks;
 // A program's connection for memory that nodes share, for one thread; others hear VERBENA_BUSY meanwhile. Segments stay when it is closed; the locks that
 // it holds are released.
 typedef struct verbena_memory verbena_memory;
+
+// A connection for copies of pages, for one thread at a time. When it is closed, or the program ends in whatever way, the outcome of each write that has
+// not ended is unknown: what it touches is in no cache for a while.
+typedef struct verbena_pages verbena_pages;
 
 // A segment's value where it is, in the memory of its home: for programs of that node. For any thread, also when the connection has been closed; but nobody else uses it while one
 // calls verbena_window_newest or verbena_window_close. It keeps the memory mapped until it is closed.
@@ -182,6 +221,14 @@ typedef struct verbena_checkpoint_process {
   // Which checkpoint it saved last in this era; 0 if it has saved none.
   uint64_t saved;
 } verbena_checkpoint_process;
+
+// A field of a request's or an answer's head.
+typedef struct verbena_field {
+  // Its name, in any case.
+  const char *name;
+  // Its value.
+  const char *value;
+} verbena_field;
 
 #ifdef __cplusplus
 extern "C" {
@@ -571,6 +618,114 @@ enum verbena_result verbena_checkpoints_roll_back(struct verbena_memory *memory,
 // The caller sees to it:
 // As for verbena_checkpoints_wait.
 enum verbena_result verbena_checkpoints_remove(struct verbena_memory *memory, const char *name);
+
+// Connects to the helper of this machine; `path` as for verbena_connect. What is asked about pages waits `timeout_ms` at most, each time. `*pages` is for
+// verbena_pages_close, and NULL after an error.
+//
+// The caller sees to it:
+// `path` is null or ends with a null byte; `pages` is null or can be written.
+enum verbena_result verbena_pages_connect(const char *path,
+                                          uint32_t timeout_ms,
+                                          struct verbena_pages **pages);
+
+// Closes a connection. NULL is nothing.
+//
+// The caller sees to it:
+// `pages` is null, or of verbena_pages_connect and not closed yet; nobody is in a call with it.
+void verbena_pages_close(struct verbena_pages *pages);
+
+// A request's head: its method, its target (path and query, as the client sent them), `count` fields, whether it has a body, and which requests write there.
+// VERBENA_BAD_ARGUMENT says that it is not fit for a cache: pass it on. `*fill` is for verbena_fill_free, and NULL after an error.
+//
+// The caller sees to it:
+// The texts are null or end with a null byte, also those of the `count` fields, which can be read; `fill` is null or can be written.
+enum verbena_result verbena_fill_new(const char *method,
+                                     const char *target,
+                                     const struct verbena_field *fields,
+                                     size_t count,
+                                     bool has_body,
+                                     int writes,
+                                     struct verbena_fill **fill);
+
+// Forgets a request. NULL is nothing.
+//
+// The caller sees to it:
+// `fill` is null, or of verbena_fill_new and not freed yet; nobody is in a call with it.
+void verbena_fill_free(struct verbena_fill *fill);
+
+// What is to be done with it; VERBENA_PASS for NULL.
+//
+// The caller sees to it:
+// `fill` is null, or of verbena_fill_new and not freed.
+enum verbena_intent verbena_fill_intent(const struct verbena_fill *fill);
+
+// What tells its page from others, beside its address: a copy of another key is another page's. 32 hexadecimal digits, as snprintf(3) would write them.
+//
+// The caller sees to it:
+// `fill` is null, or of verbena_fill_new and not freed; `buffer` is null, or `size` bytes can be written there.
+size_t verbena_fill_key(const struct verbena_fill *fill,
+                        char *buffer,
+                        size_t size);
+
+// Reads the page's words, for which the request must have arrived: what it does not begin with cannot be stored. After an error use no copy, and the
+// answer is not stored.
+//
+// The caller sees to it:
+// `pages` is null, or of verbena_pages_connect and not closed; `fill` is null, or of verbena_fill_new and not freed, and nobody else uses it.
+enum verbena_result verbena_fill_read(struct verbena_pages *pages,
+                                      struct verbena_fill *fill);
+
+// Whether a copy with this stamp is what the application could have answered when the words were read, and may be used for this request.
+//
+// The caller sees to it:
+// `fill` is null, or of verbena_fill_new and not freed; `stamp` is null or ends with a null byte.
+bool verbena_fill_is_current(const struct verbena_fill *fill,
+                             const char *stamp);
+
+// The head of its answer came: whether it may be stored, by what it says and by what it depends on. VERBENA_REFUSED: it must not, verbena_last_error says why.
+// An answer that says by no field where its body ends must have been seen to end: give it "Transfer-Encoding: chunked".
+//
+// The caller sees to it:
+// As for verbena_fill_read; the `count` fields can be read, and their texts end with a null byte.
+enum verbena_result verbena_fill_answer(struct verbena_pages *pages,
+                                        struct verbena_fill *fill,
+                                        uint32_t status,
+                                        const struct verbena_field *fields,
+                                        size_t count);
+
+// What its copy is stored under, for verbena_fill_is_current: text to be kept within the copy, never beside it. It counts only after verbena_fill_register.
+// As snprintf(3); 0 bytes if there is none.
+//
+// The caller sees to it:
+// As for verbena_fill_key.
+size_t verbena_fill_stamp(const struct verbena_fill *fill,
+                          char *buffer,
+                          size_t size);
+
+// The whole answer is here: asks the page's home whether it may be stored under its stamp. After any error it must not.
+//
+// The caller sees to it:
+// As for verbena_fill_read.
+enum verbena_result verbena_fill_register(struct verbena_pages *pages,
+                                          struct verbena_fill *fill);
+
+// Begins a write of what bears these `count` names; of everything, if there are none. Forward it after VERBENA_OK and not before; after any error forward
+// nothing, and answer 503. `*update` is for verbena_update_end.
+//
+// The caller sees to it:
+// `pages` is null, or of verbena_pages_connect and not closed; `names` can be read, and its texts end with a null byte; `update` is null or can be written.
+enum verbena_result verbena_update_begin(struct verbena_pages *pages,
+                                         const char *const *names,
+                                         size_t count,
+                                         uint64_t *update);
+
+// Ends a write. Only after VERBENA_OK may its client have the end of the answer; close its connection otherwise.
+//
+// The caller sees to it:
+// `pages` is null, or of verbena_pages_connect and not closed.
+enum verbena_result verbena_update_end(struct verbena_pages *pages,
+                                       uint64_t update,
+                                       int outcome);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -93,7 +93,7 @@ impl From<Error> for Failure {
             Error::Lost => VERBENA_LOST,
             Error::NotOurs => VERBENA_NOT_HELD,
             Error::Deadlock { .. } => VERBENA_DEADLOCK,
-            Error::Refused(_) => VERBENA_REFUSED,
+            Error::Refused(_) | Error::Unavailable(_) | Error::Unconfirmed => VERBENA_REFUSED,
             Error::NoHelper { .. } => VERBENA_NO_HELPER,
             Error::Forked { .. } => VERBENA_FORKED,
             Error::Memory { why, .. } => match why {

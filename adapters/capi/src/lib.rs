@@ -1,4 +1,4 @@
-//! Locks of the cluster and memory that its nodes share, for C.
+//! Locks of the cluster, memory that its nodes share, and copies of pages, for C.
 //!
 //! Nothing that C can pass is undefined here but what no library can tell: memory that is not there, strings that do not end, a connection that was
 //! closed. A connection is a pointer; a *hold* is two numbers, to be copied freely, and what they stand for is kept with the connection. So a hold that
@@ -13,6 +13,7 @@ mod checkpoints;
 mod error;
 mod locks;
 mod memory;
+mod pages;
 mod windows;
 
 pub use checkpoints::{
@@ -31,6 +32,12 @@ pub use memory::{
     verbena_memory_connect, verbena_memory_find, verbena_memory_get, verbena_memory_list, verbena_memory_lock,
     verbena_memory_locks, verbena_memory_put, verbena_memory_release, verbena_memory_release_name, verbena_memory_stat,
     verbena_memory_unlock, verbena_segment, verbena_segment_info,
+};
+pub use pages::{
+    verbena_field, verbena_fill, verbena_fill_answer, verbena_fill_free, verbena_fill_intent, verbena_fill_is_current,
+    verbena_fill_key, verbena_fill_new, verbena_fill_read, verbena_fill_register, verbena_fill_stamp, verbena_intent,
+    verbena_outcome, verbena_pages, verbena_pages_close, verbena_pages_connect, verbena_update_begin,
+    verbena_update_end, verbena_writes,
 };
 pub use windows::{
     verbena_memory_window, verbena_window, verbena_window_bytes, verbena_window_close, verbena_window_data,

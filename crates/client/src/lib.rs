@@ -1,7 +1,7 @@
 //! What a program links to talk to the helper of its machine.
 //!
 //! A program knows nothing of the cluster: it finds the helper's socket ([`Socket`], [`Place`]) and asks. It does so in one of two
-//! ways. For state, metrics, locks and shared memory it connects over memory of the machine ([`Helper`], [`Locks`], [`Memory`]; requests and answers in [`wire`]). For writes it tells
+//! ways. For state, metrics, locks, shared memory and its own copies of pages it connects over memory of the machine ([`Helper`], [`Locks`], [`Memory`], [`Pages`]; requests and answers in [`wire`]). For writes it tells
 //! the helper over HTTP what they touch ([`Updates`]; requests and answers in [`api`]), or lets a layer of `tower` do it for every
 //! request ([`AnnounceLayer`]). The helper reads the same two files. Every call has a deadline.
 //!
@@ -19,6 +19,7 @@ mod helper;
 mod layer;
 mod locks;
 mod memory;
+mod pages;
 mod place;
 mod scope;
 mod socket;
@@ -38,6 +39,7 @@ pub use layer::{Announce, AnnounceLayer, AnnouncedBody, AnnouncedResponse, MadeO
 pub use locks::{Hold, LockList, Locks, MAX_NAME_BYTES, Watch, Wish};
 pub use memory::{Memory, PutOptions, SegmentList, Value};
 pub use memory_wire::{Failure, NewSegment, Placement, Reclaims, SegmentInfo, SegmentStat, Which};
+pub use pages::{Depends, Pages, Stamp};
 pub use place::Place;
 pub use scope::Scope;
 pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};
@@ -45,6 +47,6 @@ pub use socket::{DEFAULT_NAME, MODE_VARIABLE, Socket};
 pub use updates::{PATIENCE, Update, Updates};
 pub use verbena_ipc::usual_directory;
 pub use verbena_protocol::api::{self, Outcome};
-pub use verbena_protocol::{memory as memory_wire, wire};
+pub use verbena_protocol::{memory as memory_wire, page as page_wire, wire};
 pub use verbena_terms::{Coherence, Incarnation, SegmentId};
 pub use window::Window;

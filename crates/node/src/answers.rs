@@ -15,6 +15,7 @@ use crate::desk::Desk;
 use crate::drain::Drain;
 use crate::habit::AGAIN;
 use crate::neighbours::Neighbours;
+use crate::program_pages::ProgramPages;
 use crate::rings::Rings;
 use crate::segments::Segments;
 use crate::status::Status;
@@ -32,6 +33,7 @@ pub(crate) struct Answers {
     pub(crate) content: Content,
     pub(crate) tickets: Tickets,
     pub(crate) segments: Segments,
+    pub(crate) pages: ProgramPages,
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) drain: Arc<Drain>,
     pub(crate) metrics: Arc<Registry>,
@@ -42,12 +44,36 @@ pub(crate) struct Answers {
 impl Answers {
     /// Answers until it is to stop. The server, dropped with it, tells every program.
     pub(crate) fn run(self) {
-        let Answers { mut server, status, desk, content, tickets, segments, neighbours, drain, metrics, rings, stop } =
-            self;
+        let Answers {
+            mut server,
+            status,
+            desk,
+            content,
+            tickets,
+            segments,
+            pages,
+            neighbours,
+            drain,
+            metrics,
+            rings,
+            stop,
+        } = self;
         let (asked, left) = (drain.clone(), status.clone());
         let (texts, drains, clients) = (HashMap::new(), vec![], 0);
-        let mut readings =
-            Readings { status, desk, content, tickets, segments, neighbours, drain, metrics, texts, drains, clients };
+        let mut readings = Readings {
+            status,
+            desk,
+            content,
+            tickets,
+            segments,
+            pages,
+            neighbours,
+            drain,
+            metrics,
+            texts,
+            drains,
+            clients,
+        };
         let mut keep_files_at = BootClock.now() + LOOK_EVERY;
         while !stop.load(Ordering::Acquire) {
             readings.poll(&mut server, LOOK_EVERY);
@@ -88,6 +114,7 @@ struct Readings {
     content: Content,
     tickets: Tickets,
     segments: Segments,
+    pages: ProgramPages,
     neighbours: Arc<Neighbours>,
     drain: Arc<Drain>,
     metrics: Arc<Registry>,
@@ -126,12 +153,14 @@ impl Readings {
                 self.clients += 1;
                 self.tickets.arrived(client, pid);
                 self.segments.arrived(client);
+                self.pages.arrived(client);
             }
             Event::Gone { client } => {
                 self.clients -= 1;
                 self.texts.remove(&client);
                 self.tickets.gone(client, &self.segments);
                 self.segments.gone(client);
+                self.pages.gone(client);
                 self.drains.retain(|drain| drain.client() != client);
             }
             Event::Request(request) => {
@@ -141,6 +170,7 @@ impl Readings {
                         let has_locks = self.tickets.has_any(request.client());
                         return self.segments.handle(request, patience_ms, asked, has_locks);
                     }
+                    Ok(Request::Page(asked)) => return self.pages.handle(request, asked),
                     Ok(asked) => self.answer(request.client(), asked),
                     Err(error) => Some(Answer::Refused(format!("the request cannot be read: {error}"))),
                 };
@@ -165,8 +195,8 @@ impl Readings {
             Request::Details { from } => self.neighbours.details(from),
             Request::Departed { from } => self.status.departed(from, &self.content),
             Request::Loads { from } => self.neighbours.loads(from),
-            // Locks and memory are answered elsewhere.
-            Request::Drain | Request::Lock(_) | Request::Memory { .. } => return None,
+            // Locks, memory and copies of pages are answered elsewhere.
+            Request::Drain | Request::Lock(_) | Request::Memory { .. } | Request::Page(_) => return None,
             Request::Expel(who) => match self.status.expellable(who) {
                 Ok(()) => {
                     self.desk.expel(who);

@@ -34,6 +34,7 @@ use crate::neighbours::Neighbours;
 use crate::open_updates::OpenUpdates;
 use crate::pages::{self, Pages};
 use crate::place::Place;
+use crate::program_pages::ProgramPages;
 use crate::records::Records;
 use crate::rings::Rings;
 use crate::seats::Seats;
@@ -236,6 +237,7 @@ impl Helper {
             files: files.clone(),
             longest_transaction: longest,
         })?;
+        let (program_pages, later) = ProgramPages::new(content.clone(), longest);
         let rings = Rings::shown_by(&metrics)?;
         let answers = Answers {
             server,
@@ -243,6 +245,7 @@ impl Helper {
             content: content.clone(),
             tickets: Tickets::new(lock_service, status.clone()),
             segments: Segments::new(memory_service, status.clone(), &metrics)?,
+            pages: program_pages,
             status,
             neighbours: neighbours.clone(),
             drain: drain.clone(),
@@ -257,7 +260,10 @@ impl Helper {
                 move || end.reach(run(driver))
             })?,
             thread::spawn("verbena-ipc", move || answers.run())?,
-            thread::spawn("verbena-api", move || api.run(listeners, neighbours.listen(lives), stopped))?,
+            thread::spawn("verbena-api", move || {
+                let beside = async { tokio::join!(neighbours.listen(lives), later.run()) };
+                api.run(listeners, async { _ = beside.await }, stopped)
+            })?,
         ];
         Ok(Helper {
             name,

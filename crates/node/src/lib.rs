@@ -45,6 +45,7 @@ mod pages;
 mod parcel;
 mod place;
 mod post;
+mod program_pages;
 mod random;
 mod records;
 mod retry;

@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 pub use crate::lock::{LockAnswer, LockAt, LockMode, LockRequest, LockUser};
 pub use crate::member::{Change, Concerned, Departed, Detail, KeepsOut, LoadOf, Member, Seen, Why};
 use crate::memory::{MemoryAnswer, MemoryRequest};
+use crate::page::{PageAnswer, PageRequest};
 
 /// Marks a request.
 pub const REQUEST: Format = Format::new(*b"VQUE", 1);
@@ -105,6 +106,8 @@ pub enum Request {
         /// Counted from 0.
         from: u32,
     },
+    /// Something about a program's copies of pages, or about a write.
+    Page(PageRequest),
 }
 
 /// What the helper answers.
@@ -169,6 +172,8 @@ pub enum Answer {
         /// Whether more follow.
         more: bool,
     },
+    /// To [`Request::Page`].
+    Page(PageAnswer),
 }
 
 /// How a helper is.

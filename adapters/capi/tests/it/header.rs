@@ -6,8 +6,9 @@ use std::path::Path;
 fn the_header_is_made_from_the_code() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).unwrap();
-    let files = ["src/error.rs", "src/locks.rs", "src/memory.rs", "src/windows.rs", "src/checkpoints.rs"]
-        .map(|file| here.join(file));
+    let files =
+        ["src/error.rs", "src/locks.rs", "src/memory.rs", "src/windows.rs", "src/checkpoints.rs", "src/pages.rs"]
+            .map(|file| here.join(file));
     let builder = cbindgen::Builder::new().with_config(config);
     let builder = files.iter().fold(builder, |builder, file| builder.with_src(file));
     let mut made = Vec::new();
