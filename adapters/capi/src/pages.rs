@@ -284,13 +284,14 @@ pub unsafe extern "C" fn verbena_fill_answer(
         }
         let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
         let status = status.ok_or_else(|| bad("that is no status"))?;
-        let stored = store(&fill.wanted, &fill.head, &fill.route, status, &headers, SystemTime::now());
+        let now = SystemTime::now();
+        let stored = store(&fill.wanted, &fill.head, &fill.route, (status, &headers), now, Duration::ZERO);
         let stored = stored.map_err(|reason| refused(reason.name()))?;
         let named = headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()));
         let depends = pages.depends(named.filter(|(name, _)| names_dependencies(name)).collect())?;
         // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
         let expires = stored.lifetime.map(|lifetime| asked + lifetime);
-        let stamp = Stamp::new(&words, &depends, expires, stored.shared_with_credentials);
+        let stamp = Stamp::new(&words, &depends, expires, stored.for_authorization && stored.for_cookies);
         fill.answer = Some((depends, stamp));
         Ok(())
     })

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use verbena_caching::Keys;
 use verbena_content::service::{Content, Finish, Ticket};
-use verbena_content::{Declared, Dependency, PageId, Register, Scope, Word, Words};
+use verbena_content::{Declared, Dependency, Kind, PageId, Register, Scope, Word, Words};
 use verbena_ipc::{ClientId, Request};
 use verbena_protocol::api::Outcome;
 use verbena_protocol::page::{PageAnswer, PageRequest, PageWords, Touches};
@@ -82,7 +82,7 @@ impl ProgramPages {
             PageRequest::Depends { fields } => {
                 let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
                 let depends = match Declared::of_response(self.shared.content.names(), fields).scope {
-                    Scope::Everything => None,
+                    Scope::Everything | Scope::All => None,
                     Scope::On(set) => Some(set.iter().map(|dependency| dependency.0).collect()),
                 };
                 give(request, &Answer::Page(PageAnswer::Depends(depends)));
@@ -149,7 +149,7 @@ impl Shared {
         if self.content.lease().valid_at(now) != Some(view) {
             return Err("this node has no lease in the view of the words");
         }
-        let Words { home, word, everything, clock } = words;
+        let Words { home, word, everything, clock, .. } = words;
         Ok(PageAnswer::Looked(PageWords { page: page.0, view, home, word: word.0, everything: everything.0, clock }))
     }
 
@@ -165,10 +165,11 @@ impl Shared {
             to: words.home,
             request: OF_PROGRAMS | self.next.fetch_add(1, Ordering::Relaxed),
             page: PageId(words.page),
+            kind: Kind::Coherent,
             scope,
             clock: words.clock,
             word: Word(words.word),
-            everything: Word(words.everything),
+            common: Word(words.everything),
         };
         let registered = tokio::time::timeout(REGISTRATION, self.content.register(register)).await;
         let registered =
