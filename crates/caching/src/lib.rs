@@ -22,6 +22,7 @@ mod fields;
 mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
+mod http2;
 mod key;
 mod names;
 mod path;

@@ -1,6 +1,7 @@
 //! The section `[proxy]` of the configuration file.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use http::uri::Authority;
 use verbena_caching::Rule;
@@ -15,6 +16,13 @@ section! {
     pub struct ProxyConfig as "proxy", checked by ProxyConfig::check {
         /// Where clients reach it. Port 0 takes a free one.
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::from(([127, 0, 0, 1], 8080)),
+        /// Certificates that it shows to clients, PEM with those that vouch for them, the site's own first. If there is one, clients speak TLS with it, and HTTP/2 or
+        /// HTTP/1.1 as they wish. Of several, the one is shown that is for the name which the client asks for, else the first.
+        ///
+        /// The files, and those of `tls_key`, are read again when they change, and on SIGHUP; connections stay.
+        pub tls_cert: Vec<PathBuf> as "FILE" = Vec::new(),
+        /// The private keys of `tls_cert`, in its order, PEM.
+        pub tls_key: Vec<PathBuf> as "FILE" = Vec::new(),
         /// The application: `http://HOST:PORT`, or `unix:/PATH` for one that listens on a unix socket. Of several, that answer, the one whose machine is least loaded is asked, as the node there says;
         /// where none says it, or they are alike, the one with the fewest requests under way.
         pub origin: Vec<String> as "URL" = Vec::new(),
@@ -53,6 +61,8 @@ section! {
         pub drain: Lapse as "TIME" = Lapse::seconds(10),
         /// Connections of clients at once; more wait until one closes.
         pub connections: usize as "NUMBER" = 10_000,
+        /// Requests under way at once on a connection of HTTP/2; a client that opens more has them refused (REFUSED_STREAM), and may send them again.
+        pub streams: usize as "NUMBER" = 128,
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
@@ -89,6 +99,14 @@ impl ProxyConfig {
         }
         if self.connections == 0 {
             found.push(Contradiction::new("connections", "no connection could ever be made"));
+        }
+        let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
+        if certificates != keys {
+            let problem = format!("{keys} keys for {certificates} certificates: one for each, in their order");
+            found.push(Contradiction::new("tls_key", problem));
+        }
+        if self.streams == 0 {
+            found.push(Contradiction::new("streams", "no request could ever be made over HTTP/2"));
         }
         if self.fills == 0 {
             found.push(Contradiction::new("fills", "no page could ever be fetched"));

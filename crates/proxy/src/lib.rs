@@ -1,4 +1,4 @@
-//! An HTTP/1.1 proxy in front of a web application, whose every cached answer is validated at its home.
+//! An HTTP proxy in front of a web application, whose every cached answer is validated at its home.
 //!
 //! There are three ways through it, and [`verbena_caching`] says which one a request takes:
 //!
@@ -24,6 +24,7 @@ mod exchange;
 mod fill;
 mod health;
 mod heap;
+mod inbound;
 mod mark;
 mod observed;
 mod origin;
@@ -33,6 +34,8 @@ mod responding;
 mod rules;
 mod server;
 mod shapes;
+mod streams;
+mod tls;
 mod update;
 mod upload;
 

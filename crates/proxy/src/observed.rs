@@ -45,6 +45,8 @@ pub(crate) struct Observed {
     pub undeclared: Family<Counter, 1>,
     /// Requests that were updates of everything, by the first segment of their path and the status of the answer.
     emptied: Family<Counter, 2>,
+    /// Connections of clients with which no TLS came about, by reason.
+    pub handshakes_failed: Family<Counter, 1>,
     /// Errors of the application by kind.
     pub origin_errors: Family<Counter, 1>,
     /// 1 for an origin that answers as far as is known.
@@ -98,6 +100,12 @@ impl Observed {
                 "Requests each of which emptied the cache, by the first segment of their path and the status of the answer.",
                 ["path", "status"],
                 EMPTIED,
+            )?,
+            handshakes_failed: registry.family(
+                "verbena_proxy_handshakes_failed_total",
+                "Connections of clients with which no TLS came about: refused by either side, or too slow.",
+                ["reason"],
+                LABELS,
             )?,
             origin_errors: registry.family(
                 "verbena_proxy_origin_errors_total",

@@ -15,6 +15,7 @@ mod origins;
 mod passed;
 mod places;
 mod queries;
+mod secure;
 mod sharing;
 mod sockets;
 mod statuses;

@@ -5,6 +5,7 @@
 
 mod client;
 mod origin;
+mod site;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
 pub use client::Client;
 pub use origin::{Origin, next_head};
+pub use site::{Curl, Site};
 
 use origin::Asked;
 
