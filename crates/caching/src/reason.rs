@@ -15,6 +15,8 @@ pub enum Reason {
     RequestNoStore,
     /// `If-Match`, `If-Unmodified-Since` or `Range`: the origin decides.
     Precondition,
+    /// The request asks for another protocol, and the route lets it.
+    Upgrade,
     /// A GET or HEAD with a body.
     RequestBody,
     /// The answer's status is not one to store (RFC 9111 section 3).
@@ -61,6 +63,7 @@ impl Reason {
             Reason::Authorization => "authorization",
             Reason::RequestNoStore => "request-no-store",
             Reason::Precondition => "precondition",
+            Reason::Upgrade => "upgrade",
             Reason::RequestBody => "request-body",
             Reason::Status => "status",
             Reason::NoStore => "no-store",

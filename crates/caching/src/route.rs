@@ -21,11 +21,14 @@ pub struct Route {
     pub query: Query,
     /// What requests of this route do to the data.
     pub writes: Writes,
+    /// Whether a connection may become one of another protocol (WebSocket). What is written through it is bracketed by nobody.
+    pub upgrade: bool,
 }
 
 impl Default for Route {
     fn default() -> Self {
-        Route { prefix: "/".into(), cookies: Cookies::default(), query: Query::default(), writes: Writes::default() }
+        let (cookies, query, writes) = Default::default();
+        Route { prefix: "/".into(), cookies, query, writes, upgrade: false }
     }
 }
 
@@ -50,6 +53,11 @@ impl Routes {
     pub fn new(routes: impl IntoIterator<Item = Route>) -> Self {
         let all = routes.into_iter().map(|route| (Readings::of_prefix(&route.prefix), route)).collect();
         Routes { all, elsewhere: Route::default() }
+    }
+
+    /// Whether there is a path where a connection may become one of another protocol.
+    pub fn has_upgrades(&self) -> bool {
+        self.all.iter().any(|(_, route)| route.upgrade)
     }
 
     /// The rule for a path: the one with the longest prefix that the path begins with, at a border between segments.
@@ -91,8 +99,9 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         .find(|kind| writes.contains(kind));
     let cookies = one.cookies.more_careful(&other.cookies);
     let query = Query { ignore: one.query.ignore.and(&other.query.ignore), sort: one.query.sort && other.query.sort };
-    let prefix = one.prefix.clone();
-    Cow::Owned(Route { prefix, cookies, query, writes: writes.expect("invariant: each rule has one of the five") })
+    let writes = writes.expect("invariant: each rule has one of the five");
+    let (prefix, upgrade) = (one.prefix.clone(), one.upgrade && other.upgrade);
+    Cow::Owned(Route { prefix, cookies, query, writes, upgrade })
 }
 
 /// The length of a prefix that a path begins with, if it ends at its own last slash, at the path's end, or before a border.

@@ -91,6 +91,8 @@ pub(crate) struct Talk {
     unfinished: AtomicBool,
     /// What is in hyper's hands is the whole.
     whole: AtomicBool,
+    /// What follows the answer is of another protocol: hyper has nothing to say any more, and no head is waited for.
+    is_tunnel: AtomicBool,
     /// The request has a body, of which something may be unread.
     uploads: AtomicBool,
 }
@@ -328,6 +330,7 @@ impl Asked {
             On::Connection(talk) => {
                 talk.unfinished.store(ends_with_connection, Ordering::Relaxed);
                 talk.whole.store(false, Ordering::Relaxed);
+                talk.is_tunnel.store(response.status() == StatusCode::SWITCHING_PROTOCOLS, Ordering::Relaxed);
                 false
             }
             On::Stream(streams) => {
@@ -342,7 +345,8 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         match &self.on {
-            On::Connection(talk) => talk.ended.store(true, Ordering::Relaxed),
+            // A tunnel is being answered as long as it is there.
+            On::Connection(talk) => talk.ended.store(!talk.is_tunnel.load(Ordering::Relaxed), Ordering::Relaxed),
             On::Stream(streams) => streams.ends(),
         }
     }

@@ -477,7 +477,8 @@ impl Exchange {
         answer::own(failure.status(), text, forwarded(why, Some(failure.name())))
     }
 
-    fn outgoing(
+    /// The request as the origin gets it.
+    pub fn outgoing(
         &self,
         mut head: request::Parts,
         intent: Intent,

@@ -20,8 +20,10 @@ use tokio_rustls::server::TlsStream;
 use crate::connection::{Asked, Carrier, Connection};
 use crate::exchange::Exchange;
 use crate::observed::{Counted, Done, Observed};
+use crate::proxy_protocol::{self, Network, NoHeader};
 use crate::streams::{Streams, Verdict, Watch};
 use crate::tls::H2;
+use crate::tunnel::Tunnels;
 
 /// Bytes that may wait in a connection's buffers, each way; of HTTP/2 in those of each stream on its way to the client.
 const CONNECTION_BUFFER: usize = 64 << 10;
@@ -44,6 +46,10 @@ pub(crate) struct Inbound {
     pub exchange: Arc<Exchange>,
     /// If clients speak TLS.
     pub tls: Option<Arc<ServerConfig>>,
+    /// Networks whose connections begin with a header that says whose they are.
+    pub balancers: Vec<Network>,
+    /// If a route lets connections become tunnels.
+    pub tunnels: Option<Arc<Tunnels>>,
     pub patience: Duration,
     /// Streams of a connection at once.
     pub streams: u32,
@@ -71,6 +77,28 @@ impl Inbound {
         let _counted = Counted::new(&self.observed.connections);
         // Small writes that wait for each other cost more than they save; a refusal costs only that.
         let _ = stream.set_nodelay(true);
+        if self.balancers.iter().any(|network| network.has(address.ip())) {
+            // Boxed: a connection without a header needs no room for one.
+            return Box::pin(self.serve_passed_on(stream, address, ending)).await;
+        }
+        self.serve_client(stream, address, ending).await;
+    }
+
+    /// Serves a connection that a balancer passes on.
+    async fn serve_passed_on(&self, mut stream: TcpStream, balancer: SocketAddr, ending: watch::Receiver<()>) {
+        let reason = match timeout(self.patience, proxy_protocol::read(&mut stream)).await {
+            Ok(Ok(client)) => return self.serve_client(stream, client.unwrap_or(balancer), ending).await,
+            // It looked whether somebody listens.
+            Ok(Err(NoHeader::Ended)) => return,
+            Ok(Err(NoHeader::Malformed)) => "malformed",
+            Ok(Err(NoHeader::Read(_))) => "broken",
+            Err(_) => "slow",
+        };
+        self.observed.headers_refused.with([reason]).increment();
+        tracing::debug!(%balancer, reason, "a connection without a header of the PROXY protocol");
+    }
+
+    async fn serve_client(&self, stream: TcpStream, address: SocketAddr, ending: watch::Receiver<()>) {
         let Some(tls) = self.tls.clone() else {
             return self.serve_http1(stream, Client { address, is_secure: false }, ending).await;
         };
@@ -119,12 +147,16 @@ impl Inbound {
     ) {
         let stream = Connection::new(stream, self.patience, self.observed.clone());
         let talk = stream.talk();
-        let exchange = self.exchange.clone();
+        let (exchange, tunnels, closing) = (self.exchange.clone(), self.tunnels.clone(), ending.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let asked = talk.asked(&request);
             client.tells(&mut request);
             // A listener for both families has IPv4 addresses within IPv6 ones (RFC 4291 section 2.5.5.2); applications know them bare.
-            exchange.respond(request, client.address.ip().to_canonical(), asked)
+            let address = client.address.ip().to_canonical();
+            match &tunnels {
+                Some(tunnels) => tunnels.respond(&exchange, request, address, asked, &closing),
+                None => exchange.respond(request, address, asked),
+            }
         });
         // Without `pipeline_flush`: with it, hyper takes a body into memory without a bound (`can_buffer` in proto/h1/io.rs).
         // With `half_close`: a client that sends no more may still read (RFC 9112 section 9.6). One that reads no more is found when it is written to.
@@ -133,7 +165,8 @@ impl Inbound {
             .header_read_timeout(None)
             .max_buf_size(CONNECTION_BUFFER)
             .max_header_size(LONGEST_HEAD)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             biased;
@@ -190,7 +223,8 @@ impl Inbound {
                 now = looks.tick() => match watched.look(&streams, now) {
                     Verdict::Stay => {}
                     Verdict::Leave => connection.as_mut().graceful_shutdown(),
-                    Verdict::End => {
+                    Verdict::Close => return,
+                    Verdict::GiveUp => {
                         self.observed.stalled.increment();
                         return tracing::debug!(client = %client.address, "a client lets its connection stand");
                     }

@@ -29,6 +29,7 @@ mod mark;
 mod observed;
 mod origin;
 mod page;
+mod proxy_protocol;
 mod queries;
 mod responding;
 mod rules;
@@ -36,6 +37,7 @@ mod server;
 mod shapes;
 mod streams;
 mod tls;
+mod tunnel;
 mod update;
 mod upload;
 

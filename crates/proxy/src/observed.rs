@@ -61,6 +61,12 @@ pub(crate) struct Observed {
     pub fills_waiting: Level,
     /// Fills for which there was no place in time.
     pub fills_refused: Counter,
+    /// Connections that are tunnels.
+    pub tunnels: Level,
+    /// Those for which there was no place.
+    pub tunnels_refused: Counter,
+    /// Connections of balancers without a header that says whose they are, by what was wrong.
+    pub headers_refused: Family<Counter, 1>,
     /// Connections given up because the client took nothing.
     pub stalled: Counter,
     /// Connections that had to wait because as many as may be were open.
@@ -132,6 +138,17 @@ impl Observed {
                 "Time from the head of a writing request to its answer, begin and end at the homes included.",
             )?,
             connections: registry.level("verbena_proxy_connections", "Connections of clients.")?,
+            tunnels: registry.level("verbena_proxy_tunnels", "Connections of clients that are tunnels (WebSocket).")?,
+            tunnels_refused: registry.counter(
+                "verbena_proxy_tunnels_refused_total",
+                "Tunnels that were refused because as many as may be were open.",
+            )?,
+            headers_refused: registry.family(
+                "verbena_proxy_headers_refused_total",
+                "Connections from proxy.proxy_protocol_from that were closed for want of a header of the PROXY protocol, by what was wrong.",
+                ["reason"],
+                LABELS,
+            )?,
             stalled: registry.counter(
                 "verbena_proxy_stalled_connections_total",
                 "Connections given up because the client took nothing for too long.",

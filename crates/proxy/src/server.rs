@@ -22,9 +22,11 @@ use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
 use crate::inbound::Inbound;
 use crate::observed::Observed;
-use crate::origin::{Address, Connections, Machines, Origins};
+use crate::origin::{Address, Connections, Machines, Origins, Secure};
+use crate::proxy_protocol::Network;
 use crate::queries::Queries;
 use crate::tls::{Certificates, Files};
+use crate::tunnel::Tunnels;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -52,10 +54,13 @@ impl Proxy {
             return Err(ProxyError::Setting { key: found.key, problem: found.problem });
         }
         if config.origin.is_empty() {
-            let problem = "no application to stand in front of: give --origin http://HOST:PORT or unix:/PATH".into();
+            let problem =
+                "no application to stand in front of: give --origin http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+                    .into();
             return Err(ProxyError::Setting { key: "origin".into(), problem });
         }
         certificates(config)?;
+        secure(config)?;
         look_for_another(config.listen)
     }
 
@@ -92,9 +97,10 @@ impl Proxy {
             "Memory of the store, headers and bodies included.",
             move || kept.kept().1 as f64,
         )?;
-        let (connect_timeout, origin_timeout) = (config.connect_timeout.0, config.origin_timeout.0);
+        let timeouts = (config.connect_timeout.0, config.origin_timeout.0);
+        let secure = secure(config)?;
         let machines = Machines::new(&addresses, &config.origin_nodes, loads.clone());
-        let origins = Origins::new(addresses, machines, config.fills, connect_timeout, origin_timeout, &cache.observed);
+        let origins = Origins::new(addresses, machines, secure, config.fills, timeouts, &cache.observed);
         let origins = Arc::new(origins);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -108,6 +114,9 @@ impl Proxy {
         }
         let routes =
             Arc::new(Routes::of(&config.routes, if queries.is_some() { Writes::Database } else { Writes::default() }));
+        let tunnels = routes.has_upgrades().then(|| Tunnels::new(config.tunnels, config.tunnel_timeout.0));
+        let tunnels = tunnels.map(Arc::new);
+        let balancers: Vec<Network> = config.proxy_protocol_from.iter().filter_map(|from| from.parse().ok()).collect();
         let (stop, stopped) = watch::channel(false);
         let mut proxy = Proxy { address, cache, origins, certificates, stop, threads: Vec::new() };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));
@@ -121,6 +130,8 @@ impl Proxy {
                 routes: routes.clone(),
                 queries: queries.clone(),
                 tls: tls.clone(),
+                balancers: balancers.clone(),
+                tunnels: tunnels.clone(),
                 certificates: proxy.certificates.clone().filter(|_| at == 0),
                 probes: at == 0,
                 connections: connections.clone(),
@@ -181,6 +192,12 @@ fn certificates(config: &ProxyConfig) -> Result<Option<Arc<Certificates>>, Proxy
     if files.is_empty() { Ok(None) } else { Certificates::open(files).map(Some) }
 }
 
+/// What connections with TLS to applications are made with, if there is one that speaks it.
+fn secure(config: &ProxyConfig) -> Result<Option<Secure>, ProxyError> {
+    let speaks_tls = |origin: &String| matches!(origin.parse(), Ok(Address::Tls(_)));
+    config.origin.iter().any(speaks_tls).then(|| Secure::new(config.origin_ca.as_deref())).transpose()
+}
+
 fn listen(address: SocketAddr) -> Result<StdListener, ProxyError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -202,6 +219,8 @@ struct Worker {
     routes: Arc<Routes>,
     queries: Option<Queries>,
     tls: Option<Arc<ServerConfig>>,
+    balancers: Vec<Network>,
+    tunnels: Option<Arc<Tunnels>>,
     /// If it is the one that looks after the certificates.
     certificates: Option<Arc<Certificates>>,
     probes: bool,
@@ -242,6 +261,8 @@ impl Worker {
         let inbound = Arc::new(Inbound {
             exchange: exchange.clone(),
             tls: self.tls,
+            balancers: self.balancers,
+            tunnels: self.tunnels,
             patience: self.config.client_timeout.0,
             streams: u32::try_from(self.config.streams).unwrap_or(u32::MAX),
             observed: self.cache.observed.clone(),

@@ -78,8 +78,10 @@ pub(crate) enum Verdict {
     Stay,
     /// It is idle: take no more requests.
     Leave,
-    /// It was told so and stays open, or its client takes nothing.
-    End,
+    /// It is idle, was told so, and is open still.
+    Close,
+    /// Its client takes nothing.
+    GiveUp,
 }
 
 /// Judges a connection by what moves on it.
@@ -117,13 +119,13 @@ impl Watch {
             return Verdict::Stay;
         }
         match (seen.under_way, seen.owed) {
-            (0, _) if self.is_leaving => Verdict::End,
+            (0, _) if self.is_leaving => Verdict::Close,
             (0, _) => {
                 (self.is_leaving, self.since) = (true, now);
                 Verdict::Leave
             }
             (_, 0) => Verdict::Stay,
-            _ => Verdict::End,
+            _ => Verdict::GiveUp,
         }
     }
 }
@@ -147,12 +149,12 @@ mod tests {
         streams.moves();
         assert_eq!(watch.look(&streams, start + 401 * second), Verdict::Stay);
         assert_eq!(watch.look(&streams, start + 404 * second), Verdict::Stay);
-        assert_eq!(watch.look(&streams, start + 405 * second), Verdict::End, "it is not taken");
+        assert_eq!(watch.look(&streams, start + 405 * second), Verdict::GiveUp, "it is not taken");
         streams.owes_no_more();
         streams.ends();
         assert_eq!(watch.look(&streams, start + 406 * second), Verdict::Stay);
         assert_eq!(watch.look(&streams, start + 410 * second), Verdict::Leave, "idle");
         assert_eq!(watch.look(&streams, start + 413 * second), Verdict::Stay);
-        assert_eq!(watch.look(&streams, start + 414 * second), Verdict::End, "it was told to go");
+        assert_eq!(watch.look(&streams, start + 414 * second), Verdict::Close, "it was told to go");
     }
 }

@@ -100,18 +100,22 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "node.api" => ("127.0.0.1:0", "127.0.0.1:0".into()),
         "pages.key" => ("/some/where", "/some/where".into()),
         "pages.words" | "pages.sets" | "locks.words" | "proxy.threads" | "proxy.fills" | "proxy.connections"
-        | "proxy.streams" => ("77", 77.into()),
+        | "proxy.streams" | "proxy.tunnels" => ("77", 77.into()),
         "pages.begin_deadline" | "pages.longest_transaction" => ("70ms", "70ms".into()),
         "proxy.listen" => ("127.0.0.1:81", "127.0.0.1:81".into()),
         "proxy.tls_cert" | "proxy.tls_key" => ("/a.pem,/b.pem", serde_json::json!(["/a.pem", "/b.pem"])),
+        "proxy.origin_ca" => ("/some/where", "/some/where".into()),
+        "proxy.proxy_protocol_from" => ("10.0.0.0/8,::1", serde_json::json!(["10.0.0.0/8", "::1"])),
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
         "proxy.origin_nodes" => ("a,b", serde_json::json!(["a", "b"])),
         "proxy.replacement" => ("lru", "lru".into()),
         "proxy.memory" => ("3GiB", "3GiB".into()),
         "proxy.largest" => ("3KiB", "3KiB".into()),
-        "proxy.connect_timeout" | "proxy.origin_timeout" | "proxy.client_timeout" | "proxy.drain" => {
-            ("3s", "3s".into())
-        }
+        "proxy.connect_timeout"
+        | "proxy.origin_timeout"
+        | "proxy.client_timeout"
+        | "proxy.drain"
+        | "proxy.tunnel_timeout" => ("3s", "3s".into()),
         "proxy.routes" => (
             r#"[{ prefix = "/a", writes = "announced" }]"#,
             serde_json::json!([
