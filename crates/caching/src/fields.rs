@@ -40,7 +40,7 @@ pub(crate) const HOP_BY_HOP: [&str; 8] = [
 /// Conditions that a cache does not evaluate, and parts of a page.
 pub(crate) const PRECONDITION: [&str; 3] = ["if-match", "if-unmodified-since", "range"];
 
-const KINDS: [(Kind, &[&str]); 8] = [
+const KINDS: [(Kind, &[&str]); 9] = [
     (Kind::Address, &ADDRESS),
     (Kind::OtherPath, &OTHER_PATH),
     (Kind::OtherMethod, &OTHER_METHOD),
@@ -49,6 +49,7 @@ const KINDS: [(Kind, &[&str]); 8] = [
     (Kind::Forwarded, &["forwarded"]),
     (Kind::Cookie, &["cookie"]),
     (Kind::CacheControl, &["cache-control"]),
+    (Kind::Expect, &["expect"]),
 ];
 
 /// Fields that are looked at for one reason.
@@ -62,6 +63,7 @@ pub(crate) enum Kind {
     Forwarded,
     Cookie,
     CacheControl,
+    Expect,
 }
 
 /// The kinds of fields that a message has.

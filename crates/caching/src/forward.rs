@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CACHE_CONTROL, CONNECTION, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, MAX_FORWARDS,
+    CACHE_CONTROL, CONNECTION, EXPECT, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, MAX_FORWARDS,
     TRANSFER_ENCODING, VIA,
 };
 use http::uri::Authority;
@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 use crate::control::{CacheControl, is_targeted, split_list};
 use crate::cookies::{self, Hidden};
 use crate::fields::{Fields, HOP_BY_HOP, Kind};
+use crate::http2::as_http1;
 use crate::request::Intent;
 use crate::route::{Mode, Route};
 
@@ -47,6 +48,10 @@ pub enum Unfit {
     Host,
     /// Its body comes in a coding that is not known here (RFC 9112 section 6.1): 501.
     Coding,
+    /// It says several lengths, or one that is no number (RFC 9113 section 8.1.1): 400.
+    Length,
+    /// It expects what is not known here (RFC 9110 section 10.1.1): 417.
+    Expectation,
     /// It is to be forwarded no further (RFC 9110 section 7.6.2), and asks what the next recipient can do: 200.
     LastHop,
 }
@@ -61,11 +66,18 @@ pub fn received(head: &mut request::Parts) -> Result<(), Unfit> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Unfit::Method);
     }
-    if Fields::of(&head.headers).has(Kind::HopByHop) {
+    let fields = Fields::of(&head.headers);
+    if fields.has(Kind::HopByHop) {
         if !is_framed_plainly(&head.headers) {
             return Err(Unfit::Coding);
         }
         remove_hop_by_hop(&mut head.headers);
+    }
+    if head.version == Version::HTTP_2 {
+        as_http1(head)?;
+    }
+    if fields.has(Kind::Expect) {
+        meet_expectation(head)?;
     }
     let target = head.uri.path_and_query().map(|target| target.as_str());
     if !target.is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS)) {
@@ -102,6 +114,18 @@ pub fn is_framed_plainly(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
     codings.next().is_none_or(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
         && codings.next().is_none()
+}
+
+/// What is expected is an answer to the head, and the server in front of this gives it when the body is wanted. So it goes no further: the application has the body.
+fn meet_expectation(head: &mut request::Parts) -> Result<(), Unfit> {
+    let mut expected = head.headers.get_all(EXPECT).iter();
+    let is_known = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"100-continue");
+    // HTTP/1.0 has no such answer, and what it expects is nothing (RFC 9110 section 10.1.1).
+    if head.version >= Version::HTTP_11 && !expected.all(is_known) {
+        return Err(Unfit::Expectation);
+    }
+    head.headers.remove(EXPECT);
+    Ok(())
 }
 
 /// A host in small letters, if it has others.
@@ -356,6 +380,18 @@ mod tests {
         }
         let twice = [("host", "shop"), ("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")];
         assert_eq!(receive("POST", "/", &twice, Version::HTTP_11), Err(Unfit::Coding));
+    }
+
+    #[test]
+    fn nothing_but_a_body_is_waited_for() {
+        let ask = |value, version| receive("POST", "/", &[("host", "shop"), ("expect", value)], version);
+        for value in ["100-continue", "100-Continue "] {
+            assert_eq!(ask(value, Version::HTTP_11), Ok(headers(&[("host", "shop")])), "{value}: it is met here");
+        }
+        for value in ["y-100-continue", "100-continue, x", "", "200-ok"] {
+            assert_eq!(ask(value, Version::HTTP_11), Err(Unfit::Expectation), "{value}");
+            assert_eq!(ask(value, Version::HTTP_10), Ok(headers(&[("host", "shop")])), "{value}");
+        }
     }
 
     #[test]

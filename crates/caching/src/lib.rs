@@ -26,6 +26,7 @@ mod freshening;
 mod freshness;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
+mod http2;
 mod key;
 mod names;
 mod path;

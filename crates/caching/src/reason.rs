@@ -15,6 +15,8 @@ pub enum Reason {
     RequestNoStore,
     /// `If-Match`, `If-Unmodified-Since` or `Range`: the origin decides.
     Precondition,
+    /// The request asks for another protocol, and the route lets it.
+    Upgrade,
     /// A GET or HEAD with a body.
     RequestBody,
     /// The route says that nothing is stored.
@@ -67,6 +69,7 @@ impl Reason {
             Reason::Authorization => "authorization",
             Reason::RequestNoStore => "request-no-store",
             Reason::Precondition => "precondition",
+            Reason::Upgrade => "upgrade",
             Reason::RequestBody => "request-body",
             Reason::Route => "pass",
             Reason::NoValidator => "no-lifetime",

@@ -23,6 +23,8 @@ pub struct Route {
     pub writes: Writes,
     /// By what a copy is found to be good.
     pub mode: Mode,
+    /// Whether a connection may become one of another protocol (WebSocket). What is written through it is bracketed by nobody.
+    pub upgrade: bool,
 }
 
 /// By what copies of a route's pages are found to be good.
@@ -47,6 +49,7 @@ impl Default for Route {
             query: Query::default(),
             writes: Writes::default(),
             mode: Mode::default(),
+            upgrade: false,
         }
     }
 }
@@ -72,6 +75,11 @@ impl Routes {
     pub fn new(routes: impl IntoIterator<Item = Route>) -> Self {
         let all = routes.into_iter().map(|route| (Readings::of_prefix(&route.prefix), route)).collect();
         Routes { all, elsewhere: Route::default() }
+    }
+
+    /// Whether there is a path where a connection may become one of another protocol.
+    pub fn has_upgrades(&self) -> bool {
+        self.all.iter().any(|(_, route)| route.upgrade)
     }
 
     /// The rule for a path: the one with the longest prefix that the path begins with, at a border between segments.
@@ -122,6 +130,7 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         cookies,
         query,
         mode,
+        upgrade: one.upgrade && other.upgrade,
         writes: writes.expect("invariant: each rule has one of the five"),
     })
 }

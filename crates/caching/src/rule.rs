@@ -30,6 +30,9 @@ pub struct Rule {
     /// By what a copy is found to be good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Whether a connection may become one of another protocol.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<bool>,
 }
 
 /// What a rule says of cookies. Names end in `*` where they stand for all that begin so.
@@ -65,7 +68,7 @@ pub struct QueryRule {
 impl Default for Rule {
     fn default() -> Self {
         let (cookies, query) = (CookieRule::default(), QueryRule::default());
-        Rule { prefix: "/".into(), inherit: true, cookies, query, writes: None, mode: None }
+        Rule { prefix: "/".into(), inherit: true, cookies, query, writes: None, mode: None, upgrade: None }
     }
 }
 
@@ -84,7 +87,7 @@ impl QueryRule {
 impl Rule {
     /// Whether it says a prefix and nothing else.
     pub fn is_bare(&self) -> bool {
-        self.cookies.is_empty() && self.query.is_empty() && self.writes.is_none() && self.mode.is_none()
+        self.cookies.is_empty() && self.query.is_empty() && self.writes.is_none() && self.mode.is_none() && self.upgrade.is_none()
     }
 
     /// What holds under its prefix, where `inherited` holds around it.
@@ -116,7 +119,8 @@ impl Rule {
             sort: self.query.sort.unwrap_or(inherited.query.sort),
         };
         let (writes, mode) = (self.writes.unwrap_or(inherited.writes), self.mode.unwrap_or(inherited.mode));
-        Route { prefix: self.prefix.clone(), cookies: Cookies { ignore, only, key, publish }, query, writes, mode }
+        let upgrade = self.upgrade.unwrap_or(inherited.upgrade);
+        Route { prefix: self.prefix.clone(), cookies: Cookies { ignore, only, key, publish }, query, writes, mode, upgrade }
     }
 }
 
@@ -149,7 +153,7 @@ pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
 /// A rule that says all, for what holds.
 impl From<Route> for Rule {
     fn from(route: Route) -> Self {
-        let Route { prefix, cookies, query, writes, mode } = route;
+        let Route { prefix, cookies, query, writes, mode, upgrade } = route;
         let only = cookies.only.as_ref().map(|only| only.spelled().collect());
         let cookies = CookieRule {
             ignore: only.is_none().then(|| cookies.ignore.spelled().collect()),
@@ -158,7 +162,7 @@ impl From<Route> for Rule {
             publish: Some(cookies.publish),
         };
         let query = QueryRule { ignore: Some(query.ignore.spelled().collect()), sort: Some(query.sort) };
-        Rule { prefix, inherit: true, cookies, query, writes: Some(writes), mode: Some(mode) }
+        Rule { prefix, inherit: true, cookies, query, writes: Some(writes), mode: Some(mode), upgrade: Some(upgrade) }
     }
 }
 
@@ -183,7 +187,7 @@ mod tests {
                 query: QueryRule { ignore: names(&["utm_*"]), sort: Some(true) },
                 ..rule("/")
             },
-            Rule { writes: Some(Writes::Announced), ..rule("/shop") },
+            Rule { writes: Some(Writes::Announced), upgrade: Some(true), ..rule("/shop") },
             Rule { inherit: false, ..rule("/shop/account") },
             Rule { writes: Some(Writes::Always), ..rule("/shop/account/out") },
             rule("/shopping"),
@@ -192,6 +196,7 @@ mod tests {
         let [view, front, shop, account, out, shopping] = resolve(&rules, &Route::default()).try_into().unwrap();
         assert!(view.cookies.ignores(b"sid") && view.cookies.ignores(b"_ga_1") && view.cookies.key.contains("lang"));
         assert_eq!((view.writes, view.query.sort), (Writes::Announced, true));
+        assert_eq!([&view, &front, &shop, &account].map(|route| route.upgrade), [true, false, true, false]);
         assert_eq!((shop.cookies, shop.query), (front.cookies.clone(), front.query.clone()));
         assert_eq!(account, Route { prefix: "/shop/account".into(), ..Route::default() });
         assert_eq!(out, Route { prefix: "/shop/account/out".into(), writes: Writes::Always, ..Route::default() });

@@ -88,6 +88,10 @@ pub(crate) fn unfit(unfit: Unfit) -> Response<Body> {
         Unfit::Target => (StatusCode::BAD_REQUEST, "target", "the target is of a form that the method has not"),
         Unfit::Host => (StatusCode::BAD_REQUEST, "host", "a request is for one host, which Host names"),
         Unfit::Coding => (StatusCode::NOT_IMPLEMENTED, "transfer-coding", "no transfer coding but chunked is known"),
+        Unfit::Length => (StatusCode::BAD_REQUEST, "length", "a request has one length at most, and it is a number"),
+        Unfit::Expectation => {
+            (StatusCode::EXPECTATION_FAILED, "expectation", "nothing but 100-continue can be expected here")
+        }
         Unfit::LastHop => (StatusCode::OK, "max-forwards", "as far as it was to go"),
     };
     let mut response = own(status, text, forwarded("bypass", Some(detail)));

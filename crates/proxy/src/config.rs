@@ -1,6 +1,7 @@
 //! The section `[proxy]` of the configuration file.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use http::uri::Authority;
 use verbena_caching::{Mode, Rule};
@@ -8,6 +9,7 @@ use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
 
 use crate::origin::Address;
+use crate::proxy_protocol::Network;
 use crate::rules;
 
 section! {
@@ -15,9 +17,21 @@ section! {
     pub struct ProxyConfig as "proxy", checked by ProxyConfig::check {
         /// Where clients reach it. Port 0 takes a free one.
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::from(([127, 0, 0, 1], 8080)),
-        /// The application: `http://HOST:PORT`, or `unix:/PATH` for one that listens on a unix socket. Of several, that answer, the one whose machine is least loaded is asked, as the node there says;
+        /// Certificates that it shows to clients, PEM with those that vouch for them, the site's own first. If there is one, clients speak TLS with it, and HTTP/2 or
+        /// HTTP/1.1 as they wish. Of several, the one is shown that is for the name which the client asks for, else the first.
+        ///
+        /// The files, and those of `tls_key`, are read again when they change, and on SIGHUP; connections stay.
+        pub tls_cert: Vec<PathBuf> as "FILE" = Vec::new(),
+        /// The private keys of `tls_cert`, in its order, PEM.
+        pub tls_key: Vec<PathBuf> as "FILE" = Vec::new(),
+        /// Networks of balancers that begin each connection with a header of the PROXY protocol, version 1 or 2, and so say who the client is: `10.0.0.0/8`, `fd00::/8`, or one
+        /// address. A connection from there without such a header is closed; from elsewhere nobody is believed one.
+        pub proxy_protocol_from: Vec<String> as "NETWORKS" = Vec::new(),
+        /// The application: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:/PATH` for one that listens on a unix socket. Of several, that answer, the one whose machine is least loaded is asked, as the node there says;
         /// where none says it, or they are alike, the one with the fewest requests under way.
         pub origin: Vec<String> as "URL" = Vec::new(),
+        /// The authorities that an `https` application is believed by, PEM, and no others. Not set: those of the system.
+        pub origin_ca: Option<PathBuf> as "FILE" = None,
         /// The nodes on the machines of `origin`, in its order, by their names; `""` where there is none.
         ///
         /// Not set: an origin that is given by an IP address is on the machine of the node with that address, one on loopback on this machine.
@@ -53,13 +67,19 @@ section! {
         pub drain: Lapse as "TIME" = Lapse::seconds(10),
         /// Connections of clients at once; more wait until one closes.
         pub connections: usize as "NUMBER" = 10_000,
+        /// Requests under way at once on a connection of HTTP/2; a client that opens more has them refused (REFUSED_STREAM), and may send them again.
+        pub streams: usize as "NUMBER" = 128,
+        /// Connections at once that are tunnels (WebSocket), where a route says `upgrade = true`. Each is one of `connections` too; a client that wants one more gets 503.
+        pub tunnels: usize as "NUMBER" = 1000,
+        /// How long a tunnel may carry nothing, in neither direction, until it is closed.
+        pub tunnel_timeout: Lapse as "TIME" = Lapse::seconds(600),
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
         /// By what copies are found to be good where no route says it: `coherent`, by version words, so that a hit is what the application would say (docs/CONTENT.md
         /// has what is assumed of it); `standard`, by lifetimes and validators (RFC 9111), where nothing is assumed; or `pass`: nothing is stored.
         pub mode: Mode as "MODE" = Mode::Coherent,
-        /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `cookies.ignore` or `cookies.only`,
+        /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `upgrade`, `cookies.ignore` or `cookies.only`,
         /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule
         /// does not say is as the next shorter one says, unless it says `inherit = false`.
         ///
@@ -75,7 +95,7 @@ impl ProxyConfig {
         for (at, origin) in self.origin.iter().enumerate() {
             match origin.parse::<Address>() {
                 Err(problem) => found.push(Contradiction::new(format!("origin.{at}"), problem)),
-                Ok(Address::Tcp(authority)) if is_reached_at(&authority, self.listen) => {
+                Ok(Address::Tcp(authority) | Address::Tls(authority)) if is_reached_at(&authority, self.listen) => {
                     let problem = format!(
                         "the proxy itself listens there (proxy.listen, {}): write where the application listens",
                         self.listen
@@ -85,6 +105,10 @@ impl ProxyConfig {
                 Ok(_) => {}
             }
         }
+        let speaks_tls = |origin: &String| matches!(origin.parse(), Ok(Address::Tls(_)));
+        if self.origin_ca.is_some() && !self.origin.is_empty() && !self.origin.iter().any(speaks_tls) {
+            found.push(Contradiction::new("origin_ca", "has no effect: no application is reached by https"));
+        }
         let (origins, nodes) = (self.origin.len(), self.origin_nodes.len());
         if nodes > 0 && origins > 0 && nodes != origins {
             let problem = format!("{nodes} nodes for {origins} origins: one for each, in their order, \"\" for none");
@@ -92,6 +116,19 @@ impl ProxyConfig {
         }
         if self.connections == 0 {
             found.push(Contradiction::new("connections", "no connection could ever be made"));
+        }
+        let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
+        if certificates != keys {
+            let problem = format!("{keys} keys for {certificates} certificates: one for each, in their order");
+            found.push(Contradiction::new("tls_key", problem));
+        }
+        if self.streams == 0 {
+            found.push(Contradiction::new("streams", "no request could ever be made over HTTP/2"));
+        }
+        for (at, network) in self.proxy_protocol_from.iter().enumerate() {
+            if let Err(problem) = network.parse::<Network>() {
+                found.push(Contradiction::new(format!("proxy_protocol_from.{at}"), problem));
+            }
         }
         if self.fills == 0 {
             found.push(Contradiction::new("fills", "no page could ever be fetched"));
@@ -125,7 +162,11 @@ mod tests {
     #[test]
     fn each_mistake_is_named() {
         let config = ProxyConfig {
-            origin: ["http://a:1", "a:1", "https://a", "http://a/b", "http://[::1]:80"].map(String::from).into(),
+            origin: ["http://a:1", "a:1", "ftp://a", "http://a/b", "http://[::1]:80"].map(String::from).into(),
+            tls_cert: vec!["a.pem".into()],
+            origin_ca: Some("ca.pem".into()),
+            streams: 0,
+            proxy_protocol_from: vec!["10.0.0.0/8".into(), "balancer".into()],
             fills: 0,
             connections: 0,
             memory: Size(1 << 20),
@@ -140,7 +181,11 @@ mod tests {
             "origin.1",
             "origin.2",
             "origin.3",
+            "origin_ca",
             "connections",
+            "tls_key",
+            "streams",
+            "proxy_protocol_from.1",
             "fills",
             "largest",
             "routes.0.prefix",
@@ -160,6 +205,7 @@ mod tests {
             ("http://[::1]", "[::]:80", true),
             ("http://127.0.0.1:8000", "127.0.0.1:8080", false),
             ("http://10.0.0.1:80", "127.0.0.1:80", false),
+            ("https://localhost:8443", "0.0.0.0:8443", true),
             ("http://app:80", "0.0.0.0:80", false),
             ("http://127.0.0.1:8080", "127.0.0.1:0", false),
         ] {

@@ -32,17 +32,37 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::server::TlsStream;
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Cut};
 use crate::observed::{Done, Observed};
+use crate::streams::Streams;
 
 /// How long what a client still sends is read after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// What carries a connection: TCP, or TLS on it.
+pub(crate) trait Carrier: AsyncRead + AsyncWrite + Unpin {
+    /// The socket at the bottom.
+    fn socket(&self) -> &TcpStream;
+}
+
+impl Carrier for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Carrier for TlsStream<TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
 /// A client's connection. Bodies that are to be read have limits of their own, which know what they wait for.
-pub(crate) struct Connection {
-    stream: TcpStream,
+pub(crate) struct Connection<S: Carrier> {
+    stream: S,
     patience: Duration,
     observed: Observed,
     talk: Arc<Talk>,
@@ -71,24 +91,36 @@ pub(crate) struct Talk {
     unfinished: AtomicBool,
     /// What is in hyper's hands is the whole.
     whole: AtomicBool,
+    /// What follows the answer is of another protocol: hyper has nothing to say any more, and no head is waited for.
+    is_tunnel: AtomicBool,
     /// The request has a body, of which something may be unread.
     uploads: AtomicBool,
 }
 
 /// A request under way; dropped when its answer ends, however it does.
 pub(crate) struct Asked {
-    talk: Arc<Talk>,
+    on: On,
     version: Version,
+}
+
+/// What a request came on.
+enum On {
+    /// A connection that answers one request after the other.
+    Connection(Arc<Talk>),
+    /// One of the streams of a connection of HTTP/2.
+    Stream(Arc<Streams>),
 }
 
 /// The body of an answer, watched for its end.
 pub(crate) struct Answering {
     body: Body,
     asked: Asked,
+    /// The client may have more of it, and has not taken that yet. Only of a stream.
+    is_owed: bool,
 }
 
-impl Connection {
-    pub fn new(stream: TcpStream, patience: Duration, observed: Observed) -> Self {
+impl<S: Carrier> Connection<S> {
+    pub fn new(stream: S, patience: Duration, observed: Observed) -> Self {
         let (talk, heard, head, stall, refusal, linger) = Default::default();
         let head_until = Instant::now() + patience;
         Connection { stream, patience, observed, talk, heard, head_until, head, stall, refusal, linger }
@@ -190,16 +222,16 @@ fn refusal(status: StatusCode) -> Bytes {
     ))
 }
 
-impl Drop for Connection {
+impl<S: Carrier> Drop for Connection<S> {
     fn drop(&mut self) {
         if self.talk.unfinished.load(Ordering::Relaxed) {
             // If the system refuses, the connection has ended already.
-            let _ = self.stream.set_zero_linger();
+            let _ = self.stream.socket().set_zero_linger();
         }
     }
 }
 
-impl AsyncRead for Connection {
+impl<S: Carrier> AsyncRead for Connection<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
@@ -215,7 +247,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: Carrier> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         if self.takes_back(bytes) {
             return Poll::Ready(Ok(bytes.len()));
@@ -243,7 +275,8 @@ impl AsyncWrite for Connection {
     /// Hyper flushes when it has nothing left to write.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         ready!(self.poll_refusal(context))?;
-        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        ready!(self.judge(flushed, context))?;
         if self.talk.ended.swap(false, Ordering::Relaxed) {
             self.talk.answering.store(false, Ordering::Relaxed);
             self.heard = false;
@@ -273,11 +306,17 @@ impl Talk {
         self.answering.store(true, Ordering::Relaxed);
         self.ended.store(false, Ordering::Relaxed);
         self.uploads.store(!request.body().is_end_stream(), Ordering::Relaxed);
-        Asked { talk: self.clone(), version: request.version() }
+        Asked { on: On::Connection(self.clone()), version: request.version() }
     }
 }
 
 impl Asked {
+    /// On one of these streams.
+    pub fn on_stream(streams: &Arc<Streams>) -> Self {
+        streams.begins();
+        Asked { on: On::Stream(streams.clone()), version: Version::HTTP_2 }
+    }
+
     /// The answer, on its way out.
     pub fn answered(self, mut response: Response<Body>) -> Response<Answering> {
         let has_length =
@@ -287,15 +326,54 @@ impl Asked {
             // To a client that asked for it hyper promises `keep-alive` all the same; `close` is stronger (RFC 9112 section 9.3).
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        self.talk.unfinished.store(ends_with_connection, Ordering::Relaxed);
-        self.talk.whole.store(false, Ordering::Relaxed);
-        response.map(|body| Answering { body, asked: self })
+        let is_owed = match &self.on {
+            On::Connection(talk) => {
+                talk.unfinished.store(ends_with_connection, Ordering::Relaxed);
+                talk.whole.store(false, Ordering::Relaxed);
+                talk.is_tunnel.store(response.status() == StatusCode::SWITCHING_PROTOCOLS, Ordering::Relaxed);
+                false
+            }
+            On::Stream(streams) => {
+                streams.owes();
+                true
+            }
+        };
+        response.map(|body| Answering { body, asked: self, is_owed })
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.talk.ended.store(true, Ordering::Relaxed);
+        match &self.on {
+            // A tunnel is being answered as long as it is there.
+            On::Connection(talk) => talk.ended.store(!talk.is_tunnel.load(Ordering::Relaxed), Ordering::Relaxed),
+            On::Stream(streams) => streams.ends(),
+        }
+    }
+}
+
+impl Answering {
+    /// The client, or what sends to it, asked for more and got this.
+    fn moved(&mut self, polled: &Poll<Option<std::result::Result<Frame<Bytes>, Cut>>>) {
+        let On::Stream(streams) = &self.asked.on else { return };
+        let owes = matches!(polled, Poll::Ready(Some(Ok(_))));
+        if polled.is_ready() {
+            streams.moves();
+        }
+        match (self.is_owed, owes) {
+            (true, false) => streams.owes_no_more(),
+            (false, true) => streams.owes(),
+            _ => {}
+        }
+        self.is_owed = owes;
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if let (On::Stream(streams), true) = (&self.asked.on, self.is_owed) {
+            streams.owes_no_more();
+        }
     }
 }
 
@@ -307,13 +385,17 @@ impl HttpBody for Answering {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, Cut>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        self.moved(&polled);
+        let frame = ready!(polled);
         let is_last = match &frame {
             None => true,
             Some(Ok(frame)) => frame.is_trailers() || self.body.is_end_stream(),
             Some(Err(_)) => false,
         };
-        self.asked.talk.whole.store(is_last, Ordering::Relaxed);
+        if let On::Connection(talk) = &self.asked.on {
+            talk.whole.store(is_last, Ordering::Relaxed);
+        }
         Poll::Ready(frame)
     }
 

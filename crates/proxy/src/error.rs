@@ -35,6 +35,9 @@ pub enum ProxyError {
         /// The other proxy's process.
         process: u32,
     },
+    /// TLS cannot be spoken.
+    #[error("TLS cannot be spoken with clients: {0}")]
+    Tls(String),
     /// A thread or its runtime could not be made.
     #[error("a thread of the proxy could not be started: {0}")]
     Thread(std::io::Error),

@@ -58,6 +58,8 @@ pub(crate) struct Exchange {
     /// Watched by the updates that are under way.
     pub unfinished: watch::Sender<()>,
     pub via: Via,
+    /// The same for a request that came over HTTP/2.
+    pub via_http2: Via,
     /// Where a relay of this process sees the queries of the application.
     pub queries: Option<Queries>,
 }
@@ -405,6 +407,7 @@ impl Exchange {
         answer::own(failure.status(), text, forwarded(why, Some(failure.name())))
     }
 
+    /// The request as the origin gets it.
     pub fn outgoing(
         &self,
         mut head: request::Parts,
@@ -418,7 +421,8 @@ impl Exchange {
         }
         // A client says nothing about whose statements are whose (rule Q3).
         head.headers.remove(FILL);
-        let hidden = for_origin(&mut head.headers, intent, conditions, route, client, &self.via);
+        let via = if head.version == Version::HTTP_2 { &self.via_http2 } else { &self.via };
+        let hidden = for_origin(&mut head.headers, intent, conditions, route, client, via);
         (head, hidden)
     }
 }
@@ -439,7 +443,7 @@ pub(crate) fn kind_of(mode: Mode) -> Kind {
     if mode == Mode::Standard { Kind::Standard } else { Kind::Coherent }
 }
 
-/// Who passes messages on.
-pub(crate) fn via() -> Via {
-    Via::new(Version::HTTP_11, NAME).expect("invariant: HTTP/1.1 and a token make a Via")
+/// Who passes messages on that came over this version.
+pub(crate) fn via(version: Version) -> Via {
+    Via::new(version, NAME).expect("invariant: a version that is served and a token make a Via")
 }

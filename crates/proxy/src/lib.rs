@@ -1,4 +1,4 @@
-//! An HTTP/1.1 proxy in front of a web application, whose every cached answer is validated at its home.
+//! An HTTP proxy in front of a web application, whose every cached answer is validated at its home.
 //!
 //! There are three ways through it, and [`verbena_caching`] says which one a request takes:
 //!
@@ -24,17 +24,22 @@ mod exchange;
 mod fill;
 mod health;
 mod heap;
+mod inbound;
 mod lead;
 mod mark;
 mod observed;
 mod origin;
 mod page;
+mod proxy_protocol;
 mod queries;
 mod responding;
 mod rules;
 mod server;
 mod shapes;
 mod standard;
+mod streams;
+mod tls;
+mod tunnel;
 mod update;
 mod upload;
 

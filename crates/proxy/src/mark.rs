@@ -19,7 +19,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::config::ProxyConfig;
 use crate::error::ProxyError;
-use crate::origin::Address;
+use crate::origin::{Address, HTTP_PORT, HTTPS_PORT};
 
 const BEGINNING: &str = "verbena-origin.";
 /// Where the kernel lists the names of this network namespace (proc_net(5)).
@@ -96,7 +96,9 @@ fn hashed(text: &str) -> u64 {
 /// One text for each spelling of where an application listens, as far as names tell.
 fn canonical(address: &Address) -> String {
     match address {
-        Address::Tcp(authority) => format!("{}:{}", host(authority), authority.port_u16().unwrap_or(80)),
+        Address::Tcp(authority) => format!("{}:{}", host(authority), authority.port_u16().unwrap_or(HTTP_PORT)),
+        // Whoever ends TLS before an application may be on a port of its own: its mark is one of that port.
+        Address::Tls(authority) => format!("{}:{}", host(authority), authority.port_u16().unwrap_or(HTTPS_PORT)),
         Address::Unix(path) => format!("unix:{}", path.canonicalize().unwrap_or_else(|_| path.clone()).display()),
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Observed {
     pub undeclared: Family<Counter, 1>,
     /// Requests that were updates of everything, by the first segment of their path and the status of the answer.
     emptied: Family<Counter, 2>,
+    /// Connections of clients with which no TLS came about, by reason.
+    pub handshakes_failed: Family<Counter, 1>,
     /// Errors of the application by kind.
     pub origin_errors: Family<Counter, 1>,
     /// 1 for an origin that answers as far as is known.
@@ -63,6 +65,12 @@ pub(crate) struct Observed {
     pub refreshes: Counter,
     /// Writes whose client was answered before every home had acknowledged what they purge.
     pub purged_late: Counter,
+    /// Connections that are tunnels.
+    pub tunnels: Level,
+    /// Those for which there was no place.
+    pub tunnels_refused: Counter,
+    /// Connections of balancers without a header that says whose they are, by what was wrong.
+    pub headers_refused: Family<Counter, 1>,
     /// Connections given up because the client took nothing.
     pub stalled: Counter,
     /// Connections that had to wait because as many as may be were open.
@@ -103,6 +111,12 @@ impl Observed {
                 ["path", "status"],
                 EMPTIED,
             )?,
+            handshakes_failed: registry.family(
+                "verbena_proxy_handshakes_failed_total",
+                "Connections of clients with which no TLS came about: refused by either side, or too slow.",
+                ["reason"],
+                LABELS,
+            )?,
             origin_errors: registry.family(
                 "verbena_proxy_origin_errors_total",
                 "Requests to the application that failed, by kind.",
@@ -128,6 +142,17 @@ impl Observed {
                 "Time from the head of a writing request to its answer, begin and end at the homes included.",
             )?,
             connections: registry.level("verbena_proxy_connections", "Connections of clients.")?,
+            tunnels: registry.level("verbena_proxy_tunnels", "Connections of clients that are tunnels (WebSocket).")?,
+            tunnels_refused: registry.counter(
+                "verbena_proxy_tunnels_refused_total",
+                "Tunnels that were refused because as many as may be were open.",
+            )?,
+            headers_refused: registry.family(
+                "verbena_proxy_headers_refused_total",
+                "Connections from proxy.proxy_protocol_from that were closed for want of a header of the PROXY protocol, by what was wrong.",
+                ["reason"],
+                LABELS,
+            )?,
             stalled: registry.counter(
                 "verbena_proxy_stalled_connections_total",
                 "Connections given up because the client took nothing for too long.",

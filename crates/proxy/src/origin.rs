@@ -8,6 +8,7 @@ mod address;
 mod connector;
 mod machines;
 mod places;
+mod secure;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -31,12 +32,13 @@ use crate::health::{Health, Standing};
 use crate::observed::Observed;
 use crate::upload::{Cut, Upload};
 
-pub(crate) use address::Address;
 use address::Stream;
+pub(crate) use address::{Address, HTTP_PORT, HTTPS_PORT};
 use connector::Connector;
 pub(crate) use machines::Machines;
 pub(crate) use places::Place;
 use places::Places;
+pub(crate) use secure::Secure;
 
 /// Lines that the head of an answer may have. Beyond, it counts as broken.
 const MOST_FIELDS: usize = 1024;
@@ -108,6 +110,8 @@ pub(crate) struct Origins {
     machines: Machines,
     next: AtomicUsize,
     places: Places,
+    /// If one of them speaks TLS.
+    secure: Option<Secure>,
     connect_timeout: Duration,
     answer_timeout: Duration,
 }
@@ -129,9 +133,9 @@ impl Origins {
     pub fn new(
         addresses: Vec<Address>,
         machines: Machines,
+        secure: Option<Secure>,
         fills: usize,
-        connect_timeout: Duration,
-        answer_timeout: Duration,
+        (connect_timeout, answer_timeout): (Duration, Duration),
         observed: &Observed,
     ) -> Self {
         let origin = |(number, address): (usize, Address)| {
@@ -143,7 +147,7 @@ impl Origins {
         };
         let all: Vec<Origin> = addresses.into_iter().enumerate().map(origin).collect();
         let places = Places::new(fills, all.len(), observed);
-        Origins { all, machines, next: AtomicUsize::new(0), places, connect_timeout, answer_timeout }
+        Origins { all, machines, next: AtomicUsize::new(0), places, secure, connect_timeout, answer_timeout }
     }
 
     /// Origins that answer as far as is known, and all.
@@ -195,10 +199,14 @@ impl Origins {
     }
 
     async fn open(&self, origin: &Origin) -> Option<Stream> {
-        match timeout(self.connect_timeout, origin.address.connect()).await {
+        match timeout(self.connect_timeout, origin.address.connect(self.secure.as_ref())).await {
             Ok(Ok(stream)) => Some(stream),
-            _ => {
-                origin.learn(Health::refused);
+            Ok(Err(error)) => {
+                origin.refused(&error);
+                None
+            }
+            Err(_) => {
+                origin.refused(&"it takes no connection in time");
                 None
             }
         }
@@ -222,6 +230,14 @@ impl Origin {
                 false => tracing::warn!(%origin, "the application does not answer; others are asked, if there are any"),
             }
         }
+    }
+
+    /// It took no connection. The first one says why: a certificate that proves nothing must be told from a process that is not there.
+    fn refused(&self, why: &dyn std::fmt::Display) {
+        if self.health.lock().is_well() {
+            tracing::warn!(origin = %self.address, %why, "no connection to the application");
+        }
+        self.learn(Health::refused);
     }
 
     /// What an attempt that began at `asked` says of it.
@@ -270,7 +286,7 @@ pub(crate) struct Connections {
 impl Connections {
     pub fn new(origins: Arc<Origins>) -> Self {
         let addresses = origins.all.iter().map(|origin| origin.address.clone());
-        let connector = Connector::new(addresses, origins.connect_timeout);
+        let connector = Connector::new(addresses, origins.secure.clone(), origins.connect_timeout);
         let kept = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_FOR)
             .pool_max_idle_per_host(IDLE_EACH)
@@ -306,7 +322,7 @@ impl Connections {
                 Err(_) => Err(Failure::Silent),
                 Ok(Ok(answer)) => Ok(answer),
                 Ok(Err(error)) if error.is_connect() => {
-                    origin.learn(Health::refused);
+                    origin.refused(&chain(&error));
                     continue;
                 }
                 Ok(Err(_)) => {
@@ -361,6 +377,33 @@ impl Connections {
     }
 }
 
+/// An answer that ends HTTP on its connection, or any other that a client can be given.
+fn upgraded(answer: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS { Ok(answer) } else { usable(answer) }
+}
+
+/// An error, and what it came from.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+impl Connections {
+    /// Sends a request that asks for another protocol, over a new connection, which may become one of that.
+    pub async fn upgrade(&self, head: &request::Parts) -> Result<Response<Incoming>, Failure> {
+        for origin in self.origins.order(false) {
+            let _under_way = UnderWay::new(origin);
+            let asked = Instant::now();
+            let Some(stream) = self.origins.open(origin).await else { continue };
+            let answer = converse(stream, outgoing(head, origin, target(head), Empty::<Bytes>::new()));
+            let answer = timeout(self.origins.answer_timeout, answer).await.unwrap_or(Err(Failure::Silent));
+            origin.learn_from(asked, &answer);
+            return answer.and_then(upgraded);
+        }
+        Err(Failure::Unreachable)
+    }
+}
+
 /// One exchange over a connection of its own.
 async fn converse<B>(stream: Stream, request: Request<B>) -> Result<Response<Incoming>, Failure>
 where
@@ -371,7 +414,7 @@ where
     let handshake = http.max_headers(MOST_FIELDS).handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|_| Failure::Broken)?;
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "a connection to the application ended");
         }
     });

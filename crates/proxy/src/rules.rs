@@ -1,6 +1,6 @@
 //! What is wrong with the rules of `proxy.routes`: a rule, a list or a name that has no effect is a mistake, because its author believes that it has one.
 
-use verbena_caching::{ANALYTICS, Names, Route, Rule, parents, resolve};
+use verbena_caching::{ANALYTICS, Names, Route, Rule, Writes, parents, resolve};
 use verbena_terms::Contradiction;
 
 /// What a list of names is of.
@@ -25,6 +25,9 @@ pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
         let here = &resolved[at].cookies;
         if rule.cookies.publish == Some(true) && here.ignore.is_empty() && here.only.is_none() {
             say("cookies.publish", "has no effect: no cookie is ignored here".into());
+        }
+        if resolved[at].upgrade && resolved[at].writes == Writes::Always {
+            say("upgrade", "what is written through a tunnel is bracketed by nobody, and writes = \"always\" says that each request is: write one of them".into());
         }
         if let Some(ignored) = &rule.query.ignore {
             names("query.ignore", ignored, Kind::Parameters, &mut say);

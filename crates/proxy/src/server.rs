@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulShutdown;
+use http::Version;
+use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -20,26 +18,28 @@ use verbena_terms::Section;
 
 use crate::cache::Cache;
 use crate::config::ProxyConfig;
-use crate::connection::Connection;
 use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
-use crate::observed::{Counted, Done, Observed};
-use crate::origin::{Address, Connections, Machines, Origins};
+use crate::inbound::Inbound;
+use crate::observed::Observed;
+use crate::origin::{Address, Connections, Machines, Origins, Secure};
+use crate::proxy_protocol::Network;
 use crate::queries::Queries;
+use crate::tls::{Certificates, Files};
+use crate::tunnel::Tunnels;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Bytes that may wait in a connection's buffers, each way.
-const CONNECTION_BUFFER: usize = 64 << 10;
-/// The longest head of a request, in bytes; a longer one is answered 431, and so is one of more than 100 fields.
-const LONGEST_HEAD: usize = 32 << 10;
+/// How often the files of certificates are looked at.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
 
 /// A running proxy.
 pub struct Proxy {
     address: SocketAddr,
     cache: Arc<Cache>,
     origins: Arc<Origins>,
+    certificates: Option<Arc<Certificates>>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -54,9 +54,13 @@ impl Proxy {
             return Err(ProxyError::Setting { key: found.key, problem: found.problem });
         }
         if config.origin.is_empty() {
-            let problem = "no application to stand in front of: give --origin http://HOST:PORT or unix:/PATH".into();
+            let problem =
+                "no application to stand in front of: give --origin http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+                    .into();
             return Err(ProxyError::Setting { key: "origin".into(), problem });
         }
+        certificates(config)?;
+        secure(config)?;
         look_for_another(config.listen)
     }
 
@@ -73,6 +77,8 @@ impl Proxy {
         let addresses = config.origin.iter().map(|origin| origin.parse());
         let addresses = addresses.collect::<Result<Vec<Address>, _>>();
         let addresses = addresses.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;
+        let certificates = certificates(config)?;
+        let tls = certificates.as_ref().map(Certificates::server).transpose()?;
         let observed = Observed::new(registry)?;
         let largest = usize::try_from(config.largest.0).unwrap_or(usize::MAX / 2);
         let cache = Arc::new(Cache::new(content, observed, config.replacement, config.memory.0, largest));
@@ -91,9 +97,10 @@ impl Proxy {
             "Memory of the store, headers and bodies included.",
             move || kept.kept().1 as f64,
         )?;
-        let (connect_timeout, origin_timeout) = (config.connect_timeout.0, config.origin_timeout.0);
+        let timeouts = (config.connect_timeout.0, config.origin_timeout.0);
+        let secure = secure(config)?;
         let machines = Machines::new(&addresses, &config.origin_nodes, loads.clone());
-        let origins = Origins::new(addresses, machines, config.fills, connect_timeout, origin_timeout, &cache.observed);
+        let origins = Origins::new(addresses, machines, secure, config.fills, timeouts, &cache.observed);
         let origins = Arc::new(origins);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -107,8 +114,11 @@ impl Proxy {
         }
         let writes = if queries.is_some() { Writes::Database } else { Writes::default() };
         let routes = Arc::new(Routes::of(&config.routes, writes, config.mode));
+        let tunnels = routes.has_upgrades().then(|| Tunnels::new(config.tunnels, config.tunnel_timeout.0));
+        let tunnels = tunnels.map(Arc::new);
+        let balancers: Vec<Network> = config.proxy_protocol_from.iter().filter_map(|from| from.parse().ok()).collect();
         let (stop, stopped) = watch::channel(false);
-        let mut proxy = Proxy { address, cache, origins, stop, threads: Vec::new() };
+        let mut proxy = Proxy { address, cache, origins, certificates, stop, threads: Vec::new() };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));
         for (at, listener) in listeners.into_iter().enumerate() {
             let runtime =
@@ -119,6 +129,10 @@ impl Proxy {
                 config: config.clone(),
                 routes: routes.clone(),
                 queries: queries.clone(),
+                tls: tls.clone(),
+                balancers: balancers.clone(),
+                tunnels: tunnels.clone(),
+                certificates: proxy.certificates.clone().filter(|_| at == 0),
                 probes: at == 0,
                 connections: connections.clone(),
                 stopped: stopped.clone(),
@@ -128,6 +142,13 @@ impl Proxy {
             proxy.threads.push(thread.spawn(run).map_err(ProxyError::Thread)?);
         }
         Ok(proxy)
+    }
+
+    /// Reads the certificates again that it shows to clients, which otherwise happens when their files change. New connections get them.
+    pub fn reload_certificates(&self) {
+        if let Some(certificates) = &self.certificates {
+            certificates.refresh(true);
+        }
     }
 
     /// Where it listens.
@@ -163,6 +184,20 @@ fn look_for_another(address: SocketAddr) -> Result<(), ProxyError> {
     open().map_err(|reason| ProxyError::Listen { address, reason })
 }
 
+/// The certificates for clients, if there are to be any.
+fn certificates(config: &ProxyConfig) -> Result<Option<Arc<Certificates>>, ProxyError> {
+    let pairs = config.tls_cert.iter().zip(&config.tls_key);
+    let files: Vec<Files> =
+        pairs.map(|(certificate, key)| Files { certificate: certificate.clone(), key: key.clone() }).collect();
+    if files.is_empty() { Ok(None) } else { Certificates::open(files).map(Some) }
+}
+
+/// What connections with TLS to applications are made with, if there is one that speaks it.
+fn secure(config: &ProxyConfig) -> Result<Option<Secure>, ProxyError> {
+    let speaks_tls = |origin: &String| matches!(origin.parse(), Ok(Address::Tls(_)));
+    config.origin.iter().any(speaks_tls).then(|| Secure::new(config.origin_ca.as_deref())).transpose()
+}
+
 fn listen(address: SocketAddr) -> Result<StdListener, ProxyError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -183,6 +218,11 @@ struct Worker {
     config: ProxyConfig,
     routes: Arc<Routes>,
     queries: Option<Queries>,
+    tls: Option<Arc<ServerConfig>>,
+    balancers: Vec<Network>,
+    tunnels: Option<Arc<Tunnels>>,
+    /// If it is the one that looks after the certificates.
+    certificates: Option<Arc<Certificates>>,
     probes: bool,
     connections: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
@@ -197,6 +237,14 @@ impl Worker {
         if self.probes {
             tokio::spawn(self.origins.clone().probe());
         }
+        if let Some(certificates) = self.certificates {
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(CERTIFICATES_EVERY).await;
+                    certificates.refresh(false);
+                }
+            });
+        }
         let exchange = Arc::new(Exchange {
             cache: self.cache.clone(),
             connections: Connections::new(self.origins.clone()),
@@ -207,9 +255,19 @@ impl Worker {
             patience: self.config.origin_timeout.0,
             client_patience: self.config.client_timeout.0,
             unfinished: watch::Sender::new(()),
-            via: via(),
+            via: via(Version::HTTP_11),
+            via_http2: via(Version::HTTP_2),
         });
-        let graceful = GracefulShutdown::new();
+        let inbound = Arc::new(Inbound {
+            exchange: exchange.clone(),
+            tls: self.tls,
+            balancers: self.balancers,
+            tunnels: self.tunnels,
+            patience: self.config.client_timeout.0,
+            streams: u32::try_from(self.config.streams).unwrap_or(u32::MAX),
+            observed: self.cache.observed.clone(),
+            ending: watch::Sender::new(()),
+        });
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -234,41 +292,16 @@ impl Worker {
                     }
                 }
             };
-            // Small writes that wait for each other cost more than they save; a refusal costs only that.
-            let _ = stream.set_nodelay(true);
-            let observed = self.cache.observed.clone();
-            let stream = Connection::new(stream, self.config.client_timeout.0, observed.clone());
-            let (exchange, talk) = (exchange.clone(), stream.talk());
-            let service = service_fn(move |request| {
-                let asked = talk.asked(&request);
-                // A listener for both families has IPv4 addresses within IPv6 ones (RFC 4291 section 2.5.5.2); applications know them bare.
-                exchange.respond(request, client.ip().to_canonical(), asked)
-            });
-            // Without `pipeline_flush`: with it, hyper takes a body into memory without a bound (`can_buffer` in proto/h1/io.rs).
-            // With `half_close`: a client that sends no more may still read (RFC 9112 section 9.6). One that reads no more is found when it is written to.
-            let connection = http1::Builder::new()
-                .half_close(true)
-                .header_read_timeout(None)
-                .max_buf_size(CONNECTION_BUFFER)
-                .max_header_size(LONGEST_HEAD)
-                .serve_connection(TokioIo::new(stream), service);
-            let connection = graceful.watch(connection);
+            let serving = inbound.clone().serve(stream, client, inbound.ending.subscribe());
             tokio::spawn(async move {
-                let _counted = Counted::new(&observed.connections);
-                if let Err(error) = connection.await {
-                    if error.is_parse() {
-                        let reason = if error.is_parse_too_large() { "head-too-large" } else { "head-malformed" };
-                        observed.answered(Done::Error, Some(reason));
-                    }
-                    tracing::debug!(%error, %client, "a client's connection ended");
-                }
+                serving.await;
                 drop(permit);
             });
         }
         drop(listener);
         // Whoever is not done by then is cut off when the runtime ends.
         let drained = async {
-            graceful.shutdown().await;
+            inbound.end().await;
             // Updates whose clients have gone.
             exchange.unfinished.closed().await;
         };

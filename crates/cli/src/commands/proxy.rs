@@ -1,7 +1,7 @@
 //! `verbena proxy`: the cache in front of an application, with the helper inside.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -24,12 +24,13 @@ use crate::output::Format;
 /// The application stays as it is. What a GET is answered with from the cache was checked, after the request arrived, against a
 /// version word at the page's home; what writes (POST, PUT, PATCH, DELETE) begins an update at every home before it reaches the
 /// application. What this rests on is in docs/CONTENT.md. The helper runs inside: on one machine nothing else is needed, also for
-/// several proxies, which find each other. On SIGHUP it reads the configuration again and says what would change at the next start.
+/// several proxies, which find each other. On SIGHUP it reads the certificates again, and the configuration, and says what of that would change at the next start.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   verbena proxy --origin http://127.0.0.1:8000 --listen 127.0.0.1:8080
   verbena proxy --origin http://127.0.0.1:8000 --origin http://127.0.0.1:8001 --node-api 127.0.0.1:9090
+  verbena proxy --origin http://127.0.0.1:8000 --listen 0.0.0.0:443 --tls-cert site.pem --tls-key site.key
   verbena proxy --origin http://127.0.0.1:8000 --database mysql://shop:secret@127.0.0.1:3306 --database-complete true
   verbena proxy --config /etc/verbena.toml --cluster-name proxy-1")]
 pub struct Command {
@@ -45,6 +46,14 @@ pub struct Command {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 
+    /// The certificate that clients are shown, PEM: they speak TLS then. The key proxy.tls_cert.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, PEM. The key proxy.tls_key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -55,7 +64,7 @@ pub struct Command {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
-    Serving(Serving<'a>),
+    Serving(&'a Serving<'a>),
     Happened(&'a Event),
     Ended { event: &'static str },
 }
@@ -64,6 +73,8 @@ enum Line<'a> {
 struct Serving<'a> {
     event: &'static str,
     address: SocketAddr,
+    /// How clients reach it.
+    scheme: &'static str,
     origins: &'a [String],
     pid: u32,
     socket: &'a Path,
@@ -118,6 +129,7 @@ impl Command {
             let serving = Serving {
                 event: "serving",
                 address: running.address(),
+                scheme: if proxy.tls_cert.is_empty() { "http" } else { "https" },
                 origins: &proxy.origin,
                 pid: std::process::id(),
                 socket: helper.socket(),
@@ -129,8 +141,12 @@ impl Command {
                     to: database.upstream().to_string(),
                 }),
             };
-            say(json, &Line::Serving(serving), words);
-            signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
+            say(json, &Line::Serving(&serving), words);
+            let reload = || {
+                running.reload_certificates();
+                running::reload(file, &self.flags, &loaded);
+            };
+            signals.until_the_end(&helper, reload).await;
             // Clients first: their requests need the helper.
             let stop = move || {
                 running.stop();
@@ -144,7 +160,7 @@ impl Command {
         })
     }
 
-    /// The two flags that everybody needs are keys under shorter names.
+    /// The flags that everybody needs are keys under shorter names.
     fn lay_over(&mut self) {
         let mut lay = |key, value| self.flags.0.push(Flag { section: ProxyConfig::NAME, key, value });
         if !self.origin.is_empty() {
@@ -153,6 +169,11 @@ impl Command {
         }
         if let Some(listen) = self.listen {
             lay("listen", listen.to_string());
+        }
+        for (key, file) in [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key)] {
+            if let Some(file) = file {
+                lay(key, format!("[{:?}]", file.display().to_string()));
+            }
         }
         if let Some(database) = &self.database {
             self.flags.0.push(Flag { section: DatabaseConfig::NAME, key: "to", value: database.clone() });
@@ -178,8 +199,8 @@ fn address(given: &str) -> std::result::Result<SocketAddr, String> {
 /// A line, for people.
 fn words(line: &Line<'_>) -> String {
     match line {
-        Line::Serving(Serving { address, origins, pid, http, api, database, .. }) => format!(
-            "open http://{address} - in front of {} (process {pid}); status and updates at {}{}{}",
+        Line::Serving(Serving { address, scheme, origins, pid, http, api, database, .. }) => format!(
+            "open {scheme}://{address} - in front of {} (process {pid}); status and updates at {}{}{}",
             origins.join(", "),
             http.display(),
             page(*api),

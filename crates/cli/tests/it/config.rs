@@ -99,20 +99,24 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "ipc.progress_core" => ("1", 1.into()),
         "node.api" => ("127.0.0.1:0", "127.0.0.1:0".into()),
         "pages.key" => ("/some/where", "/some/where".into()),
-        "pages.words" | "pages.sets" | "locks.words" | "proxy.threads" | "proxy.fills" | "proxy.connections" => {
-            ("77", 77.into())
-        }
+        "pages.words" | "pages.sets" | "locks.words" | "proxy.threads" | "proxy.fills" | "proxy.connections"
+        | "proxy.streams" | "proxy.tunnels" => ("77", 77.into()),
         "pages.begin_deadline" | "pages.longest_transaction" => ("70ms", "70ms".into()),
         "proxy.listen" => ("127.0.0.1:81", "127.0.0.1:81".into()),
+        "proxy.tls_cert" | "proxy.tls_key" => ("/a.pem,/b.pem", serde_json::json!(["/a.pem", "/b.pem"])),
+        "proxy.origin_ca" => ("/some/where", "/some/where".into()),
+        "proxy.proxy_protocol_from" => ("10.0.0.0/8,::1", serde_json::json!(["10.0.0.0/8", "::1"])),
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
         "proxy.origin_nodes" => ("a,b", serde_json::json!(["a", "b"])),
         "proxy.replacement" => ("lru", "lru".into()),
         "proxy.mode" => ("standard", "standard".into()),
         "proxy.memory" => ("3GiB", "3GiB".into()),
         "proxy.largest" => ("3KiB", "3KiB".into()),
-        "proxy.connect_timeout" | "proxy.origin_timeout" | "proxy.client_timeout" | "proxy.drain" => {
-            ("3s", "3s".into())
-        }
+        "proxy.connect_timeout"
+        | "proxy.origin_timeout"
+        | "proxy.client_timeout"
+        | "proxy.drain"
+        | "proxy.tunnel_timeout" => ("3s", "3s".into()),
         "proxy.routes" => (
             r#"[{ prefix = "/a", writes = "announced" }]"#,
             serde_json::json!([
@@ -136,6 +140,8 @@ fn beside(key: &str) -> Vec<&'static str> {
         "cluster.roles" => format!("{etcd} --cluster-provider etcd --cluster-address tcp://b:7001"),
         "etcd.endpoints" => "--etcd-authority /some/where".into(),
         "etcd.prefix" => "--etcd-endpoints http://a:1".into(),
+        "proxy.tls_cert" => "--proxy-tls-key /a.key,/b.key".into(),
+        "proxy.tls_key" => "--proxy-tls-cert /a.pem,/b.pem".into(),
         "etcd.authority" => "--etcd-endpoints https://a:1".into(),
         "etcd.certificate" => "--etcd-endpoints https://a:1 --etcd-authority /some/where --etcd-key /some/where".into(),
         "etcd.key" => "--etcd-endpoints https://a:1 --etcd-authority /some/where --etcd-certificate /some/where".into(),

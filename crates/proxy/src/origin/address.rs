@@ -1,4 +1,4 @@
-//! Where an application listens: a host and a port, or a unix socket.
+//! Where an application listens: a host and a port, with TLS or without, or a unix socket.
 
 use std::fmt;
 use std::io;
@@ -12,9 +12,14 @@ use http::uri::Authority;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+
+use super::secure::Secure;
 
 /// The port of an origin that names none (RFC 9110 section 4.2.1).
-const HTTP_PORT: u16 = 80;
+pub(crate) const HTTP_PORT: u16 = 80;
+/// The same with TLS (section 4.2.2).
+pub(crate) const HTTPS_PORT: u16 = 443;
 /// Longest path of a unix socket, in bytes (unix(7), `sun_path` without its 0).
 const LONGEST_PATH: usize = 107;
 
@@ -23,6 +28,8 @@ const LONGEST_PATH: usize = 107;
 pub(crate) enum Address {
     /// A host and a port.
     Tcp(Authority),
+    /// The same, over TLS.
+    Tls(Authority),
     /// A unix socket on this machine.
     Unix(PathBuf),
 }
@@ -31,6 +38,8 @@ pub(crate) enum Address {
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    /// Boxed: its state is large, and others have none.
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
@@ -38,29 +47,38 @@ impl Address {
     /// The host and the port; none of a unix socket.
     pub fn authority(&self) -> Option<&Authority> {
         match self {
-            Address::Tcp(authority) => Some(authority),
+            Address::Tcp(authority) | Address::Tls(authority) => Some(authority),
             Address::Unix(_) => None,
         }
     }
 
-    /// Connects. Small writes that wait for each other cost more than they save, so they are sent at once.
-    pub async fn connect(&self) -> io::Result<Stream> {
+    /// Connects.
+    pub async fn connect(&self, secure: Option<&Secure>) -> io::Result<Stream> {
         match self {
-            Address::Tcp(authority) => {
-                let stream = TcpStream::connect(authority.as_str()).await?;
-                // A refusal costs only that.
-                let _ = stream.set_nodelay(true);
-                Ok(Stream::Tcp(stream))
+            Address::Tcp(authority) => tcp(authority).await.map(Stream::Tcp),
+            Address::Tls(authority) => {
+                let secure = secure.ok_or_else(|| io::Error::other("nothing says whom to believe"))?;
+                let stream = tcp(authority).await?;
+                Ok(Stream::Tls(Box::new(secure.connect(authority, stream).await?)))
             }
             Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
         }
     }
 }
 
+/// Small writes that wait for each other cost more than they save, so they are sent at once.
+async fn tcp(authority: &Authority) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(authority.as_str()).await?;
+    // A refusal costs only that.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp(authority) => authority.fmt(f),
+            Address::Tls(authority) => write!(f, "https://{authority}"),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -69,34 +87,37 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// `http://HOST:PORT`, `unix:/PATH`, and the two spellings of other proxies for that: `http://unix:/PATH` and `unix//PATH`.
+    /// `http://HOST:PORT`, `https://HOST:PORT`, `unix:/PATH`, and the two spellings of other proxies for that: `http://unix:/PATH` and `unix//PATH`.
     fn from_str(origin: &str) -> Result<Address, String> {
         let path = origin.strip_prefix("http://").unwrap_or(origin).strip_prefix("unix:");
         let path = path.or_else(|| origin.strip_prefix("unix/")).map(|path| path.trim_end_matches(':'));
         if let Some(path) = path {
             return unix(origin, path);
         }
-        let wrong = |why: &str| Err(format!("{origin:?} is not http://HOST:PORT or unix:/PATH: {why}"));
+        let wrong =
+            |why: &str| Err(format!("{origin:?} is not http://HOST:PORT, https://HOST:PORT or unix:/PATH: {why}"));
         let Ok(uri) = origin.parse::<Uri>() else { return wrong("not a URL") };
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             // Not repeated: it may hold a password.
             return Err("an origin names no user: write http://HOST:PORT".into());
         }
-        match (uri.scheme_str(), uri.authority(), uri.path_and_query().map(|path| path.as_str())) {
-            (Some("http"), Some(authority), None | Some("/")) => {
-                let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
-                match port.map(str::parse::<u16>) {
-                    Some(Ok(1..)) => Ok(Address::Tcp(authority.clone())),
-                    None => {
-                        format!("{authority}:{HTTP_PORT}").parse().map(Address::Tcp).or_else(|_| wrong("not a URL"))
-                    }
+        let (scheme, port): (fn(Authority) -> Address, u16) = match uri.scheme_str() {
+            Some("http") => (Address::Tcp, HTTP_PORT),
+            Some("https") => (Address::Tls, HTTPS_PORT),
+            Some(_) => return wrong("only http and https are spoken with the application"),
+            None => return wrong("no scheme"),
+        };
+        match (uri.authority(), uri.path_and_query().map(|path| path.as_str())) {
+            (Some(authority), None | Some("/")) => {
+                let given = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
+                match given.map(str::parse::<u16>) {
+                    Some(Ok(1..)) => Ok(scheme(authority.clone())),
+                    None => format!("{authority}:{port}").parse().map(scheme).or_else(|_| wrong("not a URL")),
                     Some(_) => wrong("a port is a number from 1 to 65535"),
                 }
             }
-            (Some("http"), Some(_), _) => wrong("it must have no path"),
-            (Some("https"), ..) => wrong("only plain http is spoken with the application"),
-            (Some(_), ..) => wrong("only http is spoken with the application"),
-            (None, ..) => wrong("no scheme"),
+            (Some(_), _) => wrong("it must have no path"),
+            (None, _) => wrong("no host"),
         }
     }
 }
@@ -117,6 +138,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
@@ -126,6 +148,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
@@ -137,6 +160,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, parts),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, parts),
         }
     }
@@ -148,6 +172,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
             Stream::Unix(stream) => Pin::new(stream).poll_flush(context),
         }
     }
@@ -155,6 +180,7 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
@@ -176,7 +202,12 @@ mod tests {
             assert!(right.parse::<Address>().is_ok(), "{right}");
         }
         // A write is sent over a connection of its own, for which there has to be a port.
-        for (origin, address) in [("http://a", "a:80"), ("http://[::1]/", "[::1]:80"), ("http://a:8000", "a:8000")] {
+        for (origin, address) in [
+            ("http://a", "a:80"),
+            ("http://[::1]/", "[::1]:80"),
+            ("http://a:8000", "a:8000"),
+            ("https://a", "https://a:443"),
+        ] {
             assert_eq!(origin.parse::<Address>().map(|parsed| parsed.to_string()), Ok(address.to_owned()));
         }
         for (wrong, why) in [
@@ -184,8 +215,9 @@ mod tests {
             ("http://a:65536", "a port is"),
             ("http://a:", "a port is"),
             ("http://[::1]:99999", "a port is"),
-            ("ftp://a:1", "only http"),
-            ("https://a", "only plain http"),
+            ("ftp://a:1", "only http and https"),
+            ("https://a:0", "a port is"),
+            ("https://a/b", "no path"),
             ("a:1", "no scheme"),
             ("/a", "no scheme"),
             ("http://a/b", "no path"),

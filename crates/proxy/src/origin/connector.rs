@@ -1,4 +1,4 @@
-//! Opens the connections that are kept, to hosts and to unix sockets.
+//! Opens the connections that are kept: to hosts, with TLS or without, and to unix sockets.
 
 use std::future::Future;
 use std::io;
@@ -15,32 +15,38 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::address::{Address, Stream};
+use super::secure::Secure;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The authority in the URIs of an origin. For a unix socket, which has none, a reserved name (RFC 6761 section 6.4) that says which of the origins it is.
+/// The authority in the URIs of an origin. For one that is not reached by plain TCP a reserved name (RFC 6761 section 6.4) that says which of the origins it is.
 pub(super) fn authority_of(number: usize, address: &Address) -> Authority {
-    let named = || format!("origin-{number}.invalid").parse().expect("invariant: a name with a number in it is a host");
-    address.authority().cloned().unwrap_or_else(named)
+    match address {
+        Address::Tcp(authority) => authority.clone(),
+        Address::Tls(_) | Address::Unix(_) => {
+            format!("origin-{number}.invalid").parse().expect("invariant: a name with a number in it is a host")
+        }
+    }
 }
 
 /// Opens connections for hyper's pool, which knows origins by the authority of their URIs.
 #[derive(Clone)]
 pub(super) struct Connector {
     http: HttpConnector,
-    unix: Arc<[(Authority, Address)]>,
+    others: Arc<[(Authority, Address)]>,
+    secure: Option<Secure>,
     connect_timeout: Duration,
 }
 
 impl Connector {
     /// To these origins, each within `connect_timeout`.
-    pub fn new(addresses: impl Iterator<Item = Address>, connect_timeout: Duration) -> Self {
+    pub fn new(addresses: impl Iterator<Item = Address>, secure: Option<Secure>, connect_timeout: Duration) -> Self {
         let mut http = HttpConnector::new();
         http.set_nodelay(true);
         http.set_connect_timeout(Some(connect_timeout));
         let named = addresses.enumerate().map(|(number, address)| (authority_of(number, &address), address));
-        let unix = named.filter(|(_, address)| address.authority().is_none()).collect();
-        Connector { http, unix, connect_timeout }
+        let others = named.filter(|(_, address)| !matches!(address, Address::Tcp(_))).collect();
+        Connector { http, others, secure, connect_timeout }
     }
 }
 
@@ -54,11 +60,11 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let unix = self.unix.iter().find(|(authority, _)| uri.authority() == Some(authority));
-        if let Some((_, address)) = unix.cloned() {
-            let connect_timeout = self.connect_timeout;
+        let other = self.others.iter().find(|(authority, _)| uri.authority() == Some(authority));
+        if let Some((_, address)) = other.cloned() {
+            let (connect_timeout, secure) = (self.connect_timeout, self.secure.clone());
             return Box::pin(async move {
-                let connected = timeout(connect_timeout, address.connect()).await;
+                let connected = timeout(connect_timeout, address.connect(secure.as_ref())).await;
                 let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
                 Ok(TokioIo::new(stream))
             });

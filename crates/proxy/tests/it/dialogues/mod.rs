@@ -1,5 +1,6 @@
 //! The proxy between a client and an application, each of them a script: see [`crate::scene`].
 
+mod believed;
 mod bounds;
 mod collapsing;
 mod conditions;
@@ -13,10 +14,13 @@ mod ignored;
 mod orders;
 mod origins;
 mod passed;
+mod passed_on;
 mod places;
 mod queries;
+mod secure;
 mod sharing;
 mod sockets;
 mod standard;
 mod statuses;
+mod tunnels;
 mod updates;

@@ -5,6 +5,8 @@
 
 mod client;
 mod origin;
+mod site;
+pub mod visitor;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,6 +21,8 @@ use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
 pub use client::Client;
 pub use origin::{Origin, next_head};
+pub use site::{Curl, Site};
+pub use visitor::Visitor;
 
 use origin::Asked;
 

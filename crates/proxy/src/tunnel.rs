@@ -1,0 +1,225 @@
+//! Connections that become WebSockets (RFC 6455), where a route lets them (rule H14).
+//!
+//! ```text
+//!  GET with Upgrade: websocket  -->  a connection of its own to the application  --101-->  bytes pass, both ways
+//!      bytes behind the request wait                       |                                |
+//!                                                          +--any other answer-->  passed on, and the connection ends
+//! ```
+//!
+//! Until the application has said 101 nothing but the request is sent to it: what a client sent behind it may be the next request as well as the beginning of another
+//! protocol, and only one of the two ends may decide which. No other protocol than `websocket` is passed, `h2c` least of all: in it
+//! requests would pass that nobody looked at.
+
+use std::io::Result as IoResult;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use verbena_caching::{Conditions, Intent, Reason, Request as Wanted, Route, received};
+
+use crate::answer::{self, forwarded};
+use crate::body::Body;
+use crate::connection::Asked;
+use crate::exchange::{Exchange, Unanswered};
+use crate::observed::{Counted, Done};
+use crate::responding::Responding;
+
+/// The one protocol that is passed.
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+/// Bytes under way in a tunnel, each way.
+const BUFFER: usize = 16 << 10;
+
+/// The tunnels of a proxy, shared by its threads.
+pub(crate) struct Tunnels {
+    places: Arc<Semaphore>,
+    /// How long one may carry nothing.
+    patience: Duration,
+}
+
+/// A request for a tunnel.
+struct Wish {
+    head: http::request::Parts,
+    route: Route,
+    client: IpAddr,
+    /// The client's end, once its 101 is out.
+    end: OnUpgrade,
+    ending: watch::Receiver<()>,
+}
+
+impl Tunnels {
+    /// So many at once, each closed when it carries nothing for `patience`.
+    pub fn new(most: usize, patience: Duration) -> Self {
+        Tunnels { places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))), patience }
+    }
+
+    /// Answers a request: by a tunnel if it asks for one, and may have it.
+    pub fn respond(
+        self: &Arc<Self>,
+        exchange: &Arc<Exchange>,
+        mut request: Request<Incoming>,
+        client: IpAddr,
+        asked: Asked,
+        ending: &watch::Receiver<()>,
+    ) -> Responding {
+        let Some((head, route)) = wish(exchange, &request) else {
+            return exchange.respond(request, client, asked);
+        };
+        let end = hyper::upgrade::on(&mut request);
+        let wish = Wish { head, route, client, end, ending: ending.clone() };
+        Responding::later(asked, self.clone().open(exchange.clone(), wish))
+    }
+
+    async fn open(self: Arc<Self>, exchange: Arc<Exchange>, wish: Wish) -> Result<Response<Body>, Unanswered> {
+        let observed = exchange.cache.observed.clone();
+        let in_flight = Counted::new(&observed.in_flight);
+        let answer = match self.places.clone().try_acquire_owned() {
+            Ok(place) => self.ask(&exchange, wish, place).await,
+            Err(_) => {
+                observed.tunnels_refused.increment();
+                let text = "as many tunnels are open as may be";
+                answer::own(StatusCode::SERVICE_UNAVAILABLE, text, forwarded("bypass", Some("tunnels-full")))
+            }
+        };
+        drop(in_flight);
+        let done = if answer.status().is_server_error() { Done::Error } else { Done::Pass };
+        observed.answered(done, answer::reason(&answer));
+        Ok(answer)
+    }
+
+    async fn ask(&self, exchange: &Exchange, wish: Wish, place: OwnedSemaphorePermit) -> Response<Body> {
+        let Wish { head, route, client, end, ending } = wish;
+        let (mut head, hidden) =
+            exchange.outgoing(head, Intent::Pass(Reason::Upgrade), Conditions::All, &route, client);
+        head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        head.headers.insert(UPGRADE, WEBSOCKET);
+        let mut answered = match exchange.connections.upgrade(&head).await {
+            Ok(answered) => answered,
+            Err(failure) => return closing(exchange.failed(failure, "bypass")),
+        };
+        let noted = forwarded("bypass", Some(Reason::Upgrade.name()));
+        if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return closing(exchange.passed(answered, &hidden, noted));
+        }
+        let other_end = hyper::upgrade::on(&mut answered);
+        let mut response = exchange.passed(answered, &hidden, noted);
+        *response.body_mut() = Body::empty();
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(UPGRADE, WEBSOCKET);
+        let (observed, patience) = (exchange.cache.observed.clone(), self.patience);
+        let opening = exchange.client_patience;
+        tokio::spawn(async move {
+            let _counted = Counted::new(&observed.tunnels);
+            let ends = async { tokio::try_join!(end, other_end) };
+            match timeout(opening, ends).await {
+                Ok(Ok((client, application))) => carry(client, application, patience, ending).await,
+                other => tracing::debug!(failed = ?other.map(|_| ()), "a tunnel did not come about"),
+            }
+            drop(place);
+        });
+        response
+    }
+}
+
+/// The head and the route of a request for a WebSocket that its route lets pass. One that may write is no such request: it is bracketed.
+fn wish(exchange: &Exchange, request: &Request<Incoming>) -> Option<(http::request::Parts, Route)> {
+    let mut protocols = request.headers().get_all(UPGRADE).iter();
+    let is_websocket = protocols.next().is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let is_plain = request.method() == Method::GET
+        && request.version() == Version::HTTP_11
+        && request.body().is_end_stream()
+        && is_connections(request);
+    if !is_websocket || protocols.next().is_some() || !is_plain {
+        return None;
+    }
+    let mut copy = Request::new(());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    let mut head = copy.into_parts().0;
+    received(&mut head).ok()?;
+    let route = exchange.routes.find(head.uri.path());
+    if !route.upgrade || matches!(Wanted::of(&head, false, &route, &exchange.cache.keys).intent, Intent::Update(_)) {
+        return None;
+    }
+    let route = route.into_owned();
+    Some((head, route))
+}
+
+/// Whether `Connection` says that `Upgrade` is meant for this connection (RFC 9110 section 7.8).
+fn is_connections<B>(request: &Request<B>) -> bool {
+    let lines = request.headers().get_all(CONNECTION).into_iter();
+    lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+}
+
+/// With an answer after which the connection ends: what came behind the request was perhaps none.
+fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Passes bytes until both ends have said their last, or for too long none, or the proxy ends.
+async fn carry(client: Upgraded, application: Upgraded, patience: Duration, mut ending: watch::Receiver<()>) {
+    let moved = Arc::new(AtomicU64::new(0));
+    let mut client = Counting { stream: TokioIo::new(client), moved: moved.clone() };
+    let mut application = Counting { stream: TokioIo::new(application), moved: moved.clone() };
+    let idle = async {
+        let mut before = moved.load(Ordering::Relaxed);
+        loop {
+            sleep(patience).await;
+            let now = moved.load(Ordering::Relaxed);
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    };
+    tokio::select! {
+        ended = copy_bidirectional_with_sizes(&mut client, &mut application, BUFFER, BUFFER) => {
+            tracing::debug!(?ended, "a tunnel ended");
+        }
+        () = idle => tracing::debug!("a tunnel carried nothing for {patience:?}"),
+        _ = ending.changed() => {}
+    }
+}
+
+/// An end of a tunnel that counts what is read from it.
+struct Counting {
+    stream: TokioIo<Upgraded>,
+    moved: Arc<AtomicU64>,
+}
+
+impl AsyncRead for Counting {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<IoResult<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.moved.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        read
+    }
+}
+
+impl AsyncWrite for Counting {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<IoResult<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
