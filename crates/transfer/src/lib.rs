@@ -4,6 +4,7 @@
 //! number, draws the bytes, and says what each rule prevents.
 
 mod channel;
+mod channel_kind;
 mod file_error;
 mod files;
 mod frame;
@@ -17,9 +18,11 @@ mod sender;
 mod source;
 mod store;
 mod tree;
+mod tuner;
 mod walk;
 
 pub use channel::{Channel, Ends, MOST_STREAMS, StreamError, Token, read_frame, say_hello, take_hello, write_frame};
+pub use channel_kind::{ChannelKind, UnknownChannel};
 pub use file_error::FileError;
 pub use files::{Entries, Facts, From, Kind, Part, Root};
 pub use frame::{
@@ -35,4 +38,5 @@ pub use sender::{Look, Sender, SenderAction};
 pub use source::Sources;
 pub use store::Store;
 pub use tree::{Hash, chunk_count, chunk_hash, chunk_length, root};
+pub use tuner::{Decision, LOOK_EVERY, Sample, Step, Tuner, TunerSettings, Why};
 pub use walk::Walk;

@@ -5,4 +5,5 @@ mod faults;
 mod hostile;
 mod real;
 mod store;
+mod tuning;
 mod world;
