@@ -1,7 +1,7 @@
-//! A channel: what a stream of a session goes over. TCP is the first; others give the same ends.
+//! A channel: what a stream of a session goes over. Each gives the same ends.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::frame::{Frame, FrameError, HELLO, LENGTHS};
@@ -16,29 +16,29 @@ pub struct Ends {
     pub finish: Box<dyn Fn() + Send + Sync>,
     /// Ends both at once, also while other threads wait in them.
     pub close: Box<dyn Fn() + Send + Sync>,
+    /// What the link has done since the stream was made. `None`: the channel does not tell.
+    pub counts: Box<dyn Fn() -> Option<LinkCounts> + Send>,
+    /// What it is, for people: for example `tcp with bbr`.
+    pub about: String,
+}
+
+/// What the link of a stream has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Bytes that the other side's kernel has.
+    pub bytes: u64,
+    /// Packets that were sent, those that were sent again included.
+    pub packets: u64,
+    /// Packets that were sent again.
+    pub again: u64,
+    /// The round trip, smoothed.
+    pub round_trip: Duration,
 }
 
 /// One stream of a session (the paper's *advanced transport interface*, section 9.2.2).
 pub trait Channel: Send {
     /// Takes it apart.
     fn ends(self: Box<Self>) -> std::io::Result<Ends>;
-}
-
-impl Channel for TcpStream {
-    fn ends(self: Box<Self>) -> std::io::Result<Ends> {
-        self.set_nodelay(true)?;
-        let (read, finish, close) = (self.try_clone()?, self.try_clone()?, self.try_clone()?);
-        Ok(Ends {
-            read: Box::new(std::io::BufReader::with_capacity(64 << 10, read)),
-            write: self,
-            finish: Box::new(move || {
-                let _ = finish.shutdown(Shutdown::Write);
-            }),
-            close: Box::new(move || {
-                let _ = close.shutdown(Shutdown::Both);
-            }),
-        })
-    }
 }
 
 /// Why a stream ended.

@@ -17,11 +17,15 @@ mod run;
 mod sender;
 mod source;
 mod store;
+mod streams;
+mod tcp;
 mod tree;
 mod tuner;
 mod walk;
 
-pub use channel::{Channel, Ends, MOST_STREAMS, StreamError, Token, read_frame, say_hello, take_hello, write_frame};
+pub use channel::{
+    Channel, Ends, LinkCounts, MOST_STREAMS, StreamError, Token, read_frame, say_hello, take_hello, write_frame,
+};
 pub use channel_kind::{ChannelKind, UnknownChannel};
 pub use file_error::FileError;
 pub use files::{Entries, Facts, From, Kind, Part, Root};
@@ -37,6 +41,7 @@ pub use run::{Progress, SessionError, Summary, receive, send};
 pub use sender::{Look, Sender, SenderAction};
 pub use source::Sources;
 pub use store::Store;
+pub use streams::{Later, Links, Maker};
 pub use tree::{Hash, chunk_count, chunk_hash, chunk_length, root};
 pub use tuner::{Decision, LOOK_EVERY, Sample, Step, Tuner, TunerSettings, Why};
 pub use walk::Walk;

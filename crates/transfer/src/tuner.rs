@@ -46,6 +46,8 @@ pub struct Sample {
     pub round_trip: Option<Duration>,
     /// Whether the sender had nothing to send for a part of the time.
     pub is_idle: bool,
+    /// Streams that can carry data.
+    pub streams: u16,
 }
 
 /// What the caller is to do.
@@ -138,7 +140,7 @@ impl fmt::Display for Decision {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Until then a change has no effect yet.
+    /// Until then a change has no effect yet. Streams that are still being made put it off.
     Settle(Time),
     /// What the count gives is measured.
     Measure,
@@ -184,6 +186,8 @@ pub struct Tuner {
     settings: TunerSettings,
     began: Time,
     last: Time,
+    /// When the count was changed last.
+    changed: Time,
     streams: u16,
     phase: Phase,
     /// The count before the change that is being judged, and what it gave.
@@ -201,6 +205,7 @@ impl Tuner {
         let mut tuner = Tuner {
             began: now,
             last: now,
+            changed: now,
             streams: settings.first,
             phase: Phase::Settle(now + LEAST_SETTLE),
             trial: None,
@@ -229,6 +234,14 @@ impl Tuner {
         self.last = now;
         self.round_trip = sample.round_trip.or(self.round_trip);
         match self.phase {
+            Phase::Settle(_) if sample.streams < self.streams => {
+                if now.since(self.changed) >= LOOK_EVERY {
+                    self.refused(sample.streams, now);
+                    return Some(Step::Streams(self.streams));
+                }
+                self.phase = Phase::Settle(now + self.trips(SETTLE_TRIPS, LEAST_SETTLE));
+                None
+            }
             Phase::Settle(until) if now < until => None,
             Phase::Settle(_) => {
                 // The sample that reaches into the settled time is half of each.
@@ -289,6 +302,7 @@ impl Tuner {
         }
         self.streams = (from * 2).min(self.settings.most);
         self.trial = Some((from, rate));
+        self.changed = now;
         self.phase = Phase::Settle(now + self.trips(SETTLE_TRIPS, LEAST_SETTLE));
         let why = if before.is_some() { Why::Paid } else { Why::Look };
         self.write_down(now, from, Some(Step::Streams(self.streams)), why, before);

@@ -3,6 +3,7 @@
 
 mod faults;
 mod hostile;
+mod joining;
 mod real;
 mod store;
 mod tuning;

@@ -48,6 +48,8 @@ struct Run {
     link: Link,
     chance: Pcg64,
     noise: f64,
+    /// Streams that are there.
+    joined: u16,
 }
 
 fn settings(first: u16, others: &[ChannelKind]) -> TunerSettings {
@@ -58,7 +60,7 @@ impl Run {
     fn new(link: Link, first: u16, seed: u64) -> Run {
         let now = Time::ZERO + Duration::from_secs(5);
         let tuner = Tuner::new(settings(first, &[]), now);
-        Run { tuner, now, link, chance: Pcg64::seed_from_u64(seed), noise: 0.03 }
+        Run { tuner, now, link, chance: Pcg64::seed_from_u64(seed), noise: 0.03, joined: MOST_STREAMS }
     }
 
     /// Lets time go on, and gives what was decided.
@@ -77,6 +79,7 @@ impl Run {
                 again: (packets * loss).round() as u64,
                 round_trip: Some(Duration::from_secs_f64(self.link.round_trip)),
                 is_idle: false,
+                streams: self.joined,
             };
             let before = self.tuner.streams();
             match self.tuner.sample(self.now, sample) {
@@ -151,7 +154,7 @@ fn it_looks_again_each_ten_seconds_and_follows_the_link() {
 fn what_a_disk_holds_up_says_nothing_of_the_link() {
     let mut tuner = Tuner::new(settings(1, &[]), Time::ZERO);
     for step in 1..5000u64 {
-        let sample = Sample { bytes: step * 1000, is_idle: step % 3 == 0, ..Sample::default() };
+        let sample = Sample { bytes: step * 1000, is_idle: step % 3 == 0, streams: 16, ..Sample::default() };
         assert_eq!(tuner.sample(Time::ZERO + Duration::from_millis(step * 20), sample), None);
     }
     assert_eq!(tuner.decisions().len(), 1);
@@ -162,7 +165,7 @@ fn a_lossy_link_makes_another_channel_worth_one_trial() {
     let mut tuner = Tuner::new(settings(1, &[ChannelKind::Udp, ChannelKind::Quic]), Time::ZERO);
     let mut steps = Vec::new();
     for step in 1..2000u64 {
-        let sample = Sample { bytes: 1_000_000, packets: 700, again: 1, ..Sample::default() };
+        let sample = Sample { bytes: 1_000_000, packets: 700, again: 1, streams: 16, ..Sample::default() };
         steps.extend(tuner.sample(Time::ZERO + Duration::from_millis(step * 20), sample));
     }
     let trials = steps.iter().filter(|step| matches!(step, Step::Channel(ChannelKind::Udp))).count();
@@ -182,6 +185,24 @@ fn a_stream_that_cannot_be_made_is_not_asked_for_again() {
     assert_eq!(run.tuner.streams(), 3, "{}", show(&decisions));
 }
 
+#[test]
+fn a_count_is_judged_once_its_streams_are_there() {
+    let mut run = Run::new(LONG, 1, 4);
+    run.joined = 1;
+    // The link carries twice as much from the moment at which the second one is there.
+    let late = run.go_on(Duration::from_secs(3));
+    assert_eq!((run.tuner.streams(), late.len()), (2, 2), "{}", show(&late));
+    run.joined = 16;
+    run.go_on(Duration::from_secs(4));
+    assert_eq!(run.tuner.streams(), 8);
+    // One that never comes is given up.
+    let mut run = Run::new(LONG, 1, 4);
+    run.joined = 1;
+    let decisions = run.go_on(Duration::from_secs(60));
+    assert_eq!(run.tuner.streams(), 1, "{}", show(&decisions));
+    assert_eq!(decisions.last().unwrap().why, Why::Most);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -196,7 +217,7 @@ proptest! {
         for (bytes, packets, again, millis, is_idle) in samples {
             now = now + Duration::from_millis(millis);
             let round_trip = Some(Duration::from_millis(u64::from(again) % 500));
-            let sample = Sample { bytes: bytes / 4096, packets: packets.into(), again: again.into(), round_trip, is_idle };
+            let sample = Sample { bytes: bytes / 4096, packets: packets.into(), again: again.into(), round_trip, is_idle, streams: first % 17 };
             let step = tuner.sample(now, sample);
             let decisions = tuner.decisions();
             prop_assert!((1..=MOST_STREAMS).contains(&tuner.streams()));
