@@ -90,6 +90,20 @@ pub fn read_frame(from: &mut dyn Read) -> Result<(Frame, Vec<u8>), StreamError> 
 /// The secret of a session: whoever comes without it is closed (rule T1).
 pub type Token = [u8; 16];
 
+/// The first message on a stream, from the side that made it.
+pub fn hello(token: Token, number: u16, streams: u16, chunk_bytes: u32) -> Frame {
+    Frame::Hello { header: HELLO.header(), token, stream: number, streams, chunk_bytes }
+}
+
+/// The number of a stream and how many there may be, if its first message is a hello of this session.
+pub(crate) fn is_hello(frame: &Frame, token: &Token) -> Option<(u16, u16)> {
+    let Frame::Hello { header, token: found, stream: number, streams, .. } = frame else { return None };
+    // Compared to the end, so that the time says nothing about where they differ.
+    let differs = token.iter().zip(found).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));
+    let is_known = HELLO.check(header).is_ok() && differs == 0 && number < streams && *streams <= MOST_STREAMS;
+    is_known.then_some((*number, *streams))
+}
+
 /// Says hello on a stream that this side has made.
 pub fn say_hello(
     stream: &mut TcpStream,
@@ -98,22 +112,16 @@ pub fn say_hello(
     streams: u16,
     chunk_bytes: u32,
 ) -> std::io::Result<()> {
-    let frame = Frame::Hello { header: HELLO.header(), token, stream: number, streams, chunk_bytes };
-    write_frame(stream, &frame, b"")
+    write_frame(stream, &hello(token, number, streams, chunk_bytes), b"")
 }
 
-/// Reads the hello of a stream that was taken: its number, and how many there will be.
+/// Reads the hello of a stream that was taken: its number, and how many there may be.
 pub fn take_hello(stream: &mut TcpStream, token: &Token, most: Duration) -> Result<(u16, u16), StreamError> {
     stream.set_read_timeout(Some(most))?;
     let (frame, _) = read_frame(stream)?;
-    let Frame::Hello { header, token: found, stream: number, streams, .. } = frame else {
-        return Err(StreamError::Hello);
-    };
-    // Compared to the end, so that the time says nothing about where they differ.
-    let differs = token.iter().zip(found).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));
-    let is_known = HELLO.check(&header).is_ok() && differs == 0 && number < streams && streams <= MOST_STREAMS;
+    let found = is_hello(&frame, token).ok_or(StreamError::Hello)?;
     stream.set_read_timeout(None)?;
-    if is_known { Ok((number, streams)) } else { Err(StreamError::Hello) }
+    Ok(found)
 }
 
 /// Streams of one session.

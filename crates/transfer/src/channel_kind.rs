@@ -8,22 +8,24 @@ use std::str::FromStr;
 pub enum ChannelKind {
     /// TCP connections, in clear.
     Tcp,
-    /// Streams of one QUIC connection, encrypted.
+    /// QUIC connections, encrypted.
     Quic,
-    /// Datagrams at a measured rate, in clear: the paper's FTP-UDP.
-    Udp,
 }
 
 impl ChannelKind {
     /// All of them.
-    pub const ALL: [ChannelKind; 3] = [ChannelKind::Tcp, ChannelKind::Quic, ChannelKind::Udp];
+    pub const ALL: [ChannelKind; 2] = [ChannelKind::Tcp, ChannelKind::Quic];
+
+    /// Whether nobody between the two sides can read it.
+    pub fn is_encrypted(self) -> bool {
+        self == ChannelKind::Quic
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             ChannelKind::Tcp => "tcp",
             ChannelKind::Quic => "quic",
-            ChannelKind::Udp => "udp",
         }
     }
 }
@@ -36,7 +38,7 @@ impl fmt::Display for ChannelKind {
 
 /// A name that no channel has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no channel: tcp, quic and udp are")]
+#[error("{0:?} is no channel: tcp and quic are")]
 pub struct UnknownChannel(pub String);
 
 impl FromStr for ChannelKind {

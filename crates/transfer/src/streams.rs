@@ -18,6 +18,9 @@ const PIECE: usize = 64 << 10;
 /// Makes the stream of a number. Runs on a thread of its own.
 pub type Maker = Box<dyn FnMut(u16) -> std::io::Result<Box<dyn Channel>> + Send>;
 
+/// Streams that the other side has made, and that have proven themselves, with their numbers.
+pub type Arriving = Inbox<(u16, Box<dyn Channel>)>;
+
 /// Where further streams of a session come from.
 #[derive(Default)]
 pub enum Later {
@@ -27,14 +30,14 @@ pub enum Later {
     /// This side makes them.
     Make(Maker),
     /// The other side makes them. They come with their numbers.
-    Arrive(Inbox<(u16, Box<dyn Channel>)>),
+    Arrive(Arriving),
 }
 
 /// The streams of a session.
 #[derive(Default)]
 pub struct Links {
-    /// Those that are there, from number 0 on.
-    pub first: Vec<Box<dyn Channel>>,
+    /// Those that are there, with their numbers: 0 is one of them.
+    pub first: Vec<(u16, Box<dyn Channel>)>,
     /// Those that join.
     pub later: Later,
     /// How the sending side finds how many to use. `None` uses all that are there.
@@ -43,6 +46,7 @@ pub struct Links {
 
 impl From<Vec<Box<dyn Channel>>> for Links {
     fn from(first: Vec<Box<dyn Channel>>) -> Links {
+        let first = (0..).zip(first).collect();
         Links { first, ..Links::default() }
     }
 }
@@ -94,7 +98,7 @@ pub(crate) struct Streams<Work> {
 
 impl<Work: Send + 'static> Streams<Work> {
     pub(crate) fn start(
-        first: Vec<Box<dyn Channel>>,
+        first: Vec<(u16, Box<dyn Channel>)>,
         later: Later,
         most: u16,
         events: &SyncSender<Event<Work>>,
@@ -108,8 +112,8 @@ impl<Work: Send + 'static> Streams<Work> {
             meter: Arc::default(),
             written: 0,
         };
-        for (number, one) in first.into_iter().enumerate() {
-            streams.join(number as u16, one)?;
+        for (number, one) in first {
+            streams.join(number, one)?;
         }
         let events = events.clone();
         match later {

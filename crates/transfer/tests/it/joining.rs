@@ -88,9 +88,9 @@ fn transfer(size: usize, is_put: bool, most_made: usize) -> (Summary, Summary) {
         }
         make(address, number)
     });
-    let near = Links { first: vec![make(address, 0).unwrap()], later: Later::Make(maker), tuner: Some(tuner()) };
+    let near = Links { first: vec![(0, make(address, 0).unwrap())], later: Later::Make(maker), tuner: Some(tuner()) };
     let (first, later) = acceptor(listener);
-    let far = Links { first: vec![first], later, tuner: Some(tuner()) };
+    let far = Links { first: vec![(0, first)], later, tuner: Some(tuner()) };
     let (out, into) = if is_put { (near, far) } else { (far, near) };
     let target = Arc::new(Root::open(to.path()).unwrap());
     let settings = SessionSettings::new(1, MOST);

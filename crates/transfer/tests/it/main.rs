@@ -4,6 +4,7 @@
 mod faults;
 mod hostile;
 mod joining;
+mod quic;
 mod real;
 mod store;
 mod tuning;
