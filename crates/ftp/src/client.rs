@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_transfer::{
-    CHUNK_BYTES, Channel, FileError, Progress, Root, SessionError, SessionSettings, Sources, Store, Summary,
-    VirtualPath, Walk, receive, say_hello, send,
+    CHUNK_BYTES, ChannelKind, FileError, Later, Links, MOST_STREAMS, Progress, Root, SessionError, SessionSettings,
+    Sources, Store, Summary, TunerSettings, VirtualPath, Walk, receive, send,
 };
+
+use crate::endpoint;
 
 /// The longest reply that is read.
 const LONGEST_REPLY: u64 = 64 << 10;
@@ -47,8 +49,10 @@ pub struct CopyOptions {
     pub local: PathBuf,
     /// Which way.
     pub direction: Direction,
-    /// Streams, 1 to 16.
-    pub streams: u16,
+    /// Streams, 1 to 16. `None` adds streams while they pay (rule T13).
+    pub streams: Option<u16>,
+    /// Channels, in order of preference. One that was named alone is used, or the copy fails.
+    pub channels: Vec<ChannelKind>,
     /// Whether files are on this disk before they count. The server's side always is.
     pub is_durable: bool,
     /// How long the server may take for an answer.
@@ -159,20 +163,6 @@ impl Control {
     }
 }
 
-/// The port and the token in the answer to `TPRT`.
-fn endpoint(reply: &str) -> Option<(u16, [u8; 16])> {
-    let inside = reply.split_once("(tcp |||")?.1.split_once(')')?.0;
-    let (port, token) = inside.split_once("| ")?;
-    let mut bytes = [0; 16];
-    if token.len() != 32 || !token.is_ascii() {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(token.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some((port.parse().ok()?, bytes))
-}
-
 /// Copies a tree. `report` is called as files come to their end; `false` breaks the copy off.
 ///
 /// # Errors
@@ -191,25 +181,31 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     let mut control = Control::connect(remote, options.timeout)?;
     control.command("USER", &user, '3')?;
     control.command("PASS", &password, '2')?;
-    let streams = options.streams.clamp(1, verbena_transfer::MOST_STREAMS);
-    let reply = control.command("TPRT", &Argument::new(&format!("tcp {streams}"))?, '2')?;
-    let (port, token) = endpoint(&reply).ok_or(CopyError::Refused { command: "TPRT".into(), reply })?;
-    control.command(if walk.is_some() { "STOR" } else { "RETR" }, &path, '1')?;
-    let mut channels: Vec<Box<dyn Channel>> = Vec::new();
+    let (first, streams) = match options.streams {
+        None => (1, MOST_STREAMS),
+        Some(streams) => (streams.clamp(1, MOST_STREAMS), streams.clamp(1, MOST_STREAMS)),
+    };
+    let names: Vec<&str> = options.channels.iter().map(|channel| channel.name()).collect();
+    let counts = if first == streams { first.to_string() } else { format!("{first}-{streams}") };
+    let reply = control.command("TPRT", &Argument::new(&format!("{} {counts}", names.join(",")))?, '2')?;
     let peer = control.stream.get_ref().peer_addr().map_err(|error| control.io(error))?;
-    for number in 0..streams {
-        let made = TcpStream::connect_timeout(&(peer.ip(), port).into(), options.timeout).and_then(|mut stream| {
-            say_hello(&mut stream, token, number, streams, CHUNK_BYTES as u32)?;
-            Ok(stream)
-        });
-        channels.push(Box::new(made.map_err(|error| control.io(error))?));
+    let endpoint = endpoint::read(&reply, peer.ip()).filter(|endpoint| options.channels.contains(&endpoint.channel));
+    let endpoint = endpoint.ok_or(CopyError::Refused { command: "TPRT".into(), reply })?;
+    control.command(if walk.is_some() { "STOR" } else { "RETR" }, &path, '1')?;
+    let timeout = options.timeout;
+    let make = move |number| endpoint.make(number, streams, timeout);
+    let made: std::io::Result<Vec<_>> = (0..first).map(|number| Ok((number, make(number)?))).collect();
+    let mut links = Links { first: made.map_err(|error| control.io(error))?, ..Links::default() };
+    if first < streams {
+        links.later = Later::Make(Box::new(make));
+        links.tuner = Some(TunerSettings { first, most: streams, channel: endpoint.channel, others: Vec::new() });
     }
     let settings = SessionSettings::new(1, streams);
     let summary = match walk {
-        Some(walk) => send(channels, Sources::new(root, VirtualPath::root()), walk, settings, report)?,
+        Some(walk) => send(links, Sources::new(root, VirtualPath::root()), walk, settings, report)?,
         None => {
             let store = Store::new(root, VirtualPath::root(), CHUNK_BYTES, options.is_durable);
-            receive(channels, store, settings, report)?
+            receive(links, store, settings, report)?
         }
     };
     // Files that failed are named in the summary; the server's last word is about them.

@@ -53,7 +53,7 @@ pub enum Command {
     Epsv(Extended),
     Port(SocketAddr),
     /// Channels in the order of preference, and streams.
-    Tprt(Vec<Vec<u8>>, u16),
+    Tprt(Vec<Vec<u8>>, u16, u16),
     Retr(Vec<u8>),
     Stor(Vec<u8>),
     Appe(Vec<u8>),
@@ -183,12 +183,20 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
         b"TPRT" => {
             let (channels, streams) = split(word());
             let channels: Vec<Vec<u8>> = channels.split(|byte| *byte == b',').map(<[u8]>::to_ascii_lowercase).collect();
-            let most = u64::from(verbena_transfer::MOST_STREAMS);
-            match number(streams.split(|byte| *byte == b' ').next().unwrap_or_default()) {
-                Ok(streams) if (1..=most).contains(&streams) && !channels[0].is_empty() => {
-                    Tprt(channels, streams as u16)
+            let counts = streams.split(|byte| *byte == b' ').next().unwrap_or_default();
+            let mut ends = counts.splitn(2, |byte| *byte == b'-');
+            let first = number(ends.next().unwrap_or_default());
+            let most = ends.next().map_or_else(|| first, number);
+            let limit = u64::from(verbena_transfer::MOST_STREAMS);
+            match (first, most) {
+                (Ok(first), Ok(most)) if 1 <= first && first <= most && most <= limit && !channels[0].is_empty() => {
+                    Tprt(channels, first as u16, most as u16)
                 }
-                _ => return Err(CommandError::Syntax("TPRT takes channels, as tcp, and 1 to 16 streams.")),
+                _ => {
+                    return Err(CommandError::Syntax(
+                        "TPRT takes channels, as quic,tcp, and 1 to 16 streams, as 4 or 1-16.",
+                    ));
+                }
             }
         }
         b"RETR" => Retr(path()?),

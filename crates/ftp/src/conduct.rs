@@ -7,6 +7,7 @@ use crate::command::{Command, Extended, Representation};
 use crate::listing::{FactSet, Form};
 use crate::machine::{Action, DataPlace, FileWork, Machine, Place, Question, Tls, Transfer, Waiting, What};
 use crate::rights::{Login, Rights};
+use verbena_transfer::ChannelKind;
 use verbena_transfer::VirtualPath;
 
 impl Machine {
@@ -47,13 +48,19 @@ impl Machine {
             }
             Command::Pasv => self.on_pasv(),
             Command::Epsv(which) => self.on_epsv(which),
-            Command::Tprt(channels, streams) => {
+            Command::Tprt(channels, first, most) => {
                 self.close_listener();
-                if channels.iter().any(|channel| channel == b"tcp") {
-                    self.waiting = Some(Waiting::Session);
-                    self.actions.push(Action::ListenSession { streams });
+                let known = channels.iter().filter_map(|name| std::str::from_utf8(name).ok()?.parse().ok());
+                // Where data is private, no channel in clear is offered (rule T2).
+                let channels: Vec<ChannelKind> =
+                    known.filter(|kind: &ChannelKind| !self.is_private || kind.is_encrypted()).collect();
+                if channels.is_empty() {
+                    let all = ChannelKind::ALL.into_iter().filter(|kind| !self.is_private || kind.is_encrypted());
+                    let names: Vec<&str> = all.map(ChannelKind::name).collect();
+                    self.reply(504, &format!("The channels are {}.", names.join(" and ")));
                 } else {
-                    self.reply(504, "The channel is tcp.");
+                    self.waiting = Some(Waiting::Session);
+                    self.actions.push(Action::ListenSession { channels, first, most });
                 }
             }
             Command::Port(address) => self.on_port(address, &login.fxp),
@@ -238,9 +245,17 @@ impl Machine {
             lines.push_str(&format!(" {feature}\r\n"));
         }
         lines.push_str(&format!(" MLST {}\r\n", self.facts.feature()));
-        for feature in
-            ["RANG STREAM", "REST STREAM", "SITE CHMOD", "SITE UTIME", "SIZE", "TPRT tcp", "TVFS", "UTF8", "XSHA256"]
-        {
+        for feature in [
+            "RANG STREAM",
+            "REST STREAM",
+            "SITE CHMOD",
+            "SITE UTIME",
+            "SIZE",
+            "TPRT tcp,quic",
+            "TVFS",
+            "UTF8",
+            "XSHA256",
+        ] {
             lines.push_str(&format!(" {feature}\r\n"));
         }
         self.reply_lines(211, "Features:", lines.as_bytes(), "End");

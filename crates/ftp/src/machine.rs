@@ -22,8 +22,8 @@ use crate::error::TransferError;
 use crate::line::{Line, Lines};
 use crate::listing::{FactSet, Form};
 use crate::rights::Login;
-use verbena_transfer::Facts;
 use verbena_transfer::VirtualPath;
+use verbena_transfer::{ChannelKind, Endpoint, Facts};
 
 /// Lines that are kept behind one that waits.
 const MOST_KEPT: usize = 64;
@@ -75,10 +75,14 @@ pub enum Action {
     File(FileWork),
     /// Listen for one data connection, in the place of an earlier one (rule T14): [`Outcome::Listening`].
     Listen,
-    /// Listen for the streams of one session: [`Outcome::Session`].
+    /// Listen for the streams of one session, over the first of these channels that works: [`Outcome::Session`].
     ListenSession {
-        /// How many there will be.
-        streams: u16,
+        /// In the client's order.
+        channels: Vec<ChannelKind>,
+        /// How many there will be at first.
+        first: u16,
+        /// How many there may be.
+        most: u16,
     },
     /// Open the file, then the data connection: [`Outcome::Opened`], then [`Outcome::Ended`]; or `Ended` alone.
     Transfer(Transfer),
@@ -214,8 +218,8 @@ pub enum Outcome {
     File(Result<FileAnswer, FileError>),
     /// The port, and for IPv4 the address that clients are told. `None`: no port is free.
     Listening(Option<SocketAddr>),
-    /// The port and the token of a session (rule T1). `None`: no port is free.
-    Session(Option<(SocketAddr, [u8; 16])>),
+    /// The channel, port and token of a session (rule T1). `None`: no port is free.
+    Session(Option<Endpoint>),
     /// The file is open: its size where known, its name where the client does not know it.
     Opened {
         /// Bytes that will move, for downloads.

@@ -6,6 +6,7 @@ use crate::address::pasv_text;
 use crate::date::Date;
 use verbena_transfer::FileError;
 
+use crate::endpoint::written;
 use crate::error::{TransferError, file_code};
 use crate::listing::write_facts;
 use crate::machine::{DataPlace, FileAnswer, MOST_WRONG_PASSWORDS, Machine, Outcome, Question, Waiting};
@@ -25,10 +26,9 @@ impl Machine {
             }
             (Outcome::Session(session), Some(Waiting::Session)) => match session {
                 None => self.reply(425, "No port is free; try again later."),
-                Some((address, token)) => {
+                Some(endpoint) => {
                     self.data = Some(DataPlace::Session);
-                    let token: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
-                    self.reply(229, &format!("Entering Transfer Mode (tcp |||{}| {token})", address.port()));
+                    self.reply(229, &format!("Entering Transfer Mode ({})", written(&endpoint)));
                 }
             },
             (Outcome::File(answer), Some(Waiting::File(question))) => match answer {

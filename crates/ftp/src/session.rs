@@ -26,7 +26,7 @@ use crate::serve::{Shared, is_anonymous};
 use crate::trees;
 use crate::work;
 use crate::xferlog::Record;
-use verbena_transfer::Root;
+use verbena_transfer::{ChannelKind, Root};
 
 /// Bytes that are read from a client at once.
 const READ: usize = 4 << 10;
@@ -83,8 +83,8 @@ struct Session {
     control: Arc<OwnedFd>,
     outcomes: mpsc::UnboundedSender<Outcome>,
     listener: Option<TcpListener>,
-    /// The token and the number of streams, where the listener is for a session.
-    session: Option<([u8; 16], u16)>,
+    /// The session that the client asked for, where one is.
+    session: Option<trees::Asked>,
     running: Option<Arc<Running>>,
     user: Vec<u8>,
     account: Arc<Mutex<Option<Account>>>,
@@ -202,7 +202,7 @@ impl Session {
             Action::Login { user, password } => self.log_in(user, password),
             Action::File(file_work) => self.work(file_work),
             Action::Listen => self.listen(),
-            Action::ListenSession { streams } => self.listen_session(streams),
+            Action::ListenSession { channels, first, most } => self.listen_session(&channels, first, most),
             Action::Transfer(transfer) => self.transfer(transfer),
             Action::Progress => {
                 let moved = self.running.as_ref().map_or(0, |running| running.moved.load(Ordering::Relaxed));
@@ -291,13 +291,11 @@ impl Session {
         self.send(Outcome::Listening(address));
     }
 
-    fn listen_session(&mut self, streams: u16) {
-        self.listener = self.shared.ports.listen(self.local, Instant::now());
-        let mut token = [0; 16];
-        let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        let session = address.filter(|_| getrandom::fill(&mut token).is_ok()).map(|address| (address, token));
-        self.session = session.map(|_| (token, streams));
-        self.send(Outcome::Session(session));
+    fn listen_session(&mut self, channels: &[ChannelKind], first: u16, most: u16) {
+        let listen = || self.shared.ports.listen(self.local, Instant::now());
+        let asked = trees::ask(channels, self.local, self.shared.options.passive_ports.as_ref(), listen);
+        self.session = asked.map(|(listener, endpoint)| trees::Asked { listener, endpoint, first, most });
+        self.send(Outcome::Session(self.session.as_ref().map(|session| session.endpoint)));
     }
 
     fn transfer(&mut self, transfer: Transfer) {
@@ -342,7 +340,7 @@ pub(crate) struct OneTransfer {
     peer: IpAddr,
     control: Arc<OwnedFd>,
     user: Vec<u8>,
-    pub(crate) session: Option<([u8; 16], u16)>,
+    pub(crate) session: Option<trees::Asked>,
 }
 
 impl OneTransfer {
@@ -355,7 +353,7 @@ impl OneTransfer {
     ) -> Result<(), TransferError> {
         if let What::SendTree { path } | What::ReceiveTree { path } = &transfer.what {
             let (path, is_upload) = (path.clone(), matches!(transfer.what, What::ReceiveTree { .. }));
-            return trees::run(self, root, path, is_upload, listener).await;
+            return trees::run(self, root, path, is_upload).await;
         }
         let begun = Instant::now();
         let what = transfer.what.clone();

@@ -1,34 +1,80 @@
 //! Sessions of many files on the server (rule T1): the streams that bring the token, and the machines on them.
 
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use verbena_transfer::{
-    CHUNK_BYTES, Channel, FileError, Progress, Root, SessionSettings, Sources, Store, Token, VirtualPath, Walk,
-    receive, send, take_hello,
+    Arriving, CHUNK_BYTES, Channel, ChannelKind, Endpoint, FileError, Later, Links, Progress, QuicListener, Root,
+    SessionSettings, Sources, Store, Token, TunerSettings, VirtualPath, Walk, receive, send, take_hello,
 };
 
 use crate::address::canonical;
 use crate::error::TransferError;
 use crate::machine::Outcome;
-use crate::session::{OneTransfer, blocking};
+use crate::session::{OneTransfer, Running, blocking};
 
 /// Strangers that may prove themselves at a time, and how long each has (rule T14).
 const MOST_PROOFS: usize = 64;
 const PROOF: Duration = Duration::from_secs(10);
+/// How often a session that waits for its first stream looks for it.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What listens for the streams of a session.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Quic(QuicListener),
+}
+
+/// A session that a client has asked for.
+pub(crate) struct Asked {
+    pub listener: Listener,
+    pub endpoint: Endpoint,
+    /// Streams at first, and at most.
+    pub first: u16,
+    pub most: u16,
+}
+
+/// Listens over the first of the channels that works (rule T1).
+pub(crate) fn ask(
+    channels: &[ChannelKind],
+    host: IpAddr,
+    ports: Option<&RangeInclusive<u16>>,
+    listen: impl Fn() -> Option<TcpListener>,
+) -> Option<(Listener, Endpoint)> {
+    let mut token = [0; 16];
+    getrandom::fill(&mut token).ok()?;
+    channels.iter().find_map(|channel| {
+        let (listener, address, fingerprint) = match channel {
+            ChannelKind::Tcp => {
+                let listener = listen()?;
+                let address = listener.local_addr().ok()?;
+                (Listener::Tcp(listener), address, None)
+            }
+            ChannelKind::Quic => {
+                let mut ports = ports.cloned().unwrap_or(0..=0);
+                let bound = ports.find_map(|port| QuicListener::bind(SocketAddr::new(host, port)).ok())?;
+                let (address, fingerprint) = (bound.address().ok()?, bound.fingerprint());
+                (Listener::Quic(bound), address, Some(fingerprint))
+            }
+        };
+        Some((listener, Endpoint { channel: *channel, address, token, fingerprint }))
+    })
+}
 
 /// Runs one session: 150 once the streams may come, and its end.
 pub(crate) async fn run(
-    one: OneTransfer,
+    mut one: OneTransfer,
     root: Arc<Root>,
     path: VirtualPath,
     is_upload: bool,
-    listener: Option<TcpListener>,
 ) -> Result<(), TransferError> {
-    let (Some(listener), Some((token, streams))) = (listener, one.session) else {
+    let Some(Asked { listener, endpoint, first, most }) = one.session.take() else {
         return Err(TransferError::NoConnection);
     };
     let walk = match is_upload {
@@ -39,22 +85,38 @@ pub(crate) async fn run(
         }
     };
     let _ = one.outcomes.send(Outcome::Opened { size: None, name: None });
-    let channels = tokio::select! {
-        channels = streams_of(&one, &listener, token, streams) => channels,
+    let mut accepting = JoinSet::new();
+    let arriving = match listener {
+        Listener::Quic(listener) => {
+            listener.start(endpoint.token, most, one.allowed.clone()).map_err(|_| TransferError::NoConnection)?
+        }
+        Listener::Tcp(listener) => {
+            let (arriving, arrived) = channel();
+            let (allowed, running) = (one.allowed.clone(), one.running.clone());
+            let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);
+            accepting.spawn(async move {
+                accept(&listener, &allowed, endpoint.token, most, &keepalive, &running, &arriving).await
+            });
+            arrived
+        }
+    };
+    let links = tokio::select! {
+        links = begun(arriving, first) => links,
         () = tokio::time::sleep(one.shared.options.connect_timeout) => return Err(TransferError::NoConnection),
         () = one.running.wake.notified() => return Err(TransferError::Broken),
     };
-    drop(listener);
+    let tuner = TunerSettings { first, most, channel: endpoint.channel, others: Vec::new() };
+    let links = Links { tuner: (first < most).then_some(tuner), ..links };
     let running = one.running.clone();
     let result = blocking(move || {
-        let settings = SessionSettings::new(1, streams);
+        let settings = SessionSettings::new(1, most);
         let mut report = |progress: &Progress| {
             running.moved.store(progress.bytes, Ordering::Relaxed);
             !running.is_aborted()
         };
         let summary = match walk {
-            None => receive(channels, Store::new(root, path, CHUNK_BYTES, true), settings, &mut report),
-            Some(walk) => send(channels, Sources::new(root, path), walk, settings, &mut report),
+            None => receive(links, Store::new(root, path, CHUNK_BYTES, true), settings, &mut report),
+            Some(walk) => send(links, Sources::new(root, path), walk, settings, &mut report),
         };
         running.forget();
         match summary {
@@ -70,19 +132,44 @@ pub(crate) async fn run(
     result.await.ok_or(TransferError::Broken)?
 }
 
-/// Takes connections until each stream has come with the token. What comes without it is closed, and listening goes on.
-async fn streams_of(one: &OneTransfer, listener: &TcpListener, token: Token, streams: u16) -> Vec<Box<dyn Channel>> {
+/// Waits for the streams of the beginning.
+async fn begun(arriving: Arriving, first: u16) -> Links {
+    let mut links = Links::default();
+    loop {
+        match arriving.try_recv() {
+            // A number counts once.
+            Ok((number, _)) if links.first.iter().any(|(other, _)| *other == number) => {}
+            Ok(stream) => links.first.push(stream),
+            Err(TryRecvError::Empty) => tokio::time::sleep(LOOK_EVERY).await,
+            // The time that the caller gives ends this.
+            Err(TryRecvError::Disconnected) => std::future::pending().await,
+        }
+        if (0..first).all(|number| links.first.iter().any(|(other, _)| *other == number)) {
+            return Links { later: Later::Arrive(arriving), ..links };
+        }
+    }
+}
+
+/// Takes connections, and hands on those that bring the token. What comes without it is closed, and listening goes on.
+async fn accept(
+    listener: &TcpListener,
+    allowed: &[IpAddr],
+    token: Token,
+    most: u16,
+    keepalive: &socket2::TcpKeepalive,
+    running: &Running,
+    arriving: &Sender<(u16, Box<dyn Channel>)>,
+) {
     let mut proofs = JoinSet::new();
-    let mut found: Vec<Option<std::net::TcpStream>> = (0..streams).map(|_| None).collect();
-    while found.iter().any(Option::is_none) {
+    loop {
         tokio::select! {
             taken = listener.accept(), if proofs.len() < MOST_PROOFS => match taken {
-                Ok((stream, peer)) if one.allowed.contains(&canonical(peer.ip())) => {
+                Ok((stream, peer)) if allowed.contains(&canonical(peer.ip())) => {
                     proofs.spawn(blocking(move || {
                         let mut stream = stream.into_std().ok()?;
                         stream.set_nonblocking(false).ok()?;
                         let (number, all) = take_hello(&mut stream, &token, PROOF).ok()?;
-                        (all == streams).then_some((number, stream))
+                        (all == most).then_some((number, stream))
                     }));
                 }
                 Ok((_, peer)) => tracing::info!(%peer, "a stranger at a port of a session was closed"),
@@ -90,23 +177,15 @@ async fn streams_of(one: &OneTransfer, listener: &TcpListener, token: Token, str
             },
             Some(proof) = proofs.join_next() => {
                 if let Ok(Some(Some((number, stream)))) = proof {
-                    let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);
-                    let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-                    // A number counts once.
-                    if let Some(place @ None) = found.get_mut(usize::from(number)) {
-                        *place = Some(stream);
+                    let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(keepalive);
+                    if let Ok(second) = stream.try_clone() {
+                        running.keep(second);
+                    }
+                    if arriving.send((number, Box::new(stream))).is_err() {
+                        return;
                     }
                 }
             }
         }
     }
-    let channels = found.into_iter().flatten();
-    channels
-        .map(|stream| {
-            if let Ok(second) = stream.try_clone() {
-                one.running.keep(second);
-            }
-            Box::new(stream) as Box<dyn Channel>
-        })
-        .collect()
 }

@@ -1,7 +1,7 @@
-//! A channel: what a stream of a session goes over. TCP is the first; others give the same ends.
+//! A channel: what a stream of a session goes over. Each gives the same ends.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::frame::{Frame, FrameError, HELLO, LENGTHS};
@@ -16,29 +16,29 @@ pub struct Ends {
     pub finish: Box<dyn Fn() + Send + Sync>,
     /// Ends both at once, also while other threads wait in them.
     pub close: Box<dyn Fn() + Send + Sync>,
+    /// What the link has done since the stream was made. `None`: the channel does not tell.
+    pub counts: Box<dyn Fn() -> Option<LinkCounts> + Send>,
+    /// What it is, for people: for example `tcp with bbr`.
+    pub about: String,
+}
+
+/// What the link of a stream has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Bytes that the other side's kernel has.
+    pub bytes: u64,
+    /// Packets that were sent, those that were sent again included.
+    pub packets: u64,
+    /// Packets that were sent again.
+    pub again: u64,
+    /// The round trip, smoothed.
+    pub round_trip: Duration,
 }
 
 /// One stream of a session (the paper's *advanced transport interface*, section 9.2.2).
 pub trait Channel: Send {
     /// Takes it apart.
     fn ends(self: Box<Self>) -> std::io::Result<Ends>;
-}
-
-impl Channel for TcpStream {
-    fn ends(self: Box<Self>) -> std::io::Result<Ends> {
-        self.set_nodelay(true)?;
-        let (read, finish, close) = (self.try_clone()?, self.try_clone()?, self.try_clone()?);
-        Ok(Ends {
-            read: Box::new(std::io::BufReader::with_capacity(64 << 10, read)),
-            write: self,
-            finish: Box::new(move || {
-                let _ = finish.shutdown(Shutdown::Write);
-            }),
-            close: Box::new(move || {
-                let _ = close.shutdown(Shutdown::Both);
-            }),
-        })
-    }
 }
 
 /// Why a stream ended.
@@ -90,6 +90,20 @@ pub fn read_frame(from: &mut dyn Read) -> Result<(Frame, Vec<u8>), StreamError> 
 /// The secret of a session: whoever comes without it is closed (rule T1).
 pub type Token = [u8; 16];
 
+/// The first message on a stream, from the side that made it.
+pub fn hello(token: Token, number: u16, streams: u16, chunk_bytes: u32) -> Frame {
+    Frame::Hello { header: HELLO.header(), token, stream: number, streams, chunk_bytes }
+}
+
+/// The number of a stream and how many there may be, if its first message is a hello of this session.
+pub(crate) fn is_hello(frame: &Frame, token: &Token) -> Option<(u16, u16)> {
+    let Frame::Hello { header, token: found, stream: number, streams, .. } = frame else { return None };
+    // Compared to the end, so that the time says nothing about where they differ.
+    let differs = token.iter().zip(found).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));
+    let is_known = HELLO.check(header).is_ok() && differs == 0 && number < streams && *streams <= MOST_STREAMS;
+    is_known.then_some((*number, *streams))
+}
+
 /// Says hello on a stream that this side has made.
 pub fn say_hello(
     stream: &mut TcpStream,
@@ -98,22 +112,16 @@ pub fn say_hello(
     streams: u16,
     chunk_bytes: u32,
 ) -> std::io::Result<()> {
-    let frame = Frame::Hello { header: HELLO.header(), token, stream: number, streams, chunk_bytes };
-    write_frame(stream, &frame, b"")
+    write_frame(stream, &hello(token, number, streams, chunk_bytes), b"")
 }
 
-/// Reads the hello of a stream that was taken: its number, and how many there will be.
+/// Reads the hello of a stream that was taken: its number, and how many there may be.
 pub fn take_hello(stream: &mut TcpStream, token: &Token, most: Duration) -> Result<(u16, u16), StreamError> {
     stream.set_read_timeout(Some(most))?;
     let (frame, _) = read_frame(stream)?;
-    let Frame::Hello { header, token: found, stream: number, streams, .. } = frame else {
-        return Err(StreamError::Hello);
-    };
-    // Compared to the end, so that the time says nothing about where they differ.
-    let differs = token.iter().zip(found).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));
-    let is_known = HELLO.check(&header).is_ok() && differs == 0 && number < streams && streams <= MOST_STREAMS;
+    let found = is_hello(&frame, token).ok_or(StreamError::Hello)?;
     stream.set_read_timeout(None)?;
-    if is_known { Ok((number, streams)) } else { Err(StreamError::Hello) }
+    Ok(found)
 }
 
 /// Streams of one session.

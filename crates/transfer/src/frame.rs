@@ -16,7 +16,7 @@ use verbena_terms::Format;
 use crate::tree::Hash;
 
 /// What opens each stream.
-pub const HELLO: Format = Format::new(*b"VTFH", 1);
+pub const HELLO: Format = Format::new(*b"VTFH", 2);
 
 /// Bytes before a head.
 pub const LENGTHS: usize = 16;
@@ -191,6 +191,13 @@ pub enum Frame {
     Abort {
         /// For people.
         reason: String,
+    },
+    /// Sender: how many streams it would use, and what it has measured (rule T13).
+    Streams {
+        /// The side that makes connections makes those that are missing.
+        wanted: u16,
+        /// For people.
+        why: String,
     },
 }
 

@@ -4,10 +4,13 @@
 //! number, draws the bytes, and says what each rule prevents.
 
 mod channel;
+mod channel_kind;
+mod endpoint;
 mod file_error;
 mod files;
 mod frame;
 mod path;
+mod quic;
 mod receiver;
 mod receiver_action;
 mod record;
@@ -16,16 +19,24 @@ mod run;
 mod sender;
 mod source;
 mod store;
+mod streams;
+mod tcp;
 mod tree;
+mod tuner;
 mod walk;
 
-pub use channel::{Channel, Ends, MOST_STREAMS, StreamError, Token, read_frame, say_hello, take_hello, write_frame};
+pub use channel::{
+    Channel, Ends, LinkCounts, MOST_STREAMS, StreamError, Token, hello, read_frame, say_hello, take_hello, write_frame,
+};
+pub use channel_kind::{ChannelKind, UnknownChannel};
+pub use endpoint::Endpoint;
 pub use file_error::FileError;
 pub use files::{Entries, Facts, From, Kind, Part, Root};
 pub use frame::{
     Entry, EntryKind, Failure, FileNumber, Frame, FrameError, HELLO, Identity, LENGTHS, LONGEST_DATA, LONGEST_HEAD,
 };
 pub use path::{VirtualPath, is_pattern, matches};
+pub use quic::{Fingerprint, QuicListener, QuicStream};
 pub use receiver::Receiver;
 pub use receiver_action::{Basis, ReceiverAction};
 pub use record::{Claims, Owner, decode_claims, decode_owner, encode_record};
@@ -34,5 +45,7 @@ pub use run::{Progress, SessionError, Summary, receive, send};
 pub use sender::{Look, Sender, SenderAction};
 pub use source::Sources;
 pub use store::Store;
+pub use streams::{Arriving, Later, Links, Maker};
 pub use tree::{Hash, chunk_count, chunk_hash, chunk_length, root};
+pub use tuner::{Decision, LOOK_EVERY, Sample, Step, Tuner, TunerSettings, Why};
 pub use walk::Walk;

@@ -93,23 +93,35 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver. Its first actions grant credit.
+    /// A receiver of a session whose streams are all there. Its first actions grant credit.
     pub fn new(settings: SessionSettings) -> Receiver {
-        let mut receiver = Receiver {
+        let mut receiver = Receiver::without_streams(settings);
+        (0..settings.streams).for_each(|stream| receiver.joined(stream));
+        receiver
+    }
+
+    /// A receiver that grants credit as streams are there: [`Receiver::joined`].
+    pub fn without_streams(settings: SessionSettings) -> Receiver {
+        Receiver {
             settings,
             files: BTreeMap::new(),
             last_file: 0,
-            credit: vec![(0, settings.window); usize::from(settings.streams)],
+            credit: vec![(0, 0); usize::from(settings.streams)],
             arrived: vec![0; usize::from(settings.streams)],
             actions: Vec::new(),
             is_all_offered: false,
             is_finished: false,
             dropped: 0,
-        };
-        for stream in 0..settings.streams {
-            receiver.send(stream, Frame::Credit { total: settings.window });
         }
-        receiver
+    }
+
+    /// A stream is there: it is granted its first credit (rule T11).
+    pub fn joined(&mut self, stream: u16) {
+        let total = self.settings.window;
+        if let Some((_, granted @ 0)) = self.credit.get_mut(usize::from(stream)) {
+            *granted = total;
+            self.send(stream, Frame::Credit { total });
+        }
     }
 
     /// What is to be done, in order.

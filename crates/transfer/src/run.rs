@@ -5,10 +5,12 @@
 //! Credit bounds what is between them.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, SyncSender, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{RecvTimeoutError, Sender as Outbox, SyncSender, channel, sync_channel};
+use std::time::Duration;
 
-use crate::channel::{Channel, StreamError, read_frame, write_frame};
+use verbena_terms::{BootClock, Clock};
+
+use crate::channel::StreamError;
 use crate::frame::{Entry, Failure, FileNumber, Frame};
 use crate::receiver::Receiver;
 use crate::receiver_action::ReceiverAction;
@@ -16,9 +18,17 @@ use crate::rules::SessionSettings;
 use crate::sender::{Sender, SenderAction};
 use crate::source::Sources;
 use crate::store::Store;
+use crate::streams::{Event, Links, Streams};
+use crate::tuner::{Step, Tuner};
 
 /// Messages between a stream's reader and the machine.
 const MOST_WAITING: usize = 64;
+/// Time between two samples of what the link does, and between two reports.
+const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+const REPORT_EVERY: Duration = Duration::from_millis(200);
+/// What is kept of what a tuner writes down: lines, and letters of each.
+const MOST_NOTES: usize = 500;
+const LONGEST_NOTE: usize = 400;
 
 /// How far a session is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +39,8 @@ pub struct Progress {
     pub bytes: u64,
     /// The file that came to its end last.
     pub last: Vec<u8>,
+    /// Streams that are there.
+    pub streams: u16,
 }
 
 /// What a session came to.
@@ -40,6 +52,18 @@ pub struct Summary {
     pub bytes: u64,
     /// Files that do not stand, and why.
     pub failures: Vec<(Vec<u8>, Failure)>,
+    /// Streams that were made.
+    pub streams: u16,
+    /// What was measured and decided about streams, a line each (rule T13).
+    pub notes: Vec<String>,
+}
+
+impl Summary {
+    fn note(&mut self, text: &str) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(text.chars().filter(|letter| !letter.is_control()).take(LONGEST_NOTE).collect());
+        }
+    }
 }
 
 /// Why a session ended before its end. What stands stays; the next one goes on there.
@@ -54,93 +78,6 @@ pub enum SessionError {
     /// The caller broke it off.
     #[error("it was broken off")]
     Stopped,
-}
-
-enum Event<Work> {
-    Frame(u16, Frame, Vec<u8>),
-    Broken(u16, StreamError),
-    Done(Work),
-}
-
-/// The threads of the streams.
-struct Streams {
-    writers: Vec<Outbox<(Frame, Vec<u8>)>>,
-    closes: Vec<Box<dyn Fn() + Send + Sync>>,
-    finishes: Vec<Box<dyn Fn() + Send + Sync>>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Streams {
-    fn start<Work: Send + 'static>(
-        channels: Vec<Box<dyn Channel>>,
-        events: &SyncSender<Event<Work>>,
-    ) -> Result<Streams, SessionError> {
-        let mut streams =
-            Streams { writers: Vec::new(), closes: Vec::new(), finishes: Vec::new(), threads: Vec::new() };
-        for (number, one) in channels.into_iter().enumerate() {
-            let ends = one.ends().map_err(StreamError::Io)?;
-            let (writer, queue) = channel();
-            let (mut read, mut write) = (ends.read, ends.write);
-            let (read_events, write_events) = (events.clone(), events.clone());
-            streams.writers.push(writer);
-            streams.closes.push(ends.close);
-            streams.finishes.push(ends.finish);
-            std::thread::spawn(move || read_all(number as u16, &mut *read, &read_events));
-            streams
-                .threads
-                .push(std::thread::spawn(move || write_all(number as u16, &queue, &mut *write, &write_events)));
-        }
-        Ok(streams)
-    }
-
-    fn send(&self, stream: u16, frame: Frame, data: Vec<u8>) {
-        if let Some(writer) = self.writers.get(usize::from(stream)) {
-            // A writer that has gone has said why.
-            let _ = writer.send((frame, data));
-        }
-    }
-
-    /// Sends what is queued, then ends.
-    fn finish(mut self) {
-        self.writers.clear();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-        self.finishes.iter().for_each(|finish| finish());
-    }
-
-    fn close(self) {
-        self.closes.iter().for_each(|close| close());
-    }
-}
-
-fn read_all<Work>(stream: u16, read: &mut dyn std::io::Read, events: &SyncSender<Event<Work>>) {
-    let mut is_over = false;
-    loop {
-        match read_frame(read) {
-            // Unread bytes would make the kernel reset the connection, and lose what was sent last.
-            Ok(_) if is_over => {}
-            Ok((frame, data)) => is_over = events.send(Event::Frame(stream, frame, data)).is_err(),
-            Err(error) => {
-                let _ = events.send(Event::Broken(stream, error));
-                return;
-            }
-        }
-    }
-}
-
-fn write_all<Work>(
-    stream: u16,
-    queue: &Inbox<(Frame, Vec<u8>)>,
-    write: &mut dyn std::io::Write,
-    events: &SyncSender<Event<Work>>,
-) {
-    while let Ok((frame, data)) = queue.recv() {
-        if let Err(error) = write_frame(write, &frame, &data) {
-            let _ = events.send(Event::Broken(stream, error.into()));
-            return;
-        }
-    }
 }
 
 /// A thread that works off jobs in their order.
@@ -177,17 +114,18 @@ enum Sent {
     Looked(FileNumber, Result<crate::sender::Look, Failure>),
 }
 
-/// Sends files. `entries` is asked for the next one as there is room. `report` is called as files come to their end, and
-/// breaks the session off by `false`.
+/// Sends files. `entries` is asked for the next one as there is room. `report` is called as files come to their end and
+/// several times a second, and breaks the session off by `false`.
 pub fn send(
-    channels: Vec<Box<dyn Channel>>,
+    links: impl Into<Links>,
     mut sources: Sources,
     mut entries: impl Iterator<Item = Entry>,
     settings: SessionSettings,
     report: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Summary, SessionError> {
+    let links = links.into();
     let (events, inbox) = sync_channel(MOST_WAITING);
-    let streams = Streams::start(channels, &events)?;
+    let mut streams = Streams::start(links.first, links.later, settings.streams, &events)?;
     let chunk_bytes = settings.chunk_bytes;
     let disk = Disk::start(events, move |(action, entry): (SenderAction, Option<Entry>)| match action {
         SenderAction::Open(file) => Some(Sent::Opened(file, sources.open(file, &entry?))),
@@ -202,8 +140,12 @@ pub fn send(
         _ => None,
     });
     let mut sender = Sender::new(settings);
+    let mut tuning = Tuning { tuner: links.tuner.map(|settings| Tuner::new(settings, BootClock.now())) };
     let mut names: BTreeMap<FileNumber, Entry> = BTreeMap::new();
     let (mut summary, mut is_all) = (Summary::default(), false);
+    summary.note(streams.about());
+    tuning.follow(&mut sender, &mut streams, &mut summary);
+    let mut pace = Pace::new(if tuning.tuner.is_some() { SAMPLE_EVERY } else { REPORT_EVERY });
     loop {
         while !is_all && sender.wants_files() {
             match entries.next() {
@@ -222,9 +164,7 @@ pub fn send(
                 }
                 SenderAction::Settled { file, result } => {
                     let path = names.remove(&file).map(|entry| entry.path).unwrap_or_default();
-                    settle(&mut summary, path, result, report).inspect_err(|_| {
-                        streams.closes.iter().for_each(|close| close());
-                    })?;
+                    settle(&mut summary, path, result, report).inspect_err(|_| streams.close())?;
                 }
                 SenderAction::Finished => {
                     streams.finish();
@@ -237,12 +177,22 @@ pub fn send(
         if !is_all && sender.wants_files() {
             continue;
         }
-        match inbox.recv() {
+        if pace.is_due() {
+            tuning.sample(&mut sender, &mut streams, &mut summary);
+            pace.report(&summary, report).inspect_err(|_| streams.close())?;
+        }
+        match inbox.recv_timeout(pace.rest()) {
             Ok(Event::Frame(_, Frame::Abort { reason }, _)) => {
                 streams.close();
                 return Err(SessionError::Protocol(reason));
             }
             Ok(Event::Frame(stream, frame, _)) => sender.frame(stream, frame),
+            Ok(Event::Joined(number, one)) => {
+                // Its credit comes with the receiver's first word on it.
+                streams.join(number, one).inspect_err(|_| streams.close())?;
+                summary.streams = streams.present();
+            }
+            Ok(Event::Refused(error)) => tuning.refused(&error, &mut sender, &mut streams, &mut summary),
             Ok(Event::Done(Sent::Opened(file, look))) => sender.opened(file, look),
             Ok(Event::Done(Sent::Read(file, chunk, bytes))) => sender.read(file, chunk, bytes),
             Ok(Event::Done(Sent::Looked(file, look))) => sender.looked(file, look),
@@ -250,8 +200,101 @@ pub fn send(
                 streams.close();
                 return Err(error.into());
             }
-            Err(_) => return Err(StreamError::Ended.into()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(StreamError::Ended.into()),
         }
+    }
+}
+
+/// The tuner, and what it decides about.
+struct Tuning {
+    tuner: Option<Tuner>,
+}
+
+impl Tuning {
+    fn sample(&mut self, sender: &mut Sender, streams: &mut Streams<Sent>, summary: &mut Summary) {
+        let Some(tuner) = &mut self.tuner else { return };
+        let mut sample = streams.sample();
+        sample.is_idle &= !sender.is_held();
+        sample.streams = sender.granted_streams();
+        // Another channel is the caller's to choose; the note says what would be tried.
+        let step = tuner.sample(BootClock.now(), sample);
+        if matches!(step, Some(Step::Streams(_) | Step::Channel(_))) {
+            self.follow(sender, streams, summary);
+        } else {
+            self.tell(streams, summary);
+        }
+    }
+
+    fn refused(
+        &mut self,
+        error: &std::io::Error,
+        sender: &mut Sender,
+        streams: &mut Streams<Sent>,
+        summary: &mut Summary,
+    ) {
+        summary.note(&format!("a further stream could not be made: {error}"));
+        if let Some(tuner) = &mut self.tuner {
+            tuner.refused(streams.present(), BootClock.now());
+            self.follow(sender, streams, summary);
+        }
+    }
+
+    /// Uses as many streams as the tuner says, and makes what is missing.
+    fn follow(&mut self, sender: &mut Sender, streams: &mut Streams<Sent>, summary: &mut Summary) {
+        summary.streams = streams.present();
+        if let Some(tuner) = &self.tuner {
+            sender.use_streams(tuner.streams());
+            streams.want(tuner.streams());
+        }
+        self.tell(streams, summary);
+    }
+
+    /// Writes down what was decided, and tells the other side.
+    fn tell(&mut self, streams: &Streams<Sent>, summary: &mut Summary) {
+        let Some(tuner) = &mut self.tuner else { return };
+        for decision in tuner.decisions() {
+            let why = decision.to_string();
+            summary.note(&why);
+            streams.send_urgent(Frame::Streams { wanted: tuner.streams(), why });
+        }
+    }
+}
+
+/// When samples are taken and reports are made.
+struct Pace {
+    every: Duration,
+    next: std::time::Instant,
+    reported: std::time::Instant,
+}
+
+impl Pace {
+    fn new(every: Duration) -> Pace {
+        let now = std::time::Instant::now();
+        Pace { every, next: now + every, reported: now }
+    }
+
+    fn rest(&self) -> Duration {
+        self.next.saturating_duration_since(std::time::Instant::now())
+    }
+
+    fn is_due(&mut self) -> bool {
+        let now = std::time::Instant::now();
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + self.every;
+        }
+        is_due
+    }
+
+    fn report(&mut self, summary: &Summary, report: &mut dyn FnMut(&Progress) -> bool) -> Result<(), SessionError> {
+        if self.reported.elapsed() < REPORT_EVERY {
+            return Ok(());
+        }
+        self.reported = std::time::Instant::now();
+        let progress =
+            Progress { files: summary.files, bytes: summary.bytes, last: Vec::new(), streams: summary.streams };
+        if report(&progress) { Ok(()) } else { Err(SessionError::Stopped) }
     }
 }
 
@@ -265,7 +308,7 @@ fn settle(
         Ok(()) => summary.files += 1,
         Err(failure) => summary.failures.push((path.clone(), failure)),
     }
-    let progress = Progress { files: summary.files, bytes: summary.bytes, last: path };
+    let progress = Progress { files: summary.files, bytes: summary.bytes, last: path, streams: summary.streams };
     if report(&progress) { Ok(()) } else { Err(SessionError::Stopped) }
 }
 
@@ -302,28 +345,29 @@ fn work_of_receiver(store: &mut Store, chunk_bytes: u64, action: ReceiverAction)
     }
 }
 
-/// Receives files until the sender offers no more. `report` is called as files come to their end, and breaks the session
-/// off by `false`.
+/// Receives files until the sender offers no more. `report` is called as files come to their end and several times a
+/// second, and breaks the session off by `false`.
 pub fn receive(
-    channels: Vec<Box<dyn Channel>>,
+    links: impl Into<Links>,
     mut store: Store,
     settings: SessionSettings,
     report: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Summary, SessionError> {
+    let links = links.into();
     let (events, inbox) = sync_channel(MOST_WAITING);
-    let streams = Streams::start(channels, &events)?;
+    let mut streams = Streams::start(links.first, links.later, settings.streams, &events)?;
     let chunk_bytes = settings.chunk_bytes;
     let disk = Disk::start(events, move |action| work_of_receiver(&mut store, chunk_bytes, action));
-    let mut receiver = Receiver::new(settings);
-    let mut summary = Summary::default();
+    let mut receiver = Receiver::without_streams(settings);
+    streams.numbers().into_iter().for_each(|stream| receiver.joined(stream));
+    let mut summary = Summary { streams: streams.present(), ..Summary::default() };
+    let mut pace = Pace::new(REPORT_EVERY);
     loop {
         for action in receiver.actions() {
             match action {
                 ReceiverAction::Send { stream, frame } => streams.send(stream, frame, Vec::new()),
                 ReceiverAction::Settled { entry, result } => {
-                    settle(&mut summary, entry.path, result, report).inspect_err(|_| {
-                        streams.closes.iter().for_each(|close| close());
-                    })?;
+                    settle(&mut summary, entry.path, result, report).inspect_err(|_| streams.close())?;
                 }
                 ReceiverAction::Finished => {
                     streams.finish();
@@ -336,11 +380,25 @@ pub fn receive(
                 other => disk.begin(other),
             }
         }
-        match inbox.recv() {
+        if pace.is_due() {
+            pace.report(&summary, report).inspect_err(|_| streams.close())?;
+        }
+        match inbox.recv_timeout(pace.rest()) {
             Ok(Event::Frame(_, Frame::Abort { reason }, _)) => {
                 streams.close();
                 return Err(SessionError::Protocol(reason));
             }
+            Ok(Event::Frame(_, Frame::Streams { wanted, why }, _)) => {
+                summary.note(&why);
+                streams.want(wanted);
+            }
+            Ok(Event::Joined(number, one)) => {
+                if streams.join(number, one).inspect_err(|_| streams.close())? {
+                    receiver.joined(number);
+                }
+                summary.streams = streams.present();
+            }
+            Ok(Event::Refused(error)) => summary.note(&format!("a further stream could not be made: {error}")),
             Ok(Event::Frame(stream, frame, data)) => {
                 summary.bytes += data.len() as u64;
                 receiver.frame(stream, frame, data);
@@ -359,7 +417,8 @@ pub fn receive(
                 streams.close();
                 return Err(error.into());
             }
-            Err(_) => return Err(StreamError::Ended.into()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(StreamError::Ended.into()),
         }
     }
 }

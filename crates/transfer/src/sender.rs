@@ -119,6 +119,8 @@ pub struct Sender {
     /// Bytes that may be sent and that were, by stream.
     credit: Vec<(u64, u64)>,
     next_stream: usize,
+    /// Streams that may carry chunks: those behind them rest.
+    in_use: usize,
     reading: usize,
     actions: Vec<SenderAction>,
     is_all_offered: bool,
@@ -135,6 +137,7 @@ impl Sender {
             queue: VecDeque::new(),
             credit: vec![(0, 0); usize::from(settings.streams)],
             next_stream: 0,
+            in_use: usize::from(settings.streams),
             reading: 0,
             actions: Vec::new(),
             is_all_offered: false,
@@ -160,6 +163,22 @@ impl Sender {
     /// Whether everything has its end.
     pub fn is_finished(&self) -> bool {
         self.is_finished
+    }
+
+    /// Lets so many streams carry chunks from now on (rule T13). Stream 0 always does.
+    pub fn use_streams(&mut self, streams: u16) {
+        self.in_use = usize::from(streams).clamp(1, self.credit.len());
+        self.pump();
+    }
+
+    /// How many streams from number 0 on can carry chunks: the receiver has granted credit on each.
+    pub fn granted_streams(&self) -> u16 {
+        self.credit.iter().take_while(|(granted, _)| *granted > 0).count() as u16
+    }
+
+    /// Whether chunks that are read wait for the other side's credit.
+    pub fn is_held(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     /// Takes a file to send.
@@ -351,14 +370,14 @@ impl Sender {
         while let Some(front) = self.queue.front() {
             let length = front.bytes.len() as u64;
             let is_ahead = self.files.get(&front.file).is_some_and(|outgoing| outgoing.is_ahead);
-            let streams = if is_ahead { 1 } else { self.credit.len() };
+            let streams = if is_ahead { 1 } else { self.in_use };
             let open = (0..streams).map(|step| (self.next_stream + step) % streams).find(|stream| {
                 let (granted, sent) = self.credit[*stream];
                 sent + length <= granted
             });
             let Some(stream) = open else { return };
             let Some(Queued { file, chunk, hash, bytes }) = self.queue.pop_front() else { return };
-            self.next_stream = (stream + 1) % self.credit.len();
+            self.next_stream = (stream + 1) % self.in_use;
             self.credit[stream].1 += length;
             if let Some(outgoing) = self.files.get_mut(&file) {
                 outgoing.queued -= 1;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use verbena_ftp::{CopyOptions, Direction, Location, Progress};
+use verbena_ftp::{ChannelKind, CopyOptions, Direction, Location, Progress};
 use verbena_terms::Lapse;
 
 use crate::error::{Error, Result};
@@ -26,7 +26,8 @@ Exit codes: 0 all files stand; 1 some do not, or the server is gone: type the li
 
 Examples:
   verbena cp data ftp://alice:secret@host:2121/in
-  verbena cp ftp://host:2121/ here")]
+  verbena cp ftp://host:2121/ here
+  verbena cp --channel quic --explain data ftp://alice:secret@host:2121/in")]
 pub struct Command {
     /// Where the files are.
     #[arg(value_name = "FROM")]
@@ -34,9 +35,15 @@ pub struct Command {
     /// Where they go: a directory that exists.
     #[arg(value_name = "TO")]
     to: String,
-    /// Connections that carry files at once: 1 to 16.
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
-    streams: u16,
+    /// Connections that carry files at once: 1 to 16. Without it, connections are added while they pay.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16))]
+    streams: Option<u16>,
+    /// What files go over: tcp, or quic, which is encrypted. Several are tried in their order.
+    #[arg(long, value_name = "CHANNEL", value_delimiter = ',', default_value = "tcp", value_parser = str::parse::<ChannelKind>)]
+    channel: Vec<ChannelKind>,
+    /// Say what was measured, and why connections were added or not.
+    #[arg(long)]
+    explain: bool,
     /// Count files before they are on the disk here: faster, and what the machine's own crash leaves is sent again.
     #[arg(long)]
     no_sync: bool,
@@ -53,6 +60,10 @@ struct Copied {
     entries: u64,
     bytes: u64,
     seconds: f64,
+    /// Connections that were made.
+    streams: u16,
+    /// What was measured and decided about them.
+    notes: Vec<String>,
     failures: Vec<Failed>,
 }
 
@@ -80,6 +91,7 @@ impl Command {
             local: PathBuf::from(local),
             direction,
             streams: self.streams,
+            channels: self.channel,
             is_durable: !self.no_sync,
             timeout: self.timeout.0,
         };
@@ -114,15 +126,24 @@ impl Command {
         let all_stand = failures.is_empty();
         let mut out = output();
         if self.format.json {
-            write_json(&mut out, &Copied { entries: summary.files, bytes: summary.bytes, seconds, failures })?;
+            let (streams, notes) = (summary.streams, summary.notes);
+            write_json(
+                &mut out,
+                &Copied { entries: summary.files, bytes: summary.bytes, seconds, streams, notes, failures },
+            )?;
         } else {
+            if self.explain {
+                for note in &summary.notes {
+                    writeln!(out, "{note}")?;
+                }
+            }
             for Failed { file, why } in &failures {
                 writeln!(out, "{file}: {why}")?;
             }
             writeln!(
                 out,
                 "{} files and directories stand, {} bytes were sent in {seconds:.1} s over {} connections",
-                summary.files, summary.bytes, self.streams
+                summary.files, summary.bytes, summary.streams
             )?;
         }
         if all_stand { Ok(()) } else { Err(Error::No) }

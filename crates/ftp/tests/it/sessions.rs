@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use verbena_ftp::{CopyError, CopyOptions, Direction, Location, Rights, copy};
+use verbena_ftp::{ChannelKind, CopyError, CopyOptions, Direction, Location, Rights, copy};
 
 use crate::bench::{Client, LIMIT, Running, options};
 
@@ -21,7 +21,8 @@ fn copying(server: SocketAddr, path: &str, local: &Path, direction: Direction) -
         },
         local: local.to_owned(),
         direction,
-        streams: 2,
+        streams: Some(2),
+        channels: vec![ChannelKind::Tcp],
         is_durable: false,
         timeout: LIMIT,
     }
@@ -72,6 +73,37 @@ fn a_tree_goes_there_and_back() {
     let readers = Running::start(readers);
     let denied = copy(&copying(readers.address, "x", &here, Direction::Put), &mut |_| true);
     assert!(matches!(&denied, Err(CopyError::Refused { reply, .. }) if reply.starts_with("550")), "{denied:?}");
+}
+
+#[test]
+fn a_tree_goes_over_the_channel_that_the_client_likes_best() {
+    let directory = tempfile::tempdir().unwrap();
+    let [root, here, back] = ["root", "here", "back"].map(|name| directory.path().join(name));
+    [&root, &here, &back].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    fill(&here, 5_000_001);
+    let server = Running::start(options(&root));
+    for (channels, found) in [
+        (vec![ChannelKind::Quic], "quic"),
+        (vec![ChannelKind::Quic, ChannelKind::Tcp], "quic"),
+        (vec![ChannelKind::Tcp, ChannelKind::Quic], "tcp"),
+    ] {
+        for streams in [None, Some(3)] {
+            let mut put = copying(server.address, "in/tree", &here, Direction::Put);
+            (put.channels, put.streams) = (channels.clone(), streams);
+            let sent = copy(&put, &mut |_| true).unwrap();
+            assert_eq!((sent.files, sent.failures), (5, vec![]));
+            assert!(sent.notes[0].starts_with(found), "{:?}", sent.notes);
+            assert!(streams.is_none_or(|streams| sent.streams == streams), "{}", sent.streams);
+            let mut get = CopyOptions { direction: Direction::Get, local: back.clone(), ..put };
+            get.remote.path = "in/tree".into();
+            let received = copy(&get, &mut |_| true).unwrap();
+            assert_eq!((received.files, received.failures), (5, vec![]));
+            same(&here, &root.join("in/tree"));
+            same(&here, &back);
+            std::fs::remove_dir_all(root.join("in")).unwrap();
+            std::fs::remove_file(back.join("big")).unwrap();
+        }
+    }
 }
 
 /// The client of the test below, in a process of its own.
@@ -143,9 +175,11 @@ fn strangers_at_the_port_of_a_session_hold_up_nobody() {
     std::fs::write(directory.path().join("tree/a"), "secret").unwrap();
     let server = Running::start(options(directory.path()));
     let mut client = Client::anonymous(server.address);
-    assert!(client.expect("FEAT", "211").contains(" TPRT tcp\r\n"));
+    assert!(client.expect("FEAT", "211").contains(" TPRT tcp,quic\r\n"));
     client.expect("TPRT verbs,xdp 1", "504");
     client.expect("TPRT tcp 17", "501");
+    client.expect("TPRT tcp 4-2", "501");
+    client.expect("TPRT tcp 0-2", "501");
     let reply = client.expect("TPRT shm,tcp 1", "229");
     let inside = reply.split_once("(tcp |||").unwrap().1.trim_end().trim_end_matches(')').to_owned();
     let (port, token) = inside.split_once("| ").unwrap();

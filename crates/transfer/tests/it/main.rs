@@ -3,6 +3,9 @@
 
 mod faults;
 mod hostile;
+mod joining;
+mod quic;
 mod real;
 mod store;
+mod tuning;
 mod world;

@@ -1,0 +1,66 @@
+//! An endpoint of a session as the answer to `TPRT` writes it: `quic |||41234| TOKEN FINGERPRINT`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use verbena_transfer::Endpoint;
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if digits.len() != 2 * N || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// What stands between the parentheses of the answer.
+pub(crate) fn written(endpoint: &Endpoint) -> String {
+    let Endpoint { channel, address, token, fingerprint } = endpoint;
+    let mut text = format!("{channel} |||{}| {}", address.port(), digits(token));
+    if let Some(fingerprint) = fingerprint {
+        text.push_str(&format!(" {}", digits(fingerprint)));
+    }
+    text
+}
+
+/// The endpoint in an answer of the server at `host`.
+pub(crate) fn read(reply: &str, host: IpAddr) -> Option<Endpoint> {
+    let inside = reply.split_once('(')?.1.split_once(')')?.0;
+    let (channel, rest) = inside.split_once(" |||")?;
+    let (port, secrets) = rest.split_once("| ")?;
+    let (token, fingerprint) = match secrets.split_once(' ') {
+        Some((token, fingerprint)) => (token, Some(bytes(fingerprint)?)),
+        None => (secrets, None),
+    };
+    let address = SocketAddr::new(host, port.parse().ok()?);
+    Some(Endpoint { channel: channel.parse().ok()?, address, token: bytes(token)?, fingerprint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbena_transfer::ChannelKind;
+
+    #[test]
+    fn an_endpoint_comes_back() {
+        let host = IpAddr::from([127, 0, 0, 1]);
+        let tcp =
+            Endpoint { channel: ChannelKind::Tcp, address: (host, 41234).into(), token: [0xa7; 16], fingerprint: None };
+        let quic = Endpoint { channel: ChannelKind::Quic, fingerprint: Some([0x1b; 32]), ..tcp };
+        for endpoint in [tcp, quic] {
+            let reply = format!("229 Entering Transfer Mode ({})", written(&endpoint));
+            assert_eq!(read(&reply, host), Some(endpoint), "{reply}");
+        }
+        for wrong in
+            ["229 (tcp |||1| 00)", "229 (ton |||1| 00112233445566778899aabbccddeeff)", "229 (tcp |||é| é)", "229"]
+        {
+            assert_eq!(read(wrong, host), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The channel `quic`: one connection for each stream, pinned to the control connection (rule T2).
+//!
+//! The listening side makes a certificate when its process needs the first one, and the answer to `TPRT` carries its
+//! fingerprint: BLAKE3 of the certificate. The other side takes this certificate and no other, whatever name and times are
+//! in it. All connections of a process are driven by one thread; streams read and write from threads of their own.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, SendStream, ServerConfig, TransportConfig,
+};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::channel::{Channel, Ends, LinkCounts, Token, is_hello};
+use crate::frame::{Frame, LENGTHS};
+use crate::streams::Arriving;
+
+/// What a certificate is known by.
+pub type Fingerprint = [u8; 32];
+
+/// The name of the protocol within TLS.
+const PROTOCOL: &[u8] = b"verbena-transfer";
+/// Strangers that may prove themselves at a time, and how long each has (rule T14).
+const MOST_PROOFS: usize = 64;
+const PROOF: Duration = Duration::from_secs(10);
+/// Bytes under way on one connection: more than the session's credit, which bounds it.
+const WINDOW: u32 = 32 << 20;
+/// Buffers of the kernel for datagrams, as far as it lets us.
+const SOCKET_BYTES: usize = 8 << 20;
+/// A silence of so long ends a connection; pings keep it from one.
+const SILENCE: Duration = Duration::from_secs(60);
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// How long the other side may take to acknowledge what was sent last.
+const FAREWELL: Duration = Duration::from_secs(60);
+/// The longest hello.
+const LONGEST_HELLO: usize = 256;
+
+fn other(error: impl std::fmt::Display) -> Error {
+    Error::other(error.to_string())
+}
+
+/// The runtime that drives all connections of this process.
+fn runtime() -> Result<Handle> {
+    static RUNTIME: OnceLock<std::result::Result<Handle, String>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let handle = runtime.handle().clone();
+        let driver = std::thread::Builder::new().name("quic".into());
+        driver.spawn(move || runtime.block_on(std::future::pending::<()>())).map_err(|error| error.to_string())?;
+        Ok(handle)
+    });
+    made.clone().map_err(Error::other)
+}
+
+/// The certificate of this process, and its key.
+fn certificate() -> Result<&'static (CertificateDer<'static>, PrivatePkcs8KeyDer<'static>)> {
+    static MADE: OnceLock<std::result::Result<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>), String>> =
+        OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        let made = rcgen::generate_simple_self_signed(vec!["verbena".into()]).map_err(|error| error.to_string())?;
+        Ok((made.cert.der().clone(), PrivatePkcs8KeyDer::from(made.signing_key.serialize_der())))
+    });
+    made.as_ref().map_err(|error| Error::other(error.clone()))
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(1u8.into())
+        .max_concurrent_uni_streams(0u8.into())
+        .stream_receive_window(WINDOW.into())
+        .receive_window(WINDOW.into())
+        .send_window(WINDOW.into())
+        .max_idle_timeout(SILENCE.try_into().ok())
+        .keep_alive_interval(Some(PING_EVERY));
+    Arc::new(transport)
+}
+
+fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> {
+    let socket = UdpSocket::bind(address)?;
+    // A kernel that gives less only loses more in bursts.
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+    let _inside = runtime()?.enter();
+    Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(quinn::TokioRuntime))
+}
+
+/// Takes the streams of one session.
+#[derive(Debug)]
+pub struct QuicListener {
+    endpoint: Endpoint,
+    fingerprint: Fingerprint,
+}
+
+impl QuicListener {
+    /// Listens at an address; port 0 lets the system choose.
+    pub fn bind(address: SocketAddr) -> Result<QuicListener> {
+        let (certificate, key) = certificate()?;
+        let mut tls = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(other)?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.clone()], key.clone_key().into())
+            .map_err(other)?;
+        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(other)?));
+        config.transport_config(transport());
+        let endpoint = endpoint(address, Some(config))?;
+        Ok(QuicListener { endpoint, fingerprint: *blake3::hash(certificate).as_bytes() })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// What the other side pins.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Takes streams that bring the token, from peers of these addresses, until what is returned is dropped. What comes
+    /// without the token is closed, and listening goes on (rules T1 and T14).
+    pub fn start(self, token: Token, streams: u16, allowed: Vec<IpAddr>) -> Result<Arriving> {
+        let (arriving, arrived) = channel::<(u16, Box<dyn Channel>)>();
+        let endpoint = self.endpoint;
+        runtime()?.spawn(async move {
+            let mut proofs = JoinSet::new();
+            loop {
+                tokio::select! {
+                    taken = endpoint.accept(), if proofs.len() < MOST_PROOFS => match taken {
+                        None => return,
+                        Some(incoming) if !allowed.contains(&incoming.remote_address().ip().to_canonical()) => {
+                            tracing::info!(peer = %incoming.remote_address(), "a stranger at a port of a session was refused");
+                            incoming.refuse();
+                        }
+                        Some(incoming) => {
+                            proofs.spawn(tokio::time::timeout(PROOF, prove(incoming, token, streams)));
+                        }
+                    },
+                    Some(proof) = proofs.join_next() => {
+                        if let Ok(Ok(Some((number, stream)))) = proof
+                            && arriving.send((number, Box::new(stream))).is_err()
+                        {
+                            return;
+                        }
+                    }
+                    // Nothing tells when the other end of a channel is dropped, but a message that is refused.
+                    () = tokio::time::sleep(PING_EVERY) => {}
+                }
+            }
+        });
+        Ok(arrived)
+    }
+}
+
+/// Reads the hello of a connection that was taken.
+async fn prove(incoming: quinn::Incoming, token: Token, streams: u16) -> Option<(u16, QuicStream)> {
+    let connection = incoming.await.ok()?;
+    let (send, mut receive) = connection.accept_bi().await.ok()?;
+    let mut lengths = [0; LENGTHS];
+    receive.read_exact(&mut lengths).await.ok()?;
+    let (head_length, data_length) = Frame::lengths(&lengths).ok()?;
+    if head_length > LONGEST_HELLO || data_length > 0 {
+        return None;
+    }
+    let mut head = vec![0; head_length];
+    receive.read_exact(&mut head).await.ok()?;
+    let (number, all) = is_hello(&Frame::decode(&lengths, &head).ok()?, &token)?;
+    (all == streams).then(|| (number, QuicStream { connection, send, receive, runtime: Handle::current() }))
+}
+
+/// A stream that has said hello, or heard it.
+#[derive(Debug)]
+pub struct QuicStream {
+    connection: Connection,
+    send: SendStream,
+    receive: RecvStream,
+    runtime: Handle,
+}
+
+impl QuicStream {
+    /// Connects to a listener of this fingerprint, and says hello. Waits: not for a thread that drives a runtime.
+    pub fn connect(to: SocketAddr, pinned: Fingerprint, hello: &Frame, most: Duration) -> Result<QuicStream> {
+        let runtime = runtime()?;
+        let provider = Arc::new(ring::default_provider());
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(other)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint: pinned, provider }))
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(other)?));
+        config.transport_config(transport());
+        let any: IpAddr = if to.is_ipv4() { [0u8; 4].into() } else { [0u16; 8].into() };
+        let endpoint = endpoint(SocketAddr::new(any, 0), None)?;
+        let made = async {
+            let connection = endpoint.connect_with(config, to, "verbena").map_err(other)?.await.map_err(other)?;
+            let (mut send, receive) = connection.open_bi().await.map_err(other)?;
+            send.write_all(&hello.encode(0)).await.map_err(other)?;
+            Ok(QuicStream { connection, send, receive, runtime: Handle::current() })
+        };
+        runtime.block_on(async { tokio::time::timeout(most, made).await.map_err(|_| ErrorKind::TimedOut)? })
+    }
+}
+
+struct Reader(RecvStream, Handle);
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        Ok(self.1.block_on(self.0.read(buffer)).map_err(other)?.unwrap_or(0))
+    }
+}
+
+struct Writer(Arc<Mutex<SendStream>>, Handle);
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.1.block_on(stream.write(bytes)).map_err(other)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Channel for QuicStream {
+    fn ends(self: Box<Self>) -> Result<Ends> {
+        let QuicStream { connection, send, receive, runtime } = *self;
+        let send = Arc::new(Mutex::new(send));
+        let (finished, closed, counted, waits) = (send.clone(), connection.clone(), connection, runtime.clone());
+        Ok(Ends {
+            read: Box::new(std::io::BufReader::with_capacity(64 << 10, Reader(receive, runtime.clone()))),
+            write: Box::new(Writer(send, runtime)),
+            finish: Box::new(move || {
+                let mut stream = finished.lock().unwrap_or_else(PoisonError::into_inner);
+                if stream.finish().is_ok() {
+                    // A connection that is dropped drops what the other side has not acknowledged.
+                    let stopped = stream.stopped();
+                    let _ = waits.block_on(async { tokio::time::timeout(FAREWELL, stopped).await });
+                }
+            }),
+            close: Box::new(move || closed.close(0u8.into(), b"closed")),
+            counts: Box::new(move || {
+                let stats = counted.stats();
+                Some(LinkCounts {
+                    bytes: stats.udp_tx.bytes.saturating_sub(stats.path.lost_bytes),
+                    packets: stats.path.sent_packets,
+                    again: stats.path.lost_packets,
+                    round_trip: stats.path.rtt,
+                })
+            }),
+            about: "quic with cubic".into(),
+        })
+    }
+}
+
+/// Takes one certificate, and no other.
+#[derive(Debug)]
+struct Pinned {
+    fingerprint: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        match *blake3::hash(end_entity).as_bytes() == self.fingerprint {
+            true => Ok(ServerCertVerified::assertion()),
+            false => {
+                Err(rustls::Error::General("this is not the certificate that the control connection named".into()))
+            }
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,296 @@
+//! The streams of a session: a thread that reads and one that writes for each, also for those that join later.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, SyncSender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::channel::{Channel, LinkCounts, StreamError, read_frame};
+use crate::frame::Frame;
+use crate::run::SessionError;
+use crate::tuner::{Sample, TunerSettings};
+
+/// Bytes that are written between two counts of them.
+const PIECE: usize = 64 << 10;
+
+/// Makes the stream of a number. Runs on a thread of its own.
+pub type Maker = Box<dyn FnMut(u16) -> std::io::Result<Box<dyn Channel>> + Send>;
+
+/// Streams that the other side has made, and that have proven themselves, with their numbers.
+pub type Arriving = Inbox<(u16, Box<dyn Channel>)>;
+
+/// Where further streams of a session come from.
+#[derive(Default)]
+pub enum Later {
+    /// There are none.
+    #[default]
+    Never,
+    /// This side makes them.
+    Make(Maker),
+    /// The other side makes them. They come with their numbers.
+    Arrive(Arriving),
+}
+
+/// The streams of a session.
+#[derive(Default)]
+pub struct Links {
+    /// Those that are there, with their numbers: 0 is one of them.
+    pub first: Vec<(u16, Box<dyn Channel>)>,
+    /// Those that join.
+    pub later: Later,
+    /// How the sending side finds how many to use. `None` uses all that are there.
+    pub tuner: Option<TunerSettings>,
+}
+
+impl From<Vec<Box<dyn Channel>>> for Links {
+    fn from(first: Vec<Box<dyn Channel>>) -> Links {
+        let first = (0..).zip(first).collect();
+        Links { first, ..Links::default() }
+    }
+}
+
+pub(crate) enum Event<Work> {
+    Frame(u16, Frame, Vec<u8>),
+    Broken(u16, StreamError),
+    Joined(u16, Box<dyn Channel>),
+    /// A stream that was asked for cannot be made.
+    Refused(std::io::Error),
+    Done(Work),
+}
+
+/// What all writers have done.
+#[derive(Debug, Default)]
+struct Meter {
+    /// Bytes that writers have in hand.
+    queued: AtomicU64,
+    /// Bytes that the channels took.
+    written: AtomicU64,
+    /// Whether nothing was left to write.
+    ran_dry: AtomicBool,
+}
+
+/// What a writer is given: `None` wakes it for an urgent message.
+type Queued = Option<(Frame, Vec<u8>)>;
+
+struct Stream {
+    writer: Outbox<Queued>,
+    urgent: Arc<Mutex<Vec<Frame>>>,
+    close: Box<dyn Fn() + Send + Sync>,
+    finish: Box<dyn Fn() + Send + Sync>,
+    counts: Box<dyn Fn() -> Option<LinkCounts> + Send>,
+    last: LinkCounts,
+    about: String,
+    thread: JoinHandle<()>,
+}
+
+/// The threads of the streams.
+pub(crate) struct Streams<Work> {
+    streams: BTreeMap<u16, Stream>,
+    most: u16,
+    asked: u16,
+    maker: Option<Outbox<u16>>,
+    events: SyncSender<Event<Work>>,
+    meter: Arc<Meter>,
+    written: u64,
+}
+
+impl<Work: Send + 'static> Streams<Work> {
+    pub(crate) fn start(
+        first: Vec<(u16, Box<dyn Channel>)>,
+        later: Later,
+        most: u16,
+        events: &SyncSender<Event<Work>>,
+    ) -> Result<Streams<Work>, SessionError> {
+        let mut streams = Streams {
+            streams: BTreeMap::new(),
+            most,
+            asked: first.len() as u16,
+            maker: None,
+            events: events.clone(),
+            meter: Arc::default(),
+            written: 0,
+        };
+        for (number, one) in first {
+            streams.join(number, one)?;
+        }
+        let events = events.clone();
+        match later {
+            Later::Never => {}
+            Later::Make(mut make) => {
+                let (maker, numbers) = channel::<u16>();
+                streams.maker = Some(maker);
+                std::thread::spawn(move || {
+                    for number in numbers {
+                        let event = match make(number) {
+                            Ok(one) => Event::Joined(number, one),
+                            Err(error) => Event::Refused(error),
+                        };
+                        if events.send(event).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            Later::Arrive(arriving) => {
+                std::thread::spawn(move || {
+                    for (number, one) in arriving {
+                        if events.send(Event::Joined(number, one)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+        Ok(streams)
+    }
+
+    /// Adds a stream. False if its number is not one of the session, or is taken: it is closed.
+    pub(crate) fn join(&mut self, number: u16, one: Box<dyn Channel>) -> Result<bool, SessionError> {
+        if number >= self.most || self.streams.contains_key(&number) {
+            return Ok(false);
+        }
+        let ends = one.ends().map_err(StreamError::Io)?;
+        let (writer, queue) = channel();
+        let (mut read, mut write) = (ends.read, ends.write);
+        let (read_events, write_events, meter) = (self.events.clone(), self.events.clone(), self.meter.clone());
+        std::thread::spawn(move || read_all(number, &mut *read, &read_events));
+        let urgent: Arc<Mutex<Vec<Frame>>> = Arc::default();
+        let waiting = urgent.clone();
+        let thread = std::thread::spawn(move || {
+            if let Err(error) = write_all(&queue, &waiting, &mut *write, &meter) {
+                let _ = write_events.send(Event::Broken(number, error.into()));
+            }
+        });
+        let (close, finish, counts, about) = (ends.close, ends.finish, ends.counts, ends.about);
+        let last = counts().unwrap_or_default();
+        self.streams.insert(number, Stream { writer, urgent, close, finish, counts, last, about, thread });
+        Ok(true)
+    }
+
+    /// Makes what is missing of so many streams, where this side makes them.
+    pub(crate) fn want(&mut self, streams: u16) {
+        let Some(maker) = &self.maker else { return };
+        while self.asked < streams.min(self.most) {
+            // A maker that has gone has said why.
+            let _ = maker.send(self.asked);
+            self.asked += 1;
+        }
+    }
+
+    /// The streams from number 0 on that are there.
+    pub(crate) fn present(&self) -> u16 {
+        (0..self.most).take_while(|number| self.streams.contains_key(number)).count() as u16
+    }
+
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.streams.keys().copied().collect()
+    }
+
+    /// What the first stream is, for people.
+    pub(crate) fn about(&self) -> &str {
+        self.streams.values().next().map_or("", |stream| &stream.about)
+    }
+
+    pub(crate) fn send(&self, stream: u16, frame: Frame, data: Vec<u8>) {
+        if let Some(stream) = self.streams.get(&stream) {
+            self.meter.queued.fetch_add(data.len() as u64, Ordering::Relaxed);
+            // A writer that has gone has said why.
+            let _ = stream.writer.send(Some((frame, data)));
+        }
+    }
+
+    /// Sends a message by the first stream before what waits there.
+    pub(crate) fn send_urgent(&self, frame: Frame) {
+        if let Some(stream) = self.streams.get(&0) {
+            stream.urgent.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
+            let _ = stream.writer.send(None);
+        }
+    }
+
+    /// What the streams did since the last call.
+    pub(crate) fn sample(&mut self) -> Sample {
+        let mut sample = Sample::default();
+        let (mut counted, mut trips) = (false, Vec::new());
+        for stream in self.streams.values_mut() {
+            let Some(now) = (stream.counts)() else { continue };
+            counted = true;
+            let last = std::mem::replace(&mut stream.last, now);
+            sample.bytes += now.bytes.saturating_sub(last.bytes);
+            let packets = now.packets.saturating_sub(last.packets);
+            sample.packets += packets;
+            sample.again += now.again.saturating_sub(last.again);
+            if packets > 0 {
+                trips.push(now.round_trip);
+            }
+        }
+        let written = self.meter.written.load(Ordering::Relaxed);
+        if !counted {
+            sample.bytes = written - self.written;
+        }
+        self.written = written;
+        trips.sort_unstable();
+        sample.round_trip = trips.get(trips.len() / 2).copied();
+        sample.is_idle = self.meter.ran_dry.swap(false, Ordering::Relaxed);
+        sample
+    }
+
+    /// Sends what is queued, then ends.
+    pub(crate) fn finish(self) {
+        let mut finishes = Vec::new();
+        let mut threads = Vec::new();
+        for stream in self.streams.into_values() {
+            drop(stream.writer);
+            threads.push(stream.thread);
+            finishes.push(stream.finish);
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+        finishes.iter().for_each(|finish| finish());
+    }
+
+    pub(crate) fn close(&self) {
+        self.streams.values().for_each(|stream| (stream.close)());
+    }
+}
+
+fn read_all<Work>(stream: u16, read: &mut dyn std::io::Read, events: &SyncSender<Event<Work>>) {
+    let mut is_over = false;
+    loop {
+        match read_frame(read) {
+            // Unread bytes would make the kernel reset the connection, and lose what was sent last.
+            Ok(_) if is_over => {}
+            Ok((frame, data)) => is_over = events.send(Event::Frame(stream, frame, data)).is_err(),
+            Err(error) => {
+                let _ = events.send(Event::Broken(stream, error));
+                return;
+            }
+        }
+    }
+}
+
+fn write_all(
+    queue: &Inbox<Queued>,
+    urgent: &Mutex<Vec<Frame>>,
+    write: &mut dyn Write,
+    meter: &Meter,
+) -> std::io::Result<()> {
+    while let Ok(queued) = queue.recv() {
+        for frame in std::mem::take(&mut *urgent.lock().unwrap_or_else(PoisonError::into_inner)) {
+            write.write_all(&frame.encode(0))?;
+        }
+        let Some((frame, data)) = queued else { continue };
+        write.write_all(&frame.encode(data.len()))?;
+        for piece in data.chunks(PIECE) {
+            write.write_all(piece)?;
+            let length = piece.len() as u64;
+            meter.written.fetch_add(length, Ordering::Relaxed);
+            if meter.queued.fetch_sub(length, Ordering::Relaxed) == length {
+                meter.ran_dry.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    Ok(())
+}

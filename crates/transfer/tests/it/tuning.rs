@@ -1,0 +1,235 @@
+//! The tuner on a simulated link: a rate, a delay, a queue, loss, other flows, and a window for each stream.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use verbena_terms::Time;
+use verbena_transfer::{ChannelKind, Decision, LOOK_EVERY, MOST_STREAMS, Sample, Step, Tuner, TunerSettings, Why};
+
+const PACKET: f64 = 1448.0;
+
+/// A link in which flows share what it carries.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Bytes per second.
+    rate: f64,
+    round_trip: f64,
+    /// Bytes that one stream may have under way.
+    window: f64,
+    /// The chance of a packet to be lost, whatever the load.
+    loss: f64,
+    /// Flows of others.
+    others: f64,
+    /// Packets that a flow loses at its queue for each that it sends, once the link is full.
+    overflow: f64,
+}
+
+const LONG: Link = Link { rate: 1e9, round_trip: 0.02, window: 3e6, loss: 0.0, others: 0.0, overflow: 1e-4 };
+
+impl Link {
+    /// What `streams` get: bytes per second, and the part that is lost.
+    fn carries(&self, streams: f64) -> (f64, f64) {
+        let mut one = self.window / self.round_trip;
+        if self.loss > 0.0 {
+            // Mathis, Semke, Mahdavi, Ott 1997: what a stream that halves at each loss reaches.
+            one = one.min(PACKET / self.round_trip * 1.22 / self.loss.sqrt());
+        }
+        let share = self.rate * streams / (streams + self.others);
+        let is_full = streams * one >= share;
+        (share.min(streams * one), self.loss + if is_full { self.overflow * streams } else { 0.0 })
+    }
+}
+
+struct Run {
+    tuner: Tuner,
+    now: Time,
+    link: Link,
+    chance: Pcg64,
+    noise: f64,
+    /// Streams that are there.
+    joined: u16,
+}
+
+fn settings(first: u16, others: &[ChannelKind]) -> TunerSettings {
+    TunerSettings { first, most: MOST_STREAMS, channel: ChannelKind::Tcp, others: others.to_vec() }
+}
+
+impl Run {
+    fn new(link: Link, first: u16, seed: u64) -> Run {
+        let now = Time::ZERO + Duration::from_secs(5);
+        let tuner = Tuner::new(settings(first, &[]), now);
+        Run { tuner, now, link, chance: Pcg64::seed_from_u64(seed), noise: 0.03, joined: MOST_STREAMS }
+    }
+
+    /// Lets time go on, and gives what was decided.
+    fn go_on(&mut self, most: Duration) -> Vec<Decision> {
+        let (until, mut all) = (self.now + most, Vec::new());
+        while self.now < until {
+            let step = Duration::from_millis(20 + self.chance.next_u64() % 20);
+            self.now = self.now + step;
+            let (rate, loss) = self.link.carries(f64::from(self.tuner.streams()));
+            let noise = 1.0 + self.noise * ((self.chance.next_u64() % 2001) as f64 / 1000.0 - 1.0);
+            let bytes = rate * noise * step.as_secs_f64();
+            let packets = bytes / PACKET;
+            let sample = Sample {
+                bytes: bytes as u64,
+                packets: packets as u64,
+                again: (packets * loss).round() as u64,
+                round_trip: Some(Duration::from_secs_f64(self.link.round_trip)),
+                is_idle: false,
+                streams: self.joined,
+            };
+            let before = self.tuner.streams();
+            match self.tuner.sample(self.now, sample) {
+                None => assert_eq!(self.tuner.streams(), before, "a change that nobody was told of"),
+                Some(Step::Streams(count)) => {
+                    assert_eq!(count, self.tuner.streams());
+                    let is_double_or_half = count == before * 2 || count == before / 2;
+                    assert!(is_double_or_half && (1..=MOST_STREAMS).contains(&count), "{before} to {count}");
+                }
+                Some(Step::Channel(_)) => {}
+            }
+            all.extend(self.tuner.decisions());
+        }
+        all
+    }
+}
+
+fn show(decisions: &[Decision]) -> String {
+    decisions.iter().map(|decision| format!("{decision}\n")).collect()
+}
+
+#[test]
+fn streams_are_added_while_they_pay() {
+    for seed in 0..200 {
+        // One stream is held by its window at 150 MB/s: eight fill 1 GB/s.
+        let mut run = Run::new(LONG, 1, seed);
+        let decisions = run.go_on(Duration::from_secs(4));
+        assert_eq!(run.tuner.streams(), 8, "seed {seed}:\n{}", show(&decisions));
+        // Where one stream fills the link, a second one was tried and taken back.
+        let mut run = Run::new(Link { window: 3e7, ..LONG }, 1, seed);
+        let decisions = run.go_on(Duration::from_secs(4));
+        assert_eq!(run.tuner.streams(), 1, "seed {seed}:\n{}", show(&decisions));
+        let whys: Vec<Why> = decisions.iter().map(|decision| decision.why).collect();
+        assert_eq!(whys, [Why::Start, Why::Look, Why::NoGain]);
+        // On a link that loses one in a thousand every stream pays.
+        let mut run = Run::new(Link { loss: 0.001, ..LONG }, 1, seed);
+        run.go_on(Duration::from_secs(8));
+        assert_eq!(run.tuner.streams(), MOST_STREAMS, "seed {seed}");
+    }
+}
+
+#[test]
+fn packets_that_are_sent_again_end_the_growth() {
+    for seed in 0..200 {
+        // Beside four flows of others each stream pays, but eight of them overflow the queue.
+        let link = Link { window: 3e7, others: 4.0, overflow: 0.003, ..LONG };
+        let mut run = Run::new(link, 1, seed);
+        let decisions = run.go_on(Duration::from_secs(5));
+        assert_eq!(run.tuner.streams(), 4, "seed {seed}:\n{}", show(&decisions));
+        assert!(decisions.iter().any(|decision| decision.why == Why::SentAgain));
+        // A start from an earlier session is a place to start, no more.
+        let mut run = Run::new(link, 16, seed);
+        run.go_on(Duration::from_secs(40));
+        assert!(run.tuner.streams() <= 4, "seed {seed}");
+    }
+}
+
+#[test]
+fn it_looks_again_each_ten_seconds_and_follows_the_link() {
+    let mut run = Run::new(Link { window: 3e7, ..LONG }, 1, 1);
+    run.go_on(Duration::from_secs(5));
+    assert_eq!(run.tuner.streams(), 1);
+    run.link.others = 3.0;
+    let decisions = run.go_on(Duration::from_secs(20));
+    assert!(run.tuner.streams() >= 8, "{}", show(&decisions));
+    let looks: Vec<Duration> =
+        run.go_on(Duration::from_secs(60)).iter().filter(|one| one.why == Why::Most).map(|one| one.at).collect();
+    assert!(looks.windows(2).all(|pair| pair[1] - pair[0] >= LOOK_EVERY), "{looks:?}");
+}
+
+#[test]
+fn what_a_disk_holds_up_says_nothing_of_the_link() {
+    let mut tuner = Tuner::new(settings(1, &[]), Time::ZERO);
+    for step in 1..5000u64 {
+        let sample = Sample { bytes: step * 1000, is_idle: step % 3 == 0, streams: 16, ..Sample::default() };
+        assert_eq!(tuner.sample(Time::ZERO + Duration::from_millis(step * 20), sample), None);
+    }
+    assert_eq!(tuner.decisions().len(), 1);
+}
+
+#[test]
+fn a_lossy_link_makes_another_channel_worth_one_trial() {
+    let mut tuner = Tuner::new(settings(1, &[ChannelKind::Quic]), Time::ZERO);
+    let mut steps = Vec::new();
+    for step in 1..2000u64 {
+        let sample = Sample { bytes: 1_000_000, packets: 700, again: 1, streams: 16, ..Sample::default() };
+        steps.extend(tuner.sample(Time::ZERO + Duration::from_millis(step * 20), sample));
+    }
+    let trials = steps.iter().filter(|step| matches!(step, Step::Channel(ChannelKind::Quic))).count();
+    assert_eq!((trials, steps.len() > trials), (1, true), "{steps:?}");
+    let text = show(&tuner.decisions());
+    assert!(text.contains("try quic") && text.contains("packets were sent again"), "{text}");
+}
+
+#[test]
+fn a_stream_that_cannot_be_made_is_not_asked_for_again() {
+    let mut run = Run::new(LONG, 1, 3);
+    while run.tuner.streams() < 4 {
+        run.go_on(Duration::from_millis(100));
+    }
+    run.tuner.refused(3, run.now);
+    let decisions = run.go_on(Duration::from_secs(60));
+    assert_eq!(run.tuner.streams(), 3, "{}", show(&decisions));
+}
+
+#[test]
+fn a_count_is_judged_once_its_streams_are_there() {
+    let mut run = Run::new(LONG, 1, 4);
+    run.joined = 1;
+    // The link carries twice as much from the moment at which the second one is there.
+    let late = run.go_on(Duration::from_secs(3));
+    assert_eq!((run.tuner.streams(), late.len()), (2, 2), "{}", show(&late));
+    run.joined = 16;
+    run.go_on(Duration::from_secs(4));
+    assert_eq!(run.tuner.streams(), 8);
+    // One that never comes is given up.
+    let mut run = Run::new(LONG, 1, 4);
+    run.joined = 1;
+    let decisions = run.go_on(Duration::from_secs(60));
+    assert_eq!(run.tuner.streams(), 1, "{}", show(&decisions));
+    assert_eq!(decisions.last().unwrap().why, Why::Most);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_it_is_told_it_changes_one_thing_and_writes_it_down(
+        samples in proptest::collection::vec((0u64..u64::MAX / 4096, any::<u32>(), any::<u32>(), 0u64..4_000, any::<bool>()), 1..400),
+        first in any::<u16>(),
+    ) {
+        let mut tuner = Tuner::new(settings(first, &ChannelKind::ALL), Time::ZERO);
+        let (mut now, mut streams) = (Time::ZERO, tuner.streams());
+        prop_assert_eq!(tuner.decisions().len(), 1);
+        for (bytes, packets, again, millis, is_idle) in samples {
+            now = now + Duration::from_millis(millis);
+            let round_trip = Some(Duration::from_millis(u64::from(again) % 500));
+            let sample = Sample { bytes: bytes / 4096, packets: packets.into(), again: again.into(), round_trip, is_idle, streams: first % 17 };
+            let step = tuner.sample(now, sample);
+            let decisions = tuner.decisions();
+            prop_assert!((1..=MOST_STREAMS).contains(&tuner.streams()));
+            prop_assert!(decisions.len() <= 1);
+            if let Some(step) = step {
+                prop_assert_eq!(decisions.last().and_then(|decision| decision.step), Some(step));
+            }
+            if !matches!(step, Some(Step::Streams(_) | Step::Channel(_))) {
+                prop_assert_eq!(tuner.streams(), streams);
+            }
+            prop_assert!(decisions.iter().all(|decision| !decision.to_string().is_empty()));
+            streams = tuner.streams();
+        }
+    }
+}
