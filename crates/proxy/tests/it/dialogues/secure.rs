@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::scene::{Curl, PATIENCE, Scene, Site};
+use crate::scene::visitor::{DATA, END_STREAM, HEADERS};
+use crate::scene::{Curl, PATIENCE, Scene, Site, Visitor};
 
 /// A proxy with certificates for these names, each of its own.
 fn scene_of(site: &Site, names: &[&str]) -> Scene {
@@ -154,4 +155,32 @@ fn a_client_that_says_nothing_is_given_up() {
     silent.is_closed();
     let slow = ("reason", "slow");
     scene.comes("the count", |scene| scene.counted("verbena_proxy_handshakes_failed_total", slow) == 1);
+}
+
+#[test]
+fn trailers_pass() {
+    let site = Site::new();
+    let scene = scene_of(&site, &["shop"]);
+    let mut visitor = Visitor::over_http2(scene.proxy.address(), &site);
+    let fields = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "shop"),
+        (":path", "/"),
+        ("cache-control", "no-store"),
+        ("te", "trailers"),
+    ];
+    visitor.asks(1, END_STREAM, &fields);
+    scene.origin.asked("/").says(
+        "HTTP/1.1 200 OK\r\nTrailer: Grpc-Status\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npage\r\n0\r\nGrpc-Status: 0\r\n\r\n",
+    );
+    let frames: Vec<(u8, bool)> = std::iter::from_fn(|| visitor.next())
+        .filter(|frame| frame.stream == 1)
+        .scan(false, |ended, frame| {
+            let is_over = std::mem::replace(ended, frame.flags & END_STREAM > 0);
+            (!is_over).then_some((frame.kind, *ended))
+        })
+        .take(3)
+        .collect();
+    assert_eq!(frames, [(HEADERS, false), (DATA, false), (HEADERS, true)]);
 }
