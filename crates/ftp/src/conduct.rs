@@ -49,7 +49,9 @@ impl Machine {
             Command::Epsv(which) => self.on_epsv(which),
             Command::Tprt(channels, streams) => {
                 self.close_listener();
-                if channels.iter().any(|channel| channel == b"tcp") {
+                if self.is_private && !self.is_one_machine() {
+                    self.reply(504, "The channel tcp is in clear, and PROT P was asked for.");
+                } else if channels.iter().any(|channel| channel == b"tcp") {
                     self.waiting = Some(Waiting::Session);
                     self.actions.push(Action::ListenSession { streams });
                 } else {
@@ -229,6 +231,12 @@ impl Machine {
         }
     }
 
+    /// Whether nothing between client and server is a network (rule T2).
+    fn is_one_machine(&self) -> bool {
+        let peer = canonical(self.settings.peer);
+        peer.is_loopback() || peer == canonical(self.settings.local)
+    }
+
     fn on_feat(&mut self) {
         let mut lines = String::new();
         if self.settings.tls != Tls::Off {
@@ -394,6 +402,10 @@ impl Machine {
             return self.reply(522, "Data is encrypted here: send PBSZ 0 and PROT P.");
         }
         let is_tree = matches!(what, What::SendTree { .. } | What::ReceiveTree { .. });
+        if is_tree && self.is_private && !self.is_one_machine() {
+            self.close_listener();
+            return self.reply(522, "The channel tcp is in clear, and PROT P was asked for.");
+        }
         let Some(data) = self.data.take().filter(|data| (*data == DataPlace::Session) == is_tree) else {
             return self.reply(425, "Say PASV, EPSV, PORT or EPRT first.");
         };

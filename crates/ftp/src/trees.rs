@@ -12,13 +12,10 @@ use verbena_transfer::{
 };
 
 use crate::address::canonical;
+use crate::data::{MOST_PROOFS, PROOF};
 use crate::error::TransferError;
 use crate::machine::Outcome;
 use crate::session::{OneTransfer, blocking};
-
-/// Strangers that may prove themselves at a time, and how long each has (rule T14).
-const MOST_PROOFS: usize = 64;
-const PROOF: Duration = Duration::from_secs(10);
 
 /// Runs one session: 150 once the streams may come, and its end.
 pub(crate) async fn run(
