@@ -29,6 +29,7 @@ mod session;
 mod trees;
 mod trust;
 mod users;
+mod watched;
 mod work;
 mod xferlog;
 

@@ -35,6 +35,9 @@ pub struct ServeOptions {
     pub connect_timeout: Duration,
     /// The longest time in which a data connection moves nothing.
     pub stall_timeout: Duration,
+    /// The longest time in which a session of many files moves nothing. Large files are hashed meanwhile on either side, so
+    /// it is longer.
+    pub session_stall_timeout: Duration,
     /// How long running transfers may go on after the server is told to stop.
     pub drain_timeout: Duration,
     /// Control connections at a time.
@@ -100,6 +103,7 @@ impl ServeOptions {
             idle_timeout: Duration::from_secs(300),
             connect_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),
+            session_stall_timeout: Duration::from_secs(600),
             drain_timeout: Duration::from_secs(30),
             most_sessions: 1000,
             most_sessions_per_address: 100,

@@ -42,7 +42,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn abort(&self) {
+    pub(crate) fn abort(&self) {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_aborted.store(true, Ordering::SeqCst);
         for connection in &*connections {

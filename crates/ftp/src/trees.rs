@@ -1,7 +1,7 @@
 //! Sessions of many files on the server (rule T1): the streams that bring the token, and the machines on them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -16,6 +16,7 @@ use crate::data::{MOST_PROOFS, PROOF};
 use crate::error::TransferError;
 use crate::machine::Outcome;
 use crate::session::{OneTransfer, blocking};
+use crate::watched::{Watched, stands_still};
 
 /// Runs one session: 150 once the streams may come, and its end.
 pub(crate) async fn run(
@@ -36,8 +37,9 @@ pub(crate) async fn run(
         }
     };
     let _ = one.outcomes.send(Outcome::Opened { size: None, name: None });
+    let moved = Arc::new(AtomicU64::new(0));
     let channels = tokio::select! {
-        channels = streams_of(&one, &listener, token, streams) => channels,
+        channels = streams_of(&one, &listener, token, streams, &moved) => channels,
         () = tokio::time::sleep(one.shared.options.connect_timeout) => return Err(TransferError::NoConnection),
         () = one.running.wake.notified() => return Err(TransferError::Broken),
     };
@@ -64,11 +66,25 @@ pub(crate) async fn run(
             }
         }
     });
-    result.await.ok_or(TransferError::Broken)?
+    tokio::pin!(result);
+    let result = tokio::select! {
+        result = &mut result => return result.ok_or(TransferError::Broken)?,
+        () = stands_still(&moved, one.shared.options.session_stall_timeout) => {
+            one.running.abort();
+            result.await
+        }
+    };
+    result.ok_or(TransferError::Broken)?.map_err(|_| TransferError::Stalled)
 }
 
 /// Takes connections until each stream has come with the token. What comes without it is closed, and listening goes on.
-async fn streams_of(one: &OneTransfer, listener: &TcpListener, token: Token, streams: u16) -> Vec<Box<dyn Channel>> {
+async fn streams_of(
+    one: &OneTransfer,
+    listener: &TcpListener,
+    token: Token,
+    streams: u16,
+    moved: &Arc<AtomicU64>,
+) -> Vec<Box<dyn Channel>> {
     let mut proofs = JoinSet::new();
     let mut found: Vec<Option<std::net::TcpStream>> = (0..streams).map(|_| None).collect();
     while found.iter().any(Option::is_none) {
@@ -103,7 +119,7 @@ async fn streams_of(one: &OneTransfer, listener: &TcpListener, token: Token, str
             if let Ok(second) = stream.try_clone() {
                 one.running.keep(second);
             }
-            Box::new(stream) as Box<dyn Channel>
+            Box::new(Watched { stream, moved: moved.clone() }) as Box<dyn Channel>
         })
         .collect()
 }
